@@ -1,0 +1,1 @@
+"""Defaults and rules of `hekla.api`, served as webhooks on Kubernetes."""

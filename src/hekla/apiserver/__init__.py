@@ -1,0 +1,1 @@
+"""The embedded API server: the Kubernetes wire protocol over SQLite."""

@@ -1,0 +1,1 @@
+"""The commands. Heavy imports live inside the command functions."""

@@ -1,0 +1,1 @@
+"""A job's life from submission to the end, except placement."""

@@ -1,0 +1,1 @@
+"""Pods as real processes on this machine."""

@@ -1,0 +1,1 @@
+"""Pure helpers with no opinion about the API: quantities, selectors, patches, clocks."""

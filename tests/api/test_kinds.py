@@ -1,0 +1,98 @@
+"""The table of built-in kinds: complete, consistent, and found from a URL or from an object."""
+
+import pytest
+
+from hekla.api import kinds
+
+CRD = {
+    "metadata": {"name": "queues.scheduling.volcano.sh"},
+    "spec": {
+        "group": "scheduling.volcano.sh",
+        "scope": "Cluster",
+        "names": {"kind": "Queue", "plural": "queues", "shortNames": ["q"]},
+        "versions": [{"name": "v1beta1", "subresources": {"status": {}}}],
+    },
+}
+
+
+def test_no_two_kinds_share_a_resource_or_a_kind_name():
+    resources = [(k.group, k.version, k.plural) for k in kinds.BUILTIN]
+    names = [(k.api_version, k.kind) for k in kinds.BUILTIN]
+    assert len(set(resources)) == len(resources)
+    assert len(set(names)) == len(names)
+
+
+def test_no_two_kinds_of_one_group_share_a_short_name():
+    short = [(k.group, s) for k in kinds.BUILTIN for s in k.short_names]
+    assert len(set(short)) == len(short)
+
+
+def test_a_kind_is_found_from_a_url_and_from_an_object():
+    assert kinds.by_resource("apps", "v1", "deployments").kind == "Deployment"
+    assert kinds.by_kind("apps/v1", "Deployment").plural == "deployments"
+    assert kinds.by_resource("apps", "v1beta1", "deployments") is None
+    assert kinds.by_kind("v1", "Deployment") is None
+
+
+def test_the_two_event_kinds_are_kept_apart():
+    assert kinds.by_kind("v1", "Event").group == ""
+    assert kinds.by_kind("events.k8s.io/v1", "Event").group == "events.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("want", "group", "plural", "parts"),
+    [
+        ("/api/v1/pods", "", "pods", ()),
+        ("/api/v1/namespaces/ns/pods/a/log", "", "pods", ("ns", "a", "log")),
+        ("/api/v1/nodes/n1/status", "", "nodes", ("", "n1", "status")),
+        ("/apis/apps/v1/namespaces/ns/deployments", "apps", "deployments", ("ns",)),
+        ("/api/v1/nodes/n1", "", "nodes", ("ignored-for-cluster-scope", "n1")),
+    ],
+)
+def test_paths_are_those_kubernetes_serves(want, group, plural, parts):
+    assert want == kinds.by_resource(group, "v1", plural).path(*parts)
+
+
+@pytest.mark.parametrize(
+    ("plural", "name", "want_kind", "want_verbs"),
+    [
+        ("pods", "binding", ("v1", "Binding"), ("create",)),
+        ("pods", "eviction", ("policy/v1", "Eviction"), ("create",)),
+        ("pods", "log", ("v1", "Pod"), ("get",)),
+        ("pods", "status", ("v1", "Pod"), ("get", "patch", "update")),
+        ("serviceaccounts", "token", ("authentication.k8s.io/v1", "TokenRequest"), ("create",)),
+        ("replicationcontrollers", "scale", ("autoscaling/v1", "Scale"), kinds.STATUS_VERBS),
+    ],
+)
+def test_a_subresource_says_which_kind_it_exchanges(plural, name, want_kind, want_verbs):
+    found = kinds.subresource(kinds.by_resource("", "v1", plural), name)
+    assert want_kind == (found.api_version, found.kind)
+    assert want_verbs == found.verbs
+
+
+def test_an_unknown_subresource_is_refused_with_the_ones_there_are():
+    with pytest.raises(ValueError, match=r"namespaces has no subresource 'scale'; it has: status"):
+        kinds.subresource(kinds.by_resource("", "v1", "namespaces"), "scale")
+
+
+def test_questions_are_create_only_and_marked_virtual():
+    virtual = {k.kind for k in kinds.BUILTIN if k.virtual}
+    assert virtual == {k.kind for k in kinds.BUILTIN if k.verbs == kinds.CREATE_ONLY}
+    assert "SelfSubjectAccessReview" in virtual
+    assert "Pod" not in virtual
+
+
+def test_a_crd_becomes_a_kind_of_the_same_shape():
+    queue = kinds.from_crd(CRD, "v1beta1")
+    assert (queue.api_version, queue.list_kind) == ("scheduling.volcano.sh/v1beta1", "QueueList")
+    assert (
+        queue.singular,
+        queue.short_names,
+        queue.namespaced,
+        queue.subresources,
+    ) == ("queue", ("q",), False, ("status",))
+
+
+def test_a_version_that_the_crd_lacks_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"has no version 'v2'; it has: v1beta1"):
+        kinds.from_crd(CRD, "v2")

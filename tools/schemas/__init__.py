@@ -1,0 +1,1 @@
+"""Generates the schemas and CRDs that hekla.api ships; see generate.py."""

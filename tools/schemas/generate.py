@@ -1,0 +1,70 @@
+"""Writes the schema data of hekla.api: `python -m tools.schemas.generate`, or `--check` to compare.
+
+Sources are the published OpenAPI document inside the Go module k8s.io/kubernetes and the tables
+beside this file. Same inputs give the same bytes, so a diff of the output shows exactly what a new
+Kubernetes version changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tools.schemas import kubernetes
+
+API = Path(__file__).parents[2] / "src" / "hekla" / "api"
+
+
+def module_dir(module: str, version: str) -> Path:
+    """The folder of a Go module, downloaded when it is not there yet."""
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", f"{module}@{version}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"cannot get {module}@{version}: {done.stderr or done.stdout}")
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def outputs() -> dict[Path, str]:
+    """Every generated file and its text."""
+    spec_dir = module_dir(kubernetes.MODULE, kubernetes.VERSION) / "api" / "openapi-spec"
+    definitions = kubernetes.compact_definitions(spec_dir)
+    return {API / "data" / "kubernetes.json": one_line_each(definitions)}
+
+
+def one_line_each(entries: dict[str, Any]) -> str:
+    """A JSON object with one entry per line: small, and a diff names the definition."""
+    lines = (f"{json.dumps(k)}:{_dense(v)}" for k, v in entries.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _dense(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only say which files are stale")
+    check = parser.parse_args().check
+    stale = []
+    for path, text in outputs().items():
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(path)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    for path in stale:
+        print(f"{'stale' if check else 'wrote'}: {path}", file=sys.stderr)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

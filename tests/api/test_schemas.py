@@ -1,0 +1,139 @@
+"""The shipped schemas: complete for our kinds, closed under reference, and facts without prose."""
+
+import json
+import time
+
+import pytest
+
+from hekla.api import kinds, schemas
+
+
+def walk(schema):
+    """Every sub-schema, telling schemas apart from fields that happen to be called `items`."""
+    yield schema
+    for child in schema.get("properties", {}).values():
+        yield from walk(child)
+    for keyword in ("items", "additionalProperties"):
+        if isinstance(schema.get(keyword), dict):
+            yield from walk(schema[keyword])
+
+
+@pytest.mark.parametrize("kind", kinds.BUILTIN, ids=lambda k: f"{k.api_version}-{k.kind}")
+def test_every_built_in_kind_has_a_schema_with_its_own_kind_in_it(kind):
+    schema = schemas.schema_for(kind.api_version, kind.kind)
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    assert gvk in schema["x-kubernetes-group-version-kind"]
+    assert {"apiVersion", "kind", "metadata"} <= schema["properties"].keys()
+
+
+def test_every_stored_kind_has_a_list_schema():
+    for kind in kinds.BUILTIN:
+        if not kind.virtual:
+            assert schemas.definition_name(kind.api_version, kind.list_kind), kind
+
+
+def test_bodies_of_subresources_have_schemas():
+    for kind in kinds.BUILTIN:
+        for name in kind.subresources:
+            exchanged = kinds.subresource(kind, name)
+            if not exchanged.kind.endswith("Options"):  # these travel as query parameters
+                assert schemas.definition_name(exchanged.api_version, exchanged.kind), exchanged
+
+
+def test_every_reference_resolves():
+    known = schemas.definitions()
+    for name, definition in known.items():
+        for schema in walk(definition):
+            ref = schemas.reference(schema)
+            assert ref is None or ref in known, f"{name} refers to {ref}"
+
+
+def test_list_semantics_that_strategic_merge_needs_are_present():
+    containers = schemas.field(schemas.schema_for("v1", "Pod"), "spec", "containers")
+    assert containers["x-kubernetes-patch-merge-key"] == "name"
+    assert containers["x-kubernetes-patch-strategy"] == "merge"
+    assert containers["x-kubernetes-list-map-keys"] == ["name"]
+    volumes = schemas.field(schemas.schema_for("v1", "Pod"), "spec", "volumes")
+    assert volumes["x-kubernetes-patch-strategy"] == "merge,retainKeys"
+
+
+def test_defaults_and_enums_are_carried():
+    protocol = schemas.field(
+        schemas.schema_for("v1", "Pod"), "spec", "containers", "ports", "protocol"
+    )
+    assert (protocol["default"], protocol["enum"]) == ("TCP", ["SCTP", "TCP", "UDP"])
+
+
+def test_no_zero_value_is_passed_off_as_a_default():
+    for name, definition in schemas.definitions().items():
+        for schema in walk(definition):
+            assert schema.get("default", True), name
+
+
+def test_int_or_string_is_marked_and_quantity_is_named():
+    assert schemas.definitions()[schemas.INT_OR_STRING]["x-kubernetes-int-or-string"] is True
+    limits = schemas.field(schemas.schema_for("v1", "Pod"), "spec", "containers", "resources")
+    assert (
+        schemas.reference(limits["properties"]["limits"]["additionalProperties"])
+        == schemas.QUANTITY
+    )
+
+
+def test_an_unknown_field_or_kind_is_told_apart_from_a_known_one():
+    pod = schemas.schema_for("v1", "Pod")
+    assert schemas.field(pod, "spec", "nodeName") == {
+        "type": "string",
+        "description": pod_description("nodeName"),
+    }
+    assert schemas.field(pod, "spec", "nodename") is None
+    assert schemas.definition_name("batch.volcano.sh/v1alpha1", "Job") is None
+    with pytest.raises(KeyError, match="not a built-in kind; custom kinds have a CRD"):
+        schemas.schema_for("batch.volcano.sh/v1alpha1", "Job")
+
+
+def pod_description(field):
+    spec = schemas.definitions()["io.k8s.api.core.v1.PodSpec"]
+    return spec["properties"][field]["description"]
+
+
+def test_what_users_look_up_most_is_described():
+    for path in (
+        ("v1", "Pod"),
+        ("v1", "Pod", "spec"),
+        ("v1", "Pod", "spec", "containers", "image"),
+        ("v1", "Pod", "spec", "containers", "resources", "limits"),
+        ("v1", "Pod", "spec", "tolerations", "effect"),
+        ("v1", "Node", "spec", "unschedulable"),
+        ("v1", "Service", "spec", "clusterIP"),
+        ("apps/v1", "Deployment", "spec", "replicas"),
+        ("rbac.authorization.k8s.io/v1", "Role", "rules", "verbs"),
+        ("coordination.k8s.io/v1", "Lease", "spec", "holderIdentity"),
+    ):
+        api_version, kind, *fields = path
+        found = schemas.field(schemas.schema_for(api_version, kind), *fields)
+        assert found["description"], path
+
+
+def test_every_built_in_kind_is_described():
+    for kind in kinds.BUILTIN:
+        assert schemas.schema_for(kind.api_version, kind.kind).get("description"), kind.kind
+
+
+def test_descriptions_are_short():
+    for name, definition in schemas.definitions().items():
+        for schema in walk(definition):
+            assert len(schema.get("description", "")) <= 240, name
+
+
+def test_the_data_is_small_and_loads_fast_enough_for_a_one_second_start():
+    data = schemas._DATA.read_bytes()
+    assert len(data) < 1_000_000
+    best = min(timed(schemas.definitions.__wrapped__) for _ in range(5))
+    assert best < 0.040
+    assert json.loads(data).keys() == schemas.definitions().keys()
+
+
+def timed(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start

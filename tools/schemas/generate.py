@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tools.schemas import kubernetes
+import yaml
+from tools.schemas import kubernetes, volcano
 
 API = Path(__file__).parents[2] / "src" / "hekla" / "api"
 
@@ -36,13 +37,34 @@ def outputs() -> dict[Path, str]:
     """Every generated file and its text."""
     spec_dir = module_dir(kubernetes.MODULE, kubernetes.VERSION) / "api" / "openapi-spec"
     definitions = kubernetes.compact_definitions(spec_dir)
-    return {API / "data" / "kubernetes.json": one_line_each(definitions)}
+    crds = volcano.crds(definitions)
+    files = {
+        API / "data" / "kubernetes.json": one_line_each(definitions),
+        # The same CRDs twice: YAML for people and `kubectl apply`, JSON because parsing the YAML
+        # would take longer than everything else the server does before it is ready.
+        API / "data" / "crds.json": one_line_each(crds),
+    }
+    for name, crd in crds.items():
+        files[API / "crds" / f"{name}.yaml"] = as_yaml(crd)
+    return files
 
 
 def one_line_each(entries: dict[str, Any]) -> str:
     """A JSON object with one entry per line: small, and a diff names the definition."""
     lines = (f"{json.dumps(k)}:{_dense(v)}" for k, v in entries.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+class _NoAliases(yaml.CSafeDumper):
+    """Writes shared parts out in full: `&id001` would puzzle readers and some tools."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def as_yaml(document: dict[str, Any]) -> str:
+    text: str = yaml.dump(document, Dumper=_NoAliases, width=100, allow_unicode=True)
+    return "---\n" + text
 
 
 def _dense(value: Any) -> str:

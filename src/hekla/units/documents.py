@@ -1,0 +1,54 @@
+"""Plain JSON documents: copying, comparing and measuring them.
+
+Python's `==` is not JSON's: `True == 1` there. And `copy.deepcopy` is five times slower than what
+a tree of dicts and lists needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = ["MAX_DEPTH", "copy_json", "is_too_deep", "json_equal"]
+
+MAX_DEPTH: Final = 200
+"""Deeper documents are refused. Kubernetes objects stay below 30, CRD schemas below 100."""
+
+
+def copy_json(value: Any) -> Any:
+    """A copy that shares no dict or list with the original."""
+    if isinstance(value, dict):
+        return {
+            key: copy_json(item) if isinstance(item, (dict, list)) else item
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [copy_json(item) if isinstance(item, (dict, list)) else item for item in value]
+    return value
+
+
+def json_equal(left: Any, right: Any) -> bool:
+    """Equality as JSON has it: true is not 1, while 1 and 1.0 are the same number."""
+    if left is right:
+        return True
+    if left != right:  # cheap and in C; everything below only sorts out booleans
+        return False
+    if isinstance(left, dict):
+        return all(json_equal(value, right[key]) for key, value in left.items())
+    if isinstance(left, list):
+        return all(map(json_equal, left, right))
+    return isinstance(left, bool) == isinstance(right, bool)
+
+
+def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Whether containers are nested more than `limit` levels. Walks breadth first: no recursion."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(limit):
+        if not level:
+            return False
+        level = [
+            item
+            for container in level
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, (dict, list))
+        ]
+    return bool(level)

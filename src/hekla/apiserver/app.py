@@ -1,0 +1,296 @@
+"""The ASGI application: limits, authentication, authorization, routing.
+
+Every request passes here once: read with bounds, matched to a user, checked by RBAC, handed to the
+handler of its path, answered. A refusal anywhere is a `StatusError`; anything else that escapes is
+a bug, logged with the request's id and answered 500 without its details.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from hekla.apiserver import errors
+from hekla.apiserver.authn import ANONYMOUS, Authenticator, User
+from hekla.apiserver.discovery import Discovery
+from hekla.apiserver.handlers import Handlers, Request, Response
+from hekla.apiserver.metrics import Metrics
+from hekla.apiserver.rbac import Authorizer
+from hekla.apiserver.registry import Registry
+from hekla.apiserver.requests import Query, Target, parse_accept, parse_target
+from hekla.apiserver.reviews import Reviews
+from hekla.apiserver.subresources import Subresources
+
+log = logging.getLogger("hekla.apiserver")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MAX_BODY = 3 << 20
+BODY_TIMEOUT_S = 30.0
+MAX_IN_FLIGHT = 400
+
+
+class App:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        handlers: Handlers,
+        subresources: Subresources,
+        reviews: Reviews,
+        discovery: Discovery,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        metrics: Metrics,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._registry = registry
+        self._handlers = handlers
+        self._subresources = subresources
+        self._reviews = reviews
+        self._discovery = discovery
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._metrics = metrics
+        self._is_ready = is_ready
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"unexpected ASGI scope {scope['type']!r}")
+        warnings: list[str] = []
+        verb, resource = scope["method"], ""
+        started = self._metrics.now()
+        try:
+            if self._in_flight >= MAX_IN_FLIGHT:
+                raise errors.too_many_requests("too many requests, please try again later")
+            self._in_flight += 1
+            try:
+                query = Query.parse(scope["query_string"])
+                target = parse_target(scope["method"], scope["path"], query.values)
+                verb, resource = target.verb, target.plural
+                response = await self._respond(scope, receive, target, query, warnings)
+            finally:
+                self._in_flight -= 1
+        except errors.StatusError as error:
+            response = Response(error.code, msgspec.json.encode(error.body()))
+            response.headers += error.headers
+        except Exception:
+            log.exception("request failed: %s %s", scope["method"], scope["path"])
+            error = errors.internal("see the server's log")
+            response = Response(500, msgspec.json.encode(error.body()))
+        self._metrics.observe(verb, resource, response.status, started)
+        try:
+            await _send(send, receive, response, warnings)
+        except errors.StatusError:
+            raise
+        except Exception:
+            # The status line is gone: all that is left is to end the stream.
+            log.exception("response failed: %s %s", scope["method"], scope["path"])
+            raise
+
+    async def _respond(
+        self, scope: Scope, receive: Receive, target: Target, query: Query, warnings: list[str]
+    ) -> Response:
+        headers = _headers(scope)
+        user = self._authenticator.user_for(headers.get("authorization", ""))
+        if user is None:
+            raise errors.unauthorized()
+        if not target.is_resource and (health := self._health(target.path)) is not None:
+            return health
+        user = self._impersonated(user, headers)
+        self._authorize(user, target)
+        if not target.is_resource:
+            return self._other(target, scope, headers)
+        served = self._registry.lookup(target.group, target.version, target.plural)
+        if served is None:
+            raise errors.no_such_path()
+        if served.kind.namespaced:
+            if not target.namespace and target.verb not in ("list", "watch", "deletecollection"):
+                if not served.kind.virtual:
+                    raise errors.no_such_path()
+        elif target.namespace and served.storage != "namespaces":
+            raise errors.no_such_path()
+        request = Request(
+            target=target,
+            query=query,
+            wants=parse_accept(headers.get("accept", "")),
+            user=user,
+            content_type=headers.get("content-type", ""),
+            user_agent=headers.get("user-agent", ""),
+            warnings=warnings,
+        )
+        if scope["method"] not in ("GET", "HEAD"):
+            request.body = await _read_body(receive, headers)
+        if served.kind.virtual:
+            return await self._reviews.handle(served, request)
+        if target.subresource:
+            return await self._subresources.handle(served, request)
+        if target.verb == "create" and target.name:
+            raise errors.method_not_allowed(served.kind.group, served.kind.plural, "POST")
+        return await self._handlers.handle(served, request)
+
+    def _impersonated(self, user: User, headers: dict[str, str]) -> User:
+        """`kubectl --as`: allowed to whoever may impersonate."""
+        name = headers.get("impersonate-user")
+        if not name:
+            return user
+        wanted = Target("impersonate", plural="users", name=name)
+        self._authorize(user, wanted)
+        groups = (
+            tuple(headers.get("impersonate-group", "").split("\n"))
+            if (headers.get("impersonate-group"))
+            else ()
+        )
+        for group in groups:
+            self._authorize(user, Target("impersonate", plural="groups", name=group))
+        return User(name, (*groups, "system:authenticated"))
+
+    def _authorize(self, user: User, target: Target) -> None:
+        allowed, why = self._authorizer.allows(user, target)
+        if allowed:
+            return
+        if user is ANONYMOUS:
+            raise errors.unauthorized()
+        if not target.is_resource:
+            raise errors.StatusError(
+                403,
+                "Forbidden",
+                f'User "{user.name}" cannot {target.verb} path "{target.path}"{why}',
+            )
+        what = f'resource "{target.plural}"'
+        if target.subresource:
+            what = f'resource "{target.plural}/{target.subresource}"'
+        where = (
+            f'in the namespace "{target.namespace}"'
+            if target.namespace
+            else ("at the cluster scope")
+        )
+        raise errors.forbidden(
+            target.group,
+            target.plural,
+            target.name,
+            f'User "{user.name}" cannot {target.verb} {what} in API group "{target.group}" '
+            f"{where}{why}",
+        )
+
+    def _health(self, path: str) -> Response | None:
+        root = path.split("/")[1] if path.startswith("/") else ""
+        if root in ("healthz", "livez"):
+            return Response(200, b"ok", "text/plain")
+        if root == "readyz":
+            ready = self._is_ready()
+            return Response(200 if ready else 503, b"ok" if ready else b"starting", "text/plain")
+        return None
+
+    def _other(self, target: Target, scope: Scope, headers: dict[str, str]) -> Response:
+        if target.verb != "get":
+            raise errors.no_such_path()
+        if target.path == "/metrics":
+            return Response(200, self._metrics.render(), "text/plain; version=0.0.4")
+        answer = self._discovery.answer(
+            target.path, headers.get("accept", ""), scope["query_string"]
+        )
+        if answer is None:
+            raise errors.no_such_path()
+        return answer
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name = raw_name.decode("latin-1")
+        value = raw_value.decode("latin-1")
+        if name in headers:
+            # Accept may be given in several lines, and so may groups to impersonate.
+            joiner = "\n" if name.startswith("impersonate-") else ","
+            headers[name] += joiner + value
+        else:
+            headers[name] = value
+    return headers
+
+
+async def _read_body(receive: Receive, headers: dict[str, str]) -> bytes:
+    declared = headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > MAX_BODY:
+        raise errors.too_large(MAX_BODY)
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise errors.bad_request("the client went away before the body was complete")
+                piece = message.get("body", b"")
+                size += len(piece)
+                if size > MAX_BODY:
+                    raise errors.too_large(MAX_BODY)
+                pieces.append(piece)
+                if not message.get("more_body"):
+                    return b"".join(pieces)
+    except TimeoutError as error:
+        raise errors.StatusError(
+            408, "Timeout", f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s"
+        ) from error
+
+
+async def _send(send: Send, receive: Receive, response: Response, warnings: list[str]) -> None:
+    headers = [(b"content-type", response.content_type.encode())]
+    headers += [(name.encode(), value.encode()) for name, value in response.headers]
+    for warning in warnings[:10]:
+        text = warning.replace("\\", "\\\\").replace('"', '\\"')[:512]
+        headers.append((b"warning", f'299 - "{text}"'.encode("ascii", "replace")))
+    body = response.body
+    if isinstance(body, bytes):
+        headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    if isinstance(body, bytes):
+        await send({"type": "http.response.body", "body": body})
+    elif isinstance(body, AsyncIterator):
+        await _stream(send, receive, body)
+    else:
+        await _send_pieces(send, body)
+
+
+async def _send_pieces(send: Send, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await asyncio.sleep(0)  # others get their turn between the pieces of a long list
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _stream(send: Send, receive: Receive, pieces: AsyncIterator[bytes]) -> None:
+    """Send until the source ends or the client goes away, whichever is first."""
+
+    async def pump() -> None:
+        # The client of a quiet watch must get its headers now, not with the first event.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = [asyncio.ensure_future(pump()), asyncio.ensure_future(gone())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        close = getattr(pieces, "aclose", None)
+        if close is not None:
+            await close()

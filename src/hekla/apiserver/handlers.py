@@ -1,0 +1,502 @@
+"""From a parsed request to a response, for the generic verbs on any kind.
+
+Subresources have their own module; so have discovery and health. A handler returns a `Response` or
+raises `StatusError`; it never touches the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hekla.apiserver import bodies, errors, lists
+from hekla.apiserver.authn import User
+from hekla.apiserver.filters import Matcher, matcher
+from hekla.apiserver.history import Entry
+from hekla.apiserver.registry import Served
+from hekla.apiserver.requests import Query, Target, Wants, parse_revision
+from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources, Written
+from hekla.apiserver.tables import Tables
+from hekla.apiserver.watch import Shaper, Watch
+from hekla.units import apply, patches
+
+JSON = "application/json"
+_FRESH_WAIT_S = 3.0
+_WATCH_TIMEOUT_S = (1800.0, 3600.0)
+
+encode = msgspec.json.encode
+decode = msgspec.json.decode
+
+
+@dataclass(slots=True)
+class Response:
+    status: int
+    body: bytes | Iterable[bytes] | AsyncIterator[bytes]
+    content_type: str = JSON
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, obj: Any, status: int = 200) -> Response:
+        return cls(status, encode(obj))
+
+
+@dataclass(slots=True)
+class Request:
+    """A request after parsing and authentication, body read."""
+
+    target: Target
+    query: Query
+    wants: Wants
+    user: User
+    content_type: str = ""
+    user_agent: str = ""
+    body: bytes = b""
+    warnings: list[str] = field(default_factory=list)
+
+    def options(self) -> Options:
+        manager = self.query.get("fieldManager") or self.user_agent.split("/", 1)[0] or "unknown"
+        if len(manager) > 128:
+            raise errors.bad_request("fieldManager may not be longer than 128 characters")
+        validation = self.query.get("fieldValidation") or "Warn"
+        if validation not in ("Ignore", "Warn", "Strict"):
+            raise errors.bad_request(
+                f"fieldValidation {validation!r} is not one of Ignore, Warn, Strict"
+            )
+        return Options(
+            user=self.user,
+            dry_run=self.query.is_dry_run,
+            manager=manager[:128],
+            field_validation=validation,
+            find_duplicates=validation != "Ignore" and "fieldValidation" in self.query.values,
+            subresource=self.target.subresource,
+            warnings=self.warnings,
+        )
+
+
+class Handlers:
+    """The generic verbs."""
+
+    def __init__(self, resources: Resources, closing: asyncio.Event) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.tables = Tables(resources.clock)
+        self._closing = closing
+        self._jitter = random.Random()
+
+    async def handle(self, served: Served, request: Request) -> Response:
+        verb = request.target.verb
+        if verb not in served.kind.verbs:
+            raise errors.method_not_allowed(served.kind.group, served.kind.plural, verb)
+        if served.deprecation:
+            request.warnings.append(served.deprecation)
+        match verb:
+            case "get":
+                return await self.get(served, request)
+            case "list":
+                return await self.list(served, request)
+            case "watch":
+                return await self.watch(served, request)
+            case "create":
+                return await self.create(served, request)
+            case "update":
+                return await self.update(served, request)
+            case "patch":
+                return await self.patch(served, request)
+            case "delete":
+                return await self.delete(served, request)
+            case "deletecollection":
+                return await self.delete_collection(served, request)
+        raise errors.method_not_allowed(served.kind.group, served.kind.plural, verb)
+
+    # Reading
+
+    async def get(self, served: Served, request: Request) -> Response:
+        await self._fresh(request.query)
+        target = request.target
+        entry = self.resources.find(served, target.namespace, target.name)
+        return self.respond(served, request, entry.body)
+
+    async def list(self, served: Served, request: Request) -> Response:
+        query, target = request.query, request.target
+        revision = await self._fresh(query)
+        matching = query.get("resourceVersionMatch")
+        if matching not in ("", "Exact", "NotOlderThan"):
+            raise errors.bad_request(f"resourceVersionMatch {matching!r} is not supported")
+        if matching and revision is None:
+            raise errors.bad_request(
+                "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            )
+        token = query.get("continue")
+        if token and revision not in (None, 0):
+            raise errors.bad_request(
+                "specifying resource version is not allowed when using continue"
+            )
+        page = lists.page(
+            self.store,
+            served.storage,
+            prefix=self._prefix(served, target),
+            name_key=self._name_key(served, request),
+            matches=self._matcher(served, query),
+            limit=query.number("limit", 0) or 0,
+            continue_token=token,
+            exact_revision=revision if matching == "Exact" else None,
+        )
+        metadata: Object = {"resourceVersion": str(page.revision)}
+        if page.continue_token:
+            metadata["continue"] = page.continue_token
+            if page.remaining:
+                metadata["remainingItemCount"] = page.remaining
+        return self._respond_list(served, request, page.entries, metadata)
+
+    def _respond_list(
+        self, served: Served, request: Request, entries: list[Entry], metadata: Object
+    ) -> Response:
+        shape = request.wants.shape
+        if shape == "Table":
+            objects = (decode(served.serve(entry.body)) for entry in entries)
+            include = request.query.get("includeObject", "Metadata")
+            return Response.of(self.tables.table(served, objects, metadata, include))
+        kind, api_version = served.kind.list_kind, served.kind.api_version
+        bodies = (served.serve(entry.body) for entry in entries)
+        if shape == "PartialObjectMetadata":
+            kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+            bodies = (partial_metadata(body) for body in bodies)
+        head = (
+            b'{"kind":' + encode(kind) + b',"apiVersion":' + encode(api_version)
+            + b',"metadata":' + encode(metadata) + b',"items":['
+        )  # fmt: skip
+        return Response(200, lists.chunks(head, bodies, b"]}\n"))
+
+    async def watch(self, served: Served, request: Request) -> Response:
+        query, target = request.query, request.target
+        since = parse_revision(query.get("resourceVersion"))
+        initial = query.get("sendInitialEvents").lower() in ("true", "1")
+        if initial:
+            if query.get("resourceVersionMatch") != "NotOlderThan":
+                raise errors.bad_request(
+                    "sendInitialEvents requires resourceVersionMatch=NotOlderThan"
+                )
+            if since:
+                await self._fresh(query)
+            since = None
+        elif since == 0:
+            since = None
+        bookmarks = query.flag("allowWatchBookmarks")
+        watch = Watch(
+            self.store,
+            served.storage,
+            prefix=self._prefix(served, target),
+            name_key=self._name_key(served, request),
+            matches=self._matcher(served, query),
+            shape=self._shaper(served, request),
+            bookmark=(lambda rv, end: _bookmark(served, rv, end)) if bookmarks else None,
+        )
+        timeout = query.number("timeoutSeconds") or self._jitter.uniform(*_WATCH_TIMEOUT_S)
+        lines = watch.lines(
+            since,
+            closing=self._closing,
+            timeout_s=float(timeout),
+            initial_events_end=initial,
+        )
+        return Response(200, lines)
+
+    # Writing
+
+    async def create(self, served: Served, request: Request) -> Response:
+        options = request.options()
+        obj = bodies.read(request.body, request.content_type, options)
+        written = await self.resources.create(served, request.target.namespace, obj, options)
+        return self._respond_written(served, request, written)
+
+    async def update(self, served: Served, request: Request) -> Response:
+        options = request.options()
+        obj = bodies.read(request.body, request.content_type, options)
+        target = request.target
+        self._require_version(served, obj, target.name)
+        written = await self.resources.update(
+            served,
+            target.namespace,
+            target.name,
+            lambda _: obj,
+            options,
+            create_missing=served.may_create_on_update and not target.subresource,
+        )
+        return self._respond_written(served, request, written)
+
+    def _require_version(self, served: Served, obj: Any, name: str) -> None:
+        """Custom kinds may not be replaced blindly, as upstream."""
+        metadata = obj.get("metadata") if isinstance(obj, dict) else None
+        if served.custom and isinstance(metadata, dict) and not metadata.get("resourceVersion"):
+            causes = [
+                {
+                    "reason": "FieldValueInvalid",
+                    "message": "Invalid value: 0x0: must be specified for an update",
+                    "field": "metadata.resourceVersion",
+                }
+            ]
+            raise errors.invalid(served.kind.group, served.kind.kind, name, causes)
+
+    async def patch(self, served: Served, request: Request) -> Response:
+        options = request.options()
+        target = request.target
+        change, is_apply = self.patch_change(served, request, options)
+        written = await self.resources.update(
+            served,
+            target.namespace,
+            target.name,
+            change,
+            options,
+            create_missing=is_apply and not target.subresource,
+        )
+        return self._respond_written(served, request, written)
+
+    def patch_change(self, served: Served, request: Request, options: Options) -> Any:
+        """The function a patch stands for, and whether it is an apply (which may create)."""
+        media = request.content_type.partition(";")[0].strip()
+        if request.query.get("force") and media != bodies.APPLY:
+            raise errors.bad_request("force is only allowed for apply patches")
+        if media == bodies.APPLY:
+            return self._apply_change(served, request, options), True
+        patch = bodies.read_patch(request.body, media, custom=served.custom)
+        shape = served.shape
+
+        def change(obj: Object) -> Object:
+            try:
+                match media:
+                    case bodies.JSON_PATCH:
+                        return patches.json_patch(obj, patch)  # type: ignore[no-any-return]
+                    case bodies.STRATEGIC:
+                        return patches.strategic_merge_patch(obj, patch, shape)
+                    case _:
+                        return patches.merge_patch(obj, patch)  # type: ignore[no-any-return]
+            except patches.PatchError as error:
+                kind = served.kind
+                causes = [{"reason": "FieldValueInvalid", "message": str(error), "field": "patch"}]
+                raise errors.invalid(kind.group, kind.kind, request.target.name, causes) from error
+
+        return change, False
+
+    def _apply_change(self, served: Served, request: Request, options: Options) -> Any:
+        if not request.query.get("fieldManager"):
+            raise errors.bad_request("fieldManager is required for apply patches")
+        applied = bodies.read(request.body, bodies.YAML, options)
+        force = request.query.flag("force")
+        options.applies = True
+        if isinstance(applied, dict) and (applied.get("metadata") or {}).get("managedFields"):
+            raise errors.bad_request("metadata.managedFields must be nil in an apply patch")
+        now = self.resources.now()
+
+        def change(live: Object) -> Object:
+            try:
+                return apply.apply(
+                    live or None,
+                    applied,
+                    manager=options.manager,
+                    force=force,
+                    shape=served.shape,
+                    api_version=served.kind.api_version,
+                    now=now,
+                    subresource=options.subresource,
+                )
+            except apply.ApplyConflict as conflict:
+                raise _apply_conflict(conflict) from conflict
+            except apply.ApplyError as error:
+                raise errors.bad_request(f"the apply patch cannot be used: {error}") from error
+
+        return change
+
+    async def delete(self, served: Served, request: Request) -> Response:
+        target = request.target
+        options, how = request.options(), read_delete_options(request)
+        written = await self.resources.delete(served, target.namespace, target.name, options, how)
+        if not written.removed or served.storage == "pods":
+            return self.respond(served, request, written.body)
+        return Response.of(_deleted(served, written.obj))
+
+    async def delete_collection(self, served: Served, request: Request) -> Response:
+        target, query = request.target, request.query
+        options, how = request.options(), read_delete_options(request)
+        page = lists.page(
+            self.store,
+            served.storage,
+            prefix=self._prefix(served, target),
+            name_key=self._name_key(served, request),
+            matches=self._matcher(served, query),
+            limit=query.number("limit", 0) or 0,
+            continue_token=query.get("continue"),
+        )
+        gone = []
+        for entry in page.entries:
+            namespace, _, name = entry.key.rpartition("/")
+            try:
+                await self.resources.delete(served, namespace, name, options, how)
+            except errors.StatusError as error:
+                if error.code != 404:
+                    raise
+            gone.append(entry)
+        return self._respond_list(
+            served, request, gone, {"resourceVersion": str(self.store.revision)}
+        )
+
+    # Shaping answers
+
+    def respond(self, served: Served, request: Request, body: bytes, status: int = 200) -> Response:
+        """One object in the form the client asked for."""
+        shaper = self._shaper(served, request)
+        if shaper is not None:
+            return Response(status, shaper(body) + b"\n")
+        if request.wants.yaml:
+            return Response(status, bodies.to_yaml(body), "application/yaml")
+        return Response(status, body + b"\n")
+
+    def _respond_written(self, served: Served, request: Request, written: Written) -> Response:
+        status = 201 if written.created else 200
+        return self.respond(served, request, written.body, status)
+
+    def _shaper(self, served: Served, request: Request) -> Shaper | None:
+        shape = request.wants.shape
+        if shape == "Table":
+            include = request.query.get("includeObject", "Metadata")
+
+            def as_table(body: bytes) -> bytes:
+                obj = decode(served.serve(body))
+                metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+                return encode(self.tables.table(served, [obj], metadata, include))
+
+            return as_table
+        if shape == "PartialObjectMetadata":
+            return lambda body: partial_metadata(served.serve(body))
+        return served.serve if served.from_storage is not None else None
+
+    # Selecting
+
+    def _prefix(self, served: Served, target: Target) -> str:
+        return f"{target.namespace}/" if served.kind.namespaced and target.namespace else ""
+
+    def _name_key(self, served: Served, request: Request) -> str:
+        """The one key a request can mean: by path (an old-style watch) or by metadata.name=."""
+        target = request.target
+        name = target.name
+        if not name:
+            fields = request.query.fields
+            name = (fields.get("metadata.name") if fields is not None else None) or ""
+        if not name or (served.kind.namespaced and not target.namespace):
+            return ""
+        return served.key(target.namespace, name)
+
+    def _matcher(self, served: Served, query: Query) -> Matcher | None:
+        fields = query.fields
+        if fields is not None:
+            for term in fields.terms:
+                if not served.fields.supports(term.field):
+                    raise errors.bad_request(
+                        f"field label not supported: {term.field}; {served.kind.plural} can be "
+                        "selected by "
+                        + ", ".join(("metadata.name", "metadata.namespace", *served.fields.paths))
+                    )
+        return matcher(query.labels, fields, served.fields)
+
+    async def _fresh(self, query: Query) -> int | None:
+        """Wait briefly for a revision the client has seen and we have not published yet."""
+        asked = parse_revision(query.get("resourceVersion"))
+        if asked and asked > self.store.revision:
+            await self.store.stage()
+            if asked > self.store.revision:
+                raise errors.version_too_large(asked, self.store.revision)
+        return asked
+
+
+def _apply_conflict(conflict: apply.ApplyConflict) -> errors.StatusError:
+    causes = []
+    for manager, subresource, api_version, path in conflict.conflicts:
+        by = f'conflict with "{manager}"'
+        if subresource:
+            by += f' with subresource "{subresource}"'
+        causes.append(
+            {
+                "reason": "FieldManagerConflict",
+                "message": f"{by} using {api_version}",
+                "field": path,
+            }
+        )
+    noun = "conflict" if len(causes) == 1 else "conflicts"
+    listed = ", ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
+    message = f"Apply failed with {len(causes)} {noun}: {listed}"
+    return errors.StatusError(409, "Conflict", message, {"causes": causes})
+
+
+def partial_metadata(body: bytes) -> bytes:
+    """An object reduced to its metadata."""
+    metadata = decode(body, type=_MetadataOnly).metadata
+    return (
+        b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
+        + bytes(metadata)
+        + b"}"
+    )
+
+
+class _MetadataOnly(msgspec.Struct):
+    metadata: msgspec.Raw
+
+
+def _bookmark(served: Served, revision: int, initial_events_end: bool) -> bytes:
+    metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_events_end:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    kind = served.kind
+    return encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
+
+
+def _deleted(served: Served, obj: Object) -> Object:
+    details = {"name": obj["metadata"]["name"], "kind": served.kind.plural}
+    if served.kind.group:
+        details["group"] = served.kind.group
+    details["uid"] = obj["metadata"]["uid"]
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    }
+
+
+def read_delete_options(request: Request) -> DeleteOptions:
+    """Delete options from the body and the query; the query has the last word on dry-run only."""
+    given: Object = {}
+    if request.body.strip():
+        given = bodies.read(request.body, request.content_type or JSON, None)
+        if not isinstance(given, dict):
+            raise errors.bad_request("DeleteOptions must be an object")
+    query = request.query
+    grace = given.get("gracePeriodSeconds", query.number("gracePeriodSeconds"))
+    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
+        raise errors.bad_request("gracePeriodSeconds must be a whole number")
+    if given.get("dryRun") and not request.query.is_dry_run:
+        request.query.repeated["dryRun"] = list(given["dryRun"])
+    propagation = given.get("propagationPolicy") or query.get("propagationPolicy")
+    orphan = given.get("orphanDependents")
+    if orphan is None and "orphanDependents" in query.values:
+        orphan = query.flag("orphanDependents")
+    if orphan is not None:
+        if propagation:
+            raise errors.bad_request(
+                "orphanDependents and propagationPolicy cannot be both set; use the latter"
+            )
+        propagation = "Orphan" if orphan else "Background"
+    if propagation not in ("", None, "Background", "Foreground", "Orphan"):
+        raise errors.bad_request(
+            f"propagationPolicy {propagation!r} is not one of Background, Foreground, Orphan"
+        )
+    preconditions = given.get("preconditions") or {}
+    return DeleteOptions(
+        grace_s=grace,
+        propagation=propagation or "",
+        uid=preconditions.get("uid") or "",
+        revision=preconditions.get("resourceVersion") or "",
+    )

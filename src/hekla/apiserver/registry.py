@@ -1,0 +1,201 @@
+"""Which kinds are served, built-in and custom alike, and what is special about each.
+
+A `Served` is one kind at one version: all a generic handler needs to know. Built-in ones come from
+`hekla.api.kinds`; custom ones from CustomResourceDefinition objects, added and dropped at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hekla.api import kinds, schemas
+from hekla.api.kinds import Kind
+from hekla.apiserver import conversion
+from hekla.apiserver.filters import SELECTABLE, Fields
+from hekla.apiserver.structural import Structure
+from hekla.units.shapes import Shape
+
+Converter = Callable[[dict[str, Any]], dict[str, Any]]
+
+# Kinds whose spec changes do not count in metadata.generation, as upstream.
+_NO_GENERATION = frozenset({"Node", "Namespace", "Service", "PersistentVolume", "ResourceQuota"})
+# Kinds a PUT may bring into being.
+_CREATE_ON_UPDATE = frozenset({"Lease", "Endpoints", "EndpointSlice", "Event", "LimitRange"})
+
+
+@dataclass(frozen=True)
+class ScalePaths:
+    """Where a scalable kind keeps its numbers, as dotted paths without the leading dot."""
+
+    spec_replicas: str = "spec.replicas"
+    status_replicas: str = "status.replicas"
+    selector: str = ""
+
+
+@dataclass
+class Served:
+    """One kind at one version."""
+
+    kind: Kind
+    storage: str
+    """Name of its table in the store: shared by all versions of a kind."""
+    custom: bool = False
+    has_status: bool = False
+    scale: ScalePaths | None = None
+    fields: Fields = field(default_factory=Fields)
+    columns: list[dict[str, Any]] = field(default_factory=list)
+    schema: dict[str, Any] = field(default_factory=dict)
+    to_storage: Converter | None = None
+    from_storage: Converter | None = None
+    deprecation: str = ""
+    _structure: Structure | None = None
+    _shape: Shape | None = None
+
+    @property
+    def structure(self) -> Structure:
+        """Compiled on first use: most kinds are never written."""
+        if self._structure is None:
+            definitions = {} if self.custom else schemas.definitions()
+            self._structure = Structure(self.schema, definitions, custom=self.custom)
+        return self._structure
+
+    @property
+    def shape(self) -> Shape:
+        if self._shape is None:
+            definitions = None if self.custom else schemas.definitions()
+            self._shape = Shape.from_schema(self.schema, definitions)
+        return self._shape
+
+    @property
+    def counts_generation(self) -> bool:
+        return self.kind.kind not in _NO_GENERATION or self.custom
+
+    @property
+    def may_create_on_update(self) -> bool:
+        return not self.custom and self.kind.kind in _CREATE_ON_UPDATE
+
+    def key(self, namespace: str, name: str) -> str:
+        return f"{namespace}/{name}" if self.kind.namespaced else name
+
+    def serve(self, body: bytes) -> bytes:
+        """Stored bytes as this version shows them; the very same object when it is stored so."""
+        if self.from_storage is None:
+            return body
+        return msgspec.json.encode(self.from_storage(msgspec.json.decode(body)))
+
+
+def _storage_name(group: str, plural: str) -> str:
+    return f"{group}/{plural}" if group else plural
+
+
+def _builtin(kind: Kind) -> Served:
+    storage = _storage_name(kind.group, kind.plural)
+    served = Served(
+        kind=kind,
+        storage=storage,
+        has_status="status" in kind.subresources,
+        scale=ScalePaths() if "scale" in kind.subresources else None,
+        fields=Fields(SELECTABLE.get(storage, ())),
+        schema={} if kind.virtual else schemas.schema_for(kind.api_version, kind.kind),
+    )
+    if storage == "events.k8s.io/events":
+        # One table, two views: an Event written through either group is read through both.
+        served.storage = "events"
+        served.to_storage = conversion.event_to_core
+        served.from_storage = conversion.event_from_core
+    return served
+
+
+def from_crd(crd: dict[str, Any]) -> list[Served]:
+    """The versions a CustomResourceDefinition asks to be served."""
+    spec = crd["spec"]
+    names = spec["names"]
+    storage_version = next(v["name"] for v in spec["versions"] if v.get("storage"))
+    made = []
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        subresources = version.get("subresources") or {}
+        scale = subresources.get("scale")
+        kind = kinds.from_crd(crd, version["name"])
+        selectable = version.get("selectableFields") or ()
+        served = Served(
+            kind=kind,
+            storage=_storage_name(spec["group"], names["plural"]),
+            custom=True,
+            has_status="status" in subresources,
+            scale=_scale_paths(scale) if scale else None,
+            fields=Fields([item["jsonPath"].lstrip(".") for item in selectable]),
+            columns=version.get("additionalPrinterColumns") or [],
+            schema=(version.get("schema") or {}).get("openAPIV3Schema") or {},
+        )
+        if version["name"] != storage_version:
+            served.to_storage = conversion.renamer(f"{spec['group']}/{storage_version}")
+            served.from_storage = conversion.renamer(kind.api_version)
+        if version.get("deprecated"):
+            served.deprecation = version.get("deprecationWarning") or (
+                f"{kind.api_version} {kind.kind} is deprecated"
+            )
+        made.append(served)
+    return made
+
+
+def _scale_paths(scale: dict[str, Any]) -> ScalePaths:
+    return ScalePaths(
+        scale["specReplicasPath"].lstrip("."),
+        scale["statusReplicasPath"].lstrip("."),
+        (scale.get("labelSelectorPath") or "").lstrip("."),
+    )
+
+
+class Registry:
+    """All served kinds. `revision` grows with every change, so that documents made from it can be cached."""
+
+    def __init__(self) -> None:
+        self._by_resource: dict[tuple[str, str, str], Served] = {}
+        self._by_kind: dict[tuple[str, str], Served] = {}
+        self._custom: dict[str, list[Served]] = {}
+        self.revision = 0
+        for kind in kinds.BUILTIN:
+            self._add(_builtin(kind))
+
+    def _add(self, served: Served) -> None:
+        kind = served.kind
+        self._by_resource[kind.group, kind.version, kind.plural] = served
+        self._by_kind[kind.api_version, kind.kind] = served
+
+    def lookup(self, group: str, version: str, plural: str) -> Served | None:
+        return self._by_resource.get((group, version, plural))
+
+    def by_kind(self, api_version: str, kind: str) -> Served | None:
+        return self._by_kind.get((api_version, kind))
+
+    def of_storage(self, storage: str) -> Served | None:
+        """The served version that is stored as it is."""
+        for served in self._by_resource.values():
+            if served.storage == storage and served.from_storage is None:
+                return served
+        return None
+
+    def all(self) -> Iterator[Served]:
+        return iter(list(self._by_resource.values()))
+
+    def install(self, crd: dict[str, Any]) -> None:
+        """Serve what a CustomResourceDefinition declares, in place of what it declared before."""
+        self.uninstall(crd["metadata"]["name"])
+        made = from_crd(crd)
+        self._custom[crd["metadata"]["name"]] = made
+        for served in made:
+            self._add(served)
+        self.revision += 1
+
+    def uninstall(self, name: str) -> None:
+        for served in self._custom.pop(name, []):
+            kind = served.kind
+            self._by_resource.pop((kind.group, kind.version, kind.plural), None)
+            self._by_kind.pop((kind.api_version, kind.kind), None)
+        self.revision += 1

@@ -1,0 +1,526 @@
+"""The verbs of the API on plain objects: create, update, delete, for every kind alike.
+
+HTTP comes in above (`app`), bytes go out below (`store`). In between every write takes the same way:
+
+    decode > schema (prune, default, type) > kind's own preparation > admission > rules > stage
+
+A write decides on `store.head` and stages without giving up the event loop in between, so two
+writers cannot slip past each other; what is special about a kind lives in `strategies`.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hekla.api import defaults, rules
+from hekla.apiserver import errors, strategies
+from hekla.apiserver.admission import Admission, Also, Attempt
+from hekla.apiserver.authn import SYSTEM, User
+from hekla.apiserver.history import Entry
+from hekla.apiserver.ownership import Ownership
+from hekla.apiserver.registry import Registry, Served
+from hekla.apiserver.store import Stale, Store, StoreError
+from hekla.units.clock import Clock, SystemClock
+from hekla.units.timestamps import format_time
+
+Object = dict[str, Any]
+Change = Callable[[Object], Object]
+
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_MAX_GENERATED = 63
+_STALE_RETRIES = 8
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+encode = msgspec.json.encode
+decode = msgspec.json.Decoder().decode
+
+
+@dataclass(slots=True)
+class Options:
+    """How a write is to be made."""
+
+    user: User = SYSTEM
+    dry_run: bool = False
+    manager: str = "hekla"
+    field_validation: str = "Ignore"
+    find_duplicates: bool = False
+    subresource: str = ""
+    applies: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class DeleteOptions:
+    grace_s: int | None = None
+    propagation: str = ""  # Background, Foreground or Orphan
+    uid: str = ""
+    revision: str = ""
+
+
+@dataclass(slots=True)
+class Written:
+    """The outcome of a write: the object as stored, its bytes, and what happened."""
+
+    obj: Object
+    body: bytes
+    created: bool = False
+    removed: bool = False
+
+
+class Resources:
+    """Create, update and delete objects of any served kind."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self.store = store
+        self.registry = registry
+        self.clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._new_uid = new_uid
+        self.admission = Admission(self)
+        self.ownership = Ownership(self.clock)
+
+    def now(self) -> str:
+        return format_time(self.clock.now())
+
+    # Reading
+
+    def find(self, served: Served, namespace: str, name: str) -> Entry:
+        """The committed object, or 404."""
+        entry = self.store.get(served.storage, served.key(namespace, name))
+        if entry is None:
+            raise errors.not_found(served.kind.group, served.kind.plural, name)
+        return entry
+
+    # Create
+
+    async def create(
+        self, served: Served, namespace: str, obj: Object, options: Options | None = None
+    ) -> Written:
+        """Store a new object; 409 when the name is taken."""
+        options = options or Options()
+        self._check_identity(served, namespace, obj, name=None)
+        self._check_schema(served, obj, options)
+        metadata = obj["metadata"]
+        generate = not metadata.get("name")
+        for attempt in range(8):
+            if generate:
+                metadata["name"] = self._generate_name(served, metadata.get("generateName"))
+            try:
+                return await self._create(served, namespace, obj, options)
+            except errors.StatusError as error:
+                if not generate or error.reason != "AlreadyExists" or attempt == 7:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _generate_name(self, served: Served, base: str | None) -> str:
+        if not base:
+            causes = [
+                {
+                    "reason": "FieldValueRequired",
+                    "message": "Required value: name or generateName is required",
+                    "field": "metadata.name",
+                }
+            ]
+            raise errors.invalid(served.kind.group, served.kind.kind, "", causes)
+        suffix = "".join(self._rng.choices(_SUFFIX, k=5))
+        return base[: _MAX_GENERATED - len(suffix)] + suffix
+
+    async def _create(
+        self, served: Served, namespace: str, obj: Object, options: Options
+    ) -> Written:
+        metadata = obj["metadata"]
+        key = served.key(namespace, metadata["name"])
+        if self.store.head(served.storage, key) is not None:
+            raise errors.already_exists(served.kind.group, served.kind.plural, metadata["name"])
+        for stale in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"):
+            metadata.pop(stale, None)
+        if metadata.pop("resourceVersion", None) not in (None, "", "0"):
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        metadata["uid"] = self._new_uid()
+        metadata["creationTimestamp"] = self.now()
+        metadata.pop("generation", None)
+        if served.counts_generation and (served.custom or "spec" in obj):
+            metadata["generation"] = 1
+        self._default(served, obj)
+        strategies.prepare_create(served, obj)
+        attempt = Attempt("create", served, namespace, obj, None, options)
+        await self.admission.mutate(attempt)
+        self._validate(served, obj, None)
+        extra = self.admission.validate(attempt)
+        self.ownership.track(served, None, obj, options)
+        return await self._stage(served, key, obj, None, options, created=True, extra=extra)
+
+    # Update
+
+    async def update(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        change: Change,
+        options: Options | None = None,
+        *,
+        create_missing: bool = False,
+    ) -> Written:
+        """Replace an object by what `change` makes of the newest version.
+
+        `change` gets a copy it may alter. With a resourceVersion in its result the object must
+        not have changed meanwhile; without one, the change is made again on top of the newest.
+        """
+        options = options or Options()
+        key = served.key(namespace, name)
+        for _ in range(_STALE_RETRIES):
+            entry = self.store.head(served.storage, key)
+            if entry is None:
+                if not create_missing:
+                    raise errors.not_found(served.kind.group, served.kind.plural, name)
+                obj = change({})
+                self._check_identity(served, namespace, obj, name=name)
+                return await self.create(served, namespace, obj, options)
+            try:
+                return await self._update(served, namespace, name, entry, change, options)
+            except Stale:
+                continue
+        raise errors.conflict(
+            served.kind.group, served.kind.plural, name, "it is changing too quickly; try again"
+        )
+
+    async def _update(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        entry: Entry,
+        change: Change,
+        options: Options,
+    ) -> Written:
+        old: Object = decode(entry.body)
+        shown = (
+            served.from_storage(decode(entry.body)) if served.from_storage else decode(entry.body)
+        )
+        obj = change(shown)
+        self._check_identity(served, namespace, obj, name=name)
+        self._check_preconditions(served, obj, old)
+        self._check_schema(served, obj, options)
+        self._carry_over(served, obj, old, options)
+        self._default(served, obj)
+        strategies.prepare_update(served, obj, old, options.subresource)
+        attempt = Attempt("update", served, namespace, obj, old, options)
+        await self.admission.mutate(attempt)
+        self._validate(served, obj, old)
+        extra = self.admission.validate(attempt)
+        self._count_generation(served, obj, old)
+        self.ownership.track(served, old, obj, options)
+        if obj == old:
+            # As upstream, a change that changes nothing writes nothing. What it was compared with
+            # may still be on its way to the disk, so wait for that before saying so.
+            if not options.dry_run and self.store.get(served.storage, entry.key) is not entry:
+                await self._await(self.store.stage())
+            return Written(obj, entry.body)
+        if "deletionTimestamp" in obj["metadata"] and self._is_final(served, obj):
+            return await self._remove(served, entry, obj, options)
+        return await self._stage(served, entry.key, obj, entry, options, extra=extra)
+
+    def _check_preconditions(self, served: Served, obj: Object, old: Object) -> None:
+        kind = served.kind
+        metadata, was = obj["metadata"], old["metadata"]
+        if metadata.get("uid") and metadata["uid"] != was["uid"]:
+            raise errors.conflict(
+                kind.group,
+                kind.plural,
+                was["name"],
+                f"Precondition failed: UID in precondition: {metadata['uid']}, "
+                f"UID in object meta: {was['uid']}",
+            )
+        asked = metadata.get("resourceVersion")
+        if asked in (None, "", "0"):
+            return
+        if asked != was["resourceVersion"]:
+            raise errors.conflict(kind.group, kind.plural, was["name"], errors.CHANGED_MEANWHILE)
+
+    def _carry_over(self, served: Served, obj: Object, old: Object, options: Options) -> None:
+        """Fields that belong to the server keep their value, and each endpoint its own part."""
+        metadata, was = obj["metadata"], old["metadata"]
+        for name in (
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "resourceVersion",
+            "selfLink",
+        ):
+            if name in was:
+                metadata[name] = was[name]
+            else:
+                metadata.pop(name, None)
+        if options.subresource == "status":
+            status = obj.get("status")
+            managed = metadata.get("managedFields")
+            if served.custom:
+                # Only the status may change here; a custom kind's metadata included.
+                obj.clear()
+                obj.update(decode(encode(old)))
+            else:
+                for name in [*obj, *old]:
+                    if name not in ("metadata", "status"):
+                        _copy_field(obj, old, name)
+                metadata["ownerReferences"] = was.get("ownerReferences")
+                metadata["finalizers"] = was.get("finalizers")
+                for name in ("ownerReferences", "finalizers"):
+                    if metadata[name] is None:
+                        del metadata[name]
+            if managed is not None:
+                obj["metadata"]["managedFields"] = managed
+            if status is None:
+                obj.pop("status", None)
+            else:
+                obj["status"] = status
+        elif served.has_status and not strategies.keeps_status(served, options.subresource):
+            _copy_field(obj, old, "status")
+        self._forbid_new_finalizers(served, obj, old)
+
+    def _forbid_new_finalizers(self, served: Served, obj: Object, old: Object) -> None:
+        if "deletionTimestamp" not in old["metadata"]:
+            return
+        added = set(obj["metadata"].get("finalizers") or ()) - set(
+            old["metadata"].get("finalizers") or ()
+        )
+        if added:
+            causes = [
+                {
+                    "reason": "FieldValueForbidden",
+                    "message": "Forbidden: no new finalizers can be added if the object is being "
+                    f"deleted, found new finalizers {sorted(added)}",
+                    "field": "metadata.finalizers",
+                }
+            ]
+            raise errors.invalid(
+                served.kind.group, served.kind.kind, old["metadata"]["name"], causes
+            )
+
+    def _count_generation(self, served: Served, obj: Object, old: Object) -> None:
+        if not served.counts_generation:
+            return
+        if served.custom:
+            skipped = ("metadata", "status") if served.has_status else ("metadata",)
+            changed = any(
+                obj.get(name) != old.get(name) for name in {*obj, *old} if name not in skipped
+            )
+        else:
+            changed = obj.get("spec") != old.get("spec")
+        if changed:
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    # Delete
+
+    async def delete(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        options: Options | None = None,
+        how: DeleteOptions | None = None,
+    ) -> Written:
+        """Delete, or begin to: finalizers and grace periods make it wait."""
+        options = options or Options()
+        how = how or DeleteOptions()
+        key = served.key(namespace, name)
+        entry = self.store.head(served.storage, key)
+        if entry is None:
+            raise errors.not_found(served.kind.group, served.kind.plural, name)
+        obj: Object = decode(entry.body)
+        self._check_delete_preconditions(served, obj, how)
+        attempt = Attempt("delete", served, namespace, obj, obj, options)
+        self.admission.validate(attempt)
+        before = decode(entry.body)
+        self._set_finalizers(obj, how.propagation)
+        grace = strategies.grace_period(served, obj, how.grace_s)
+        if self._is_final(served, obj) and grace == 0:
+            return await self._remove(served, entry, obj, options)
+        metadata = obj["metadata"]
+        shorter = grace < metadata.get("deletionGracePeriodSeconds", grace + 1)
+        if "deletionTimestamp" not in metadata or shorter:
+            metadata["deletionTimestamp"] = format_time(self.clock.now() + grace)
+            metadata["deletionGracePeriodSeconds"] = grace
+            if "generation" in metadata:
+                metadata["generation"] += 1
+        strategies.prepare_delete(served, obj)
+        if obj == before:
+            return Written(obj, entry.body)
+        return await self._stage(served, key, obj, entry, options)
+
+    def _check_delete_preconditions(self, served: Served, obj: Object, how: DeleteOptions) -> None:
+        metadata = obj["metadata"]
+        for label, asked, found in (
+            ("UID", how.uid, metadata["uid"]),
+            ("ResourceVersion", how.revision, metadata["resourceVersion"]),
+        ):
+            if asked and asked != found:
+                raise errors.conflict(
+                    served.kind.group,
+                    served.kind.plural,
+                    metadata["name"],
+                    f"Precondition failed: {label} in precondition: {asked}, "
+                    f"{label} in object meta: {found}",
+                )
+
+    def _set_finalizers(self, obj: Object, propagation: str) -> None:
+        """Foreground and Orphan deletion wait for the garbage collector by a finalizer."""
+        if not propagation:
+            return
+        finalizers = [
+            name
+            for name in obj["metadata"].get("finalizers") or ()
+            if name not in (FOREGROUND, ORPHAN)
+        ]
+        if propagation == "Foreground":
+            finalizers.append(FOREGROUND)
+        elif propagation == "Orphan":
+            finalizers.append(ORPHAN)
+        if finalizers:
+            obj["metadata"]["finalizers"] = finalizers
+        else:
+            obj["metadata"].pop("finalizers", None)
+
+    def _is_final(self, served: Served, obj: Object) -> bool:
+        if obj["metadata"].get("finalizers"):
+            return False
+        if not served.custom and served.kind.kind == "Namespace":
+            return not (obj.get("spec") or {}).get("finalizers")
+        return not obj["metadata"].get("deletionGracePeriodSeconds")
+
+    async def _remove(self, served: Served, entry: Entry, obj: Object, options: Options) -> Written:
+        if options.dry_run:
+            return Written(obj, encode(obj), removed=True)
+        return await self._stage(served, entry.key, obj, entry, options, removed=True)
+
+    # Shared
+
+    def _check_identity(
+        self, served: Served, namespace: str, obj: Any, *, name: str | None
+    ) -> None:
+        """apiVersion, kind, name and namespace must agree with the path; absent ones are filled."""
+        kind = served.kind
+        if not isinstance(obj, dict):
+            raise errors.bad_request(f"a {kind.kind} must be a JSON object")
+        for label, want in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+            given = obj.setdefault(label, want)
+            if given != want:
+                raise errors.bad_request(
+                    f"the object provided is unrecognized: {label} {given!r} was sent to a path "
+                    f"that takes {kind.api_version} {kind.kind}"
+                )
+        metadata = obj.get("metadata")
+        if metadata is None:
+            metadata = obj["metadata"] = {}
+        if not isinstance(metadata, dict):
+            raise errors.bad_request("metadata must be an object")
+        if name is not None and metadata.setdefault("name", name) != name:
+            raise errors.bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL "
+                f"({name})"
+            )
+        if kind.namespaced:
+            if not namespace:
+                raise errors.bad_request(f"a namespace must be given for {kind.plural}")
+            if not metadata.get("namespace"):
+                metadata["namespace"] = namespace
+            elif metadata["namespace"] != namespace:
+                raise errors.bad_request(
+                    "the namespace of the provided object does not match the namespace sent on "
+                    f"the request ({metadata['namespace']} and {namespace})"
+                )
+        else:
+            metadata.pop("namespace", None)
+
+    def _check_schema(self, served: Served, obj: Object, options: Options) -> None:
+        findings = served.structure.check(obj)
+        if findings.type_errors:
+            first = findings.type_errors[0]
+            raise errors.bad_request(
+                f"{served.kind.kind} in version {served.kind.version!r} cannot be handled as a "
+                f"{served.kind.kind}: {first['field']}: {first['message']}"
+            )
+        if findings.unknown:
+            if options.field_validation == "Strict":
+                listed = ", ".join(f'unknown field "{path[1:]}"' for path in findings.unknown)
+                raise errors.bad_request(
+                    f"{served.kind.kind} in version {served.kind.version!r} cannot be handled as a "
+                    f"{served.kind.kind}: strict decoding error: {listed}"
+                )
+            if options.field_validation == "Warn":
+                options.warnings += [f'unknown field "{path[1:]}"' for path in findings.unknown]
+        if findings.errors:
+            name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
+            raise errors.invalid(served.kind.group, served.kind.kind, name, findings.errors)
+        if served.to_storage is not None:
+            converted = served.to_storage(obj)
+            obj.clear()
+            obj.update(converted)
+
+    def _default(self, served: Served, obj: Object) -> None:
+        if not served.custom or served.kind.group.endswith("volcano.sh"):
+            defaults.apply_defaults(obj)
+
+    def _validate(self, served: Served, obj: Object, old: Object | None) -> None:
+        found = rules.validate(obj, old)
+        if found:
+            causes = [error.cause() for error in found]
+            raise errors.invalid(
+                served.kind.group, served.kind.kind, obj["metadata"].get("name", ""), causes
+            )
+
+    async def _stage(
+        self,
+        served: Served,
+        key: str,
+        obj: Object,
+        previous: Entry | None,
+        options: Options,
+        *,
+        created: bool = False,
+        removed: bool = False,
+        extra: Sequence[Also] = (),
+    ) -> Written:
+        if options.dry_run:
+            return Written(obj, encode(obj), created=created, removed=removed)
+        revision = self.store.next_revision()
+        obj["metadata"]["resourceVersion"] = str(revision)
+        body = encode(obj)
+        changes = [(served.storage, Entry(key, revision, body), previous, removed)]
+        for also in extra:
+            revision = self.store.next_revision()
+            also.obj["metadata"]["resourceVersion"] = str(revision)
+            entry = Entry(also.entry.key, revision, encode(also.obj))
+            changes.append((also.storage, entry, also.entry, False))
+        await self._await(self.store.stage(*changes))
+        return Written(obj, body, created=created, removed=removed)
+
+    async def _await(self, done: Any) -> None:
+        try:
+            await done
+        except StoreError as error:
+            raise errors.internal(str(error)) from error
+
+
+def _copy_field(obj: Object, old: Object, name: str) -> None:
+    if name in old:
+        obj[name] = old[name]
+    else:
+        obj.pop(name, None)

@@ -1,0 +1,259 @@
+"""Models agree with the schemas, field for field, and decode what real clients send."""
+
+import types
+import typing
+
+import msgspec
+import pytest
+
+from hekla.api import (
+    batch,
+    bus,
+    cluster,
+    config,
+    core,
+    crds,
+    datadependency,
+    flow,
+    meta,
+    nodeinfo,
+    pods,
+    scheduling,
+    schemas,
+    shard,
+    topology,
+    training,
+)
+
+VOLCANO = {
+    "batch.volcano.sh": (batch.Job, batch.CronJob),
+    "bus.volcano.sh": (bus.Command,),
+    "config.volcano.sh": (config.ColocationConfiguration,),
+    "datadependency.volcano.sh": (datadependency.DataSource, datadependency.DataSourceClaim),
+    "flow.volcano.sh": (flow.JobFlow, flow.JobTemplate),
+    "nodeinfo.volcano.sh": (nodeinfo.Numatopology,),
+    "scheduling.volcano.sh": (scheduling.PodGroup, scheduling.Queue),
+    "shard.volcano.sh": (shard.NodeShard,),
+    "topology.volcano.sh": (topology.HyperNode,),
+    "training.volcano.sh": (training.HyperJob,),
+}
+CUSTOM = [(group, model) for group, models in VOLCANO.items() for model in models]
+BUILT_IN = {
+    "v1": (
+        core.Pod,
+        core.Node,
+        core.Namespace,
+        core.Service,
+        core.Endpoints,
+        core.ConfigMap,
+        core.Secret,
+        core.ServiceAccount,
+        core.Event,
+        core.PersistentVolumeClaim,
+        core.PersistentVolume,
+        core.ResourceQuota,
+        core.LimitRange,
+    ),
+    "apps/v1": (cluster.ReplicaSet, cluster.StatefulSet, cluster.Deployment),
+    "scheduling.k8s.io/v1": (cluster.PriorityClass,),
+    "policy/v1": (cluster.PodDisruptionBudget,),
+    "coordination.k8s.io/v1": (cluster.Lease,),
+    "storage.k8s.io/v1": (cluster.StorageClass, cluster.CSINode),
+    "rbac.authorization.k8s.io/v1": (
+        cluster.Role,
+        cluster.ClusterRole,
+        cluster.RoleBinding,
+        cluster.ClusterRoleBinding,
+    ),
+}
+NATIVE = [(version, model) for version, models in BUILT_IN.items() for model in models]
+# Copied whole by controllers, so plain dicts on purpose: where the walk ends.
+OPAQUE = {"template", "volumeClaim", "jobSpec", "templateSpec"}
+
+
+def custom_schema(group, model):
+    crd = crds.find(group, model.__name__)
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def unwrap(hint):
+    """The model inside `X | None`, `tuple[X, ...]` or `dict[str, X]`, if there is one."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint
+    for part in typing.get_args(hint):
+        if part is not types.NoneType and (found := unwrap(part)) is not None:
+            return found
+    return None
+
+
+def below(schema):
+    schema = schemas.resolve(schema)
+    while "items" in schema or isinstance(schema.get("additionalProperties"), dict):
+        schema = schemas.resolve(schema.get("items") or schema["additionalProperties"])
+    return schema
+
+
+def fields_of(model):
+    hints = typing.get_type_hints(model)
+    return {f.encode_name: hints[f.name] for f in msgspec.structs.fields(model)}
+
+
+def walk(model, schema, path=""):
+    """(path, model's fields, schema's properties) for a model and every model inside it."""
+    properties = schema.get("properties", {})
+    fields = fields_of(model)
+    yield path or model.__name__, fields, properties
+    for name, hint in fields.items():
+        inner = unwrap(hint)
+        if inner is not None and name in properties and inner is not meta.ObjectMeta:
+            yield from walk(inner, below(properties[name]), f"{path}.{name}")
+
+
+@pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
+def test_every_field_of_a_volcano_crd_is_in_its_model(group, model):
+    for path, fields, properties in walk(model, custom_schema(group, model)):
+        assert properties.keys() - fields.keys() == set(), path
+
+
+@pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
+def test_parts_without_a_model_are_only_those_that_are_copied_whole(group, model):
+    for path, fields, properties in walk(model, custom_schema(group, model)):
+        for name, hint in fields.items():
+            has_fields = "properties" in below(properties[name])
+            if has_fields and unwrap(hint) is None:
+                copied = name in OPAQUE or (name == "spec" and hint == dict[str, typing.Any])
+                assert copied, f"{path}.{name}"
+
+
+@pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
+def test_no_model_of_a_volcano_kind_has_a_field_that_its_crd_lacks(group, model):
+    for path, fields, properties in walk(model, custom_schema(group, model)):
+        assert fields.keys() - properties.keys() == set(), path
+
+
+@pytest.mark.parametrize(("version", "model"), NATIVE, ids=lambda x: getattr(x, "__name__", x))
+def test_no_model_of_a_built_in_kind_has_a_field_that_its_schema_lacks(version, model):
+    schema = schemas.schema_for(version, model.__name__)
+    for path, fields, properties in walk(model, schema):
+        assert fields.keys() - properties.keys() == set(), path
+
+
+def test_metadata_fields_are_those_of_the_schema():
+    properties = schemas.definitions()[schemas.OBJECT_META]["properties"]
+    left_out = properties.keys() - fields_of(meta.ObjectMeta).keys()
+    assert left_out == {"managedFields", "selfLink"}
+    assert fields_of(meta.ObjectMeta).keys() <= properties.keys()
+
+
+JSON_TYPES = {"string": str, "integer": int, "boolean": bool, "array": tuple, "object": dict}
+
+
+@pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
+def test_scalar_types_and_lists_of_volcano_kinds_agree(group, model):
+    for path, fields, properties in walk(model, custom_schema(group, model)):
+        for name, hint in fields.items():
+            schema = properties[name]
+            if "type" not in schema:
+                continue
+            parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+            origins = {typing.get_origin(p) or p for p in parts} - {types.NoneType}
+            want = JSON_TYPES[schema["type"]]
+            for origin in origins:
+                is_model = isinstance(origin, type) and issubclass(origin, msgspec.Struct)
+                assert (want is dict and is_model) or origin is want, f"{path}.{name}"
+
+
+def test_defaults_of_the_crds_are_those_of_the_models():
+    for model, path, want in (
+        (scheduling.NetworkTopology, "mode", "hard"),
+        (scheduling.QueueSpec, "weight", 1),
+        (config.MemoryQos, "high_ratio", 100),
+        (training.ReplicatedJob, "replicas", 1),
+        (datadependency.DataSourceSpec, "reclaim_policy", "Retain"),
+    ):
+        assert getattr(model(), path) == want
+
+
+POD = b"""{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"ns","uid":"u-1",
+"creationTimestamp":null,"labels":{"app":"x"},"ownerReferences":[
+{"apiVersion":"batch.volcano.sh/v1alpha1","kind":"Job","name":"j","uid":"u","controller":true}],
+"managedFields":[{"manager":"kubectl","fieldsV1":{"f:spec":{}}}]},
+"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":2,"memory":"1Gi"}},
+"ports":[{"containerPort":80,"hostPort":8080}]}],
+"initContainers":[{"name":"s","image":"i","restartPolicy":"Always"}],
+"schedulingGates":[{"name":"g"}],"overhead":{"cpu":"10m"},"priority":5,
+"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":
+[{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"app":"x"}}}]}},
+"topologySpreadConstraints":[{"maxSkew":2,"topologyKey":"zone","whenUnsatisfiable":"ScheduleAnyway"}],
+"someNewField":{"a":1}},"status":{"phase":"Running","podIP":"10.0.0.1"}}"""
+
+
+def test_a_pod_is_decoded_with_all_that_scheduling_needs():
+    pod = meta.decode(POD, core.Pod)
+    assert (pod.key, pod.uid, pod.labels) == ("ns/a", "u-1", {"app": "x"})
+    assert pod.metadata.controller.name == "j"
+    assert pod.spec.containers[0].resources.requests == {"cpu": 2, "memory": "1Gi"}
+    assert pod.spec.containers[0].ports[0].host_port == 8080
+    assert pod.spec.init_containers[0].restart_policy == "Always"
+    assert (pod.spec.scheduling_gates[0].name, pod.spec.priority) == ("g", 5)
+    term = pod.spec.affinity.pod_anti_affinity.required[0]
+    assert term.label_selector.compiled().matches({"app": "x"})
+    assert pod.spec.topology_spread_constraints[0].max_skew == 2
+    assert (pod.status.phase, pod.status.pod_ip) == ("Running", "10.0.0.1")
+
+
+def test_null_counts_as_absent():
+    data = b'{"metadata":{"name":"q","labels":null},"spec":null,"status":{"allocated":null}}'
+    queue = meta.decode(data, scheduling.Queue)
+    assert (queue.name, queue.labels, queue.spec.weight) == ("q", {}, 1)
+    assert meta.convert({"metadata": {"name": "q", "labels": None}}, scheduling.Queue).labels == {}
+
+
+def test_a_wrong_type_is_refused_with_its_path():
+    with pytest.raises(msgspec.ValidationError, match=r"\$\.spec\.weight"):
+        meta.decode(b'{"spec":{"weight":"heavy"}}', scheduling.Queue)
+
+
+def test_models_are_frozen_and_take_keywords_only():
+    queue = scheduling.Queue()
+    with pytest.raises(AttributeError):
+        queue.kind = "Other"
+    with pytest.raises(TypeError):
+        scheduling.Queue("v1")
+
+
+def test_a_policy_names_its_events_in_either_spelling():
+    policy = batch.LifecyclePolicy(event="PodFailed", events=("PodEvicted",))
+    assert policy.all_events == ("PodEvicted", "PodFailed")
+    assert batch.LifecyclePolicy(exit_code=3).all_events == ()
+
+
+def test_a_job_keeps_its_pod_template_whole():
+    job = meta.convert(
+        {
+            "metadata": {"name": "j", "uid": "u"},
+            "spec": {
+                "tasks": [
+                    {"replicas": 2, "template": {"spec": {"brandNew": 1, "nodeName": "n"}}},
+                    {"replicas": 3},
+                ]
+            },
+        },
+        batch.Job,
+    )
+    assert job.spec.tasks[0].template["spec"]["brandNew"] == 1
+    assert meta.convert(job.spec.tasks[0].template, pods.PodTemplateSpec).spec.node_name == "n"
+    assert (job.pod_group_name, job.spec.total_replicas) == ("j-u", 5)
+
+
+def test_a_status_is_sent_with_its_kind():
+    status = meta.Status(status="Failure", reason="NotFound", code=404, message="no pod a")
+    assert status.to_dict() == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "reason": "NotFound",
+        "code": 404,
+        "message": "no pod a",
+    }

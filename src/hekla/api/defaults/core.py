@@ -1,0 +1,161 @@
+"""Defaults of the core group besides pods: namespaces, services, secrets, storage, limits."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from hekla.api import wellknown
+from hekla.api.defaults import pods
+
+Json = dict[str, Any]
+
+
+def namespace(obj: Json) -> None:
+    metadata = obj.setdefault("metadata", {})
+    if metadata.get("name"):
+        # Lets policies select namespaces by name; users cannot set it to anything else.
+        labels = metadata.get("labels")
+        if labels is None:
+            labels = metadata["labels"] = {}
+        labels[wellknown.LABEL_METADATA_NAME] = metadata["name"]
+    spec = obj.get("spec")
+    if spec is None:
+        spec = obj["spec"] = {}
+    # Kept off a namespace that is going: there an empty list means that clean-up is done.
+    if spec.get("finalizers") is None and not metadata.get("deletionTimestamp"):
+        spec["finalizers"] = [wellknown.NAMESPACE_FINALIZER]
+    _phase(obj, "Active")
+
+
+def service(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is None:
+        return
+    if not spec.get("sessionAffinity"):
+        spec["sessionAffinity"] = "None"
+    if spec["sessionAffinity"] == "ClientIP" and not spec.get("sessionAffinityConfig"):
+        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": 10800}}
+    kind = spec.get("type")
+    if not kind:
+        kind = spec["type"] = "ClusterIP"
+    for port in spec.get("ports") or ():
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
+        if not port.get("targetPort") and "port" in port:
+            port["targetPort"] = port["port"]
+    if kind == "ExternalName":
+        return
+    if not spec.get("internalTrafficPolicy"):
+        spec["internalTrafficPolicy"] = "Cluster"
+    if kind in ("NodePort", "LoadBalancer") and not spec.get("externalTrafficPolicy"):
+        spec["externalTrafficPolicy"] = "Cluster"
+    if kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is None:
+        spec["allocateLoadBalancerNodePorts"] = True
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    if not spec.get("ipFamilyPolicy"):
+        spec["ipFamilyPolicy"] = "SingleStack"
+    if not spec.get("ipFamilies"):
+        spec["ipFamilies"] = ["IPv6" if ":" in (spec.get("clusterIP") or "") else "IPv4"]
+
+
+def endpoints(obj: Json) -> None:
+    for subset in obj.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            if not port.get("protocol"):
+                port["protocol"] = "TCP"
+
+
+def secret(obj: Json) -> None:
+    if not obj.get("type"):
+        obj["type"] = wellknown.SECRET_OPAQUE
+    # Write-only: readers must find everything in `data`.
+    text = obj.pop("stringData", None)
+    if text:
+        data = obj.get("data")
+        if data is None:
+            data = obj["data"] = {}
+        for key, value in text.items():
+            data[key] = base64.b64encode(value.encode()).decode()
+
+
+def node(obj: Json) -> None:
+    status = obj.get("status")
+    if status and status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+
+
+def claim(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is not None:
+        pods.claim_spec(spec)
+    _phase(obj, "Pending")
+
+
+def persistent_volume(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is not None:
+        if not spec.get("persistentVolumeReclaimPolicy"):
+            spec["persistentVolumeReclaimPolicy"] = "Retain"
+        pods.claim_spec(spec)
+        pods.volume_source(spec)
+    _phase(obj, "Pending")
+
+
+def limit_range(obj: Json) -> None:
+    for item in (obj.get("spec") or {}).get("limits") or ():
+        if item.get("type") != "Container":
+            continue
+        # A bound without a default would refuse every container that says nothing.
+        limits = _filled(item, "default", item.get("max"))
+        _filled(item, "defaultRequest", limits)
+        _filled(item, "defaultRequest", item.get("min"))
+
+
+def _filled(item: Json, field: str, source: Json | None) -> Json | None:
+    if source:
+        target = item.get(field)
+        if target is None:
+            target = item[field] = {}
+        for resource, amount in source.items():
+            target.setdefault(resource, amount)
+    found: Json | None = item.get(field)
+    return found
+
+
+def replication_controller(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is None:
+        return
+    if spec.get("replicas") is None:
+        spec["replicas"] = 1
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if labels:
+        if not spec.get("selector"):
+            spec["selector"] = dict(labels)
+        metadata = obj.setdefault("metadata", {})
+        if not metadata.get("labels"):
+            metadata["labels"] = dict(labels)
+    pods.template(spec)
+
+
+def _phase(obj: Json, phase: str) -> None:
+    status = obj.get("status")
+    if status is None:
+        status = obj["status"] = {}
+    if not status.get("phase"):
+        status["phase"] = phase
+
+
+TABLE = (
+    ("v1", "Namespace", namespace),
+    ("v1", "Service", service),
+    ("v1", "Endpoints", endpoints),
+    ("v1", "Secret", secret),
+    ("v1", "Node", node),
+    ("v1", "PersistentVolumeClaim", claim),
+    ("v1", "PersistentVolume", persistent_volume),
+    ("v1", "LimitRange", limit_range),
+    ("v1", "ReplicationController", replication_controller),
+)

@@ -1,0 +1,132 @@
+"""Defaults of apps/v1 and batch/v1: the workloads whose pods hekla schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hekla.api.defaults import core, pods
+
+Json = dict[str, Any]
+
+MAX_INT32 = 2**31 - 1
+
+
+def deployment(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is None:
+        return
+    _fill(spec, {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600})
+    strategy = _sub(spec, "strategy")
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        _fill(_sub(strategy, "rollingUpdate"), {"maxUnavailable": "25%", "maxSurge": "25%"})
+    pods.template(spec)
+
+
+def replica_set(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is not None:
+        _fill(spec, {"replicas": 1})
+        pods.template(spec)
+
+
+def stateful_set(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is None:
+        return
+    _fill(spec, {"replicas": 1, "revisionHistoryLimit": 10})
+    if not spec.get("podManagementPolicy"):
+        spec["podManagementPolicy"] = "OrderedReady"
+    strategy = _sub(spec, "updateStrategy")
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        _fill(_sub(strategy, "rollingUpdate"), {"partition": 0})
+    retention = _sub(spec, "persistentVolumeClaimRetentionPolicy")
+    _fill(retention, {"whenDeleted": "Retain", "whenScaled": "Retain"})
+    for claim in spec.get("volumeClaimTemplates") or ():
+        _fill(claim, {"apiVersion": "v1", "kind": "PersistentVolumeClaim"})
+        core.claim(claim)
+    pods.template(spec)
+
+
+def daemon_set(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is None:
+        return
+    _fill(spec, {"revisionHistoryLimit": 10})
+    strategy = _sub(spec, "updateStrategy")
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        _fill(_sub(strategy, "rollingUpdate"), {"maxUnavailable": 1, "maxSurge": 0})
+    pods.template(spec)
+
+
+def job(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is None:
+        return
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    per_index = spec.get("backoffLimitPerIndex") is not None
+    _fill(
+        spec,
+        {
+            "parallelism": 1,
+            # With a limit for each index the common one must not get in the way.
+            "backoffLimit": MAX_INT32 if per_index else 6,
+            "completionMode": "NonIndexed",
+            "suspend": False,
+            "manualSelector": False,
+            "podReplacementPolicy": "Failed"
+            if spec.get("podFailurePolicy")
+            else "TerminatingOrFailed",
+        },
+    )
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            if not pattern.get("status"):
+                pattern["status"] = "True"
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    metadata = obj.setdefault("metadata", {})
+    if labels and not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
+    pods.template(spec)
+
+
+def cron_job(obj: Json) -> None:
+    spec = obj.get("spec")
+    if spec is None:
+        return
+    if not spec.get("concurrencyPolicy"):
+        spec["concurrencyPolicy"] = "Allow"
+    _fill(spec, {"suspend": False, "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1})
+    # The job's own defaults wait until a job is made; only its pods are completed here.
+    inner = (spec.get("jobTemplate") or {}).get("spec")
+    if inner:
+        pods.template(inner)
+
+
+def _fill(target: Json, defaults: Json) -> None:
+    for field, default in defaults.items():
+        if target.get(field) is None:
+            target[field] = default
+
+
+def _sub(parent: Json, field: str) -> Json:
+    found: Json | None = parent.get(field)
+    if found is None:
+        found = parent[field] = {}
+    return found
+
+
+TABLE = (
+    ("apps/v1", "Deployment", deployment),
+    ("apps/v1", "ReplicaSet", replica_set),
+    ("apps/v1", "StatefulSet", stateful_set),
+    ("apps/v1", "DaemonSet", daemon_set),
+    ("batch/v1", "Job", job),
+    ("batch/v1", "CronJob", cron_job),
+)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from hekla.kube import errors
 from hekla.kube.resources import (
@@ -34,26 +35,26 @@ class Pod(msgspec.Struct):
 
 async def test_get_decodes_into_a_dict_by_default(client, server):
     server.put(POD_PATH, "a", "ml", spec={"nodeName": "n1"})
-    assert "n1" == (await client.get(PODS, "a", namespace="ml"))["spec"]["nodeName"]
+    assert (await client.get(PODS, "a", namespace="ml"))["spec"]["nodeName"] == "n1"
 
 
 async def test_get_decodes_into_the_type_that_the_handle_names(client, server):
     server.put(POD_PATH, "a", "ml")
     pod = await client.get(PODS.into(Pod), "a", namespace="ml")
     assert isinstance(pod, Pod)
-    assert "a" == pod.metadata.name
+    assert pod.metadata.name == "a"
 
 
 async def test_an_object_without_namespace_is_looked_for_in_the_kubeconfigs(client, server):
     server.put(POD_PATH, "a", "default")
     await client.get(PODS, "a")
-    assert "/api/v1/namespaces/default/pods/a" == server.seen[-1].path
+    assert server.seen[-1].path == "/api/v1/namespaces/default/pods/a"
 
 
 async def test_a_namespace_is_ignored_for_a_cluster_scoped_kind(client, server):
     server.put("/api/v1/nodes", "n1")
     await client.get(NODES, "n1", namespace="ml")
-    assert "/api/v1/nodes/n1" == server.seen[-1].path
+    assert server.seen[-1].path == "/api/v1/nodes/n1"
 
 
 async def test_find_gives_none_for_what_is_absent(client):
@@ -69,19 +70,19 @@ async def test_list_without_namespace_covers_all_and_joins_the_pages(client, ser
     for number in range(5):
         server.put(POD_PATH, f"p{number}", f"ns{number % 2}")
     listing = await client.list(PODS, page_size=2)
-    assert 5 == len(listing)
+    assert len(listing) == 5
     assert str(server.version) == listing.resource_version
-    assert ["2", "2", "2"] == [seen.query["limit"] for seen in server.seen]
+    assert [seen.query["limit"] for seen in server.seen] == ["2", "2", "2"]
 
 
 async def test_list_items_get_back_the_kind_that_servers_leave_out(client, server):
     server.put(POD_PATH, "a", "ml")
     (pod,) = await client.list(PODS)
-    assert ("v1", "Pod") == (pod["apiVersion"], pod["kind"])
+    assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod")
 
 
 async def test_an_empty_list_that_go_writes_as_null_is_empty(client):
-    assert [] == (await client.list(PODS)).items
+    assert (await client.list(PODS)).items == []
 
 
 async def test_pages_that_expire_make_the_list_start_again_whole(client, server):
@@ -94,46 +95,45 @@ async def test_pages_that_expire_make_the_list_start_again_whole(client, server)
     server.script_call(first_page_then_forget)
     server.script_call(first_page_then_forget)
     listing = await client.list(PODS, page_size=2)
-    assert ["p0", "p1", "p2", "p3"] == [pod["metadata"]["name"] for pod in listing]
+    assert [pod["metadata"]["name"] for pod in listing] == ["p0", "p1", "p2", "p3"]
     assert "limit" not in server.seen[-1].query
 
 
 async def test_selectors_travel_in_the_query(client, server):
     await client.list(PODS, namespace="ml", label_selector="a in (b,c)", field_selector="x!=y")
-    assert {"labelSelector": "a in (b,c)", "fieldSelector": "x!=y", "limit": "500"} == server.seen[
-        -1
-    ].query
+    want_query = {"labelSelector": "a in (b,c)", "fieldSelector": "x!=y", "limit": "500"}
+    assert want_query == server.seen[-1].query
 
 
 async def test_list_raw_splits_without_decoding(client, server):
     server.put(POD_PATH, "a", "ml")
     (raw,) = await client.list_raw(PODS)
     assert isinstance(raw, msgspec.Raw)
-    assert "a" == msgspec.json.decode(raw)["metadata"]["name"]
+    assert msgspec.json.decode(raw)["metadata"]["name"] == "a"
 
 
 async def test_create_goes_where_the_object_says(client, server):
     made = await client.create(PODS, {"metadata": {"name": "a", "namespace": "ml"}})
-    assert "/api/v1/namespaces/ml/pods" == server.seen[-1].path
+    assert server.seen[-1].path == "/api/v1/namespaces/ml/pods"
     assert made["metadata"]["uid"]
 
 
 async def test_create_takes_structs_and_bytes(client):
-    assert "s" == (await client.create(PODS.into(Pod), Pod(Meta("s")))).metadata.name
+    assert (await client.create(PODS.into(Pod), Pod(Meta("s")))).metadata.name == "s"
     body = b'{"metadata":{"name":"b"}}'
-    assert "b" == (await client.create(PODS, body))["metadata"]["name"]
+    assert (await client.create(PODS, body))["metadata"]["name"] == "b"
 
 
 async def test_creating_a_taken_name_is_already_exists_and_not_retried(client, server, naps):
     server.put(POD_PATH, "a", "default")
     with pytest.raises(errors.AlreadyExists):
         await client.create(PODS, {"metadata": {"name": "a"}})
-    assert [] == naps
+    assert naps == []
 
 
 async def test_a_dry_run_is_asked_for_in_the_query(client, server):
     await client.create(PODS, {"metadata": {"name": "a"}}, dry_run=True, field_manager="me")
-    assert {"dryRun": "All", "fieldManager": "me"} == server.seen[-1].query
+    assert server.seen[-1].query == {"dryRun": "All", "fieldManager": "me"}
     assert await client.find(PODS, "a") is None
 
 
@@ -175,7 +175,7 @@ async def test_status_is_patched_at_its_subresource(client, server):
     server.put("/apis/scheduling.volcano.sh/v1beta1/queues", "q")
     await client.patch_status(QUEUES, "q", {"state": "Open"})
     assert server.seen[-1].path.endswith("/queues/q/status")
-    assert {"status": {"state": "Open"}} == server.seen[-1].body
+    assert server.seen[-1].body == {"status": {"state": "Open"}}
 
 
 async def test_status_of_a_podgroup_is_patched_in_place(client, server):
@@ -188,16 +188,16 @@ async def test_apply_is_named_by_its_body_and_owned_by_its_manager(client, serve
     server.put("/api/v1/configmaps", "c", "ml")
     body = {"metadata": {"name": "c", "namespace": "ml"}, "data": {"k": "v"}}
     await client.apply(CONFIGMAPS, body, field_manager="hekla", force=True)
-    assert "/api/v1/namespaces/ml/configmaps/c" == server.seen[-1].path
-    assert {"fieldManager": "hekla", "force": "true"} == server.seen[-1].query
+    assert server.seen[-1].path == "/api/v1/namespaces/ml/configmaps/c"
+    assert server.seen[-1].query == {"fieldManager": "hekla", "force": "true"}
 
 
 async def test_delete_carries_grace_propagation_and_preconditions(client, server):
     uid = server.put(POD_PATH, "a", "default")["metadata"]["uid"]
     assert await client.delete(PODS, "a", grace_period_s=0, propagation="Background", uid=uid)
     body = server.seen[-1].body
-    assert 0 == body["gracePeriodSeconds"]
-    assert "Background" == body["propagationPolicy"]
+    assert body["gracePeriodSeconds"] == 0
+    assert body["propagationPolicy"] == "Background"
     assert {"uid": uid} == body["preconditions"]
 
 
@@ -217,14 +217,14 @@ async def test_deleting_with_an_empty_name_is_refused_before_it_deletes_all(clie
     server.put(POD_PATH, "a", "default")
     with pytest.raises(ValueError, match="name"):
         await client.delete(PODS, "")
-    assert [] == server.seen
+    assert server.seen == []
 
 
 async def test_a_collection_is_deleted_in_one_namespace_only(client, server):
     server.put(POD_PATH, "a", "ml")
     server.put(POD_PATH, "b", "web")
     await client.delete_collection(PODS, namespace="ml", label_selector="x=y")
-    assert ["b"] == [pod["metadata"]["name"] for pod in await client.list(PODS)]
+    assert [pod["metadata"]["name"] for pod in await client.list(PODS)] == ["b"]
     with pytest.raises(ValueError, match="one namespace"):
         await client.delete_collection(PODS)
 
@@ -232,9 +232,9 @@ async def test_a_collection_is_deleted_in_one_namespace_only(client, server):
 async def test_bind_posts_a_binding_for_that_very_pod(client, server):
     server.put(POD_PATH, "a", "ml")
     await client.bind("a", "n1", namespace="ml", uid="u1")
-    assert "/api/v1/namespaces/ml/pods/a/binding" == server.seen[-1].path
-    assert "u1" == server.seen[-1].body["metadata"]["uid"]
-    assert "n1" == (await client.get(PODS, "a", namespace="ml"))["spec"]["nodeName"]
+    assert server.seen[-1].path == "/api/v1/namespaces/ml/pods/a/binding"
+    assert server.seen[-1].body["metadata"]["uid"] == "u1"
+    assert (await client.get(PODS, "a", namespace="ml"))["spec"]["nodeName"] == "n1"
 
 
 async def test_an_eviction_that_a_budget_forbids_is_told_at_once(client, server, naps):
@@ -242,24 +242,24 @@ async def test_an_eviction_that_a_budget_forbids_is_told_at_once(client, server,
     server.script(429, headers={"Retry-After": "10"})
     with pytest.raises(errors.TooManyRequests) as caught:
         await client.evict("a", namespace="ml", grace_period_s=5)
-    assert 10 == caught.value.retry_after_s
-    assert [] == naps
-    assert {"gracePeriodSeconds": 5} == server.seen[-1].body["deleteOptions"]
+    assert caught.value.retry_after_s == 10
+    assert naps == []
+    assert server.seen[-1].body["deleteOptions"] == {"gracePeriodSeconds": 5}
 
 
 async def test_scale_patches_the_subresource(client, server):
     server.put("/apis/apps/v1/deployments", "d", "default", spec={"replicas": 3})
     await client.scale(DEPLOYMENTS, "d", 5)
-    assert "PATCH" == server.seen[-1].method
+    assert server.seen[-1].method == "PATCH"
     assert server.seen[-1].path.endswith("/deployments/d/scale")
-    assert {"replicas": 3} == (await client.get_scale(DEPLOYMENTS, "d"))["spec"]
+    assert (await client.get_scale(DEPLOYMENTS, "d"))["spec"] == {"replicas": 3}
 
 
 async def test_a_token_is_asked_for_and_does_not_show_itself(client, server):
     token = await client.create_token("builder", namespace="ml", expiration_s=600)
-    assert "fresh-token" == token.value
+    assert token.value == "fresh-token"
     assert "fresh-token" not in repr(token)
-    assert {"audiences": [], "expirationSeconds": 600} == server.seen[-1].body["spec"]
+    assert server.seen[-1].body["spec"] == {"audiences": [], "expirationSeconds": 600}
     assert server.seen[-1].path.endswith(f"/{SERVICE_ACCOUNTS.plural}/builder/token")
 
 
@@ -275,11 +275,11 @@ async def test_logs_stream_as_bytes(client, server):
 async def test_any_kind_can_be_named_by_its_group_and_plural(client, server):
     widgets = client.resource("example.com/v1", "widgets", kind="Widget", namespaced=False)
     server.put("/apis/example.com/v1/widgets", "w")
-    assert "w" == (await client.get(widgets, "w"))["metadata"]["name"]
+    assert (await client.get(widgets, "w"))["metadata"]["name"] == "w"
 
 
 async def test_a_request_outside_the_scheme_gives_bytes(client):
-    assert "v1.36.0" == msgspec.json.decode(await client.request("GET", "/version"))["gitVersion"]
+    assert msgspec.json.decode(await client.request("GET", "/version"))["gitVersion"] == "v1.36.0"
 
 
 async def test_an_answer_of_the_wrong_shape_is_a_protocol_error_that_says_where(client, server):
@@ -300,7 +300,7 @@ async def test_watch_gives_changes_and_moves_with_bookmarks(client, server):
         server.bookmark(path)
         server.end_watches(path)
         seen = [(event.type, event.identity.name) async for event in events]
-    assert [("ADDED", "j"), ("MODIFIED", "j"), ("DELETED", "j")] == seen
+    assert seen == [("ADDED", "j"), ("MODIFIED", "j"), ("DELETED", "j")]
     assert str(server.version) == events.resource_version
 
 
@@ -314,8 +314,6 @@ async def test_watching_from_a_forgotten_version_is_gone(client, server):
 
 async def test_a_cut_watch_is_connection_lost_after_what_arrived(client, server):
     async def cut(request):
-        from aiohttp import web
-
         response = web.StreamResponse()
         await response.prepare(request)
         line = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"5"}}}\n'
@@ -324,10 +322,8 @@ async def test_a_cut_watch_is_connection_lost_after_what_arrived(client, server)
         return response
 
     server.script_call(cut)
-    seen = []
     async with client.watch(PODS) as events:
+        assert (await anext(events)).identity.name == "a"
         with pytest.raises(errors.ConnectionLost):
-            async for event in events:
-                seen.append(event.identity.name)
-    assert ["a"] == seen
-    assert "5" == events.resource_version
+            await anext(events)
+    assert events.resource_version == "5"

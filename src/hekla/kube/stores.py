@@ -141,7 +141,10 @@ class Store(Generic[T]):
             self._bury(key, version)
         if entry is None:
             return False
-        self._drop(key, entry, entry.object if last is None else last)
+        if last is None or entry.uid != identity.uid:
+            # The deletion of a later bearer of the name says that ours is gone too.
+            last = entry.object
+        self._drop(key, entry, last)
         return True
 
     def replace(

@@ -1,0 +1,316 @@
+"""The informer against a real socket: sync, follow, break, recover."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from hekla.kube import errors
+from hekla.kube.client import Client
+from hekla.kube.informers import Informer
+from hekla.kube.resources import PODS
+
+POD_PATH = "/api/v1/pods"
+
+
+class Meta(msgspec.Struct):
+    name: str
+    namespace: str = ""
+
+
+class Spec(msgspec.Struct):
+    nodeName: str = ""
+    big: str = ""
+
+
+class Pod(msgspec.Struct):
+    metadata: Meta
+    spec: Spec = msgspec.field(default_factory=Spec)
+
+
+class Diary:
+    """A handler that remembers, and lets a test wait for the next entry."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str]] = []
+        self.pairs: list[tuple[Any, Any]] = []
+        self._grew = asyncio.Event()
+
+    def __call__(self, event: str, old: Pod | None, new: Pod | None) -> None:
+        about = new or old
+        assert about is not None
+        self.entries.append((event, about.metadata.name))
+        self.pairs.append((old, new))
+        self._grew.set()
+
+    async def reaches(self, count: int) -> list[tuple[str, str]]:
+        async with asyncio.timeout(10):
+            while len(self.entries) < count:
+                self._grew.clear()
+                await self._grew.wait()
+        return self.entries
+
+
+@asynccontextmanager
+async def following(client: Client, **options: Any):
+    informer = Informer(client, PODS, Pod, clock=client.clock, random=Random(2), **options)
+    diary = Diary()
+    informer.add_handler(diary)
+    async with informer:
+        async with asyncio.timeout(10):
+            await informer.synced()
+        yield informer, diary
+
+
+async def test_the_first_list_is_told_as_additions_page_by_page(client, server):
+    for number in range(5):
+        server.put(POD_PATH, f"p{number}", "ml")
+    async with following(client, page_size=2) as (informer, diary):
+        assert [("ADDED", f"p{n}") for n in range(5)] == diary.entries
+        assert len(informer) == 5
+        assert informer.get("ml", "p3").metadata.name == "p3"
+        assert informer.get("ml", "p9") is None
+
+
+async def test_pages_that_expire_leave_nothing_of_themselves_behind(client, server):
+    for number in range(4):
+        server.put(POD_PATH, f"p{number}", "ml")
+
+    async def ordinary(request):
+        return None
+
+    async def expire(request):
+        server.pages.clear()
+        server.remove(POD_PATH, "p0", "ml")
+
+    server.script_call(ordinary)
+    server.script_call(expire)
+    async with following(client, page_size=2) as (informer, _):
+        assert sorted(pod.metadata.name for pod in informer.list()) == ["p1", "p2", "p3"]
+
+
+async def test_changes_arrive_in_order_with_old_and_new(client, server):
+    async with following(client) as (informer, diary):
+        await server.watching()
+        server.put(POD_PATH, "a", "ml")
+        server.put(POD_PATH, "a", "ml", spec={"nodeName": "n1"})
+        server.remove(POD_PATH, "a", "ml")
+        await diary.reaches(3)
+        assert diary.entries == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+        (_, (before, after), (last, nothing)) = diary.pairs
+        assert (before.spec.nodeName, after.spec.nodeName) == ("", "n1")
+        assert (last.spec.nodeName, nothing) == ("n1", None)
+        assert len(informer) == 0
+
+
+async def test_a_watch_that_ends_is_taken_up_without_listing_again(client, server):
+    async with following(client) as (informer, diary):
+        await server.watching()
+        server.put(POD_PATH, "a", "ml")
+        await diary.reaches(1)
+        server.end_watches(POD_PATH)
+        server.put(POD_PATH, "b", "ml")
+        await diary.reaches(2)
+        assert informer.stats.lists == 1
+
+
+async def test_a_bookmark_moves_the_place_to_resume_from(client, server):
+    async with following(client) as (_, diary):
+        await server.watching()
+        server.put("/api/v1/nodes", "elsewhere")
+        want_version = str(server.version)
+        server.bookmark(POD_PATH)
+        server.end_watches(POD_PATH)
+        server.put(POD_PATH, "a", "ml")
+        await diary.reaches(1)
+        watches = [seen for seen in server.seen if seen.query.get("watch")]
+        assert want_version == watches[-1].query["resourceVersion"]
+
+
+async def test_after_a_gap_only_the_differences_are_told(client, server):
+    for name in ("stays", "changes", "goes"):
+        server.put(POD_PATH, name, "ml")
+    async with following(client) as (informer, diary):
+        await server.watching()
+        server.kind(POD_PATH).watchers.clear()  # the server goes silent: these changes are missed
+        server.put(POD_PATH, "changes", "ml", spec={"nodeName": "n2"})
+        server.remove(POD_PATH, "goes", "ml")
+        server.put(POD_PATH, "comes", "ml")
+        server.forget(POD_PATH)
+        assert len(diary.entries) == 3
+        informer._task.cancel()  # stands for a broken connection, which a gap always comes with
+        await asyncio.wait([informer._task])
+        informer._task = asyncio.create_task(informer.run())
+        await diary.reaches(6)
+        want_news = {("MODIFIED", "changes"), ("DELETED", "goes"), ("ADDED", "comes")}
+        assert want_news == set(diary.entries[3:])
+        assert informer.stats.lists == 2
+
+
+async def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition(client, server):
+    server.put(POD_PATH, "a", "ml")
+    async with following(client) as (informer, diary):
+        await server.watching()
+        server.kind(POD_PATH).watchers.clear()
+        server.remove(POD_PATH, "a", "ml")
+        server.put(POD_PATH, "a", "ml")
+        server.forget(POD_PATH)
+        informer._task.cancel()
+        await asyncio.wait([informer._task])
+        informer._task = asyncio.create_task(informer.run())
+        await diary.reaches(3)
+        assert diary.entries == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
+
+
+async def test_an_unreadable_line_makes_it_list_again(client, server):
+    async def garbage(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"this is not JSON\n")
+        return response
+
+    async def ordinary(request):
+        return None
+
+    server.script_call(ordinary)
+    server.script_call(garbage)
+    async with following(client) as (informer, diary):
+        server.put(POD_PATH, "a", "ml")
+        await diary.reaches(1)
+        assert informer.stats.lists >= 2
+
+
+async def test_an_object_that_does_not_decode_keeps_its_last_good_state(client, server):
+    server.put(POD_PATH, "a", "ml", spec={"nodeName": "n1"})
+    async with following(client) as (informer, diary):
+        await server.watching()
+        server.put(POD_PATH, "a", "ml", spec={"nodeName": 7})
+        server.put(POD_PATH, "b", "ml")
+        await diary.reaches(2)
+        assert diary.entries == [("ADDED", "a"), ("ADDED", "b")]
+        assert informer.get("ml", "a").spec.nodeName == "n1"
+        assert informer.stats.undecodable == 1
+        server.forget(POD_PATH)
+        server.end_watches(POD_PATH)
+        server.put(POD_PATH, "c", "ml")
+        await diary.reaches(3)
+        assert informer.get("ml", "a") is not None
+
+
+async def test_trouble_is_named_while_it_lasts_and_then_over(client, server):
+    server.script(403, times=3)
+    informer = Informer(client, PODS, Pod, clock=client.clock, random=Random(2))
+    problems = []
+    original = informer._failed
+
+    async def noting(error):
+        await original(error)
+        problems.append(type(informer.problem))
+
+    informer._failed = noting
+    async with informer, asyncio.timeout(10):
+        await informer.synced()
+        await server.watching()
+        assert [errors.Forbidden] * 3 == problems
+        assert informer.problem is None
+
+
+async def test_waits_grow_while_lists_fail(client, server, naps):
+    server.script(403, times=6)
+    async with following(client):
+        waits = naps[:6]
+    assert all(later > earlier for earlier, later in zip(waits, waits[2:], strict=False))
+
+
+async def test_indexes_follow_additions_changes_and_deletions(client, server):
+    server.put(POD_PATH, "a", "ml", spec={"nodeName": "n1"})
+    indexers = {"node": lambda pod: [pod.spec.nodeName] if pod.spec.nodeName else []}
+    async with following(client, indexers=indexers) as (informer, diary):
+        assert [pod.metadata.name for pod in informer.by_index("node", "n1")] == ["a"]
+        await server.watching()
+        server.put(POD_PATH, "a", "ml", spec={"nodeName": "n2"})
+        await diary.reaches(2)
+        assert list(informer.by_index("node", "n1")) == []
+        assert [pod.metadata.name for pod in informer.by_index("node", "n2")] == ["a"]
+        server.remove(POD_PATH, "a", "ml")
+        await diary.reaches(3)
+        assert list(informer.by_index("node", "n2")) == []
+        with pytest.raises(KeyError, match="node"):
+            informer.by_index("nope", "x")
+
+
+async def test_a_transform_strips_what_is_not_needed_before_it_is_stored(client, server):
+    def lean(pod: Pod) -> Pod:
+        pod.spec.big = ""
+        return pod
+
+    server.put(POD_PATH, "a", "ml", spec={"big": "x" * 10_000})
+    async with following(client, transform=lean) as (informer, _):
+        assert informer.get("ml", "a").spec.big == ""
+
+
+async def test_a_handler_that_fails_does_not_silence_the_others(client, server):
+    async with following(client) as (informer, diary):
+        informer.add_handler(lambda event, old, new: 1 / 0)
+        later = Diary()
+        informer.add_handler(later)
+        await server.watching()
+        server.put(POD_PATH, "a", "ml")
+        await diary.reaches(1)
+        await later.reaches(1)
+
+
+async def test_a_late_handler_is_told_of_what_is_there(client, server):
+    server.put(POD_PATH, "a", "ml")
+    async with following(client) as (informer, _):
+        late = Diary()
+        informer.add_handler(late)
+        assert late.entries == [("ADDED", "a")]
+
+
+async def test_namespace_and_selectors_reach_both_list_and_watch(client, server):
+    server.put(POD_PATH, "a", "ml")
+    server.put(POD_PATH, "b", "web")
+    async with following(client, namespace="ml", label_selector="x=y", field_selector="s=t") as (
+        informer,
+        _,
+    ):
+        await server.watching()
+        assert [pod.metadata.name for pod in informer.list()] == ["a"]
+    for seen in server.seen:
+        assert seen.path == "/api/v1/namespaces/ml/pods"
+        assert (seen.query["labelSelector"], seen.query["fieldSelector"]) == ("x=y", "s=t")
+
+
+async def test_resync_shows_every_object_again(server, make_config, clock):
+    server.put(POD_PATH, "a", "ml")
+    async with Client(make_config(server.url), clock=clock) as client:
+        informer = Informer(client, PODS, Pod, clock=clock, resync_s=60)
+        diary = Diary()
+        informer.add_handler(diary)
+        async with informer, asyncio.timeout(10):
+            await informer.synced()
+            await clock.advance(60)
+            assert diary.entries == [("ADDED", "a"), ("MODIFIED", "a")]
+            old, new = diary.pairs[-1]
+            assert old is new
+
+
+async def test_leaving_the_context_stops_it_for_good(client, server):
+    async with following(client) as (informer, diary):
+        await server.watching()
+    server.put(POD_PATH, "a", "ml")
+    assert diary.entries == []
+    assert informer._task is None
+
+
+async def test_it_cannot_be_started_twice(client):
+    async with following(client) as (informer, _):
+        with pytest.raises(RuntimeError, match="running"):
+            await informer.__aenter__()

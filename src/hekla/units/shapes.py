@@ -66,6 +66,7 @@ class Shape:
         "_children",
         "_defaults",
         "_definitions",
+        "_implied",
         "_items",
         "_rest",
         "_schema",
@@ -96,6 +97,7 @@ class Shape:
         self._items: Shape | None = None
         self._rest: Shape | None = None
         self._defaults: dict[str, Any] | None = None
+        self._implied: frozenset[str] | None = None
         self.kind = _kind_of(schema)
         self.list_type = _list_type_of(schema)
         self.list_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
@@ -152,6 +154,19 @@ class Shape:
     def field_names(self) -> frozenset[str]:
         """The named properties."""
         return frozenset(self._schema.get("properties") or ())
+
+    @property
+    def implied_fields(self) -> frozenset[str]:
+        """Fields that upstream's empty object already has, as an empty value.
+
+        Built-in kinds are Go structs: a field that is a struct itself, or a required one, exists
+        before anybody sets it. OpenAPI v3 shows the former by `default: {}`.
+        """
+        if self._implied is None:
+            properties: Mapping[str, Schema] = self._schema.get("properties") or _NO_SCHEMA
+            implied = {name for name, schema in properties.items() if schema.get("default") == {}}
+            self._implied = frozenset(implied.union(self._schema.get("required") or ()))
+        return self._implied
 
     def default_of(self, name: str) -> Any:
         """The schema's default for a field, or None: a port's `protocol` is "TCP" if unsaid."""

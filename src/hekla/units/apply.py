@@ -1,0 +1,379 @@
+"""Server-side apply: merge a manager's configuration into an object, field by field.
+
+A configuration says "these fields, with these values, are mine". Three things follow:
+
+1. a field that another manager owns with another value is a conflict, unless forced;
+2. a field that the manager applied before and leaves out now is removed, if nobody else owns it;
+3. everything else stays as it is.
+
+The newcomer's mistake is to send back what was read: an applied configuration holds only what the
+manager wants to decide, and everything in it becomes its own. A null in it counts as left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any, Final
+
+from hekla.units.comparison import (
+    UNOWNED,
+    UNOWNED_METADATA,
+    Changes,
+    changes,
+    created,
+    item_element,
+)
+from hekla.units.documents import MAX_DEPTH, copy_json, is_too_deep
+from hekla.units.errors import ApplyConflict, ApplyError, Conflict, FieldSetError
+from hekla.units.fieldsets import (
+    SELF,
+    FieldSet,
+    decode_fields,
+    encode_fields,
+    field_path,
+    intersect,
+    iterate,
+    subtract,
+    union,
+)
+from hekla.units.ownership import (
+    Entry,
+    Moment,
+    entries_of,
+    in_order,
+    managed_fields_after_update,
+    new_entry,
+)
+from hekla.units.shapes import Shape
+
+__all__ = [
+    "ApplyConflict",
+    "ApplyError",
+    "Conflict",
+    "applied_fields",
+    "apply",
+    "decode_fields",
+    "encode_fields",
+    "managed_fields_after_update",
+]
+
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+
+
+def apply(
+    live: dict[str, Any] | None,
+    applied: dict[str, Any],
+    *,
+    manager: str,
+    force: bool,
+    shape: Shape,
+    api_version: str,
+    now: Moment,
+    subresource: str = "",
+    ignored: Container[str] = (),
+) -> dict[str, Any]:
+    """The object after `manager` applied a configuration to it, with its managedFields.
+
+    `live` is None when the object does not exist yet. `ignored` names top-level fields that this
+    endpoint does not write: they are left out of the configuration. Defaulting is the caller's, and
+    comes after. When nothing changes, the result equals `live`, times included.
+    """
+    config = _checked_config(applied, ignored)
+    entries = _entries_of_live(live, shape, api_version, now, subresource)
+    last, others = _split(entries, manager, subresource)
+    config_fields = applied_fields(config, shape)
+
+    merged = _merge(live if live is not None else {}, config, shape, "")
+    held = config_fields
+    for entry in others:
+        held = union(held, entry.get("fieldsV1") or {})
+    if last and (fields := last.get("fieldsV1")):
+        merged = _pruned_map(merged, shape, fields, held)
+
+    difference = Changes({}, {}) if live is None else changes(live, merged, shape, ignored)
+    others = _settled(others, difference, force)
+    if config_fields:
+        changed = live is None or difference.changed or difference.removed
+        own = new_entry(manager, "Apply", api_version, subresource, config_fields, now)
+        if last and not changed and _same_claim(last, own):
+            own = last
+        others.append(own)
+    return _finished(merged, in_order(others))
+
+
+def applied_fields(config: dict[str, Any], shape: Shape) -> FieldSet:
+    """The fields that an applied configuration claims."""
+    fields: FieldSet = {}
+    for key, value in config.items():
+        if key in UNOWNED:
+            continue
+        if key == "metadata" and isinstance(value, dict):
+            value = {name: item for name, item in value.items() if name not in UNOWNED_METADATA}
+            below = _claims(value, shape.field(key), key)
+            if below:
+                fields["f:metadata"] = {name: tree for name, tree in below.items() if name != SELF}
+            continue
+        below = _claims(value, shape.field(key), key)
+        fields["f:" + key] = _with_self(below, value, shape, key)
+    return fields
+
+
+def _claims(value: Any, shape: Shape, path: str) -> FieldSet:
+    """The tree below one place; {} for a leaf, as an empty container is one.
+
+    Upstream claims empty maps but not empty lists, so that nobody can ever remove one again.
+    """
+    if isinstance(value, dict):
+        if not value or shape.is_atomic_map:
+            return {}
+        fields: FieldSet = {}
+        for key, item in value.items():
+            below = _claims(item, shape.field(key), f"{path}.{key}")
+            fields["f:" + key] = _with_self(below, item, shape, key)
+        return fields
+    if isinstance(value, list) and shape.list_type != "atomic":
+        fields = {}
+        for element, item in _indexed(value, shape, path).items():
+            below = _claims(item, shape.items, path)
+            fields[element] = {SELF: {}, **below} if below else {}
+        return fields
+    return {}
+
+
+def _with_self(below: FieldSet, value: Any, shape: Shape, key: str) -> FieldSet:
+    """A map's own key is claimed with its content; a declared field is only a way down."""
+    if not below or not isinstance(value, dict) or key in shape.field_names:
+        return below
+    return {SELF: {}, **below}
+
+
+def _checked_config(applied: Any, ignored: Container[str]) -> dict[str, Any]:
+    if not isinstance(applied, dict):
+        raise ApplyError("apply: the configuration must be an object")
+    if is_too_deep(applied):
+        raise ApplyError(f"apply: the configuration is nested deeper than {MAX_DEPTH} levels")
+    metadata = applied.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
+        raise ApplyError(
+            "apply: metadata.managedFields must be left out; send only the fields you decide"
+        )
+    kept = {key: value for key, value in applied.items() if key not in ignored}
+    config: dict[str, Any] = _without_nulls(kept)
+    return config
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _entries_of_live(
+    live: dict[str, Any] | None, shape: Shape, api_version: str, now: Moment, subresource: str
+) -> list[Entry]:
+    if live is None:
+        return []
+    try:
+        entries = entries_of(live)
+    except FieldSetError as error:
+        raise ApplyError(f"apply: the object's own managedFields are broken: {error}") from error
+    if entries:
+        return entries
+    fields = created(live, shape)
+    if not fields:
+        return []
+    return [new_entry(BEFORE_FIRST_APPLY, "Update", api_version, subresource, fields, now)]
+
+
+def _split(
+    entries: Iterable[Entry], manager: str, subresource: str
+) -> tuple[Entry | None, list[Entry]]:
+    """The manager's own last application, and everybody else."""
+    last, others = None, []
+    for entry in entries:
+        if (
+            entry["operation"] == "Apply"
+            and entry.get("manager", "") == manager
+            and entry.get("subresource", "") == subresource
+        ):
+            last = entry
+        else:
+            others.append(entry)
+    return last, others
+
+
+def _settled(others: list[Entry], difference: Changes, force: bool) -> list[Entry]:
+    """What the other managers keep; raises if they hold fields that would change."""
+    conflicts: list[Conflict] = []
+    settled: list[Entry] = []
+    for entry in others:
+        before = entry.get("fieldsV1") or {}
+        if not force and difference.changed:
+            conflicts += [
+                Conflict(
+                    entry.get("manager", ""),
+                    entry.get("subresource", ""),
+                    entry["apiVersion"],
+                    field_path(path),
+                )
+                for path in iterate(intersect(before, difference.changed))
+            ]
+        fields = subtract(subtract(before, difference.changed), difference.removed)
+        if fields is before:
+            settled.append(entry)
+        elif fields:
+            settled.append({**entry, "fieldsV1": fields})
+    if conflicts:
+        raise ApplyConflict(sorted(conflicts))
+    return settled
+
+
+def _same_claim(last: Entry, own: Entry) -> bool:
+    return all(last.get(key) == own[key] for key in ("apiVersion", "fieldsV1"))
+
+
+def _finished(merged: dict[str, Any], entries: list[Entry]) -> dict[str, Any]:
+    metadata = merged.get("metadata")
+    bare = {key: value for key, value in (metadata or {}).items() if key != "managedFields"}
+    result: dict[str, Any] = copy_json({**merged, "metadata": bare})
+    if entries:
+        result["metadata"]["managedFields"] = entries
+    elif not bare and metadata is None:
+        del result["metadata"]
+    return result
+
+
+def _merge(live: Any, config: Any, shape: Shape, path: str) -> Any:
+    if isinstance(live, dict) and isinstance(config, dict):
+        if shape.is_atomic_map:
+            return config
+        result = dict(live)
+        for key, value in config.items():
+            if key in live:
+                result[key] = _merge(live[key], value, shape.field(key), f"{path}.{key}")
+            else:
+                result[key] = value
+        return result
+    if isinstance(live, list) and isinstance(config, list) and shape.list_type != "atomic":
+        return _merged_items(live, config, shape, path)
+    return config
+
+
+def _merged_items(live: list[Any], config: list[Any], shape: Shape, path: str) -> list[Any]:
+    """Elements of both, in the configuration's order; the others stay near where they were.
+
+    Upstream's way: walk both lists side by side, take live elements that the configuration does
+    not name as they come, and the named ones in the configuration's order.
+    """
+    wanted = _indexed(config, shape, path)
+    present = [(_element(item, shape, path), item) for item in live]
+    counts: dict[str, int] = {}
+    for element, _ in present:
+        counts[element] = counts.get(element, 0) + 1
+    # Elements that share an identity cannot be merged into: the configuration's one replaces them.
+    mergeable = {element: item for element, item in present if counts[element] == 1}
+    order = [element for element in wanted if element in counts]  # those on both sides, in order
+    result: list[Any] = []
+    pending = list(wanted)
+    done: set[str] = set()
+
+    def take() -> None:
+        element = pending.pop(0)
+        done.add(element)
+        if order and order[0] == element:
+            order.pop(0)
+        value = wanted[element]
+        if element in mergeable:
+            value = _merge(mergeable[element], value, shape.items, path + _shown(element))
+        result.append(value)
+
+    for element, item in present:
+        if element not in wanted:
+            result.append(item)
+        elif element not in done and (not order or order[0] == element):
+            while element not in done:
+                take()
+    while pending:
+        take()
+    return result
+
+
+def _indexed(items: list[Any], shape: Shape, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in items:
+        element = _element(item, shape, path)
+        if element in found:
+            raise ApplyError(f"apply: {path}{_shown(element)} appears twice; keep one of them")
+        found[element] = item
+    return found
+
+
+def _element(item: Any, shape: Shape, path: str) -> str:
+    try:
+        return item_element(item, shape)
+    except ApplyError as error:
+        raise ApplyError(f"apply: {path}: {error}") from None
+
+
+def _shown(element: str) -> str:
+    return field_path((element,))
+
+
+def _pruned_map(
+    value: dict[str, Any], shape: Shape, last: FieldSet, held: FieldSet
+) -> dict[str, Any]:
+    """Without the fields of `last` that nobody holds any more."""
+    result = dict(value)
+    declared = shape.field_names
+    for element, last_below in last.items():
+        key = element[2:]
+        if element[:2] != "f:" or key not in value:
+            continue
+        held_below = held.get(element)
+        was_claimed = key in declared or not last_below or SELF in last_below
+        # Upstream drops a map's key with everything in it as soon as nobody holds the key itself.
+        # We keep it while somebody holds anything in it: an owner's field is not collateral.
+        if held_below is None and was_claimed:
+            del result[key]
+            continue
+        pruned = _pruned(value[key], shape.field(key), last_below, held_below or {})
+        if _is_emptied(value[key], pruned, held_below):
+            del result[key]
+        else:
+            result[key] = pruned
+    return result
+
+
+def _is_emptied(before: Any, after: Any, held: FieldSet | None) -> bool:
+    is_held = held is not None and (not held or SELF in held)
+    return not is_held and bool(before) and isinstance(after, (dict, list)) and not after
+
+
+def _pruned(value: Any, shape: Shape, last: FieldSet, held: FieldSet) -> Any:
+    if isinstance(value, dict) and not shape.is_atomic_map:
+        return _pruned_map(value, shape, last, held)
+    if isinstance(value, list) and shape.list_type != "atomic":
+        return _pruned_list(value, shape, last, held)
+    return value
+
+
+def _pruned_list(items: list[Any], shape: Shape, last: FieldSet, held: FieldSet) -> list[Any]:
+    kept: list[Any] = []
+    for item in items:
+        try:
+            element = item_element(item, shape)
+        except ApplyError:  # an odd element that is already stored; nobody can have claimed it
+            kept.append(item)
+            continue
+        last_below, held_below = last.get(element), held.get(element)
+        if last_below is None:
+            kept.append(item)
+            continue
+        was_claimed = not last_below or SELF in last_below
+        is_held = held_below is not None and (not held_below or SELF in held_below)
+        # An element lives as long as somebody holds the element itself: a controller that only
+        # set a container's resources does not keep a container that its applier dropped.
+        if was_claimed and not is_held:
+            continue
+        kept.append(_pruned(item, shape.items, last_below, held_below or {}))
+    return kept

@@ -1,0 +1,213 @@
+"""Who owns which field: `metadata.managedFields` after a create, update or patch.
+
+Entries are told apart by manager, operation and subresource, and updates also by API version. What
+a newcomer gets wrong: ownership follows *changes*, not requests. A manager that sends a whole
+object back owns only the fields that it changed, and somebody who deletes a field owns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from hekla.units.comparison import changes, created
+from hekla.units.errors import FieldSetError
+from hekla.units.fieldsets import FieldSet, check_fields, subtract, union
+from hekla.units.shapes import Shape
+from hekla.units.timestamps import format_time
+
+__all__ = [
+    "MAX_UPDATE_MANAGERS",
+    "Entry",
+    "Moment",
+    "entries_of",
+    "in_order",
+    "managed_fields_after_update",
+    "new_entry",
+]
+
+Entry: TypeAlias = dict[str, Any]
+Moment: TypeAlias = float | datetime | str
+"""Unix seconds, an aware datetime, or the text of one."""
+
+MAX_UPDATE_MANAGERS: Final = 10
+ANCIENT: Final = "ancient-changes"
+
+
+def managed_fields_after_update(
+    old: dict[str, Any] | None,
+    new: dict[str, Any],
+    *,
+    manager: str,
+    api_version: str,
+    now: Moment,
+    shape: Shape,
+    subresource: str = "",
+    ignored: Container[str] = (),
+) -> list[Entry]:
+    """The entries that `new` shall carry when `manager` writes it over `old` (None on create).
+
+    `ignored` names top-level fields that this endpoint resets, and nobody can come to own through
+    it: `status` on the main resource, for instance. When nothing changed, the result is the list
+    that was there, the very same object.
+    """
+    entries = _entries_before(old, new, subresource)
+    removed: FieldSet = {}
+    if old is None:
+        changed = created(new, shape, ignored)
+    elif not entries:
+        return []  # not tracked so far: the first apply will begin it, as upstream
+    else:
+        changed, removed = changes(old, new, shape, ignored)
+    if not changed and not removed:
+        return entries
+    identity = (manager or "unknown", "Update", api_version, subresource)
+    result: list[Entry] = []
+    own: FieldSet = {}
+    for entry in entries:
+        before = entry.get("fieldsV1") or {}
+        fields = subtract(subtract(before, changed), removed)
+        if changed and _identity(entry) == identity:
+            own = fields
+        elif fields is before:
+            result.append(entry)
+        elif fields:
+            result.append({**entry, "fieldsV1": fields})
+    if changed:
+        result.append(new_entry(*identity, union(own, changed), now))
+    return in_order(_capped(result))
+
+
+def new_entry(
+    manager: str,
+    operation: str,
+    api_version: str,
+    subresource: str,
+    fields: FieldSet,
+    now: Moment,
+) -> Entry:
+    entry: Entry = {
+        "manager": manager,
+        "operation": operation,
+        "apiVersion": api_version,
+        "time": now if isinstance(now, str) else format_time(now),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    if subresource:
+        entry["subresource"] = subresource
+    return entry
+
+
+def in_order(entries: list[Entry]) -> list[Entry]:
+    """Appliers first, then by time; ties by name, version and subresource."""
+    if len(entries) > 1:
+        entries.sort(key=_order)
+    return entries
+
+
+def _order(entry: Entry) -> tuple[str, str, str, str, str]:
+    return (
+        entry["operation"],
+        entry.get("time") or "",  # RFC 3339 in UTC sorts as text
+        entry.get("manager", ""),
+        entry["apiVersion"],
+        entry.get("subresource", ""),
+    )
+
+
+def _identity(entry: Entry) -> tuple[str, str, str, str]:
+    return (
+        entry.get("manager", ""),
+        entry["operation"],
+        entry["apiVersion"],
+        entry.get("subresource", ""),
+    )
+
+
+def _entries_before(
+    old: dict[str, Any] | None, new: dict[str, Any], subresource: str
+) -> list[Entry]:
+    """The entries to start from: what the request brings, else what the object has.
+
+    A client may edit managedFields on the main resource; `[]` or `[{}]` clears them. A client that
+    leaves them out, or sends nonsense, does not delete them.
+    """
+    held = _raw_entries(old)
+    sent = _raw_entries(new)
+    if sent is not None and not subresource and sent is not held and sent != held:
+        if sent in ([], [{}]):
+            return []
+        checked = _checked(sent)
+        if checked:
+            return checked
+    if held is None:
+        return []
+    return held if all(map(_is_entry, held)) else []
+
+
+def _raw_entries(item: dict[str, Any] | None) -> list[Any] | None:
+    metadata = item.get("metadata") if item else None
+    entries = metadata.get("managedFields") if metadata else None
+    return entries if isinstance(entries, list) else None
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.get("operation") in ("Apply", "Update")
+        and isinstance(entry.get("apiVersion"), str)
+        and entry.get("fieldsType") == "FieldsV1"
+    )
+
+
+def _checked(entries: list[Any]) -> list[Entry]:
+    try:
+        return [
+            {**entry, "fieldsV1": check_fields(entry.get("fieldsV1") or {})}
+            for entry in entries
+            if _is_entry(entry) or _refuse(entry)
+        ]
+    except FieldSetError:
+        return []
+
+
+def _refuse(entry: Any) -> bool:
+    raise FieldSetError(f"managedFields: {entry!r} needs operation, apiVersion and fieldsType")
+
+
+def entries_of(item: dict[str, Any] | None) -> list[Entry]:
+    """The entries of a stored object; raises FieldSetError when they make no sense."""
+    entries = _raw_entries(item) or []
+    for entry in entries:
+        _is_entry(entry) or _refuse(entry)
+    return entries
+
+
+def _capped(entries: list[Entry]) -> list[Entry]:
+    """Fold the oldest updates of one API version together, so the list cannot grow forever."""
+    updates = [entry for entry in entries if entry["operation"] == "Update"]
+    surplus = len(updates) - MAX_UPDATE_MANAGERS
+    if surplus <= 0:
+        return entries
+    kept = [entry for entry in entries if entry["operation"] != "Update"]
+    buckets = {
+        entry["apiVersion"]: entry
+        for entry in updates
+        if _identity(entry) == (ANCIENT, "Update", entry["apiVersion"], "")
+    }
+    others = [entry for entry in updates if entry is not buckets.get(entry["apiVersion"])]
+    for entry in sorted(others, key=_order):
+        version = entry["apiVersion"]
+        bucket = buckets.get(version)
+        if surplus <= 0:
+            kept.append(entry)
+        elif bucket is None:
+            buckets[version] = entry  # becomes a bucket when a second one of its version comes
+        else:
+            merged = union(entry.get("fieldsV1") or {}, bucket.get("fieldsV1") or {})
+            newest = max(entry.get("time") or "", bucket.get("time") or "")
+            buckets[version] = new_entry(ANCIENT, "Update", version, "", merged, newest)
+            surplus -= 1
+    return kept + list(buckets.values())

@@ -85,8 +85,8 @@ class App:
             response.headers += error.headers
         except Exception:
             log.exception("request failed: %s %s", scope["method"], scope["path"])
-            error = errors.internal("see the server's log")
-            response = Response(500, msgspec.json.encode(error.body()))
+            failure = errors.internal("see the server's log")
+            response = Response(500, msgspec.json.encode(failure.body()))
         self._metrics.observe(verb, resource, response.status, started)
         try:
             await _send(send, receive, response, warnings)
@@ -114,9 +114,9 @@ class App:
         if served is None:
             raise errors.no_such_path()
         if served.kind.namespaced:
-            if not target.namespace and target.verb not in ("list", "watch", "deletecollection"):
-                if not served.kind.virtual:
-                    raise errors.no_such_path()
+            across = target.verb in ("list", "watch", "deletecollection") or served.kind.virtual
+            if not target.namespace and not across:
+                raise errors.no_such_path()
         elif target.namespace and served.storage != "namespaces":
             raise errors.no_such_path()
         request = Request(

@@ -1,16 +1,233 @@
-"""Background work that keeps the stored objects in order."""
+"""Background work that keeps the stored objects in order.
+
+One task follows the store and does, whenever something changed: garbage collection, the emptying of
+namespaces and definitions that are going away, the `default` service account of each namespace.
+Old Events are swept out by the clock.
+"""
 
 from __future__ import annotations
 
-from hekla.apiserver.resources import Resources
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from hekla.apiserver import errors
+from hekla.apiserver.crds import CLEANUP, CRDS
+from hekla.apiserver.garbage import GarbageCollector
+from hekla.apiserver.history import Event
+from hekla.apiserver.registry import Served
+from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources
+from hekla.units.timestamps import parse_time
+
+log = logging.getLogger("hekla.apiserver")
+
+RETRY_S = 1.0
+SWEEP_EVERY_S = 60.0
+EVENTS_KEPT_S = 3600.0
 
 
 class Caretakers:
+    """Start once the store is populated; stop before it closes."""
+
     def __init__(self, resources: Resources) -> None:
-        self.resources = resources
+        self._resources = resources
+        self._garbage = GarbageCollector(resources)
+        self._changed = asyncio.Event()
+        self._changed.set()
+        # Namespaces and definitions on their way out, and namespaces that may lack an account.
+        self._leaving_namespaces: dict[str, None] = {}
+        self._leaving_crds: dict[str, None] = {}
+        self._new_namespaces: dict[str, None] = {}
+        self._lost_pods: dict[str, None] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        store = resources.store
+        for name, table in (("namespaces", self._on_namespace), (CRDS, self._on_crd)):
+            for entry in store.table(name).entries.values():
+                table(Event(entry, None, False))
+        store.subscribe(self._note)
 
     def start(self) -> None:
-        pass
+        self._tasks = [
+            asyncio.create_task(self._run(), name="caretakers"),
+            asyncio.create_task(self._sweep(), name="event sweeper"),
+        ]
 
     async def stop(self) -> None:
-        pass
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Following the store
+
+    def _note(self, table: str, event: Event) -> None:
+        self._garbage.note(table, event)
+        if table == "namespaces":
+            self._on_namespace(event)
+        elif table == CRDS:
+            self._on_crd(event)
+        elif table == "pods" and b'"deletionTimestamp"' in event.entry.body and not event.removed:
+            self._lost_pods[event.entry.key] = None
+        elif table == "nodes" and event.removed:
+            self._lost_pods.update(dict.fromkeys(self._resources.store.table("pods").keys))
+        has_work = (
+            self._leaving_namespaces
+            or self._leaving_crds
+            or self._new_namespaces
+            or self._lost_pods
+            or not self._garbage.is_idle
+        )
+        if has_work:
+            self._changed.set()
+
+    def _on_namespace(self, event: Event) -> None:
+        name = event.entry.key
+        self._leaving_namespaces.pop(name, None)
+        if not event.removed:
+            if b'"deletionTimestamp"' in event.entry.body:
+                self._leaving_namespaces[name] = None
+            else:
+                self._new_namespaces[name] = None
+
+    def _on_crd(self, event: Event) -> None:
+        name = event.entry.key
+        self._leaving_crds.pop(name, None)
+        if not event.removed and b'"deletionTimestamp"' in event.entry.body:
+            self._leaving_crds[name] = None
+
+    # Doing the work
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for work in (
+                self._garbage.work,
+                self._make_accounts,
+                self._empty_namespaces,
+                self._empty_definitions,
+                self._release_lost_pods,
+            ):
+                await self._attempt(work)
+
+    async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception:
+            log.exception("background work failed; trying again")
+            loop = asyncio.get_running_loop()
+            loop.call_later(RETRY_S, self._changed.set)
+
+    def _served(self, api_version: str, kind: str) -> Served:
+        served = self._resources.registry.by_kind(api_version, kind)
+        assert served is not None
+        return served
+
+    async def _make_accounts(self) -> None:
+        """Every namespace has a service account called `default`."""
+        served = self._served("v1", "ServiceAccount")
+        while self._new_namespaces:
+            namespace = next(iter(self._new_namespaces))
+            if self._resources.store.head("serviceaccounts", f"{namespace}/default") is None:
+                with contextlib.suppress(errors.StatusError):  # it is going away, or was quicker
+                    await self._resources.create(
+                        served, namespace, {"metadata": {"name": "default"}}
+                    )
+            self._new_namespaces.pop(namespace, None)
+
+    async def _empty_namespaces(self) -> None:
+        for namespace in list(self._leaving_namespaces):
+            if not await self._delete_all(f"{namespace}/"):
+                await self._finalize(namespace)
+
+    async def _delete_all(self, prefix: str, tables: list[str] | None = None) -> bool:
+        """Begin to delete whatever is under `prefix`; whether anything is still there after."""
+        store, registry = self._resources.store, self._resources.registry
+        remains = False
+        for table in tables if tables is not None else store.resources():
+            served = registry.of_storage(table)
+            if served is None or (prefix and not served.kind.namespaced):
+                continue
+            for key in store.table(table).range(prefix):
+                namespace, _, name = key.rpartition("/")
+                with contextlib.suppress(errors.StatusError):
+                    await self._resources.delete(
+                        served, namespace, name, how=DeleteOptions(propagation="Background")
+                    )
+            remains = remains or bool(store.table(table).range(prefix))
+        return remains
+
+    async def _finalize(self, namespace: str) -> None:
+        def release(obj: Object) -> Object:
+            finalizers = (obj.get("spec") or {}).get("finalizers") or []
+            obj["spec"]["finalizers"] = [name for name in finalizers if name != "kubernetes"]
+            return obj
+
+        with contextlib.suppress(errors.StatusError):
+            await self._resources.update(
+                self._served("v1", "Namespace"),
+                "",
+                namespace,
+                release,
+                Options(subresource="finalize"),
+            )
+
+    async def _empty_definitions(self) -> None:
+        served = self._served("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+        for name in list(self._leaving_crds):
+            plural, _, group = name.partition(".")
+            if await self._delete_all("", [f"{group}/{plural}"]):
+                continue
+
+            def release(obj: Object) -> Object:
+                finalizers = obj["metadata"].get("finalizers") or []
+                obj["metadata"]["finalizers"] = [f for f in finalizers if f != CLEANUP]
+                return obj
+
+            with contextlib.suppress(errors.StatusError):
+                await self._resources.update(served, "", name, release)
+
+    async def _release_lost_pods(self) -> None:
+        """A pod that is to end on a node that no longer exists has nobody left to end it."""
+        served = self._served("v1", "Pod")
+        store = self._resources.store
+        while self._lost_pods:
+            key = next(iter(self._lost_pods))
+            del self._lost_pods[key]
+            entry = store.get("pods", key)
+            if entry is None:
+                continue
+            pod: dict[str, Any] = msgspec.json.decode(entry.body)
+            node = pod["spec"].get("nodeName")
+            if "deletionTimestamp" in pod["metadata"] and node and not store.get("nodes", node):
+                namespace, _, name = key.rpartition("/")
+                how = DeleteOptions(grace_s=0, uid=pod["metadata"]["uid"])
+                with contextlib.suppress(errors.StatusError):
+                    await self._resources.delete(served, namespace, name, how=how)
+
+    async def _sweep(self) -> None:
+        """Events are news, not records: they go after an hour."""
+        served = self._served("v1", "Event")
+        store, clock = self._resources.store, self._resources.clock
+        while True:
+            await clock.sleep(SWEEP_EVERY_S)
+            oldest = clock.now() - EVENTS_KEPT_S
+            for entry in list(store.table("events").entries.values()):
+                if _last_seen(msgspec.json.decode(entry.body)) < oldest:
+                    namespace, _, name = entry.key.rpartition("/")
+                    with contextlib.suppress(errors.StatusError):
+                        await self._resources.delete(served, namespace, name)
+
+
+def _last_seen(event: dict[str, Any]) -> float:
+    series = event.get("series") or {}
+    times = (
+        series.get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"]["creationTimestamp"],
+    )
+    return max(parse_time(text) for text in times if text)

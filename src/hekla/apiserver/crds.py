@@ -21,7 +21,9 @@ Object = dict[str, Any]
 def follow(store: Store, registry: Registry) -> None:
     """Serve every stored definition, now and as they change."""
 
-    def changed(event: Event) -> None:
+    def changed(resource: str, event: Event) -> None:
+        if resource != CRDS:
+            return
         crd = msgspec.json.decode(event.entry.body)
         if event.removed:
             registry.uninstall(crd["metadata"]["name"])
@@ -30,7 +32,7 @@ def follow(store: Store, registry: Registry) -> None:
 
     for entry in store.table(CRDS).entries.values():
         _install(registry, msgspec.json.decode(entry.body))
-    store.subscribe(CRDS, changed)
+    store.subscribe(changed)
 
 
 def _install(registry: Registry, crd: Object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from hekla.apiserver import bodies, errors, lists
 from hekla.apiserver.authn import User
 from hekla.apiserver.filters import Matcher, matcher
 from hekla.apiserver.history import Entry
+from hekla.apiserver.ownership import ignored_fields
 from hekla.apiserver.registry import Served
 from hekla.apiserver.requests import Query, Target, Wants, parse_revision
 from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources, Written
@@ -154,7 +155,7 @@ class Handlers:
         return self._respond_list(served, request, page.entries, metadata)
 
     def _respond_list(
-        self, served: Served, request: Request, entries: list[Entry], metadata: Object
+        self, served: Served, request: Request, entries: Sequence[Entry], metadata: Object
     ) -> Response:
         shape = request.wants.shape
         if shape == "Table":
@@ -302,6 +303,7 @@ class Handlers:
                     api_version=served.kind.api_version,
                     now=now,
                     subresource=options.subresource,
+                    ignored=ignored_fields(served, options.subresource),
                 )
             except apply.ApplyConflict as conflict:
                 raise _apply_conflict(conflict) from conflict

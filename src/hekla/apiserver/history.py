@@ -1,7 +1,7 @@
 """What changed lately, per resource: the window that watches resume from and pages are cut from.
 
-A watcher owns no queue. It holds a position in this log and reads on from there, so a slow one costs
-no memory: when the log has moved past its position it is cut off with 410 and lists again.
+A watcher owns no queue. It holds a position in this log and reads on from there, so a slow one
+costs no memory: when the log has moved past its position it is cut off with 410 and lists again.
 The window is bounded by events and by bytes; whatever falls out of it is simply "too old".
 """
 

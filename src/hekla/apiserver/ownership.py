@@ -1,4 +1,8 @@
-"""Who set which field: `metadata.managedFields` kept on every write."""
+"""Who set which field: `metadata.managedFields`, kept on every write.
+
+An apply computes its own entry (`hekla.units.apply`); every other write is credited here, to the
+manager the client names, with what it changed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hekla.apiserver.registry import Served
 from hekla.units.clock import Clock
+from hekla.units.ownership import managed_fields_after_update
 from hekla.units.timestamps import format_time
 
 if TYPE_CHECKING:
@@ -19,5 +24,27 @@ class Ownership:
         self._clock = clock
 
     def track(self, served: Served, old: Object | None, new: Object, options: Options) -> None:
-        """Record in `new` what this write set. An apply records for itself."""
-        format_time(self._clock.now())
+        """Record in `new` what this write set."""
+        if options.applies:
+            return
+        entries = managed_fields_after_update(
+            old,
+            new,
+            manager=options.manager,
+            api_version=served.kind.api_version,
+            now=format_time(self._clock.now()),
+            shape=served.shape,
+            subresource=options.subresource,
+            ignored=ignored_fields(served, options.subresource),
+        )
+        if entries:
+            new["metadata"]["managedFields"] = entries
+        else:
+            new["metadata"].pop("managedFields", None)
+
+
+def ignored_fields(served: Served, subresource: str) -> tuple[str, ...]:
+    """Top-level fields an endpoint does not write, so nobody comes to own them through it."""
+    if subresource == "status":
+        return ("spec",)
+    return ("status",) if served.has_status and not subresource else ()

@@ -69,7 +69,7 @@ class Authorizer:
         ]
 
     def check_escalation(self, user: User, obj: dict[str, Any], namespace: str) -> None:
-        """A user may hand out only rights they have themselves, or be allowed to `escalate`/`bind`."""
+        """A user may hand out only rights they hold, unless allowed to `escalate` or `bind`."""
         if MASTERS in user.groups:
             return
         kind = obj["kind"]

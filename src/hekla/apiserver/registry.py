@@ -153,7 +153,7 @@ def _scale_paths(scale: dict[str, Any]) -> ScalePaths:
 
 
 class Registry:
-    """All served kinds. `revision` grows with every change, so that documents made from it can be cached."""
+    """All served kinds. `revision` grows with every change: documents made from it can be kept."""
 
     def __init__(self) -> None:
         self._by_resource: dict[tuple[str, str, str], Served] = {}

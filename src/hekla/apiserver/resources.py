@@ -1,6 +1,6 @@
 """The verbs of the API on plain objects: create, update, delete, for every kind alike.
 
-HTTP comes in above (`app`), bytes go out below (`store`). In between every write takes the same way:
+HTTP comes in above (`app`), bytes go out below (`store`). In between every write goes one way:
 
     decode > schema (prune, default, type) > kind's own preparation > admission > rules > stage
 

@@ -89,6 +89,7 @@ class Reviews:
                 subresource=resource.get("subresource", ""),
             )
         else:
+            assert path is not None
             target = Target(verb=path.get("verb", ""), path=path.get("path", ""))
         allowed, _ = self._authorizer.allows(user, target)
         return {"allowed": allowed}

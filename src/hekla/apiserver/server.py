@@ -238,7 +238,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise OSError(
             error.errno,
-            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --port",
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; try another --port",
         ) from error
     listener.listen(BACKLOG)
     listener.setblocking(False)

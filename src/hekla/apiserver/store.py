@@ -1,7 +1,7 @@
 """Objects as encoded bytes: all of them in memory for reading, all of them in SQLite to survive.
 
 How a write travels. The event loop *stages* a change: it gets the next revision, is laid over the
-committed state (so that the next read-modify-write sees it) and goes to the writer thread. The writer
+committed state (so that the next read-modify-write sees it) and goes to the writer thread. That
 takes whatever waits, puts it into one transaction, commits, and tells the loop; only then does the
 change become visible to readers and watchers and is the caller answered. So nobody is ever told of
 a change that a crash could take back, and under load one commit carries many writes.
@@ -121,12 +121,12 @@ class Store:
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._epoch = 0
         self._closed = False
-        self._subscribers: dict[str, list[Callable[[Event], None]]] = {}
+        self._subscribers: list[Callable[[str, Event], None]] = []
         self.commits = 0
         self.writes = 0
         row = connection.execute("SELECT value FROM facts WHERE name='revision'").fetchone()
         self.revision: int = row[0]
-        self._next = self.revision
+        self._next: int = self.revision
         self._load()
         self._writer = threading.Thread(target=self._write_forever, name="hekla-store", daemon=True)
         self._writer.start()
@@ -197,9 +197,9 @@ class Store:
     def resources(self) -> list[str]:
         return list(self._tables)
 
-    def subscribe(self, resource: str, callback: Callable[[Event], None]) -> None:
-        """Call back on each change as it becomes visible, before anyone is told of it."""
-        self._subscribers.setdefault(resource, []).append(callback)
+    def subscribe(self, callback: Callable[[str, Event], None]) -> None:
+        """Call back with (resource, event) as each change becomes visible, before any watcher."""
+        self._subscribers.append(callback)
 
     # Writing
 
@@ -322,8 +322,8 @@ class Store:
         staged = (resource, entry.key)
         if self._overlay.get(staged, self) is (None if event.removed else entry):
             del self._overlay[staged]
-        for callback in self._subscribers.get(resource, ()):
-            callback(event)
+        for callback in self._subscribers:
+            callback(resource, event)
 
     def _fail(self, batch: Iterable[_Write], error: Exception | None) -> None:
         if error is not None:

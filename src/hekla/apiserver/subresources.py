@@ -144,10 +144,12 @@ class Subresources:
                 if metadata.get(name):
                     pod["metadata"].setdefault(name, {}).update(metadata[name])
             conditions = pod["status"].setdefault("conditions", [])
-            conditions[:] = [c for c in conditions if c.get("type") != wellknown.POD_SCHEDULED]
+            conditions[:] = [
+                c for c in conditions if c.get("type") != wellknown.PodCondition.SCHEDULED
+            ]
             conditions.append(
                 {
-                    "type": wellknown.POD_SCHEDULED,
+                    "type": wellknown.PodCondition.SCHEDULED,
                     "status": "True",
                     "lastProbeTime": None,
                     "lastTransitionTime": now,

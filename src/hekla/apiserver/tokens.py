@@ -45,9 +45,10 @@ class TokenIssuer:
     def __init__(self, store: Store, key_pem: bytes, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._private = serialization.load_pem_private_key(key_pem, None)
-        assert isinstance(self._private, Ed25519PrivateKey)
-        self._public = self._private.public_key()
+        private = serialization.load_pem_private_key(key_pem, None)
+        assert isinstance(private, Ed25519PrivateKey)
+        self._private = private
+        self._public = private.public_key()
         self._verified: dict[str, dict[str, Any]] = {}
 
     def issue(

@@ -1,1 +1,1 @@
-"""Where pods go, and why not: a pure core, and the service that feeds it and carries out its plans."""
+"""Where pods go, and why not: a pure core, and the service that carries out its plans."""

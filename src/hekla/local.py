@@ -1,0 +1,83 @@
+"""Single-machine mode: the one place that wires server, scheduler, controllers and agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hekla.apiserver.server import ApiServer, Config
+from hekla.controllers.runner import Controllers
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.nodeagent.agent import Agent
+from hekla.scheduler.service import Scheduler
+
+log = logging.getLogger("hekla.local")
+
+RESTART_AFTER_S = 1.0
+
+
+@dataclass
+class LocalConfig:
+    data_dir: Path
+    port: int = 0
+    agent: bool = True
+
+
+def default_data_dir() -> Path:
+    """Where a user's cluster lives, by the XDG rules."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "hekla"
+
+
+def node_name() -> str:
+    """This machine's name in a form that a node may have."""
+    name = platform.node().split(".")[0].lower()
+    return "".join(c if c.isalnum() else "-" for c in name).strip("-") or "local"
+
+
+@contextlib.asynccontextmanager
+async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
+    """A running cluster; everything ends with the block."""
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(
+            ApiServer(Config(data_dir=config.data_dir, port=config.port))
+        )
+        target = kubeconfig.load(server.kubeconfig)
+
+        async def client(component: str) -> Client:
+            return await stack.enter_async_context(Client(target, component=component))
+
+        parts = {
+            "scheduler": Scheduler(await client("scheduler")).run,
+            "controllers": Controllers(await client("controllers")).run,
+        }
+        if config.agent:
+            agent = Agent(await client("agent"), node_name(), config.data_dir / "pods")
+            server.nodes.register(agent.node, agent)
+            parts["agent"] = agent.run
+        tasks = [asyncio.create_task(_keep_running(name, part)) for name, part in parts.items()]
+        stack.push_async_callback(_cancel, tasks)
+        yield server
+
+
+async def _keep_running(name: str, part: Callable[[], Awaitable[None]]) -> None:
+    """A part that fails is reported and started again: one bug must not end the cluster."""
+    while True:
+        try:
+            await part()
+        except Exception:
+            log.exception("%s failed; starting it again", name)
+            await asyncio.sleep(RESTART_AFTER_S)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

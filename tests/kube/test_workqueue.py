@@ -1,0 +1,285 @@
+"""The keyed queue: once each, never two at a time, nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.kube import workqueue
+from hekla.kube.workqueue import QueueClosed, WorkQueue, run_workers
+from hekla.units.clock import ManualClock
+
+
+@pytest.fixture
+def queue(clock: ManualClock) -> WorkQueue[str]:
+    return WorkQueue(clock=clock, random=Random(1), base_delay_s=1.0, max_delay_s=8.0)
+
+
+async def take_all(queue: WorkQueue[str]) -> list[str]:
+    taken = []
+    while len(queue):
+        taken.append(await queue.get())
+        queue.done(taken[-1])
+    return taken
+
+
+async def test_keys_come_out_in_order_of_arrival_once_each(queue):
+    for key in ("a", "b", "a", "c", "b"):
+        queue.add(key)
+    assert await take_all(queue) == ["a", "b", "c"]
+    assert queue.stats.merged == 2
+
+
+async def test_a_key_added_while_processed_comes_once_more_afterwards(queue):
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 0
+    queue.done("a")
+    assert await take_all(queue) == ["a"]
+
+
+async def test_get_waits_for_an_add(queue, clock):
+    waiter = asyncio.create_task(queue.get())
+    await clock.settle()
+    assert not waiter.done()
+    queue.add("a")
+    assert await waiter == "a"
+
+
+async def test_a_cancelled_getter_passes_its_key_on(queue, clock):
+    first = asyncio.create_task(queue.get())
+    second = asyncio.create_task(queue.get())
+    await clock.settle()
+    queue.add("a")  # wakes the first, which is cancelled before it runs
+    first.cancel()
+    assert await asyncio.wait_for(second, 5) == "a"
+
+
+async def test_a_delayed_key_comes_when_its_time_has_come(queue, clock):
+    queue.add_after("a", 10)
+    await clock.advance(9.9)
+    assert len(queue) == 0
+    await clock.advance(0.2)
+    assert await take_all(queue) == ["a"]
+
+
+async def test_of_several_delays_the_earliest_counts(queue, clock):
+    queue.add_after("a", 10)
+    queue.add_after("a", 2)
+    queue.add_after("a", 5)
+    await clock.advance(2)
+    assert await take_all(queue) == ["a"]
+    await clock.advance(20)
+    assert len(queue) == 0
+
+
+async def test_an_earlier_key_is_not_held_up_by_a_later_timer(queue, clock):
+    queue.add_after("late", 100)
+    await clock.settle()
+    queue.add_after("soon", 1)
+    await clock.advance(1)
+    assert await take_all(queue) == ["soon"]
+    await clock.advance(99)
+    assert await take_all(queue) == ["late"]
+
+
+async def test_looking_now_does_not_fulfil_a_wish_for_later(queue, clock):
+    queue.add_after("a", 10)
+    queue.add("a")
+    queue.add_after("a", 15)
+    assert await take_all(queue) == ["a"]
+    await clock.advance(10)
+    assert await take_all(queue) == ["a"]
+
+
+async def test_waits_double_with_each_failure_up_to_a_limit_and_start_over(queue):
+    waits = []
+    for _ in range(8):
+        waits.append(queue.retry("a"))
+        queue.add("a")
+        await take_all(queue)
+    for step, wait in enumerate(waits):
+        assert min(8.0, 2.0**step) / 2 <= wait <= min(8.0, 2.0**step)
+    assert queue.failures("a") == 8
+    queue.forget("a")
+    assert queue.retry("a") <= 1.0
+    queue.shutdown()
+
+
+async def test_failures_are_remembered_for_a_bounded_number_of_keys(queue, monkeypatch):
+    monkeypatch.setattr(workqueue, "MAX_FAILING_KEYS", 2)
+    for key in ("a", "b", "c"):
+        queue.retry(key)
+    assert [queue.failures(key) for key in ("a", "b", "c")] == [0, 1, 1]
+    queue.shutdown()
+
+
+async def test_delays_wished_for_again_and_again_do_not_pile_up(queue):
+    for number in range(10_000):
+        queue.add_after("a", 20_000 - number)
+    assert len(queue._heap) < 100
+    queue.shutdown()
+
+
+async def test_done_without_get_is_a_mistake_that_is_named(queue):
+    with pytest.raises(ValueError, match="'a'"):
+        queue.done("a")
+
+
+async def test_shutdown_hands_out_what_is_ready_and_drops_what_is_delayed(queue):
+    queue.add("a")
+    queue.add_after("later", 5)
+    queue.shutdown()
+    queue.add("too late")
+    assert await queue.get() == "a"
+    queue.done("a")
+    with pytest.raises(QueueClosed):
+        await queue.get()
+
+
+async def test_a_key_added_during_its_processing_before_shutdown_is_still_processed(queue, clock):
+    seen: list[str] = []
+
+    async def handler(key: str) -> None:
+        seen.append(key)
+        if len(seen) == 1:
+            queue.add("a")
+            queue.shutdown()
+            await clock.sleep(1)
+
+    queue.add("a")
+    workers = asyncio.create_task(run_workers(queue, handler, 2))
+    await clock.advance(1)
+    await asyncio.wait_for(workers, 5)
+    assert seen == ["a", "a"]
+
+
+async def test_a_handler_that_raises_is_asked_again_later_and_the_error_is_logged(
+    queue, clock, caplog
+):
+    calls: list[str] = []
+
+    async def handler(key: str) -> None:
+        calls.append(key)
+        if len(calls) < 3:
+            raise RuntimeError("not yet")
+
+    queue.add("a")
+    workers = asyncio.create_task(run_workers(queue, handler, 1))
+    await clock.settle()
+    assert calls == ["a"]
+    await clock.advance(10)
+    assert calls == ["a", "a", "a"]
+    assert queue.failures("a") == 0
+    assert "a failed 2 times in a row" in caplog.text
+    queue.shutdown()
+    await workers
+
+
+async def test_a_handler_that_returns_seconds_is_asked_again_after_them(queue, clock):
+    times: list[float] = []
+
+    async def handler(key: str) -> float | None:
+        times.append(clock.monotonic())
+        return 30.0 if len(times) < 3 else None
+
+    queue.add("a")
+    workers = asyncio.create_task(run_workers(queue, handler, 1))
+    await clock.advance(1000)
+    assert times == [0.0, 30.0, 60.0]
+    queue.shutdown()
+    await workers
+
+
+async def test_drained_waits_for_the_key_in_hand(queue, clock):
+    queue.add("a")
+    key = await queue.get()
+    waiter = asyncio.create_task(queue.drained())
+    await clock.settle()
+    assert not waiter.done()
+    queue.done(key)
+    await asyncio.wait_for(waiter, 5)
+
+
+KEYS = st.sampled_from(["a", "b", "c"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), KEYS, st.just(0.0)),
+        st.tuples(st.just("add_after"), KEYS, st.floats(0.1, 5.0)),
+        st.tuples(st.just("wait"), KEYS, st.floats(0.0, 4.0)),
+    ),
+    max_size=40,
+)
+
+
+async def law(steps: list[tuple[str, str, float]], workers: int, work: list[float]) -> None:
+    clock = ManualClock()
+    queue: WorkQueue[str] = WorkQueue(clock=clock, random=Random(1))
+    in_hand: set[str] = set()
+    owed: dict[str, float] = {}  # key -> it must have been started at or after this
+    due: dict[str, float] = {}
+    fails = any(duration > 2 for duration in work)
+    durations = iter(work * 1000)
+    started: dict[str, float] = {}
+
+    async def handler(key: str) -> float | None:
+        assert key not in in_hand, "one key with two workers"
+        in_hand.add(key)
+        started[key] = clock.monotonic()
+        duration = next(durations)
+        await clock.sleep(duration)
+        in_hand.discard(key)
+        if duration > 2:
+            raise RuntimeError("this one fails and is retried")
+        return None
+
+    def settle_debts() -> None:
+        for each, at in due.items():
+            # The retry of a failure is a wish too and may stand in for ours, so then none is owed.
+            if at <= clock.monotonic() and not fails:
+                owed[each] = max(owed.get(each, 0.0), at)
+
+    running = asyncio.create_task(run_workers(queue, handler, workers))
+    for action, key, number in steps:
+        if action == "add":
+            queue.add(key)
+            owed[key] = max(owed.get(key, 0.0), clock.monotonic())
+        elif action == "add_after":
+            queue.add_after(key, number)
+            wanted = clock.monotonic() + number
+            if key not in due or due[key] <= clock.monotonic() or wanted < due[key]:
+                due[key] = wanted
+        else:
+            await clock.advance(number)
+        settle_debts()
+    await clock.advance(10_000)
+    settle_debts()
+    for key, since in owed.items():
+        assert started.get(key, -1.0) >= since, f"an add of {key} was lost"
+    assert len(queue) == queue.processing == queue.delayed == 0
+    queue.shutdown()
+    await running
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS, st.integers(1, 3), st.lists(st.floats(0.0, 3.0), min_size=1, max_size=5))
+def test_no_key_is_processed_twice_at_once_and_no_add_is_lost(
+    steps: list[tuple[str, str, float]], workers: int, work: list[float]
+) -> None:
+    if all(duration > 2 for duration in work):
+        work = [*work, 0.5]
+    asyncio.run(law(steps, workers, work))
+
+
+def test_the_law_notices_a_queue_that_loses_adds(monkeypatch: Any) -> None:
+    monkeypatch.setattr(WorkQueue, "done", lambda self, key: self._processing.discard(key))
+    steps = [("add", "a", 0.0), ("wait", "a", 1.0), ("add", "a", 0.0)]
+    with pytest.raises(AssertionError, match="lost"):
+        asyncio.run(law(steps, 1, [2.0]))

@@ -104,9 +104,8 @@ def test_labels_are_matched(text: str) -> None:
 
 
 def test_the_refusal_points_at_the_place() -> None:
-    with pytest.raises(SelectorError, match=r"found '\|\|y'|found 'b'|expected|letters") as caught:
+    with pytest.raises(SelectorError, match=r"'x in \(a b\)': found 'b', expected ',' or '\)'"):
         LabelSelector.parse("x in (a b)")
-    assert "found 'b', expected ',' or ')'" in str(caught.value)
 
 
 def test_selector_objects() -> None:

@@ -5,10 +5,12 @@ The one thing to know: equality, order and hash look at the amount only, while t
 decimal, exponent) travels along to decide how the amount is written. `1Gi == 1073741824`, yet they
 print differently.
 
-Behaviour follows `resource.Quantity` of k8s.io/apimachinery, with three deliberate differences:
+Behaviour follows `resource.Quantity` of k8s.io/apimachinery, with four deliberate differences:
 
 - text without any digit ("Gi", "-", ".") is refused; upstream reads it as zero;
 - decimal amounts of 1000E and more keep the suffix E; upstream drops it and prints a tiny number;
+- `value()` and `milli_value()` of a negative fraction round away from zero, as documented there;
+  upstream does so for short texts and towards zero for long ones;
 - exponents beyond ±200 and texts beyond 256 characters are refused, so that nobody can make the
   server compute with integers of a million digits.
 """

@@ -68,6 +68,7 @@ class Shape:
         "_definitions",
         "_implied",
         "_items",
+        "_names",
         "_rest",
         "_schema",
         "default",
@@ -98,6 +99,7 @@ class Shape:
         self._rest: Shape | None = None
         self._defaults: dict[str, Any] | None = None
         self._implied: frozenset[str] | None = None
+        self._names: frozenset[str] | None = None
         self.kind = _kind_of(schema)
         self.list_type = _list_type_of(schema)
         self.list_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
@@ -153,7 +155,9 @@ class Shape:
     @property
     def field_names(self) -> frozenset[str]:
         """The named properties."""
-        return frozenset(self._schema.get("properties") or ())
+        if self._names is None:
+            self._names = frozenset(self._schema.get("properties") or ())
+        return self._names
 
     @property
     def implied_fields(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from hekla.apiserver import errors
+from hekla.apiserver import errors, streams
 from hekla.apiserver.authn import ANONYMOUS, Authenticator, User
 from hekla.apiserver.discovery import Discovery
 from hekla.apiserver.handlers import Handlers, Request, Response
@@ -23,6 +23,7 @@ from hekla.apiserver.rbac import Authorizer
 from hekla.apiserver.registry import Registry
 from hekla.apiserver.requests import Query, Target, parse_accept, parse_target
 from hekla.apiserver.reviews import Reviews
+from hekla.apiserver.streams import Streams
 from hekla.apiserver.subresources import Subresources
 
 log = logging.getLogger("hekla.apiserver")
@@ -45,6 +46,7 @@ class App:
         registry: Registry,
         handlers: Handlers,
         subresources: Subresources,
+        streams: Streams,
         reviews: Reviews,
         discovery: Discovery,
         authenticator: Authenticator,
@@ -55,6 +57,7 @@ class App:
         self._registry = registry
         self._handlers = handlers
         self._subresources = subresources
+        self._streams = streams
         self._reviews = reviews
         self._discovery = discovery
         self._authenticator = authenticator
@@ -64,8 +67,9 @@ class App:
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise RuntimeError(f"unexpected ASGI scope {scope['type']!r}")
+        if scope["type"] == "websocket":
+            await self._stream(scope, receive, send)
+            return
         warnings: list[str] = []
         verb, resource = scope["method"], ""
         started = self._metrics.now()
@@ -97,16 +101,35 @@ class App:
             log.exception("response failed: %s %s", scope["method"], scope["path"])
             raise
 
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """exec and attach: checked like any request, then handed over."""
+        try:
+            await receive()  # websocket.connect
+            query = Query.parse(scope["query_string"])
+            target = parse_target("GET", scope["path"], query.values)
+            if target.plural != "pods" or target.subresource not in streams.VERBS:
+                raise errors.no_such_path()
+            user = self._user(_headers(scope))
+            # Upstream authorizes an upgraded GET as `get`; the right to run commands is `create`.
+            target.verb = "create"
+            self._authorize(user, target)
+            await self._streams.handle(scope, receive, send, target, query)
+        except errors.StatusError as error:
+            await streams.refuse(send, error)
+
+    def _user(self, headers: dict[str, str]) -> User:
+        user = self._authenticator.user_for(headers.get("authorization", ""))
+        if user is None:
+            raise errors.unauthorized()
+        return self._impersonated(user, headers)
+
     async def _respond(
         self, scope: Scope, receive: Receive, target: Target, query: Query, warnings: list[str]
     ) -> Response:
         headers = _headers(scope)
-        user = self._authenticator.user_for(headers.get("authorization", ""))
-        if user is None:
-            raise errors.unauthorized()
         if not target.is_resource and (health := self._health(target.path)) is not None:
             return health
-        user = self._impersonated(user, headers)
+        user = self._user(headers)
         self._authorize(user, target)
         if not target.is_resource:
             return self._other(target, scope, headers)
@@ -197,7 +220,7 @@ class App:
         if target.path == "/metrics":
             return Response(200, self._metrics.render(), "text/plain; version=0.0.4")
         answer = self._discovery.answer(
-            target.path, headers.get("accept", ""), scope["query_string"]
+            target.path, headers.get("accept", ""), headers.get("if-none-match", "")
         )
         if answer is None:
             raise errors.no_such_path()

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from hekla.apiserver import errors
+from hekla.apiserver.admission.quota import QUOTAS, recount
 from hekla.apiserver.crds import CLEANUP, CRDS
 from hekla.apiserver.garbage import GarbageCollector
 from hekla.apiserver.history import Event
@@ -43,6 +44,7 @@ class Caretakers:
         self._leaving_crds: dict[str, None] = {}
         self._new_namespaces: dict[str, None] = {}
         self._lost_pods: dict[str, None] = {}
+        self._recounts: dict[str, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
         store = resources.store
         for name, table in (("namespaces", self._on_namespace), (CRDS, self._on_crd)):
@@ -71,10 +73,14 @@ class Caretakers:
             self._on_crd(event)
         elif table == "pods" and b'"deletionTimestamp"' in event.entry.body and not event.removed:
             self._lost_pods[event.entry.key] = None
+        elif table == QUOTAS and not event.removed:
+            self._on_quota(event)
         elif table == "nodes" and event.removed:
             self._lost_pods.update(dict.fromkeys(self._resources.store.table("pods").keys))
+        self._note_release(table, event)
         has_work = (
-            self._leaving_namespaces
+            self._recounts
+            or self._leaving_namespaces
             or self._leaving_crds
             or self._new_namespaces
             or self._lost_pods
@@ -91,6 +97,23 @@ class Caretakers:
                 self._leaving_namespaces[name] = None
             else:
                 self._new_namespaces[name] = None
+
+    def _on_quota(self, event: Event) -> None:
+        """A new limit, or a quota nobody counted yet."""
+        namespace = event.entry.key.partition("/")[0]
+        if event.previous is None or _spec(event.previous.body) != _spec(event.entry.body):
+            self._recounts[namespace] = None
+
+    def _note_release(self, table: str, event: Event) -> None:
+        """Something that a quota may have counted is gone, or a pod has finished."""
+        namespace, slash, _ = event.entry.key.partition("/")
+        if not slash or not self._resources.store.table(QUOTAS).range(f"{namespace}/"):
+            return
+        finished = table == "pods" and (
+            b'"phase":"Succeeded"' in event.entry.body or b'"phase":"Failed"' in event.entry.body
+        )
+        if event.removed or finished:
+            self._recounts[namespace] = None
 
     def _on_crd(self, event: Event) -> None:
         name = event.entry.key
@@ -110,6 +133,7 @@ class Caretakers:
                 self._empty_namespaces,
                 self._empty_definitions,
                 self._release_lost_pods,
+                self._recount_quotas,
             ):
                 await self._attempt(work)
 
@@ -208,6 +232,12 @@ class Caretakers:
                 with contextlib.suppress(errors.StatusError):
                     await self._resources.delete(served, namespace, name, how=how)
 
+    async def _recount_quotas(self) -> None:
+        while self._recounts:
+            namespace = next(iter(self._recounts))
+            del self._recounts[namespace]
+            await self._resources.write_back(recount(self._resources, namespace))
+
     async def _sweep(self) -> None:
         """Events are news, not records: they go after an hour."""
         served = self._served("v1", "Event")
@@ -220,6 +250,14 @@ class Caretakers:
                     namespace, _, name = entry.key.rpartition("/")
                     with contextlib.suppress(errors.StatusError):
                         await self._resources.delete(served, namespace, name)
+
+
+class _Spec(msgspec.Struct):
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def _spec(body: bytes) -> bytes:
+    return bytes(msgspec.json.decode(body, type=_Spec).spec)
 
 
 def _last_seen(event: dict[str, Any]) -> float:

@@ -8,13 +8,13 @@ by ETag.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from hekla.api import kinds
 from hekla.apiserver.handlers import Response
+from hekla.apiserver.openapi import OpenApi
 from hekla.apiserver.registry import Registry, Served
 
 VERSION = {
@@ -39,8 +39,7 @@ class Discovery:
         self._registry = registry
         self._cache: dict[tuple[str, str], Response] = {}
         self._cached_at = -1
-        self.documents: dict[str, Callable[[str], Response | None]] = {}
-        """Further documents by first path segment: OpenAPI registers itself here."""
+        self._openapi = OpenApi(registry)
 
     def answer(self, path: str, accept: str, etag: str = "") -> Response | None:
         if self._cached_at != self._registry.revision:
@@ -79,8 +78,7 @@ class Discovery:
                 return self._resource_list(group, version)
             case [""]:
                 return Response.of({"paths": self._paths()})
-        document = self.documents.get(parts[0])
-        return document(path) if document is not None else None
+        return self._openapi.answer(path) if parts[0] == "openapi" else None
 
     def _paths(self) -> list[str]:
         found = {served.kind.path_prefix for served in self._registry.all()}

@@ -70,13 +70,11 @@ def is_healthy(pod: Object) -> bool:
 
 def matching(resources: Resources, namespace: str, selector: LabelSelector) -> list[Object]:
     """Pods of a namespace a selector picks, staged changes included."""
-    store = resources.store
-    found = []
-    for key in store.table("pods").range(f"{namespace}/"):
-        entry = store.head("pods", key)
-        if entry is not None and selector.matches(labels_of(entry)):
-            found.append(msgspec.json.decode(entry.body))
-    return found
+    return [
+        msgspec.json.decode(entry.body)
+        for entry in resources.store.heads("pods", f"{namespace}/")
+        if selector.matches(labels_of(entry))
+    ]
 
 
 def _budgets_for(resources: Resources, namespace: str, pod: Entry) -> Iterator[Object]:

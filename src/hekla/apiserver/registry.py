@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from hekla.api.kinds import Kind
 from hekla.apiserver import conversion
 from hekla.apiserver.filters import SELECTABLE, Fields
 from hekla.apiserver.structural import Structure
-from hekla.units.shapes import Shape
+from hekla.units.shapes import OBJECT_META, Definitions, Shape
 
 Converter = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -66,8 +67,11 @@ class Served:
     @property
     def shape(self) -> Shape:
         if self._shape is None:
-            definitions = None if self.custom else schemas.definitions()
-            self._shape = Shape.from_schema(self.schema, definitions)
+            if self.custom:
+                shape = Shape.from_schema(self.schema).with_field("metadata", OBJECT_META)
+            else:
+                shape = Shape.from_schema(self.schema, _definitions())
+            self._shape = shape
         return self._shape
 
     @property
@@ -86,6 +90,12 @@ class Served:
         if self.from_storage is None:
             return body
         return msgspec.json.encode(self.from_storage(msgspec.json.decode(body)))
+
+
+@cache
+def _definitions() -> Definitions:
+    """Shared by all built-in kinds, so that what they have in common is resolved once."""
+    return Definitions(schemas.definitions())
 
 
 def _storage_name(group: str, plural: str) -> str:

@@ -218,12 +218,16 @@ class Resources:
         self._check_preconditions(served, obj, old)
         self._check_schema(served, obj, options)
         self._carry_over(served, obj, old, options)
-        self._default(served, obj)
-        strategies.prepare_update(served, obj, old, options.subresource)
-        attempt = Attempt("update", served, namespace, obj, old, options)
-        await self.admission.mutate(attempt)
-        self._validate(served, obj, old)
-        extra = self.admission.validate(attempt)
+        extra: Sequence[Also] = ()
+        # A status is its writer's word, and a binding is checked where it is made: the rules for
+        # what users write do not apply to either (they would refuse spec.nodeName, for one).
+        if options.subresource not in ("status", "binding"):
+            self._default(served, obj)
+            strategies.prepare_update(served, obj, old, options.subresource)
+            attempt = Attempt("update", served, namespace, obj, old, options)
+            await self.admission.mutate(attempt)
+            self._validate(served, obj, old)
+            extra = self.admission.validate(attempt)
         self._count_generation(served, obj, old)
         self.ownership.track(served, old, obj, options)
         if obj == old:
@@ -481,10 +485,8 @@ class Resources:
     def _validate(self, served: Served, obj: Object, old: Object | None) -> None:
         found = rules.validate(obj, old)
         if found:
-            causes = [error.cause() for error in found]
-            raise errors.invalid(
-                served.kind.group, served.kind.kind, obj["metadata"].get("name", ""), causes
-            )
+            name = obj["metadata"].get("name", "")
+            raise errors.invalid(served.kind.group, served.kind.kind, name, rules.causes(found))
 
     async def _stage(
         self,
@@ -511,6 +513,17 @@ class Resources:
             changes.append((also.storage, entry, also.entry, False))
         await self._await(self.store.stage(*changes))
         return Written(obj, body, created=created, removed=removed)
+
+    async def write_back(self, changes: Sequence[Also]) -> None:
+        """Store objects that another part of the server computed from their newest version."""
+        staged = []
+        for also in changes:
+            revision = self.store.next_revision()
+            also.obj["metadata"]["resourceVersion"] = str(revision)
+            entry = Entry(also.entry.key, revision, encode(also.obj))
+            staged.append((also.storage, entry, also.entry, False))
+        if staged:
+            await self._await(self.store.stage(*staged))
 
     async def _await(self, done: Any) -> None:
         try:

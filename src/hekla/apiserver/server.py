@@ -38,6 +38,7 @@ from hekla.apiserver.registry import Registry
 from hekla.apiserver.resources import Resources
 from hekla.apiserver.reviews import Reviews
 from hekla.apiserver.store import Durability, Store
+from hekla.apiserver.streams import Streams
 from hekla.apiserver.subresources import Subresources
 from hekla.apiserver.tokens import TokenIssuer, new_signing_key
 from hekla.kube.kubeconfig import write_kubeconfig
@@ -156,6 +157,7 @@ class ApiServer:
             registry=self.registry,
             handlers=handlers,
             subresources=Subresources(handlers, self.issuer, self.nodes),
+            streams=Streams(self.resources, self.nodes),
             reviews=Reviews(authorizer, authenticator, self.issuer),
             discovery=Discovery(self.registry),
             authenticator=authenticator,
@@ -207,7 +209,9 @@ def _settings(app: App, serving: certs.Serving) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=1 << 20,
+        ws_max_queue=16,
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -194,6 +194,18 @@ class Store:
         found = self._overlay.get((resource, key), self)
         return self.get(resource, key) if found is self else found  # type: ignore[return-value]
 
+    def heads(self, resource: str, prefix: str = "") -> list[Entry]:
+        """Every object under `prefix`, staged changes included. In no particular order."""
+        table = self.table(resource)
+        found = {key: table.entries[key] for key in table.range(prefix)}
+        for (where, key), entry in self._overlay.items():
+            if where == resource and key.startswith(prefix):
+                if entry is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = entry
+        return list(found.values())
+
     def resources(self) -> list[str]:
         return list(self._tables)
 

@@ -1,0 +1,263 @@
+"""The embedded API server under load: `python -m bench.apiserver [--pods 10000] [--json FILE]`.
+
+One server process, one client process, the same run. Rates on a shared machine mean little by
+themselves, so each is also given as a share of the *ceiling*: how often the same client gets an
+empty answer from the same server in the same run. CPU is the server's own, from /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.resources import NODES, PODS
+
+IN_FLIGHT = 64
+WATCHERS = 50
+WATCHED_WRITES = 1000
+CLOCK_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Measured:
+    """One operation, repeated."""
+
+    name: str
+    count: int
+    seconds: float
+    server_cpu_s: float
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        return self.count / self.seconds
+
+    @property
+    def per_cpu_second(self) -> float:
+        return self.count / self.server_cpu_s if self.server_cpu_s else float("inf")
+
+
+def pod(index: int) -> dict[str, Any]:
+    """A pod as the job controller makes them: about 2.3 kB once stored."""
+    job = f"train-{index // 100}"
+    labels = {
+        "volcano.sh/job-name": job,
+        "volcano.sh/job-namespace": "default",
+        "volcano.sh/queue-name": "default",
+        "volcano.sh/task-index": str(index % 100),
+        "volcano.sh/task-spec": "worker",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{job}-worker-{index % 100}",
+            "namespace": "default",
+            "labels": labels,
+            "annotations": {
+                **{key: value for key, value in labels.items() if "namespace" not in key},
+                "scheduling.k8s.io/group-name": f"{job}-7ac3c1a0-0f5c-4a0a-9f3e-2f1f0b9e5a11",
+                "volcano.sh/job-version": "0",
+                "volcano.sh/template-uid": f"{job}-worker",
+            },
+        },
+        "spec": {
+            "schedulerName": "volcano",
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example/train:1.2.3",
+                    "command": ["python", "train.py", "--epochs", "10"],
+                    "env": [{"name": f"VAR_{i}", "value": str(i)} for i in range(4)],
+                    "resources": {"requests": {"cpu": "4", "memory": "16Gi"}},
+                }
+            ],
+        },
+    }
+
+
+class Server:
+    """A server process and what the kernel says of it."""
+
+    def __init__(self, directory: Path, durability: str) -> None:
+        started = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(directory),
+             "--durability", durability],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+        self.start_s = time.perf_counter() - started
+        self.kubeconfig = directory / "kubeconfig"
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICK
+
+    def memory_mb(self, field: str = "VmRSS") -> float:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError(f"no {field} in /proc")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+async def measure(
+    name: str, server: Server, count: int, one: Callable[[int], Awaitable[object]]
+) -> Measured:
+    """Do `one` for each index, IN_FLIGHT at a time."""
+    times: list[float] = []
+    indices = iter(range(count))
+
+    async def worker() -> None:
+        for index in indices:
+            begun = time.perf_counter()
+            await one(index)
+            times.append(time.perf_counter() - begun)
+
+    cpu, begun = server.cpu_s(), time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))
+    seconds = time.perf_counter() - begun
+    cuts = statistics.quantiles(times, n=100)
+    return Measured(name, count, seconds, server.cpu_s() - cpu, cuts[49] * 1e3, cuts[98] * 1e3)
+
+
+async def watch_cost(client: Client, server: Server) -> Measured:
+    """WATCHERS connections that must all see WATCHED_WRITES changes."""
+    version = (await client.list(NODES)).resource_version
+    ready = asyncio.Semaphore(0)
+
+    async def watcher() -> None:
+        seen = 0
+        async with client.watch(NODES, resource_version=version) as events:
+            ready.release()
+            async for _ in events:
+                seen += 1
+                if seen == WATCHED_WRITES:
+                    return
+
+    watchers = [asyncio.create_task(watcher()) for _ in range(WATCHERS)]
+    for _ in range(WATCHERS):
+        await ready.acquire()
+    cpu, begun = server.cpu_s(), time.perf_counter()
+
+    async def touch(index: int) -> object:
+        return await client.patch(NODES, "n0", {"metadata": {"labels": {"turn": str(index)}}})
+
+    await measure("", server, WATCHED_WRITES, touch)
+    await asyncio.gather(*watchers)
+    seconds = time.perf_counter() - begun
+    count = WATCHED_WRITES * WATCHERS
+    return Measured(f"events to {WATCHERS} watchers", count, seconds, server.cpu_s() - cpu)
+
+
+async def run(server: Server, pods: int) -> tuple[list[Measured], dict[str, float]]:
+    figures: dict[str, float] = {"start_s": server.start_s, "memory_empty_mb": server.memory_mb()}
+    results: list[Measured] = []
+    target = kubeconfig.load(server.kubeconfig)
+    async with Client(target, component="bench", max_connections=WATCHERS + IN_FLIGHT) as client:
+        bodies = [pod(i) for i in range(pods)]
+        names = [body["metadata"]["name"] for body in bodies]
+        await client.create(NODES, {"metadata": {"name": "n0"}})
+
+        async def empty(_: int) -> object:
+            return await client.request("GET", "/livez")
+
+        results.append(await measure("ceiling: empty answer", server, pods, empty))
+        results.append(
+            await measure("create pod", server, pods, lambda i: client.create(PODS, bodies[i]))
+        )
+        results.append(
+            await measure("bind pod", server, pods, lambda i: client.bind(names[i], "n0"))
+        )
+        status = {
+            "phase": "Running",
+            "podIP": "10.0.0.1",
+            "containerStatuses": [
+                {"name": "main", "ready": True, "restartCount": 0, "image": "x", "imageID": ""}
+            ],
+        }
+        results.append(
+            await measure(
+                "patch pod status",
+                server,
+                pods,
+                lambda i: client.patch_status(PODS, names[i], status),
+            )
+        )
+        figures["memory_mb"] = server.memory_mb()
+        cpu, begun = server.cpu_s(), time.perf_counter()
+        raw = await client.request("GET", "/api/v1/pods")
+        figures["list_s"] = time.perf_counter() - begun
+        figures["list_cpu_s"] = server.cpu_s() - cpu
+        figures["list_mb"] = len(raw) / 1e6
+        figures["pod_bytes"] = len(raw) / pods
+        results.append(await watch_cost(client, server))
+        figures["memory_peak_mb"] = server.memory_mb("VmHWM")
+    return results, figures
+
+
+def report(results: list[Measured], figures: dict[str, float]) -> str:
+    ceiling = results[0].rate
+    lines = [
+        "| operation | per second | of the ceiling | per server CPU s | P50 ms | P99 ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in results:
+        lines.append(
+            f"| {one.name} × {one.count:,} | {one.rate:,.0f} | {one.rate / ceiling:.2f} "
+            f"| {one.per_cpu_second:,.0f} | {one.p50_ms:.1f} | {one.p99_ms:.1f} |"
+        )
+    lines.append("")
+    lines += [f"- {name}: {value:,.3f}" for name, value in figures.items()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.apiserver", description=__doc__)
+    parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--durability", choices=("process", "power"), default="process")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hekla-bench-") as directory:
+        server = Server(Path(directory), given.durability)
+        try:
+            results, figures = uvloop.run(run(server, given.pods))
+        finally:
+            server.stop()
+        again = Server(Path(directory), given.durability)
+        figures["restart_with_all_pods_s"] = again.start_s
+        figures["memory_after_restart_mb"] = again.memory_mb()
+        again.stop()
+    print(report(results, figures))
+    if given.json:
+        given.json.write_text(
+            json.dumps({"results": [asdict(r) for r in results], "figures": figures}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""`python -m hekla.apiserver --data-dir DIR`: the server alone, for tests and measurements.
+
+Prints its address when it answers requests; ends on SIGTERM or SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+import uvloop
+
+from hekla.apiserver.server import ApiServer, Config
+
+
+async def serve(config: Config) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stopping.set)
+    async with ApiServer(config) as server:
+        print(server.address, flush=True)
+        await stopping.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="hekla.apiserver", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--durability", choices=("process", "power"), default="process")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    uvloop.run(serve(Config(given.data_dir, given.host, given.port, given.durability)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""PriorityClass names become numbers, once, when a pod is created."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hekla.apiserver.admission.chain import Also, Attempt, Controller, Object
+
+CLASSES = "scheduling.k8s.io/priorityclasses"
+
+
+class Priority(Controller):
+    def mutate(self, attempt: Attempt) -> None:
+        if not attempt.creates("pods"):
+            return
+        spec = attempt.obj["spec"]
+        name = spec.get("priorityClassName")
+        found = self._class(name) if name else self._default()
+        if name and found is None:
+            raise attempt.forbid(f"no PriorityClass with name {name} was found")
+        value = found["value"] if found else 0
+        if spec.get("priority") not in (None, value):
+            raise attempt.forbid(
+                "the integer value of priority must not be provided in pod spec; priority "
+                f"admission controller computed {value} from the given PriorityClass name"
+            )
+        spec["priority"] = value
+        if found:
+            spec["priorityClassName"] = found["metadata"]["name"]
+        policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
+        if spec.get("preemptionPolicy") not in (None, policy):
+            raise attempt.forbid(
+                "the string value of PreemptionPolicy must not be provided in pod spec; priority "
+                f"admission controller computed {policy} from the given PriorityClass name"
+            )
+        spec["preemptionPolicy"] = policy
+
+    def validate(self, attempt: Attempt) -> list[Also]:
+        if attempt.verb != "delete" and attempt.served.storage == CLASSES:
+            current = self._default()
+            mine = attempt.obj["metadata"]["name"]
+            if attempt.obj.get("globalDefault") and current:
+                other = current["metadata"]["name"]
+                if other != mine:
+                    raise attempt.forbid(
+                        f"PriorityClass {other} is already marked as default. Only one default "
+                        "can exist"
+                    )
+        return []
+
+    def _class(self, name: str) -> Object | None:
+        entry = self.store.head(CLASSES, name)
+        return msgspec.json.decode(entry.body) if entry is not None else None
+
+    def _default(self) -> Object | None:
+        """The class of pods that name none; the smallest if there should be several."""
+        found: Object | None = None
+        for entry in self.store.table(CLASSES).entries.values():
+            if b'"globalDefault":true' in entry.body:
+                one: Object = msgspec.json.decode(entry.body)
+                if found is None or one["value"] < found["value"]:
+                    found = one
+        return found

@@ -1,0 +1,122 @@
+"""exec and attach: a WebSocket from the client, spliced to the pod's node agent.
+
+The protocol is Kubernetes' `v5.channel.k8s.io` (and v4): each binary message begins with a channel
+number; the last thing sent, on channel 3, is a `Status` that says how it ended. Refusals come
+before the upgrade, as ordinary HTTP answers, because that is what kubectl shows to its user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from hekla.apiserver import errors
+from hekla.apiserver.nodeproxy import Nodes, StreamRequest
+from hekla.apiserver.requests import Query, Target
+from hekla.apiserver.resources import Resources
+from hekla.apiserver.subresources import only_container
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+VERBS = ("exec", "attach")
+
+
+class Gone(Exception):
+    """The client went away."""
+
+
+class SocketChannels:
+    """Channels over an accepted WebSocket."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def receive(self) -> tuple[int, bytes] | None:
+        """The next piece; (CLOSE, channel) when the client closed one of its channels."""
+        while True:
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                return None
+            data = message.get("bytes") or (message.get("text") or "").encode()
+            if data:
+                return data[0], data[1:]
+
+    async def send(self, channel: int, data: bytes) -> None:
+        try:
+            await self._send({"type": "websocket.send", "bytes": bytes((channel,)) + data})
+        except (RuntimeError, OSError) as error:
+            raise Gone from error
+
+
+class Streams:
+    """Opens streams to pods. Whoever calls has authenticated and authorized the request."""
+
+    def __init__(self, resources: Resources, nodes: Nodes) -> None:
+        self._resources = resources
+        self._nodes = nodes
+
+    async def handle(
+        self, scope: Scope, receive: Receive, send: Send, target: Target, query: Query
+    ) -> None:
+        protocol = next((p for p in PROTOCOLS if p in scope.get("subprotocols", ())), None)
+        if protocol is None:
+            raise errors.bad_request(
+                f"{target.subresource} needs one of the WebSocket protocols {', '.join(PROTOCOLS)}"
+            )
+        served = self._resources.registry.lookup("", "v1", "pods")
+        assert served is not None
+        entry = self._resources.find(served, target.namespace, target.name)
+        pod: dict[str, Any] = msgspec.json.decode(entry.body)
+        request = StreamRequest(
+            verb=target.subresource,
+            container=query.get("container") or only_container(pod),
+            command=tuple(query.repeated.get("command", ())),
+            stdin=query.flag("stdin"),
+            stdout=query.flag("stdout"),
+            stderr=query.flag("stderr"),
+            tty=query.flag("tty"),
+        )
+        self._check(pod, request)
+        agent = self._nodes.agent_of(pod["spec"].get("nodeName", ""))
+        if agent is None:
+            raise errors.unavailable(
+                f"no node agent for pod {target.name!r} is connected: {request.verb} is not "
+                "possible now"
+            )
+        await send({"type": "websocket.accept", "subprotocol": protocol})
+        channels = SocketChannels(receive, send)
+        with contextlib.suppress(Gone):
+            status = await agent.stream(pod, request, channels)
+            await channels.send(ERROR, msgspec.json.encode(status))
+            await send({"type": "websocket.close", "code": 1000})
+
+    def _check(self, pod: dict[str, Any], request: StreamRequest) -> None:
+        name = pod["metadata"]["name"]
+        if request.verb == "exec" and not request.command:
+            raise errors.bad_request("you must specify at least one command for exec")
+        if not (request.stdin or request.stdout or request.stderr):
+            raise errors.bad_request("you must specify at least one of stdin, stdout, stderr")
+        known = [container["name"] for container in pod["spec"]["containers"]]
+        if request.container not in known:
+            raise errors.bad_request(f"container {request.container} is not valid for pod {name}")
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            raise errors.bad_request(
+                f"cannot {request.verb} in a completed pod; current phase is "
+                f"{pod['status']['phase']}"
+            )
+
+
+async def refuse(send: Send, error: errors.StatusError) -> None:
+    """Answer an upgrade request with an ordinary HTTP response."""
+    body = msgspec.json.encode(error.body())
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "websocket.http.response.start", "status": error.code, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body})

@@ -1,0 +1,213 @@
+"""Rules on the smaller groups: priorities, budgets, leases, access, storage classes, webhooks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from hekla.api import wellknown
+from hekla.api.rules import names
+from hekla.api.rules.fields import (
+    Found,
+    Json,
+    at_least,
+    between,
+    forbidden,
+    invalid,
+    one_of,
+    required,
+    unchanged,
+)
+from hekla.api.rules.placement import label_selector
+
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+_PERCENT: Final = re.compile(r"[0-9]+%", re.ASCII)
+
+
+def priority_class(obj: Json, old: Json | None) -> Found:
+    name, value = (obj.get("metadata") or {}).get("name") or "", obj.get("value") or 0
+    system = {
+        wellknown.SYSTEM_CLUSTER_CRITICAL: wellknown.SYSTEM_CRITICAL_PRIORITY,
+        wellknown.SYSTEM_NODE_CRITICAL: wellknown.SYSTEM_CRITICAL_PRIORITY + 1000,
+    }
+    if name in system:
+        if value != system[name]:
+            yield invalid("value", value, f"must be {system[name]} for {name}")
+    elif name.startswith("system-"):
+        yield forbidden("metadata.name", "names that start with system- are reserved")
+    elif value > wellknown.HIGHEST_USER_PRIORITY:
+        yield forbidden("value", f"may not be more than {wellknown.HIGHEST_USER_PRIORITY}")
+    if value < -(2**31):
+        yield invalid("value", value, "must fit into 32 bits")
+    policy = obj.get("preemptionPolicy")
+    yield from one_of("preemptionPolicy", policy, ("Never", "PreemptLowerPriority"))
+    if old is not None:
+        # Pods copied the number when they were created; changing it would say two things at once.
+        if value != (old.get("value") or 0):
+            yield forbidden("value", "may not be changed in an update")
+        yield from unchanged("preemptionPolicy", policy, old.get("preemptionPolicy"))
+
+
+def disruption_budget(obj: Json, old: Json | None) -> Found:
+    spec = obj.get("spec") or {}
+    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if least is not None and most is not None:
+        yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+    for field in ("minAvailable", "maxUnavailable"):
+        if spec.get(field) is not None:
+            yield from _int_or_percent(f"spec.{field}", spec[field])
+    yield from label_selector("spec.selector", spec.get("selector"))
+    if spec.get("unhealthyPodEvictionPolicy"):
+        policy = spec["unhealthyPodEvictionPolicy"]
+        yield from one_of(
+            "spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget")
+        )
+
+
+def _int_or_percent(field: str, value: Any) -> Found:
+    if isinstance(value, str):
+        if not _PERCENT.fullmatch(value) or int(value[:-1]) > 100:
+            yield invalid(field, value, "must be a number or a percentage up to 100%")
+    else:
+        yield from at_least(field, value, 0)
+
+
+def lease(obj: Json, old: Json | None) -> Found:
+    spec = obj.get("spec") or {}
+    if spec.get("leaseDurationSeconds") is not None:
+        yield from at_least("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], 1)
+    if spec.get("leaseTransitions") is not None:
+        yield from at_least("spec.leaseTransitions", spec["leaseTransitions"], 0)
+
+
+# --- access -----------------------------------------------------------------------------------
+
+
+def role(obj: Json, old: Json | None) -> Found:
+    yield from _rules(obj, cluster_wide=False)
+
+
+def cluster_role(obj: Json, old: Json | None) -> Found:
+    yield from _rules(obj, cluster_wide=True)
+    selectors = (obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
+    for index, selector in enumerate(selectors):
+        yield from label_selector(f"aggregationRule.clusterRoleSelectors[{index}]", selector)
+
+
+def _rules(obj: Json, *, cluster_wide: bool) -> Found:
+    for index, rule in enumerate(obj.get("rules") or ()):
+        at = f"rules[{index}]"
+        if not rule.get("verbs"):
+            yield required(f"{at}.verbs", "verbs must contain at least one value")
+        urls = rule.get("nonResourceURLs")
+        if urls:
+            if not cluster_wide:
+                yield invalid(f"{at}.nonResourceURLs", urls, "a Role cannot grant access to URLs")
+            if any(rule.get(f) for f in ("apiGroups", "resources", "resourceNames")):
+                yield invalid(
+                    f"{at}.nonResourceURLs", urls, "rules are about resources or URLs, not both"
+                )
+            continue
+        if not rule.get("apiGroups"):
+            yield required(f"{at}.apiGroups", 'name a group; "" is the core group')
+        if not rule.get("resources"):
+            yield required(f"{at}.resources", "name at least one resource")
+
+
+def role_binding(obj: Json, old: Json | None) -> Found:
+    yield from _binding(obj, old, ("ClusterRole", "Role"), in_namespace=True)
+
+
+def cluster_role_binding(obj: Json, old: Json | None) -> Found:
+    yield from _binding(obj, old, ("ClusterRole",), in_namespace=False)
+
+
+def _binding(obj: Json, old: Json | None, roles: tuple[str, ...], *, in_namespace: bool) -> Found:
+    ref = obj.get("roleRef") or {}
+    yield from one_of("roleRef.apiGroup", ref.get("apiGroup"), (RBAC_GROUP,))
+    yield from one_of("roleRef.kind", ref.get("kind"), roles)
+    yield from names.checked("roleRef.name", ref.get("name"), names.path_segment)
+    for index, subject in enumerate(obj.get("subjects") or ()):
+        at = f"subjects[{index}]"
+        kind = subject.get("kind")
+        yield from one_of(f"{at}.kind", kind, ("Group", "ServiceAccount", "User"))
+        if not subject.get("name"):
+            yield required(f"{at}.name")
+        elif kind == "ServiceAccount":
+            yield from names.checked(f"{at}.name", subject["name"], names.dns_subdomain)
+        # In a RoleBinding the account is looked for beside it; elsewhere nobody could guess.
+        if kind == "ServiceAccount" and not subject.get("namespace") and not in_namespace:
+            yield required(f"{at}.namespace")
+    if old is not None and ref != (old.get("roleRef") or {}):
+        yield invalid("roleRef", ref, "cannot change roleRef; delete and create the binding anew")
+
+
+# --- storage and the rest ---------------------------------------------------------------------
+
+
+def storage_class(obj: Json, old: Json | None) -> Found:
+    if not obj.get("provisioner"):
+        yield required("provisioner")
+    yield from one_of("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Recycle", "Retain"))
+    mode = obj.get("volumeBindingMode")
+    yield from one_of("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    if old is not None:
+        for field in ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"):
+            if (obj.get(field) or None) != (old.get(field) or None):
+                yield forbidden(field, "updates to this field are forbidden")
+
+
+def runtime_class(obj: Json, old: Json | None) -> Found:
+    yield from names.checked("handler", obj.get("handler"), names.dns_label)
+    if old is not None:
+        yield from unchanged("handler", obj.get("handler"), old.get("handler"))
+
+
+def endpoint_slice(obj: Json, old: Json | None) -> Found:
+    yield from one_of("addressType", obj.get("addressType"), ("FQDN", "IPv4", "IPv6"))
+    if old is not None:
+        yield from unchanged("addressType", obj.get("addressType"), old.get("addressType"))
+
+
+def network_policy(obj: Json, old: Json | None) -> Found:
+    spec = obj.get("spec") or {}
+    yield from label_selector("spec.podSelector", spec.get("podSelector"))
+    for index, kind in enumerate(spec.get("policyTypes") or ()):
+        yield from one_of(f"spec.policyTypes[{index}]", kind, ("Egress", "Ingress"))
+
+
+def webhooks(obj: Json, old: Json | None) -> Found:
+    hooks = obj.get("webhooks") or []
+    yield from names.unique("webhooks", hooks)
+    for index, hook in enumerate(hooks):
+        at = f"webhooks[{index}]"
+        yield from names.checked(f"{at}.name", hook.get("name"), names.dns_subdomain)
+        if hook.get("name") and hook["name"].count(".") < 2:
+            yield invalid(f"{at}.name", hook["name"], "must have at least three parts, as a.b.c")
+        if not hook.get("admissionReviewVersions"):
+            yield required(f"{at}.admissionReviewVersions")
+        effects = hook.get("sideEffects")
+        yield from one_of(f"{at}.sideEffects", effects, ("None", "NoneOnDryRun"))
+        yield from one_of(f"{at}.failurePolicy", hook.get("failurePolicy"), ("Fail", "Ignore"))
+        yield from between(f"{at}.timeoutSeconds", hook.get("timeoutSeconds"), 1, 30)
+        client = hook.get("clientConfig") or {}
+        if bool(client.get("url")) == bool(client.get("service")):
+            yield required(f"{at}.clientConfig", "exactly one of url or service is required")
+
+
+_ADMISSION: Final = "admissionregistration.k8s.io/v1"
+TABLE = (
+    ("scheduling.k8s.io/v1", "PriorityClass", priority_class),
+    ("policy/v1", "PodDisruptionBudget", disruption_budget),
+    ("coordination.k8s.io/v1", "Lease", lease),
+    (f"{RBAC_GROUP}/v1", "Role", role),
+    (f"{RBAC_GROUP}/v1", "ClusterRole", cluster_role),
+    (f"{RBAC_GROUP}/v1", "RoleBinding", role_binding),
+    (f"{RBAC_GROUP}/v1", "ClusterRoleBinding", cluster_role_binding),
+    ("storage.k8s.io/v1", "StorageClass", storage_class),
+    ("node.k8s.io/v1", "RuntimeClass", runtime_class),
+    ("discovery.k8s.io/v1", "EndpointSlice", endpoint_slice),
+    ("networking.k8s.io/v1", "NetworkPolicy", network_policy),
+    (_ADMISSION, "ValidatingWebhookConfiguration", webhooks),
+    (_ADMISSION, "MutatingWebhookConfiguration", webhooks),
+)

@@ -1,0 +1,134 @@
+"""FieldError: one broken rule, in the form that Kubernetes reports them, and how to make them.
+
+Programs read `type` and `field`; `kubectl` shows the body. The opening words of a body ("Required
+value", "Unsupported value") are fixed vocabulary that clients recognise; what follows is ours and
+says what would be accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+REQUIRED: Final = "FieldValueRequired"
+INVALID: Final = "FieldValueInvalid"
+DUPLICATE: Final = "FieldValueDuplicate"
+FORBIDDEN: Final = "FieldValueForbidden"
+NOT_SUPPORTED: Final = "FieldValueNotSupported"
+NOT_FOUND: Final = "FieldValueNotFound"
+TOO_LONG: Final = "FieldValueTooLong"
+TOO_MANY: Final = "FieldValueTooMany"
+TYPE_INVALID: Final = "FieldValueTypeInvalid"
+
+_OPENING: Final = {
+    REQUIRED: "Required value",
+    INVALID: "Invalid value",
+    DUPLICATE: "Duplicate value",
+    FORBIDDEN: "Forbidden",
+    NOT_SUPPORTED: "Unsupported value",
+    NOT_FOUND: "Not found",
+    TOO_LONG: "Too long",
+    TOO_MANY: "Too many",
+    TYPE_INVALID: "Invalid value",
+}
+_WITHOUT_VALUE: Final = {REQUIRED, FORBIDDEN, TOO_LONG}
+_LONGEST_SHOWN: Final = 256  # a whole config map in an error message helps nobody
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    type: str
+    field: str
+    detail: str = ""
+    bad_value: Any = None
+
+    @property
+    def body(self) -> str:
+        """What is wrong, without the field: the message of a Status cause."""
+        text = _OPENING.get(self.type, self.type)
+        if self.type not in _WITHOUT_VALUE:
+            text += f": {_shown(self.bad_value)}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.body}"
+
+
+Found: TypeAlias = Iterator[FieldError]
+
+
+def causes(errors: Iterable[FieldError]) -> list[Json]:
+    """The `details.causes` of a Status that refuses an object."""
+    return [{"reason": e.type, "message": e.body, "field": e.field} for e in errors]
+
+
+def summary(kind: str, name: str, errors: Iterable[FieldError]) -> str:
+    """The message of that Status: `Pod "a" is invalid: ...`."""
+    texts = list(dict.fromkeys(str(e) for e in errors))
+    found = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return f'{kind} "{name}" is invalid: {found}'
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(REQUIRED, field, detail)
+
+
+def invalid(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError(INVALID, field, detail, value)
+
+
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError(DUPLICATE, field, "", value)
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    return FieldError(FORBIDDEN, field, detail)
+
+
+def not_found(field: str, value: Any) -> FieldError:
+    return FieldError(NOT_FOUND, field, "", value)
+
+
+def too_long(field: str, limit: int) -> FieldError:
+    return FieldError(TOO_LONG, field, f"may not be more than {limit} bytes")
+
+
+def one_of(field: str, value: Any, supported: Iterable[str]) -> Found:
+    """Nothing when the value is in the set; else an error that names the set."""
+    if value not in supported:
+        listed = ", ".join(f'"{each}"' for each in sorted(supported))
+        yield FieldError(NOT_SUPPORTED, field, f"supported values: {listed}", value)
+
+
+def at_least(field: str, value: Any, least: int) -> Found:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        yield invalid(field, value, f"must be a whole number of at least {least}")
+
+
+def between(field: str, value: Any, least: int, most: int) -> Found:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        yield invalid(field, value, f"must be between {least} and {most}, inclusive")
+
+
+def unchanged(field: str, new: Any, old: Any) -> Found:
+    """Absent, null and empty are the same: Go's encoders do not tell them apart."""
+    if new != old and (new or old):
+        yield invalid(field, new, "field is immutable")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+    elif isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+    elif value is None:
+        text = "null"
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = str(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."

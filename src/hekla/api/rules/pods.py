@@ -1,0 +1,276 @@
+"""Rules on pods and pod templates, and on what may change while a pod lives.
+
+A pod is nearly immutable: images, tolerations (more, not fewer), a shorter deadline, fewer gates.
+While gates are left, a pod has not been looked at, so its node selection may still be narrowed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any, Final
+
+from hekla.api.rules import amounts, names
+from hekla.api.rules.containers import RESTART_POLICIES, containers, relative_path
+from hekla.api.rules.fields import (
+    Found,
+    Json,
+    at_least,
+    between,
+    forbidden,
+    invalid,
+    one_of,
+    required,
+)
+from hekla.api.rules.placement import REQUIRED, placement
+from hekla.units.selectors import label_key_problem
+
+DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+PREEMPTION: Final = ("Never", "PreemptLowerPriority")
+MAX_DEADLINE: Final = 2**31 - 1
+
+
+def pod(obj: Json, old: Json | None) -> Found:
+    spec = obj.get("spec") or {}
+    yield from pod_spec("spec", spec)
+    if old is None:
+        if spec.get("schedulingGates") and spec.get("nodeName"):
+            yield forbidden("spec.nodeName", "cannot be set until all schedulingGates are removed")
+    else:
+        yield from _update(spec, old.get("spec") or {})
+
+
+def template(
+    path: str, found: Json | None, restart_policies: tuple[str, ...] = RESTART_POLICIES
+) -> Found:
+    """A pod template, found at `path`."""
+    if not found or not found.get("spec"):
+        yield required(f"{path}.spec")
+        return
+    meta = found.get("metadata") or {}
+    yield from names.label_map(f"{path}.metadata.labels", meta.get("labels"))
+    yield from names.annotation_map(f"{path}.metadata.annotations", meta.get("annotations"))
+    yield from pod_spec(f"{path}.spec", found["spec"], restart_policies)
+
+
+def pod_spec(path: str, spec: Json, restart_policies: tuple[str, ...] = RESTART_POLICIES) -> Found:
+    """Everything about a pod spec. Also checks the templates of Volcano's tasks."""
+    volumes = spec.get("volumes") or []
+    yield from _volumes(f"{path}.volumes", volumes)
+    volume_names = frozenset(v.get("name", "") for v in volumes)
+    yield from containers(path, spec, volume_names)
+    yield from placement(path, spec)
+    yield from one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), restart_policies)
+    yield from _dns(path, spec)
+    if spec.get("terminationGracePeriodSeconds") is not None:
+        grace = spec["terminationGracePeriodSeconds"]
+        yield from at_least(f"{path}.terminationGracePeriodSeconds", grace, 0)
+    if spec.get("activeDeadlineSeconds") is not None:
+        deadline = spec["activeDeadlineSeconds"]
+        yield from between(f"{path}.activeDeadlineSeconds", deadline, 1, MAX_DEADLINE)
+    for field, problem in _NAMES.items():
+        if spec.get(field):
+            yield from names.checked(f"{path}.{field}", spec[field], problem)
+    if spec.get("preemptionPolicy"):
+        yield from one_of(f"{path}.preemptionPolicy", spec["preemptionPolicy"], PREEMPTION)
+    yield from _gates(f"{path}.schedulingGates", spec.get("schedulingGates") or ())
+    if spec.get("overhead"):
+        yield from amounts.resource_list(f"{path}.overhead", spec["overhead"])
+    if spec.get("resources"):
+        yield from amounts.container_resources(f"{path}.resources", spec["resources"])
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        yield from _address(f"{path}.hostAliases[{index}].ip", alias.get("ip"))
+
+
+_NAMES: Final = {
+    "nodeName": names.dns_subdomain,
+    "serviceAccountName": names.dns_subdomain,
+    "priorityClassName": names.dns_subdomain,
+    "runtimeClassName": names.dns_subdomain,
+    "schedulerName": names.dns_subdomain,
+    "hostname": names.dns_label,
+    "subdomain": names.dns_label,
+}
+
+
+def _dns(path: str, spec: Json) -> Found:
+    policy = spec.get("dnsPolicy")
+    if policy:
+        yield from one_of(f"{path}.dnsPolicy", policy, DNS_POLICIES)
+    if policy == "None" and not (spec.get("dnsConfig") or {}).get("nameservers"):
+        yield required(f"{path}.dnsConfig.nameservers", "needed when dnsPolicy is None")
+
+
+def _gates(path: str, gates: Any) -> Found:
+    yield from names.unique(path, list(gates))
+    for index, gate in enumerate(gates):
+        name = gate.get("name")
+        if not name:
+            yield required(f"{path}[{index}].name")
+        elif why := label_key_problem(name):
+            yield invalid(f"{path}[{index}].name", name, why)
+
+
+def _address(field: str, text: Any) -> Found:
+    try:
+        ipaddress.ip_address(text or "")
+    except ValueError:
+        yield invalid(field, text, "must be an IPv4 or IPv6 address")
+
+
+# --- volumes ----------------------------------------------------------------------------------
+
+_NEEDED: Final = {
+    "secret": "secretName",
+    "configMap": "name",
+    "persistentVolumeClaim": "claimName",
+    "hostPath": "path",
+    "nfs": "server",
+    "csi": "driver",
+}
+
+
+def _volumes(path: str, volumes: list[Json]) -> Found:
+    yield from names.unique(path, volumes)
+    for index, volume in enumerate(volumes):
+        at = f"{path}[{index}]"
+        yield from names.checked(f"{at}.name", volume.get("name"), names.dns_label)
+        sources = [k for k, v in volume.items() if k != "name" and v is not None]
+        for name in sources[1:]:
+            yield forbidden(f"{at}.{name}", "may not specify more than 1 volume type")
+        for name in sources[:1]:
+            yield from _source(f"{at}.{name}", name, volume[name])
+
+
+def _source(at: str, name: str, source: Json) -> Found:
+    needed = _NEEDED.get(name)
+    if needed and not source.get(needed):
+        yield required(f"{at}.{needed}")
+    if name == "hostPath" and ".." in (source.get("path") or "").split("/"):
+        yield invalid(f"{at}.path", source["path"], "must not contain '..'")
+    if name == "emptyDir" and source.get("sizeLimit") is not None:
+        yield from amounts.non_negative(f"{at}.sizeLimit", source["sizeLimit"])
+    if source.get("defaultMode") is not None:
+        yield from between(f"{at}.defaultMode", source["defaultMode"], 0, 0o777)
+    if name in ("secret", "configMap"):
+        yield from _items(at, source)
+    for index, part in enumerate(source.get("sources") or () if name == "projected" else ()):
+        for kind in ("secret", "configMap"):
+            if part.get(kind) is not None:
+                where = f"{at}.sources[{index}].{kind}"
+                if not part[kind].get("name"):
+                    yield required(f"{where}.name")
+                yield from _items(where, part[kind])
+
+
+def _items(at: str, source: Json) -> Found:
+    for index, item in enumerate(source.get("items") or ()):
+        where = f"{at}.items[{index}]"
+        if not item.get("key"):
+            yield required(f"{where}.key")
+        if not item.get("path"):
+            yield required(f"{where}.path")
+        else:
+            yield from relative_path(f"{where}.path", item["path"])
+        if item.get("mode") is not None:
+            yield from between(f"{where}.mode", item["mode"], 0, 0o777)
+
+
+# --- updates ----------------------------------------------------------------------------------
+
+
+def _update(new: Json, old: Json) -> Found:
+    yield from _deadline(new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
+    yield from _only_added_tolerations(new.get("tolerations") or [], old.get("tolerations") or [])
+    old_gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    added = [g for g in new.get("schedulingGates") or () if g.get("name") not in old_gates]
+    if added:
+        yield forbidden("spec.schedulingGates", "only deletion is allowed: gates cannot be added")
+    allowed = _neutral(new, old, gated=bool(old_gates))
+    if allowed != _neutral(old, old, gated=False):
+        yield forbidden(
+            "spec",
+            "a pod can only change its containers' images, activeDeadlineSeconds, "
+            "tolerations (additions) and schedulingGates (removals); changed: "
+            + ", ".join(_changed(allowed, _neutral(old, old, gated=False))),
+        )
+
+
+def _deadline(new: Any, old: Any) -> Found:
+    if old is not None and (new is None or new > old):
+        yield invalid(
+            "spec.activeDeadlineSeconds", new, "may be set or lowered, but not raised or removed"
+        )
+
+
+def _only_added_tolerations(new: list[Json], old: list[Json]) -> Found:
+    def matches(kept: Json, before: Json) -> bool:
+        # The time to stay may be changed; everything else identifies the toleration.
+        same = {k: v for k, v in kept.items() if k != "tolerationSeconds"}
+        return same == {k: v for k, v in before.items() if k != "tolerationSeconds"}
+
+    for before in old:
+        if not any(matches(kept, before) for kept in new):
+            yield forbidden(
+                "spec.tolerations", f"existing tolerations can not be removed or changed: {before}"
+            )
+
+
+def _neutral(spec: Json, old: Json, *, gated: bool) -> Json:
+    """The spec with everything that may differ taken from `old`, so that the rest can be compared.
+
+    Images are dropped, since only the container they belong to matters.
+    """
+    free = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
+    rest = {k: v for k, v in spec.items() if k not in free and v not in (None, [], {})}
+    for section in ("containers", "initContainers"):
+        if section in rest:
+            rest[section] = [{**c, "image": ""} for c in rest[section]]
+    if gated:
+        selector, before = spec.get("nodeSelector") or {}, old.get("nodeSelector") or {}
+        if before.items() <= selector.items():
+            _replace(rest, "nodeSelector", before)
+        if _narrows(spec.get("affinity") or {}, old.get("affinity") or {}):
+            _replace(rest, "affinity", old.get("affinity"))
+    return rest
+
+
+def _replace(rest: Json, field: str, value: Any) -> None:
+    rest.pop(field, None)
+    if value:
+        rest[field] = value
+
+
+def _narrows(new: Json, old: Json) -> bool:
+    """Whether a gated pod's node affinity got stricter and nothing else about affinity changed."""
+
+    def without_node(affinity: Json) -> Json:
+        return {k: v for k, v in affinity.items() if k != "nodeAffinity" and v}
+
+    if without_node(new) != without_node(old):
+        return False
+    before = ((old.get("nodeAffinity") or {}).get(REQUIRED) or {}).get("nodeSelectorTerms")
+    after = ((new.get("nodeAffinity") or {}).get(REQUIRED) or {}).get("nodeSelectorTerms")
+    if not before:
+        return True
+    if not after or len(after) != len(before):
+        return False
+
+    def kept(a: Json, b: Json) -> bool:
+        return all(
+            each in (a.get(field) or ())
+            for field in ("matchExpressions", "matchFields")
+            for each in b.get(field) or ()
+        )
+
+    return all(kept(a, b) for a, b in zip(after, before, strict=True))
+
+
+def _changed(new: Json, old: Json) -> list[str]:
+    return sorted(k for k in new.keys() | old.keys() if new.get(k) != old.get(k))
+
+
+def _pod_template(obj: Json, old: Json | None) -> Found:
+    yield from template("template", obj.get("template"))
+
+
+TABLE = (("v1", "Pod", pod), ("v1", "PodTemplate", _pod_template))

@@ -272,9 +272,9 @@ class Handlers:
                     case bodies.JSON_PATCH:
                         return patches.json_patch(obj, patch)  # type: ignore[no-any-return]
                     case bodies.STRATEGIC:
-                        return patches.strategic_merge_patch(obj, patch, shape)
+                        return patches.strategic_merge_patch(obj, patch, shape, share=True)
                     case _:
-                        return patches.merge_patch(obj, patch)  # type: ignore[no-any-return]
+                        return patches.merge_patch(obj, patch, share=True)  # type: ignore[no-any-return]
             except patches.PatchError as error:
                 kind = served.kind
                 causes = [{"reason": "FieldValueInvalid", "message": str(error), "field": "patch"}]

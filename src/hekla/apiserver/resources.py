@@ -10,8 +10,6 @@ writers cannot slip past each other; what is special about a kind lives in `stra
 
 from __future__ import annotations
 
-import random
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +21,7 @@ from hekla.apiserver import errors, strategies
 from hekla.apiserver.admission import Admission, Also, Attempt
 from hekla.apiserver.authn import SYSTEM, User
 from hekla.apiserver.history import Entry
+from hekla.apiserver.identifiers import SUFFIX_LENGTH, Identifiers
 from hekla.apiserver.ownership import Ownership
 from hekla.apiserver.registry import Registry, Served
 from hekla.apiserver.store import Stale, Store, StoreError
@@ -32,7 +31,6 @@ from hekla.units.timestamps import format_time
 Object = dict[str, Any]
 Change = Callable[[Object], Object]
 
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED = 63
 _STALE_RETRIES = 8
 FOREGROUND = "foregroundDeletion"
@@ -83,14 +81,12 @@ class Resources:
         registry: Registry,
         *,
         clock: Clock | None = None,
-        rng: random.Random | None = None,
-        new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+        identifiers: Identifiers | None = None,
     ) -> None:
         self.store = store
         self.registry = registry
         self.clock = clock or SystemClock()
-        self._rng = rng or random.Random()
-        self._new_uid = new_uid
+        self._identifiers = identifiers or Identifiers()
         self.admission = Admission(self)
         self.ownership = Ownership(self.clock)
 
@@ -137,8 +133,7 @@ class Resources:
                 }
             ]
             raise errors.invalid(served.kind.group, served.kind.kind, "", causes)
-        suffix = "".join(self._rng.choices(_SUFFIX, k=5))
-        return base[: _MAX_GENERATED - len(suffix)] + suffix
+        return base[: _MAX_GENERATED - SUFFIX_LENGTH] + self._identifiers.suffix()
 
     async def _create(
         self, served: Served, namespace: str, obj: Object, options: Options
@@ -151,13 +146,14 @@ class Resources:
             metadata.pop(stale, None)
         if metadata.pop("resourceVersion", None) not in (None, "", "0"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
-        metadata["uid"] = self._new_uid()
+        metadata["uid"] = self._identifiers.uid()
         metadata["creationTimestamp"] = self.now()
         metadata.pop("generation", None)
         if served.counts_generation and (served.custom or "spec" in obj):
             metadata["generation"] = 1
         self._default(served, obj)
-        strategies.prepare_create(served, obj)
+        strategies.prepare_create(served, obj, self.now())
+        options.warnings += strategies.warnings(served, obj)
         attempt = Attempt("create", served, namespace, obj, None, options)
         await self.admission.mutate(attempt)
         self._validate(served, obj, None)
@@ -223,7 +219,8 @@ class Resources:
         # what users write do not apply to either (they would refuse spec.nodeName, for one).
         if options.subresource not in ("status", "binding"):
             self._default(served, obj)
-            strategies.prepare_update(served, obj, old, options.subresource)
+            strategies.prepare_update(served, obj, old, options.subresource, self.now())
+            options.warnings += strategies.warnings(served, obj)
             attempt = Attempt("update", served, namespace, obj, old, options)
             await self.admission.mutate(attempt)
             self._validate(served, obj, old)

@@ -216,6 +216,7 @@ def _settings(app: App, serving: certs.Serving) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         date_header=False,
         timeout_keep_alive=IDLE_TIMEOUT_S,
         timeout_graceful_shutdown=2,

@@ -138,7 +138,7 @@ class Store:
         *,
         durability: Durability = "process",
         max_events: int = 16_384,
-        max_bytes: int = 24 << 20,
+        max_bytes: int = 16 << 20,
     ) -> "Store":
         """Open or create the database. `durability="power"` syncs each commit to the disk."""
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hekla.apiserver import crds
 from hekla.apiserver.registry import Served
 
 Object = dict[str, Any]
@@ -18,22 +19,31 @@ _STATUS_FROM_CREATOR = frozenset({"Node", "Namespace", "Lease"})
 _FINISHED = ("Succeeded", "Failed")
 
 
-def prepare_create(served: Served, obj: Object) -> None:
+def prepare_create(served: Served, obj: Object, now: str) -> None:
     if served.has_status and (served.custom or served.kind.kind not in _STATUS_FROM_CREATOR):
         obj.pop("status", None)
     if not served.custom:
         special = _CREATE.get(served.kind.kind)
         if special is not None:
             special(obj)
+        elif served.storage == crds.CRDS:
+            crds.prepare(obj, now)
 
 
-def prepare_update(served: Served, obj: Object, old: Object, subresource: str) -> None:
+def prepare_update(served: Served, obj: Object, old: Object, subresource: str, now: str) -> None:
     if served.custom:
         return
+    if served.storage == crds.CRDS:
+        crds.prepare(obj, now)
     if served.kind.kind == "Namespace" and subresource != "finalize":
         finalizers = (old.get("spec") or {}).get("finalizers")
         if finalizers is not None:
             obj.setdefault("spec", {})["finalizers"] = finalizers
+
+
+def warnings(served: Served, obj: Object) -> list[str]:
+    """What the writer should know although the object is accepted."""
+    return crds.warnings(obj) if served.storage == crds.CRDS else []
 
 
 def prepare_delete(served: Served, obj: Object) -> None:

@@ -71,7 +71,6 @@ class Structure:
         closed = _Closer(self._definitions, strict=custom).document(schema)
         self._validator = jsonschema_rs.Draft4Validator(closed)
         self._plan = _plan(schema, self._definitions) if custom else None
-        self.ignored_rules = [path for path, _ in _rules(schema)] if custom else []
 
     def check(self, obj: dict[str, Any]) -> Findings:
         """Prune and default `obj` in place, and say what is wrong with it."""
@@ -344,15 +343,15 @@ def _plan(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Plan:
     return plan
 
 
-def _rules(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def rules_in(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Every CEL rule below here."""
     for rule in schema.get("x-kubernetes-validations") or ():
         yield path, rule
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _rules(inner, f"{path}.{name}")
+        yield from rules_in(inner, f"{path}.{name}")
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            yield from _rules(schema[key], f"{path}[*]")
+            yield from rules_in(schema[key], f"{path}[*]")
 
 
 _REASONS = {

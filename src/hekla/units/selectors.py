@@ -49,6 +49,7 @@ _OBJECT_OPERATORS: Final[dict[str, Operator]] = {
 }
 
 
+@lru_cache(maxsize=4096)  # every object brings the same few keys
 def label_key_problem(key: str) -> str | None:
     """What is wrong with a label (or annotation) key, or None: `example.com/name`, `name`."""
     prefix, slash, name = key.rpartition("/")

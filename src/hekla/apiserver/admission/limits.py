@@ -96,9 +96,7 @@ def _ratio(
     name: str, text: Any, kind: str, request: Quantity | None, limit: Quantity | None
 ) -> Iterator[str]:
     if request is None or limit is None or request.is_zero:
-        yield (
-            f"{name} max limit to request ratio per {kind} is {text}, but none is given"
-        )
+        yield (f"{name} max limit to request ratio per {kind} is {text}, but none is given")
     elif limit.milli_value() * 1000 > parse_quantity(text).milli_value() * request.milli_value():
         ratio = limit.milli_value() / request.milli_value()
         yield (

@@ -1,0 +1,76 @@
+"""Servers for tests: in this process, or as a process of its own that can be killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hekla.apiserver.server import ApiServer, Config
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+
+
+class ServerProcess:
+    """A server that a test may kill and start again on the same data."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(self.data_dir)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+        assert self.address, "the server did not start"
+
+    def kill(self) -> None:
+        """As `kill -9` does: no goodbye."""
+        assert self.process is not None
+        self.process.kill()
+        self._reap()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self._reap()
+
+    def _reap(self) -> int:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        code = self.process.wait(30)
+        self.process.stdout.close()
+        self.process = None
+        return code
+
+    def client(self) -> Client:
+        return Client(kubeconfig.load(self.data_dir / "kubeconfig"), component="test")
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    """A server in this process."""
+    async with ApiServer(Config(data_dir=tmp_path / "data")) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: ApiServer) -> AsyncIterator[Client]:
+    """An administrator's client of that server."""
+    async with Client(kubeconfig.load(server.kubeconfig), component="test") as made:
+        yield made
+
+
+@pytest.fixture
+def server_process(tmp_path: Path):
+    process = ServerProcess(tmp_path / "data")
+    yield process
+    if process.process is not None:
+        process.kill()

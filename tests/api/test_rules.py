@@ -46,8 +46,8 @@ METADATA = {
     "a generated name": (config_map("", generateName="web-"), []),
     "a bad prefix": (config_map("", generateName="Web-"), [(INVALID, "metadata.generateName")]),
     "a namespace with a dot": (obj("v1", "Namespace", "a.b"), [(INVALID, "metadata.name")]),
-    "a service that starts with a digit": (
-        obj("v1", "Service", "1a", spec={"clusterIP": "None"}),
+    "a service with a dot": (
+        obj("v1", "Service", "a.b", spec={"clusterIP": "None"}),
         [(INVALID, "metadata.name")],
     ),
     "a role with colons": (obj(RBAC, "ClusterRole", "system:Node"), []),
@@ -78,6 +78,14 @@ METADATA = {
             ]
         ),
         [(INVALID, "metadata.ownerReferences")],
+    ),
+    "a finalizer of a custom resource without a domain": (
+        obj("example.com/v1", "Widget", meta={"finalizers": ["mine"]}),
+        [],
+    ),
+    "a finalizer without a domain": (
+        config_map(finalizers=["mine", "orphan"]),
+        [(INVALID, "metadata.finalizers[0]")],
     ),
     "a finalizer with spaces": (
         config_map(finalizers=["not ok"]),
@@ -237,7 +245,7 @@ KINDS = {
     ),
     "a service with a strange address": (
         service(ports=[PORT], clusterIP="here"),
-        [(INVALID, "spec.clusterIP")],
+        [(INVALID, "spec.clusterIPs[0]")],
     ),
     "a service of an unknown type": (
         service(ports=[PORT], type="Best"),
@@ -255,11 +263,11 @@ KINDS = {
     ),
     "a claim for nothing": (
         claim(resources={}),
-        [(REQUIRED, "spec.resources.requests[storage]")],
+        [(REQUIRED, "spec.resources[storage]")],
     ),
     "a volume": (volume(), []),
     "a volume of two types": (volume(nfs={"server": "s"}), [(FORBIDDEN, "spec.nfs")]),
-    "a volume without a size": (volume(capacity={}), [(REQUIRED, "spec.capacity[storage]")]),
+    "a volume without a size": (volume(capacity={}), [(REQUIRED, "spec.capacity")]),
     "a local volume anywhere": (
         volume(hostPath=None, local={"path": "/d"}),
         [(REQUIRED, "spec.nodeAffinity")],
@@ -281,7 +289,7 @@ KINDS = {
         limits(
             min={"cpu": "3"}, max={"cpu": "2"}, default={"cpu": "2"}, defaultRequest={"cpu": "2"}
         ),
-        [(INVALID, "spec.limits[0].min[cpu]")] * 3,
+        [(INVALID, f"spec.limits[0].{f}[cpu]") for f in ("default", "defaultRequest", "min")],
     ),
     "a priority class": (priority(1_000_000_000), []),
     "a negative priority": (priority(-5), []),
@@ -339,7 +347,7 @@ KINDS = {
     "a stateful set whose pods mount its claims": (
         workload(
             "StatefulSet",
-            volumeClaimTemplates=[{"metadata": {"name": "d"}}],
+            volumeClaimTemplates=[{"metadata": {"name": "d"}, "spec": claim()["spec"]}],
             template={
                 **TEMPLATE,
                 "spec": {
@@ -362,7 +370,7 @@ KINDS = {
     ),
     "a deployment that owns everything": (
         workload("Deployment", selector={}),
-        [(REQUIRED, "spec.selector")],
+        [(INVALID, "spec.selector")],
     ),
     "a deployment that does not own its pods": (
         workload("Deployment", selector={"matchLabels": {"app": "y"}}),

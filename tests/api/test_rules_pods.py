@@ -34,6 +34,10 @@ def volumes(*items):
     return pod(volumes=[{"name": "v", **item} for item in items])
 
 
+def from_field(path):
+    return {"fieldRef": {"fieldPath": path}}
+
+
 def affinity(**terms):
     return pod(affinity=terms)
 
@@ -49,7 +53,7 @@ GOOD = {
             "ports": [{"containerPort": 80, "name": "http"}, {"containerPort": 81, "hostPort": 81}],
             "env": [
                 {"name": "A", "value": "b"},
-                {"name": "my.odd-NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "my.odd-NAME", "valueFrom": from_field("metadata.labels['app']")},
             ],
             "envFrom": [{"configMapRef": {"name": "m"}}],
             "resources": {
@@ -174,7 +178,7 @@ BAD = {
     ),
     "a device request without a limit": (
         pod({"resources": {"requests": {"a.com/gpu": 1}}}),
-        [(REQUIRED, f"{C0}.resources.limits[a.com/gpu]")],
+        [(REQUIRED, f"{C0}.resources.limits")],
     ),
     "half a device": (
         pod({"resources": {"limits": {"a.com/gpu": "500m"}}}),
@@ -185,7 +189,7 @@ BAD = {
     ),
     "an unknown resource": (
         pod({"resources": {"requests": {"gpu": 1}}}),
-        [(NOT_SUPPORTED, f"{C0}.resources.requests[gpu]")],
+        [(INVALID, f"{C0}.resources.requests[gpu]")],
     ),
     "a mount of a volume that is not there": (
         pod({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
@@ -214,8 +218,12 @@ BAD = {
         [(INVALID, f"{C0}.env[0].name")],
     ),
     "a variable with a value and a source": (
-        pod({"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}),
+        pod({"env": [{"name": "A", "value": "b", "valueFrom": from_field("metadata.uid")}]}),
         [(INVALID, f"{C0}.env[0].valueFrom")],
+    ),
+    "a variable from a field that is not offered": (
+        pod({"env": [{"name": "A", "valueFrom": from_field("spec.containers")}]}),
+        [(INVALID, f"{C0}.env[0].valueFrom.fieldRef.fieldPath")],
     ),
     "a secret key without a key": (
         pod({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}]}),
@@ -248,15 +256,17 @@ BAD = {
     "an unknown DNS policy": (pod(dnsPolicy="Local"), [(NOT_SUPPORTED, "spec.dnsPolicy")]),
     "no DNS policy and no servers": (
         pod(dnsPolicy="None"),
-        [(REQUIRED, "spec.dnsConfig.nameservers")],
+        [(REQUIRED, "spec.dnsConfig")],
     ),
     "a deadline of nothing": (
         pod(activeDeadlineSeconds=0),
         [(INVALID, "spec.activeDeadlineSeconds")],
     ),
-    "a negative grace period": (
-        pod(terminationGracePeriodSeconds=-1),
-        [(INVALID, "spec.terminationGracePeriodSeconds")],
+    "an ephemeral claim for nothing": (
+        volumes(
+            {"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}
+        ),
+        [(REQUIRED, "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]")],
     ),
     "two volumes of one name": (volumes({}, {}), [(DUPLICATE, "spec.volumes[1].name")]),
     "a volume of two types": (
@@ -346,7 +356,7 @@ BAD = {
     ),
     "the same gate twice": (
         pod(schedulingGates=[{"name": "g"}, {"name": "g"}]),
-        [(DUPLICATE, "spec.schedulingGates[1].name")],
+        [(DUPLICATE, "spec.schedulingGates[1]")],
     ),
     "a gated pod that is placed already": (
         pod(schedulingGates=[{"name": "g"}], nodeName="n"),

@@ -17,6 +17,14 @@ from hekla.api.defaults import cluster, core, pods, workloads
 
 Default: TypeAlias = Callable[[dict[str, Any]], None]
 
+_DAEMON_SET_COUNTS = (
+    "currentNumberScheduled",
+    "desiredNumberScheduled",
+    "numberMisscheduled",
+    "numberReady",
+)
+_BUDGET_COUNTS = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
+
 _DEFAULTS: dict[tuple[str, str], Default] = {}
 
 
@@ -46,6 +54,15 @@ def initial_status(obj: dict[str, Any]) -> dict[str, Any] | None:
             return {"phase": "Pending"}
         case "v1", "Service":
             return {"loadBalancer": {}}
+        # Counts that a reader expects to find, even before a controller has counted.
+        case ("v1", "ReplicationController") | ("apps/v1", "ReplicaSet"):
+            return {"replicas": 0}
+        case "apps/v1", "StatefulSet":
+            return {"replicas": 0, "availableReplicas": 0}
+        case "apps/v1", "DaemonSet":
+            return dict.fromkeys(_DAEMON_SET_COUNTS, 0)
+        case "policy/v1", "PodDisruptionBudget":
+            return dict.fromkeys(_BUDGET_COUNTS, 0)
     return None
 
 

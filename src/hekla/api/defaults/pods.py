@@ -19,7 +19,7 @@ DEFAULT_MODE = 0o644
 def pod(obj: Json) -> None:
     spec = obj.get("spec")
     if spec is None:
-        return
+        spec = obj["spec"] = {}
     pod_spec(spec)
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True

@@ -41,8 +41,9 @@ def stateful_set(obj: Json) -> None:
     strategy = _sub(spec, "updateStrategy")
     if not strategy.get("type"):
         strategy["type"] = "RollingUpdate"
-    if strategy["type"] == "RollingUpdate":
-        _fill(_sub(strategy, "rollingUpdate"), {"partition": 0})
+        _sub(strategy, "rollingUpdate")
+    if strategy.get("rollingUpdate") is not None:
+        _fill(strategy["rollingUpdate"], {"partition": 0})
     retention = _sub(spec, "persistentVolumeClaimRetentionPolicy")
     _fill(retention, {"whenDeleted": "Retain", "whenScaled": "Retain"})
     for claim in spec.get("volumeClaimTemplates") or ():

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hekla.api import wellknown
-from hekla.api.rules.fields import Found, Json, forbidden, invalid, one_of, required
+from hekla.api.rules.fields import Found, Json, forbidden, invalid, required
 from hekla.units.quantity import Quantity, QuantityError
 from hekla.units.selectors import label_key_problem
 
 NATIVE: Final = (wellknown.CPU, wellknown.MEMORY, wellknown.EPHEMERAL_STORAGE)
-# Amounts of these are bytes, pods or CPUs of fixed meaning; every other name has a domain.
+# Names below Kubernetes' own domains count as native, subdomains included.
 _KUBERNETES_DOMAIN: Final = "kubernetes.io/"
 
 
@@ -18,7 +18,7 @@ def is_extended(resource: str) -> bool:
     """Devices and the like: counted in whole units, and never overcommitted."""
     return (
         "/" in resource
-        and not resource.startswith(_KUBERNETES_DOMAIN)
+        and _KUBERNETES_DOMAIN not in resource
         and not resource.startswith(wellknown.REQUESTS_PREFIX)
     )
 
@@ -64,7 +64,8 @@ def container_resources(field: str, resources: Json | None) -> Found:
 
 def _container_resource_name(where: str, resource: str) -> Found:
     if "/" not in resource and not resource.startswith(wellknown.HUGEPAGES_PREFIX):
-        yield from one_of(where, resource, NATIVE)
+        if resource not in NATIVE:
+            yield invalid(where, resource, f"must be one of {', '.join(NATIVE)}, or have a domain")
     elif why := label_key_problem(resource):
         yield invalid(where, resource, why)
 
@@ -75,7 +76,7 @@ def _within_limit(field: str, resource: str, amount: Any, limits: Json) -> Found
     if resource not in limits:
         if must_equal:
             yield required(
-                f"{field}.limits[{resource}]", "a limit is needed: it cannot be overcommitted"
+                f"{field}.limits", f"{resource} needs a limit: it is never overcommitted"
             )
         return
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from hekla.api.rules import amounts, names
@@ -31,6 +32,20 @@ ENV_SOURCES: Final = (
     "secretKeyRef",
     "fileKeyRef",
 )
+
+# Fields of a pod that its own environment may refer to.
+FIELD_PATHS: Final = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+_MAP_ENTRY: Final = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]", re.ASCII)
 
 
 def containers(path: str, spec: Json, volume_names: frozenset[str]) -> Found:
@@ -117,8 +132,19 @@ def _environment(where: str, c: Json) -> Found:
         if variable.get("value"):
             yield invalid(f"{at}.valueFrom", source, "may not be set together with value")
         yield from _exactly_one(f"{at}.valueFrom", source, ENV_SOURCES)
-        if source.get("fieldRef") and not source["fieldRef"].get("fieldPath"):
-            yield required(f"{at}.valueFrom.fieldRef.fieldPath")
+        if source.get("fieldRef") is not None:
+            path = source["fieldRef"].get("fieldPath") or ""
+            if not path:
+                yield required(f"{at}.valueFrom.fieldRef.fieldPath")
+            elif path not in FIELD_PATHS and not _MAP_ENTRY.fullmatch(path):
+                yield invalid(
+                    f"{at}.valueFrom.fieldRef.fieldPath",
+                    path,
+                    f"must be one of {', '.join(FIELD_PATHS)}, "
+                    "or an entry such as metadata.labels['app']",
+                )
+        if source.get("resourceFieldRef") and not source["resourceFieldRef"].get("resource"):
+            yield required(f"{at}.valueFrom.resourceFieldRef.resource")
         for ref in ("configMapKeyRef", "secretKeyRef"):
             if source.get(ref):
                 for field in ("name", "key"):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hekla.api import wellknown
 from hekla.api.rules import amounts, names
+from hekla.api.rules.claims import access_modes, claim_spec
 from hekla.api.rules.containers import PROTOCOLS, port_reference
 from hekla.api.rules.fields import (
     Found,
@@ -22,13 +23,12 @@ from hekla.api.rules.fields import (
     too_long,
     unchanged,
 )
-from hekla.api.rules.placement import EFFECTS, label_selector, node_selector
+from hekla.api.rules.placement import EFFECTS, node_selector
 from hekla.api.rules.workloads import replicas
 from hekla.units.quantity import Quantity, QuantityError
 from hekla.units.selectors import label_key_problem, label_value_problem
 
 MAX_DATA: Final = 1024 * 1024
-ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
 
@@ -125,7 +125,7 @@ def service(obj: Json, old: Json | None) -> Found:
         if address and address != "None":
             yield forbidden("spec.clusterIP", "may not be set for ExternalName services")
     elif address not in ("", "None"):
-        yield from _address("spec.clusterIP", address)
+        yield from _address("spec.clusterIPs[0]", address)
     if kind in ("NodePort", "LoadBalancer") and address == "None":
         yield invalid("spec.clusterIP", address, f"may not be None for {kind} services")
     before = (old or {}).get("spec") or {}
@@ -184,20 +184,6 @@ def claim(obj: Json, old: Json | None) -> Found:
     yield from _no_shrinking(spec, before, (old.get("status") or {}).get("phase"))
 
 
-def claim_spec(path: str, spec: Json) -> Found:
-    if not spec.get("accessModes"):
-        yield required(f"{path}.accessModes", "at least 1 access mode is required")
-    yield from _access_modes(path, spec)
-    requests = (spec.get("resources") or {}).get("requests")
-    yield from amounts.claim_storage(f"{path}.resources.requests", requests)
-    if spec.get("storageClassName"):
-        name = spec["storageClassName"]
-        yield from names.checked(f"{path}.storageClassName", name, names.dns_subdomain)
-    if spec.get("volumeMode"):
-        yield from one_of(f"{path}.volumeMode", spec["volumeMode"], ("Block", "Filesystem"))
-    yield from label_selector(f"{path}.selector", spec.get("selector"))
-
-
 def _no_shrinking(spec: Json, before: Json, phase: Any) -> Found:
     def asked(of: Json) -> Any:
         return ((of.get("resources") or {}).get("requests") or {}).get(wellknown.STORAGE)
@@ -213,14 +199,6 @@ def _no_shrinking(spec: Json, before: Json, phase: Any) -> Found:
             yield forbidden(field, "can not be less than the previous value")
     except QuantityError:
         return  # reported already
-
-
-def _access_modes(path: str, spec: Json) -> Found:
-    modes = spec.get("accessModes") or ()
-    for mode in modes:
-        yield from one_of(f"{path}.accessModes", mode, ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and len(modes) > 1:
-        yield forbidden(f"{path}.accessModes", "ReadWriteOncePod excludes other access modes")
 
 
 # Everything in a PersistentVolumeSpec that is not its source.
@@ -241,9 +219,9 @@ def persistent_volume(obj: Json, old: Json | None) -> Found:
     spec = obj.get("spec") or {}
     if not spec.get("accessModes"):
         yield required("spec.accessModes")
-    yield from _access_modes("spec", spec)
+    yield from access_modes("spec", spec)
     if wellknown.STORAGE not in (spec.get("capacity") or {}):
-        yield required("spec.capacity[storage]")
+        yield required("spec.capacity", "say how much storage it holds")
     yield from amounts.resource_list("spec.capacity", spec.get("capacity"))
     if spec.get("persistentVolumeReclaimPolicy"):
         policy = spec["persistentVolumeReclaimPolicy"]
@@ -313,22 +291,30 @@ def limit_range(obj: Json, old: Json | None) -> Found:
         yield from _in_order(at, item)
 
 
+# (lower, upper, which of the two is reported): the defaults give way to the bounds.
+_ORDER: Final = (
+    ("min", "max", "min"),
+    ("min", "defaultRequest", "defaultRequest"),
+    ("min", "default", "default"),
+    ("defaultRequest", "default", "defaultRequest"),
+    ("defaultRequest", "max", "defaultRequest"),
+    ("default", "max", "default"),
+)
+
+
 def _in_order(at: str, item: Json) -> Found:
-    """min, defaultRequest, default, max: each no more than the next ones."""
-    order = ("min", "defaultRequest", "default", "max")
-    for low, field in enumerate(order):
-        for above in order[low + 1 :]:
-            for resource, amount in (item.get(field) or {}).items():
-                bound = (item.get(above) or {}).get(resource)
-                try:
-                    if bound is not None and Quantity.parse(amount) > Quantity.parse(bound):
-                        yield invalid(
-                            f"{at}.{field}[{resource}]",
-                            amount,
-                            f"must be less than or equal to {above} value {bound}",
-                        )
-                except QuantityError:
-                    continue  # reported already
+    for lower, upper, reported in _ORDER:
+        for resource, low in (item.get(lower) or {}).items():
+            high = (item.get(upper) or {}).get(resource)
+            try:
+                if high is not None and Quantity.parse(low) > Quantity.parse(high):
+                    yield invalid(
+                        f"{at}.{reported}[{resource}]",
+                        item[reported][resource],
+                        f"{lower} value {low} is greater than {upper} value {high}",
+                    )
+            except QuantityError:
+                continue  # reported already
 
 
 # --- nodes, events, controllers ---------------------------------------------------------------

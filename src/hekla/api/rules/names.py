@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from hekla.api import kinds
 from hekla.api.rules.fields import (
     Found,
     Json,
@@ -50,7 +51,7 @@ def dns_label(name: str) -> str | None:
 
 
 def dns_1035_label(name: str) -> str | None:
-    """As `dns_label`, but the first character is a letter: services become host names."""
+    """As `dns_label`, but the first character is a letter: the names of kinds and versions."""
     if len(name) > MAX_LABEL:
         return f"may not be more than {MAX_LABEL} bytes"
     if not _LABEL_1035.fullmatch(name):
@@ -142,7 +143,7 @@ def annotation_map(field: str, value: Mapping[str, Any] | None) -> Found:
 _RBAC = "rbac.authorization.k8s.io/v1"
 NAME_RULES: Final[Mapping[tuple[str, str], Problem]] = {
     ("v1", "Namespace"): dns_label,
-    ("v1", "Service"): dns_1035_label,
+    ("v1", "Service"): dns_label,
     (_RBAC, "Role"): path_segment,
     (_RBAC, "ClusterRole"): path_segment,
     (_RBAC, "RoleBinding"): path_segment,
@@ -169,7 +170,7 @@ def metadata(obj: Json, old: Json | None) -> Found:
     if meta.get("annotations"):
         yield from annotation_map("metadata.annotations", meta["annotations"])
     if meta.get("finalizers"):
-        yield from _finalizers(meta, (old or {}).get("metadata") or {})
+        yield from _finalizers(obj, (old or {}).get("metadata") or {})
     if meta.get("ownerReferences"):
         yield from _owners(meta["ownerReferences"])
     if old is not None:
@@ -179,13 +180,21 @@ def metadata(obj: Json, old: Json | None) -> Found:
                 yield from unchanged(f"metadata.{name}", meta[name], before[name])
 
 
-def _finalizers(meta: Json, before: Json) -> Found:
+# Finalizers of Kubernetes itself; all others name the domain of whoever will remove them.
+_PLAIN_FINALIZERS: Final = {"foregroundDeletion", "kubernetes", "orphan"}
+
+
+def _finalizers(obj: Json, before: Json) -> Found:
+    meta = obj["metadata"]
+    built_in = kinds.by_kind(obj.get("apiVersion", ""), obj.get("kind", "")) is not None
     for index, finalizer in enumerate(meta["finalizers"]):
         field = f"metadata.finalizers[{index}]"
         if not isinstance(finalizer, str) or not finalizer:
             yield invalid(field, finalizer, "must be a name")
         elif why := label_key_problem(finalizer):
             yield invalid(field, finalizer, why)
+        elif built_in and "/" not in finalizer and finalizer not in _PLAIN_FINALIZERS:
+            yield invalid(field, finalizer, "must have a domain, as example.com/name")
     if before.get("deletionTimestamp"):
         added = set(meta["finalizers"]) - set(before.get("finalizers") or ())
         if added:

@@ -10,12 +10,13 @@ import ipaddress
 from typing import Any, Final
 
 from hekla.api.rules import amounts, names
+from hekla.api.rules.claims import claim_spec
 from hekla.api.rules.containers import RESTART_POLICIES, containers, relative_path
 from hekla.api.rules.fields import (
     Found,
     Json,
-    at_least,
     between,
+    duplicate,
     forbidden,
     invalid,
     one_of,
@@ -61,9 +62,6 @@ def pod_spec(path: str, spec: Json, restart_policies: tuple[str, ...] = RESTART_
     yield from placement(path, spec)
     yield from one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), restart_policies)
     yield from _dns(path, spec)
-    if spec.get("terminationGracePeriodSeconds") is not None:
-        grace = spec["terminationGracePeriodSeconds"]
-        yield from at_least(f"{path}.terminationGracePeriodSeconds", grace, 0)
     if spec.get("activeDeadlineSeconds") is not None:
         deadline = spec["activeDeadlineSeconds"]
         yield from between(f"{path}.activeDeadlineSeconds", deadline, 1, MAX_DEADLINE)
@@ -96,14 +94,20 @@ def _dns(path: str, spec: Json) -> Found:
     policy = spec.get("dnsPolicy")
     if policy:
         yield from one_of(f"{path}.dnsPolicy", policy, DNS_POLICIES)
-    if policy == "None" and not (spec.get("dnsConfig") or {}).get("nameservers"):
-        yield required(f"{path}.dnsConfig.nameservers", "needed when dnsPolicy is None")
+    if policy == "None":
+        if not spec.get("dnsConfig"):
+            yield required(f"{path}.dnsConfig", "needed when dnsPolicy is None")
+        elif not spec["dnsConfig"].get("nameservers"):
+            yield required(f"{path}.dnsConfig.nameservers", "needed when dnsPolicy is None")
 
 
 def _gates(path: str, gates: Any) -> Found:
-    yield from names.unique(path, list(gates))
+    seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name")
+        if name in seen:
+            yield duplicate(f"{path}[{index}]", name)
+        seen.add(name)
         if not name:
             yield required(f"{path}[{index}].name")
         elif why := label_key_problem(name):
@@ -153,6 +157,9 @@ def _source(at: str, name: str, source: Json) -> Found:
         yield from between(f"{at}.defaultMode", source["defaultMode"], 0, 0o777)
     if name in ("secret", "configMap"):
         yield from _items(at, source)
+    if name == "ephemeral":
+        claim = source.get("volumeClaimTemplate") or {}
+        yield from claim_spec(f"{at}.volumeClaimTemplate.spec", claim.get("spec") or {})
     for index, part in enumerate(source.get("sources") or () if name == "projected" else ()):
         for kind in ("secret", "configMap"):
             if part.get(kind) is not None:

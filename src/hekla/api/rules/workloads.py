@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hekla.api.rules import pods
+from hekla.api.rules.claims import claim_spec
 from hekla.api.rules.fields import Found, Json, at_least, forbidden, invalid, one_of, required
 from hekla.api.rules.placement import label_selector
 from hekla.units.errors import SelectorError
@@ -34,11 +35,14 @@ def replicas(path: str, spec: Json, selector: Json | None) -> Found:
     template = spec.get("template")
     yield from pods.template(f"{path}.template", template, ALWAYS)
     yield from label_selector(f"{path}.selector", selector)
-    if not any((selector or {}).values()):
-        yield required(f"{path}.selector", "an empty selector would own every pod")
+    if selector is None:
+        yield required(f"{path}.selector")
+        return
+    if not any(selector.values()):
+        yield invalid(f"{path}.selector", selector, "an empty selector would own every pod")
         return
     try:
-        matcher = LabelSelector.from_dict(_filled(selector or {}))
+        matcher = LabelSelector.from_dict(_filled(selector))
     except SelectorError:
         return  # reported already
     labels = ((template or {}).get("metadata") or {}).get("labels") or {}
@@ -94,6 +98,8 @@ _STATEFUL_MUTABLE: Final = {
 def stateful_set(obj: Json, old: Json | None) -> Found:
     spec = obj.get("spec") or {}
     claims = spec.get("volumeClaimTemplates") or ()
+    for index, claim in enumerate(claims):
+        yield from claim_spec(f"spec.volumeClaimTemplates[{index}].spec", claim.get("spec") or {})
     # Its claims become volumes of the pods, so mounts may refer to them.
     yield from replicas("spec", _with_claims(spec, claims), spec.get("selector"))
     policy = spec.get("podManagementPolicy")

@@ -1,0 +1,79 @@
+"""Server-side printing: objects as the rows `kubectl get` shows.
+
+kubectl asks for a `Table` and prints what it gets, so the columns users know are made here:
+
+    age.py        5s, 2m30s, 3h12m, 2d: how old something is
+    pods.py       the pod's STATUS, told from all its containers
+    core.py workloads.py cluster.py    every other built-in kind, by subject
+    custom.py jsonpath.py              columns that a CustomResourceDefinition declares
+
+To add a kind, write a function from object to cells and enter it in one of the tables below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hekla.apiserver.registry import Served
+from hekla.apiserver.tables.cluster import CLUSTER, created_at
+from hekla.apiserver.tables.columns import CREATED_AT, NAME, Printer
+from hekla.apiserver.tables.core import CORE
+from hekla.apiserver.tables.custom import custom_printer
+from hekla.apiserver.tables.pods import PODS
+from hekla.apiserver.tables.workloads import WORKLOADS
+from hekla.units.clock import Clock
+
+Object = dict[str, Any]
+
+PRINTERS: dict[str, Printer] = {"pods": PODS, **CORE, **WORKLOADS, **CLUSTER}
+"""By storage name: `pods`, `apps/deployments`."""
+
+_PLAIN = Printer((NAME, CREATED_AT), created_at)
+
+
+def printer_for(served: Served) -> Printer:
+    """How objects of a kind are shown."""
+    if served.custom:
+        return custom_printer(served.columns)
+    return PRINTERS.get(served.storage, _PLAIN)
+
+
+class Tables:
+    """Makes `Table` objects. `include` is the request's includeObject: Metadata, Object or None."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def table(
+        self, served: Served, objects: Iterable[Object], metadata: Object, include: str
+    ) -> Object:
+        printer = printer_for(served)
+        now = self._clock.now()
+        return {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": metadata,
+            "columnDefinitions": [column.definition() for column in printer.columns],
+            "rows": [_row(printer, obj, now, include) for obj in objects],
+        }
+
+
+def _row(printer: Printer, obj: Object, now: float, include: str) -> Object:
+    row: Object = {"cells": printer.cells(obj, now), "object": _included(obj, include)}
+    conditions = printer.conditions(obj)
+    if conditions:
+        row["conditions"] = conditions
+    return row
+
+
+def _included(obj: Object, include: str) -> Object | None:
+    if include == "None":
+        return None
+    if include == "Object":
+        return obj
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": obj["metadata"],
+    }

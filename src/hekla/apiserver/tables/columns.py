@@ -1,0 +1,74 @@
+"""What a table is made of: columns, and for each kind the function that fills a row.
+
+A `Printer` is found by the kind's storage name in `hekla.apiserver.tables.PRINTERS`. Its `cells`
+function is pure, and gives one value for every column, the wide ones included: the server always
+sends all of them, and kubectl hides those of priority 1 unless asked for `-o wide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+Cells = Callable[[Object, float], list[Any]]
+"""An object and the present time, as unix seconds, to the cells of its row."""
+
+WIDE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    description: str = ""
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+
+    def definition(self) -> Object:
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self.description,
+            "priority": self.priority,
+        }
+
+
+def _no_conditions(_: Object) -> list[Object]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """The columns of a kind and what goes into them."""
+
+    columns: tuple[Column, ...]
+    cells: Cells
+    conditions: Callable[[Object], list[Object]] = _no_conditions
+    """Row conditions: `Completed` tells kubectl that nothing more will happen to this object."""
+
+
+NAME = Column("Name", "The object's name, unique among its kind in its namespace.", format="name")
+AGE = Column("Age", "Time since the object was created.")
+CREATED_AT = Column("Created At", "When the object was created.", type="date")
+CONTAINERS = Column("Containers", "Names of the containers in the template.", priority=WIDE)
+IMAGES = Column("Images", "Images of the containers in the template.", priority=WIDE)
+SELECTOR = Column("Selector", "Labels by which it finds its pods.", priority=WIDE)
+
+
+def wide(name: str, description: str, type: str = "string") -> Column:
+    return Column(name, description, type, priority=WIDE)
+
+
+def number(name: str, description: str) -> Column:
+    return Column(name, description, "integer")
+
+
+def flag(name: str, description: str) -> Column:
+    return Column(name, description, "boolean")
+
+
+def printer(columns: Sequence[Column], cells: Cells) -> Printer:
+    return Printer(tuple(columns), cells)

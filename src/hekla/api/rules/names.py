@@ -181,7 +181,12 @@ def metadata(obj: Json, old: Json | None) -> Found:
 
 
 # Finalizers of Kubernetes itself; all others name the domain of whoever will remove them.
-_PLAIN_FINALIZERS: Final = {"foregroundDeletion", "kubernetes", "orphan"}
+_PLAIN_FINALIZERS: Final = {
+    "foregroundDeletion",
+    "kubernetes",
+    "orphan",
+    "customresourcecleanup.apiextensions.k8s.io",
+}
 
 
 def _finalizers(obj: Json, before: Json) -> Found:

@@ -1,0 +1,157 @@
+"""Owner references: what belongs to something that is gone goes too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hekla.kube.client import Client
+from hekla.kube.errors import NotFound
+from hekla.kube.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS
+from tests.apiserver.objects import config_map, namespace, owned_by, pod
+
+
+async def gone(client: Client, resource: Any, name: str, namespace: str | None = "default") -> None:
+    """Wait, by watching, until an object does not exist."""
+    listed = await client.list(resource, namespace=namespace)
+    if name not in [item["metadata"]["name"] for item in listed.items]:
+        return
+    async with client.watch(
+        resource, namespace=namespace, resource_version=listed.resource_version, timeout_s=20
+    ) as events:
+        async for event in events:
+            if event.type == "DELETED" and event.object["metadata"]["name"] == name:
+                return
+    raise AssertionError(f"{name} is still there")
+
+
+async def child_of(client: Client, name: str, *owners: dict[str, Any], blocks: bool = False) -> Any:
+    body = config_map(name)
+    body["metadata"]["ownerReferences"] = [
+        owned_by(owner, kind="ConfigMap", blocks=blocks) for owner in owners
+    ]
+    return await client.create(CONFIGMAPS, body)
+
+
+async def test_background_deletion_takes_a_whole_tree_of_dependents(client: Client) -> None:
+    root = await client.create(CONFIGMAPS, config_map("root"))
+    child = await child_of(client, "child", root)
+    await child_of(client, "grandchild", child)
+    await client.delete(CONFIGMAPS, "root", namespace="default")
+    await gone(client, CONFIGMAPS, "child")
+    await gone(client, CONFIGMAPS, "grandchild")
+
+
+async def test_an_object_with_a_second_owner_stays_and_forgets_the_first(client: Client) -> None:
+    first = await client.create(CONFIGMAPS, config_map("first"))
+    second = await client.create(CONFIGMAPS, config_map("second"))
+    child = await child_of(client, "child", first, second)
+    async with client.watch(
+        CONFIGMAPS, namespace="default", resource_version=child["metadata"]["resourceVersion"]
+    ) as events:
+        await client.delete(CONFIGMAPS, "first", namespace="default")
+        async for event in events:
+            if event.object["metadata"]["name"] == "child":
+                owners = event.object["metadata"]["ownerReferences"]
+                assert [owner["name"] for owner in owners] == ["second"]
+                break
+
+
+async def test_foreground_deletion_keeps_the_owner_until_what_blocks_it_is_gone(
+    client: Client,
+) -> None:
+    root = await client.create(CONFIGMAPS, config_map("root"))
+    body = config_map("child")
+    body["metadata"]["ownerReferences"] = [owned_by(root, kind="ConfigMap", blocks=True)]
+    body["metadata"]["finalizers"] = ["example.com/wait"]
+    await client.create(CONFIGMAPS, body)
+    await client.delete(CONFIGMAPS, "root", namespace="default", propagation="Foreground")
+    waiting = await client.get(CONFIGMAPS, "root", namespace="default")
+    assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert "deletionTimestamp" in waiting["metadata"]
+    await client.patch(
+        CONFIGMAPS, "child", {"metadata": {"finalizers": None}}, namespace="default"
+    )
+    await gone(client, CONFIGMAPS, "child")
+    await gone(client, CONFIGMAPS, "root")
+
+
+async def test_orphaning_cuts_dependents_loose(client: Client) -> None:
+    root = await client.create(CONFIGMAPS, config_map("root"))
+    await child_of(client, "child", root)
+    await client.delete(CONFIGMAPS, "root", namespace="default", propagation="Orphan")
+    await gone(client, CONFIGMAPS, "root")
+    child = await client.get(CONFIGMAPS, "child", namespace="default")
+    assert "ownerReferences" not in child["metadata"]
+
+
+async def test_an_object_created_for_an_owner_that_never_was_goes(client: Client) -> None:
+    ghost = {"metadata": {"name": "ghost", "uid": "00000000-0000-4000-8000-000000000000"}}
+    await child_of(client, "child", ghost)
+    await gone(client, CONFIGMAPS, "child")
+
+
+async def test_an_owner_of_a_kind_nobody_serves_is_left_alone(client: Client) -> None:
+    body = config_map("child")
+    body["metadata"]["ownerReferences"] = [
+        {"apiVersion": "example.com/v1", "kind": "Alien", "name": "x", "uid": "u-1"}
+    ]
+    await client.create(CONFIGMAPS, body)
+    await client.create(CONFIGMAPS, config_map("later"))
+    await client.delete(CONFIGMAPS, "later", namespace="default")
+    assert await client.get(CONFIGMAPS, "child", namespace="default")
+
+
+async def test_a_finalizer_holds_an_object_and_no_new_one_can_be_added(client: Client) -> None:
+    body = config_map("held")
+    body["metadata"]["finalizers"] = ["example.com/hold"]
+    await client.create(CONFIGMAPS, body)
+    await client.delete(CONFIGMAPS, "held", namespace="default")
+    with pytest.raises(Exception, match="no new finalizers"):
+        await client.patch(
+            CONFIGMAPS,
+            "held",
+            {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}},
+            namespace="default",
+        )
+    await client.patch(CONFIGMAPS, "held", {"metadata": {"finalizers": []}}, namespace="default")
+    with pytest.raises(NotFound):
+        await client.get(CONFIGMAPS, "held", namespace="default")
+
+
+async def test_a_namespace_goes_when_everything_in_it_has_gone(client: Client) -> None:
+    await client.create(NAMESPACES, namespace("team"))
+    await client.create(CONFIGMAPS, config_map("c", "team"))
+    await client.create(SECRETS, {"metadata": {"name": "s", "namespace": "team"}})
+    held = pod("held", "team", metadata={"finalizers": ["example.com/hold"]})
+    await client.create(PODS, held)
+    await client.delete(NAMESPACES, "team")
+    going = await client.get(NAMESPACES, "team")
+    assert going["status"]["phase"] == "Terminating"
+    with pytest.raises(Exception, match="being terminated"):
+        await client.create(CONFIGMAPS, config_map("late", "team"))
+    await client.patch(PODS, "held", {"metadata": {"finalizers": None}}, namespace="team")
+    await gone(client, NAMESPACES, "team", None)
+    assert not (await client.list(CONFIGMAPS, namespace="team")).items
+
+
+async def test_every_namespace_gets_a_default_service_account(client: Client) -> None:
+    await client.create(NAMESPACES, namespace("team"))
+    async with client.watch(SERVICE_ACCOUNTS, namespace="team", timeout_s=20) as events:
+        async for event in events:
+            assert event.object["metadata"]["name"] == "default"
+            break
+
+
+async def test_namespaces_that_the_system_needs_cannot_be_deleted(client: Client) -> None:
+    for name in ("default", "kube-system"):
+        with pytest.raises(Exception, match="may not be deleted"):
+            await client.delete(NAMESPACES, name)
+
+
+async def test_a_pod_being_deleted_on_a_node_that_vanishes_is_released(client: Client) -> None:
+    await client.create(PODS, pod("lost"))
+    await client.bind("lost", "never-was", namespace="default")
+    await client.delete(PODS, "lost", namespace="default")
+    await gone(client, PODS, "lost")

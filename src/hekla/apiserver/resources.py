@@ -233,7 +233,13 @@ class Resources:
             if not options.dry_run and self.store.get(served.storage, entry.key) is not entry:
                 await self._await(self.store.stage())
             return Written(obj, entry.body)
-        if "deletionTimestamp" in obj["metadata"] and self._is_final(served, obj):
+        metadata = obj["metadata"]
+        waits_for_node = metadata.get("deletionGracePeriodSeconds", 0) > 0
+        if (
+            "deletionTimestamp" in metadata
+            and not waits_for_node
+            and not self._is_held(served, obj)
+        ):
             return await self._remove(served, entry, obj, options)
         return await self._stage(served, entry.key, obj, entry, options, extra=extra)
 
@@ -352,7 +358,7 @@ class Resources:
         before = decode(entry.body)
         self._set_finalizers(obj, how.propagation)
         grace = strategies.grace_period(served, obj, how.grace_s)
-        if self._is_final(served, obj) and grace == 0:
+        if grace == 0 and not self._is_held(served, obj):
             return await self._remove(served, entry, obj, options)
         metadata = obj["metadata"]
         shorter = grace < metadata.get("deletionGracePeriodSeconds", grace + 1)
@@ -399,12 +405,11 @@ class Resources:
         else:
             obj["metadata"].pop("finalizers", None)
 
-    def _is_final(self, served: Served, obj: Object) -> bool:
+    def _is_held(self, served: Served, obj: Object) -> bool:
+        """Whether a finalizer keeps an object that is to go."""
         if obj["metadata"].get("finalizers"):
-            return False
-        if not served.custom and served.kind.kind == "Namespace":
-            return not (obj.get("spec") or {}).get("finalizers")
-        return not obj["metadata"].get("deletionGracePeriodSeconds")
+            return True
+        return served.storage == "namespaces" and bool((obj.get("spec") or {}).get("finalizers"))
 
     async def _remove(self, served: Served, entry: Entry, obj: Object, options: Options) -> Written:
         if options.dry_run:

@@ -1,5 +1,8 @@
 """The table of built-in kinds: complete, consistent, and found from a URL or from an object."""
 
+import json
+import re
+
 import pytest
 
 from hekla.api import kinds
@@ -96,3 +99,32 @@ def test_a_crd_becomes_a_kind_of_the_same_shape():
 def test_a_version_that_the_crd_lacks_is_refused_by_name():
     with pytest.raises(ValueError, match=r"has no version 'v2'; it has: v1beta1"):
         kinds.from_crd(CRD, "v2")
+
+
+# Served by a kubelet or a proxy that the embedded cluster does not have.
+NOT_SERVED = {"proxy", "resize"}
+PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v1)(?:/namespaces/\{namespace\})?"
+    r"/(?P<plural>[a-z]+)(?:/\{name\}(?:/(?P<sub>[a-z]+))?)?"
+)
+ACTIONS = {"post": {"create"}, "put": {"update"}, "list": {"list", "watch"}}
+
+
+def test_verbs_and_subresources_are_those_kubernetes_publishes(kubernetes_module):
+    document = kubernetes_module / "api" / "openapi-spec" / "swagger.json"
+    published = {}
+    for path, operations in json.loads(document.read_text())["paths"].items():
+        match = PATH.fullmatch(path)
+        for operation in operations.values() if match else ():
+            action = operation.get("x-kubernetes-action") if isinstance(operation, dict) else None
+            if action and action != "connect":  # exec and its kin: GET and POST that never end
+                key = match["group"] or "", match["plural"], match["sub"] or ""
+                published.setdefault(key, set()).update(ACTIONS.get(action, {action}))
+    for kind in kinds.BUILTIN:
+        assert set(kind.verbs) == published[kind.group, kind.plural, ""], kind.kind
+        names = {s for g, p, s in published if (g, p) == (kind.group, kind.plural) and s}
+        streams = {"exec", "attach", "portforward"}
+        assert names - NOT_SERVED == set(kind.subresources) - streams, kind.kind
+        for name in names - NOT_SERVED:
+            want = published[kind.group, kind.plural, name]
+            assert set(kinds.subresource(kind, name).verbs) == want, f"{kind.kind}/{name}"

@@ -516,7 +516,7 @@ UPDATES = {
     "the provisioner of a storage class": (
         obj("storage.k8s.io/v1", "StorageClass", provisioner="a"),
         obj("storage.k8s.io/v1", "StorageClass", provisioner="b"),
-        [(FORBIDDEN, "provisioner")],
+        [(INVALID, "provisioner")],
     ),
 }
 

@@ -453,7 +453,7 @@ REFUSED = {
     "its number of containers": (
         BASE,
         {"containers": [*BASE["spec"]["containers"], {"name": "d", "image": "i"}]},
-        [(FORBIDDEN, "spec")],
+        [(FORBIDDEN, "spec.containers")],
     ),
     "a later deadline": (
         BASE,
@@ -469,14 +469,18 @@ REFUSED = {
     "a new gate": (
         BASE,
         {"schedulingGates": [{"name": "late"}]},
-        [(FORBIDDEN, "spec.schedulingGates")],
+        [(FORBIDDEN, "spec.schedulingGates[0].name")],
     ),
     "its node selector once it may be scheduled": (
         BASE,
         {"nodeSelector": {"x": "1"}},
         [(FORBIDDEN, "spec")],
     ),
-    "a looser node selector while gated": (GATED, {"nodeSelector": {}}, [(FORBIDDEN, "spec")]),
+    "a looser node selector while gated": (
+        GATED,
+        {"nodeSelector": {}},
+        [(INVALID, "spec.nodeSelector")],
+    ),
     "a looser node affinity while gated": (GATED, {"affinity": None}, [(FORBIDDEN, "spec")]),
 }
 

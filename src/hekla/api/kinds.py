@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-READ = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 # Namespaces have no deletecollection upstream, on purpose: too much would vanish at one call.
 NO_COLLECTION_DELETE = ("create", "delete", "get", "list", "patch", "update", "watch")

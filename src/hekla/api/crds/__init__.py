@@ -1,7 +1,7 @@
 """Volcano's CustomResourceDefinitions: the YAML in this folder, and a quick way to load them.
 
 The YAML files are for people, Helm and `kubectl apply`; `load` reads the same objects from one
-JSON file, forty times faster. Both are written by tools/schemas: change the tables there, never
+JSON file in a fiftieth of the time. Both are written by tools/schemas: change the tables there, never
 these files. The one thing a newcomer gets wrong: loaded objects are shared by the whole process, so
 copy one before you change it.
 """

@@ -152,9 +152,9 @@ def storage_class(obj: Json, old: Json | None) -> Found:
     mode = obj.get("volumeBindingMode")
     yield from one_of("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
     if old is not None:
+        # Volumes made from the class carry these on; a change would only mislead.
         for field in ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"):
-            if (obj.get(field) or None) != (old.get(field) or None):
-                yield forbidden(field, "updates to this field are forbidden")
+            yield from unchanged(field, obj.get(field), old.get(field))
 
 
 def runtime_class(obj: Json, old: Json | None) -> Found:

@@ -189,16 +189,24 @@ def _update(new: Json, old: Json) -> Found:
     yield from _deadline(new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
     yield from _only_added_tolerations(new.get("tolerations") or [], old.get("tolerations") or [])
     old_gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
-    added = [g for g in new.get("schedulingGates") or () if g.get("name") not in old_gates]
-    if added:
-        yield forbidden("spec.schedulingGates", "only deletion is allowed: gates cannot be added")
-    allowed = _neutral(new, old, gated=bool(old_gates))
-    if allowed != _neutral(old, old, gated=False):
+    for index, gate in enumerate(new.get("schedulingGates") or ()):
+        if gate.get("name") not in old_gates:
+            field = f"spec.schedulingGates[{index}].name"
+            yield forbidden(field, f"gates can only be removed, and {gate.get('name')!r} is new")
+    for section in ("containers", "initContainers"):
+        if len(new.get(section) or ()) != len(old.get(section) or ()):
+            yield forbidden(f"spec.{section}", "containers can be neither added nor removed")
+            return
+    selector = new.get("nodeSelector") or {}
+    if old_gates and not (old.get("nodeSelector") or {}).items() <= selector.items():
+        yield invalid("spec.nodeSelector", selector, "only additions are allowed while gated")
+    after, before = _neutral(new, old, gated=bool(old_gates)), _neutral(old, old, gated=False)
+    if after != before:
         yield forbidden(
             "spec",
             "a pod can only change its containers' images, activeDeadlineSeconds, "
             "tolerations (additions) and schedulingGates (removals); changed: "
-            + ", ".join(_changed(allowed, _neutral(old, old, gated=False))),
+            + ", ".join(_changed(after, before)),
         )
 
 
@@ -233,9 +241,7 @@ def _neutral(spec: Json, old: Json, *, gated: bool) -> Json:
         if section in rest:
             rest[section] = [{**c, "image": ""} for c in rest[section]]
     if gated:
-        selector, before = spec.get("nodeSelector") or {}, old.get("nodeSelector") or {}
-        if before.items() <= selector.items():
-            _replace(rest, "nodeSelector", before)
+        _replace(rest, "nodeSelector", old.get("nodeSelector"))  # judged on its own
         if _narrows(spec.get("affinity") or {}, old.get("affinity") or {}):
             _replace(rest, "affinity", old.get("affinity"))
     return rest

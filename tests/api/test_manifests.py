@@ -1,0 +1,79 @@
+"""Manifests that ship with Kubernetes and Volcano pass; those that are broken on purpose do not.
+
+Kubernetes' own validation was asked about the former: what it accepts we must accept.
+"""
+
+import json
+
+import jsonschema_rs
+import yaml
+
+from hekla.api import crds, defaults, kinds, rules
+
+FOLDERS = ("hack/testdata", "test/fixtures", "test/e2e/testing-manifests", "cluster/addons")
+
+# file name -> the field at fault
+BROKEN = {
+    "appsv1deployment-no-selectors.yaml": "spec.selector",
+    "deployment-label-change3.yaml": "spec.template.metadata.labels",
+    "invalid-pod.yaml": "spec.containers[0].name",
+    "kube-scheduler.yaml": "spec.containers[0].volumeMounts[1].name",
+    "multi-resource-3.yaml": "metadata.name",
+    "pod-apply-status.yaml": "spec.containers",
+    # completed by the test that uses them
+    "backup-client-rbac.yaml": "subjects[0].namespace",
+    "csi-controller-rbac.yaml": "subjects[0].namespace",
+}
+
+
+def documents(root, folders):
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".yaml", ".json"):
+                yield from parsed(path)
+
+
+def parsed(path):
+    try:
+        found = list(yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return  # templates, and files that are broken for the parser's tests
+    for document in found:
+        if isinstance(document, dict):
+            for item in document.get("items") or [document]:
+                if isinstance(item, dict) and isinstance(item.get("apiVersion"), str):
+                    # As it would arrive: YAML's dates and keys become JSON's strings.
+                    yield path.name, json.loads(json.dumps(item, default=str))
+
+
+def test_manifests_of_kubernetes_pass(kubernetes_module):
+    seen, faults = 0, {}
+    for name, obj in documents(kubernetes_module, FOLDERS):
+        if kinds.by_kind(obj["apiVersion"], obj.get("kind", "")) is None:
+            continue
+        defaults.apply_defaults(obj)
+        seen += 1
+        for error in rules.validate(obj):
+            faults.setdefault(name, set()).add(error.field)
+    assert seen > 300
+    assert faults == {name: {field} for name, field in BROKEN.items()}
+
+
+def test_examples_of_volcano_fit_our_crds(volcano_module):
+    checkers = {}
+    for crd in crds.load():
+        version = crd["spec"]["versions"][0]
+        schema = version["schema"]["openAPIV3Schema"]
+        key = f"{crd['spec']['group']}/{version['name']}", crd["spec"]["names"]["kind"]
+        checkers[key] = jsonschema_rs.validator_for(schema)
+    seen, faults = set(), {}
+    for name, obj in documents(volcano_module, ("example", "docs/design")):
+        checker = checkers.get((obj["apiVersion"], obj.get("kind")))
+        if checker is None:
+            continue
+        seen.add(obj["kind"])
+        problems = [f"{list(e.instance_path)}: {e.message}" for e in checker.iter_errors(obj)]
+        if problems:
+            faults[name] = problems
+    assert {"Job", "Queue", "JobFlow", "JobTemplate", "CronJob"} <= seen
+    assert faults == {}

@@ -93,7 +93,11 @@ CASES: dict[str, tuple[Object, str, str, str]] = {
         "0/1", "ContainerCreating", "0",
     ),
     "a container that falls over again and again": (
-        pod(containers=[container(waiting("CrashLoopBackOff"), restarts=5, lastState=A_MINUTE_AGO)]),
+        pod(
+            containers=[
+                container(waiting("CrashLoopBackOff"), restarts=5, lastState=A_MINUTE_AGO),
+            ]
+        ),
         "0/1", "CrashLoopBackOff", "5 (60s ago)",
     ),
     "the newest restart counts": (
@@ -215,7 +219,8 @@ CASES: dict[str, tuple[Object, str, str, str]] = {
         pod("Succeeded", [container(ended(0, "Completed"))], leaving=True), "0/1", "Completed", "0",
     ),
     "a pod on a node that is lost": (
-        pod(containers=[container(RUNNING)], leaving=True, reason="NodeLost"), "1/1", "Unknown", "0",
+        pod(containers=[container(RUNNING)], leaving=True, reason="NodeLost"),
+        "1/1", "Unknown", "0",
     ),
 }  # fmt: skip
 

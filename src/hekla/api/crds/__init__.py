@@ -1,9 +1,9 @@
 """Volcano's CustomResourceDefinitions: the YAML in this folder, and a quick way to load them.
 
 The YAML files are for people, Helm and `kubectl apply`; `load` reads the same objects from one
-JSON file in a fiftieth of the time. Both are written by tools/schemas: change the tables there, never
-these files. The one thing a newcomer gets wrong: loaded objects are shared by the whole process, so
-copy one before you change it.
+JSON file in a fiftieth of the time. Both are written by tools/schemas: change the tables there,
+never these files. The one thing a newcomer gets wrong: loaded objects are shared by the whole
+process, so copy one before you change it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,244 @@
+"""Leader election: of several replicas, at most one acts.
+
+    elector = LeaderElector(client, "hekla-scheduler", "host-a_4711", namespace="volcano-system")
+    await elector.run(schedule_for_ever)
+
+A Lease object names the holder. The holder renews it; the others watch it stand still for its whole
+duration before they take it, each by a write that fails if anybody else wrote first.
+
+What a newcomer gets wrong: clocks of different machines are never compared. `renewTime` is for
+people; what counts is how long *we* have seen the record unchanged, on our own monotonic clock. The
+holder counts from before it sent its last renewal, and for a shorter time (10 s) than the others
+wait (15 s), so it has given up before anyone can follow. Work that outlives `is_leader` by those
+5 s, ignoring cancellation, is the one thing this cannot prevent; check `is_leader` before acting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from hekla.kube.errors import Conflict, KubeError
+from hekla.kube.resources import LEASES, Obj, Resource
+from hekla.units.clock import Clock, SystemClock
+from hekla.units.timestamps import format_micro_time
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+
+class LeadershipLost(KubeError):
+    """Somebody else may lead now. The usual answer is to end the process and start afresh."""
+
+
+class LeaseClient(Protocol):
+    """The part of `client.Client` that an election uses."""
+
+    async def find(
+        self, resource: Resource[Obj], name: str, *, namespace: str | None = None
+    ) -> Obj | None: ...
+
+    async def create(
+        self, resource: Resource[Obj], body: Any, *, namespace: str | None = None
+    ) -> Obj: ...
+
+    async def replace(
+        self, resource: Resource[Obj], body: Any, *, namespace: str | None = None
+    ) -> Obj: ...
+
+
+class LeaderElector:
+    """One candidate for one lease."""
+
+    def __init__(
+        self,
+        client: LeaseClient,
+        name: str,
+        identity: str,
+        *,
+        namespace: str,
+        lease_duration_s: float = 15.0,
+        renew_deadline_s: float = 10.0,
+        retry_period_s: float = 2.0,
+        on_lost: Callable[[], None] | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        if not lease_duration_s > renew_deadline_s > retry_period_s > 0:
+            raise ValueError("it takes lease_duration_s > renew_deadline_s > retry_period_s > 0")
+        if not identity:
+            raise ValueError("a candidate needs an identity that no other has")
+        self.name = name
+        self.identity = identity
+        self.namespace = namespace
+        self._client = client
+        self._lease_duration_s = lease_duration_s
+        self._renew_deadline_s = renew_deadline_s
+        self._retry_period_s = retry_period_s
+        self._on_lost = on_lost
+        self._clock: Clock = clock or SystemClock()
+        self._random = random or Random()
+        self._spec: dict[str, Any] = {}
+        self._changed_at: float | None = None
+        self._lead_until = float("-inf")
+        self._lease: Obj | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether we lead at this very moment. Ask right before every act."""
+        return self._clock.monotonic() < self._lead_until
+
+    @property
+    def leader(self) -> str:
+        """Who led when we last looked; empty if nobody."""
+        return str(self._spec.get("holderIdentity") or "")
+
+    @property
+    def term(self) -> int:
+        """How often the lease changed hands: it grows with every new leader, so it can fence."""
+        return int(self._spec.get("leaseTransitions") or 0)
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for leadership, then run `lead` for as long as it lasts.
+
+        Returns when `lead` does. If leadership is lost first, `lead` is cancelled, `on_lost` is
+        called and LeadershipLost raised. The lease is given back only after `lead` has stopped.
+        """
+        await self.acquire()
+        leading = asyncio.ensure_future(lead())
+        renewing = asyncio.create_task(self._renew_until_lost(), name=f"lease {self.name}")
+        try:
+            await asyncio.wait((leading, renewing), return_when=asyncio.FIRST_COMPLETED)
+            if not leading.done():
+                logger.error("lost the lease %s/%s", self.namespace, self.name)
+                self._lead_until = float("-inf")
+                leading.cancel()
+                if self._on_lost is not None:
+                    self._on_lost()
+                await asyncio.wait((leading,))
+                raise LeadershipLost(
+                    f"lease {self.namespace}/{self.name}: {self.identity} no longer leads; "
+                    f"{self.leader or 'nobody'} was last seen to"
+                )
+            leading.result()
+        finally:
+            leading.cancel()
+            await asyncio.wait((leading,))
+            renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await renewing
+            await self.release()
+
+    async def acquire(self) -> None:
+        """Wait until we lead."""
+        while True:
+            # An answer that takes longer than leadership lasts is worth nothing.
+            await self._within(self._try(), self._renew_deadline_s)
+            if self.is_leader:
+                logger.info("%s leads %s/%s", self.identity, self.namespace, self.name)
+                return
+            await self._clock.sleep(self._retry_period_s * self._random.uniform(1.0, 1.2))
+
+    async def release(self) -> None:
+        """Stop leading and say so, that the next need not wait. Does nothing if we do not lead."""
+        if not self.is_leader or self._lease is None:
+            return
+        self._lead_until = float("-inf")  # first stop, then tell
+        now = format_micro_time(self._clock.now())
+        spec = {
+            **self._spec,
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": now,
+            "renewTime": now,
+        }
+        with contextlib.suppress(KubeError):
+            await self._within(self._write({**self._lease, "spec": spec}), self._retry_period_s)
+
+    async def _renew_until_lost(self) -> None:
+        while self.is_leader:
+            remaining_s = self._lead_until - self._clock.monotonic()
+            # Never less than a moment: a remainder too small to move the clock would spin for ever.
+            await self._clock.sleep(min(self._retry_period_s, max(remaining_s, 0.001)))
+            remaining_s = self._lead_until - self._clock.monotonic()
+            if remaining_s > 0:
+                await self._within(self._try(), remaining_s)
+            if self.leader != self.identity:
+                return
+
+    async def _try(self) -> None:
+        """Look at the lease and, if it is ours or stands free, write ourselves into it."""
+        try:
+            await self._look()
+            if self._may_take():
+                # Counted from before the write is sent: nobody can have seen it any earlier.
+                asked_at = self._clock.monotonic()
+                await self._write(self._claim())
+                self._lead_until = asked_at + self._renew_deadline_s
+        except Conflict:
+            logger.debug("lease %s/%s: somebody was faster", self.namespace, self.name)
+        except KubeError as error:
+            logger.warning("lease %s/%s: %s", self.namespace, self.name, error)
+
+    async def _look(self) -> None:
+        self._lease = await self._client.find(LEASES, self.name, namespace=self.namespace)
+        self._observe((self._lease or {}).get("spec") or {})
+
+    def _observe(self, spec: dict[str, Any]) -> None:
+        if spec != self._spec or self._changed_at is None:
+            self._spec = spec
+            # After the answer came: later than it was true, so we wait too long, never too short.
+            self._changed_at = self._clock.monotonic()
+
+    def _may_take(self) -> bool:
+        if self.leader in ("", self.identity):
+            return True
+        promised_s = float(self._spec.get("leaseDurationSeconds") or self._lease_duration_s)
+        seen_since = self._clock.monotonic() if self._changed_at is None else self._changed_at
+        return self._clock.monotonic() >= seen_since + promised_s
+
+    def _claim(self) -> Obj:
+        now = format_micro_time(self._clock.now())
+        is_renewal = self.leader == self.identity and self._lease is not None
+        spec = {
+            **self._spec,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._lease_duration_s)),
+            "acquireTime": self._spec.get("acquireTime", now) if is_renewal else now,
+            "renewTime": now,
+            "leaseTransitions": self.term + (0 if is_renewal or self._lease is None else 1),
+        }
+        if self._lease is None:
+            return {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": self.name, "namespace": self.namespace},
+                "spec": spec,
+            }
+        return {**self._lease, "spec": spec}
+
+    async def _write(self, lease: Obj) -> None:
+        # The resourceVersion from our last look makes the server refuse if anybody wrote since.
+        if lease["metadata"].get("resourceVersion"):
+            written = await self._client.replace(LEASES, lease, namespace=self.namespace)
+        else:
+            written = await self._client.create(LEASES, lease, namespace=self.namespace)
+        self._lease = written
+        self._observe(written.get("spec") or {})
+
+    async def _within(self, work: Coroutine[Any, Any, R], seconds: float) -> R | None:
+        """The result of `work`, or None if the clock runs out first."""
+        task = asyncio.create_task(work)
+        alarm = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            for each in (task, alarm):
+                each.cancel()
+            await asyncio.wait((task, alarm))

@@ -70,9 +70,7 @@ async def test_foreground_deletion_keeps_the_owner_until_what_blocks_it_is_gone(
     waiting = await client.get(CONFIGMAPS, "root", namespace="default")
     assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
     assert "deletionTimestamp" in waiting["metadata"]
-    await client.patch(
-        CONFIGMAPS, "child", {"metadata": {"finalizers": None}}, namespace="default"
-    )
+    await client.patch(CONFIGMAPS, "child", {"metadata": {"finalizers": None}}, namespace="default")
     await gone(client, CONFIGMAPS, "child")
     await gone(client, CONFIGMAPS, "root")
 

@@ -1,4 +1,4 @@
-"""The store: what is answered is durable, what is visible is ordered, a failure takes nothing else."""
+"""The store: what is answered is durable, what is visible is ordered."""
 
 from __future__ import annotations
 

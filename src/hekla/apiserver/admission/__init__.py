@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hekla.apiserver.admission.accounts import ServiceAccounts
 from hekla.apiserver.admission.chain import Also, Attempt, Controller
+from hekla.apiserver.admission.escalation import Escalation
 from hekla.apiserver.admission.limits import LimitRanges
 from hekla.apiserver.admission.namespaces import NamespaceLifecycle
 from hekla.apiserver.admission.priority import Priority
@@ -31,6 +32,7 @@ class Admission:
             LimitRanges(resources),
             ServiceAccounts(resources),
             Priority(resources),
+            Escalation(resources),
             Quotas(resources),
         ]
 

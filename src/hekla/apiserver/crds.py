@@ -9,8 +9,8 @@ import msgspec
 
 from hekla.apiserver.history import Event
 from hekla.apiserver.registry import Registry
-from hekla.apiserver.structural import rules_in
 from hekla.apiserver.store import Store
+from hekla.apiserver.structural import rules_in
 
 log = logging.getLogger("hekla.apiserver")
 

@@ -152,10 +152,10 @@ class Resources:
         if served.counts_generation and (served.custom or "spec" in obj):
             metadata["generation"] = 1
         self._default(served, obj)
-        strategies.prepare_create(served, obj, self.now())
-        options.warnings += strategies.warnings(served, obj)
         attempt = Attempt("create", served, namespace, obj, None, options)
         await self.admission.mutate(attempt)
+        strategies.prepare_create(served, obj, self.now())
+        options.warnings += strategies.warnings(served, obj)
         self._validate(served, obj, None)
         extra = self.admission.validate(attempt)
         self.ownership.track(served, None, obj, options)

@@ -6,28 +6,30 @@ custom kinds have nothing special but their status subresource.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from hekla.api import defaults
 from hekla.apiserver import crds
 from hekla.apiserver.registry import Served
 
 Object = dict[str, Any]
 
 # Built-in kinds that bring their own status along when they are created.
-_STATUS_FROM_CREATOR = frozenset({"Node", "Namespace", "Lease"})
+_STATUS_FROM_CREATOR = frozenset({"Node"})
 _FINISHED = ("Succeeded", "Failed")
 
 
 def prepare_create(served: Served, obj: Object, now: str) -> None:
+    """Give a new object the status it starts with, whatever its creator sent."""
     if served.has_status and (served.custom or served.kind.kind not in _STATUS_FROM_CREATOR):
         obj.pop("status", None)
-    if not served.custom:
-        special = _CREATE.get(served.kind.kind)
-        if special is not None:
-            special(obj)
-        elif served.storage == crds.CRDS:
-            crds.prepare(obj, now)
+    if served.custom:
+        return
+    status = defaults.initial_status(obj)
+    if status is not None:
+        obj["status"] = status
+    if served.storage == crds.CRDS:
+        crds.prepare(obj, now)
 
 
 def prepare_update(served: Served, obj: Object, old: Object, subresource: str, now: str) -> None:
@@ -66,50 +68,3 @@ def grace_period(served: Served, obj: Object, asked: int | None) -> int:
     if not spec.get("nodeName") or status.get("phase") in _FINISHED:
         return 0
     return max(0, grace)
-
-
-def _pod(obj: Object) -> None:
-    obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(obj)}
-
-
-def quality_of_service(pod: Object) -> str:
-    """Guaranteed, Burstable or BestEffort, from cpu and memory of all containers."""
-    spec = pod.get("spec") or {}
-    containers = (spec.get("containers") or []) + (spec.get("initContainers") or [])
-    asked = False
-    guaranteed = True
-    for container in containers:
-        resources = container.get("resources") or {}
-        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-        for name in ("cpu", "memory"):
-            if name in requests or name in limits:
-                asked = True
-            if name not in limits or requests.get(name, limits[name]) != limits[name]:
-                guaranteed = False
-    if not asked:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _phase(phase: str) -> Callable[[Object], None]:
-    def prepare(obj: Object) -> None:
-        obj["status"] = {"phase": phase}
-
-    return prepare
-
-
-def _namespace(obj: Object) -> None:
-    obj["status"] = {"phase": "Active"}
-    spec = obj.setdefault("spec", {})
-    if not spec.get("finalizers"):
-        spec["finalizers"] = ["kubernetes"]
-    labels = obj["metadata"].setdefault("labels", {})
-    labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
-
-
-_CREATE: dict[str, Callable[[Object], None]] = {
-    "Pod": _pod,
-    "Namespace": _namespace,
-    "PersistentVolume": _phase("Pending"),
-    "PersistentVolumeClaim": _phase("Pending"),
-}

@@ -80,6 +80,10 @@ async def test_eviction_stops_where_the_budget_does(client: Client) -> None:
         "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}},
     }
     await client.create(POD_DISRUPTION_BUDGETS, budget)
+    async with client.watch(POD_DISRUPTION_BUDGETS, namespace="default", timeout_s=20) as events:
+        async for event in events:
+            if event.object["status"]["disruptionsAllowed"] == 1:
+                break
     await client.evict("p0", namespace="default")
     with pytest.raises(TooManyRequests, match="disruption budget") as refused:
         await client.evict("p1", namespace="default")

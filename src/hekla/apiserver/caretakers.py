@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from hekla.apiserver import errors
-from hekla.apiserver.admission.quota import QUOTAS, recount
 from hekla.apiserver.crds import CLEANUP, CRDS
 from hekla.apiserver.garbage import GarbageCollector
 from hekla.apiserver.history import Event
 from hekla.apiserver.registry import Served
 from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources
+from hekla.apiserver.statuses import StatusKeeper
 from hekla.units.timestamps import parse_time
 
 log = logging.getLogger("hekla.apiserver")
@@ -44,7 +44,7 @@ class Caretakers:
         self._leaving_crds: dict[str, None] = {}
         self._new_namespaces: dict[str, None] = {}
         self._lost_pods: dict[str, None] = {}
-        self._recounts: dict[str, None] = {}
+        self._statuses = StatusKeeper(resources)
         self._tasks: list[asyncio.Task[None]] = []
         store = resources.store
         for name, table in (("namespaces", self._on_namespace), (CRDS, self._on_crd)):
@@ -73,18 +73,16 @@ class Caretakers:
             self._on_crd(event)
         elif table == "pods" and b'"deletionTimestamp"' in event.entry.body and not event.removed:
             self._lost_pods[event.entry.key] = None
-        elif table == QUOTAS and not event.removed:
-            self._on_quota(event)
         elif table == "nodes" and event.removed:
             self._lost_pods.update(dict.fromkeys(self._resources.store.table("pods").keys))
-        self._note_release(table, event)
+        self._statuses.note(table, event)
         has_work = (
-            self._recounts
-            or self._leaving_namespaces
+            self._leaving_namespaces
             or self._leaving_crds
             or self._new_namespaces
             or self._lost_pods
             or not self._garbage.is_idle
+            or not self._statuses.is_idle
         )
         if has_work:
             self._changed.set()
@@ -97,23 +95,6 @@ class Caretakers:
                 self._leaving_namespaces[name] = None
             else:
                 self._new_namespaces[name] = None
-
-    def _on_quota(self, event: Event) -> None:
-        """A new limit, or a quota nobody counted yet."""
-        namespace = event.entry.key.partition("/")[0]
-        if event.previous is None or _spec(event.previous.body) != _spec(event.entry.body):
-            self._recounts[namespace] = None
-
-    def _note_release(self, table: str, event: Event) -> None:
-        """Something that a quota may have counted is gone, or a pod has finished."""
-        namespace, slash, _ = event.entry.key.partition("/")
-        if not slash or not self._resources.store.table(QUOTAS).range(f"{namespace}/"):
-            return
-        finished = table == "pods" and (
-            b'"phase":"Succeeded"' in event.entry.body or b'"phase":"Failed"' in event.entry.body
-        )
-        if event.removed or finished:
-            self._recounts[namespace] = None
 
     def _on_crd(self, event: Event) -> None:
         name = event.entry.key
@@ -133,7 +114,7 @@ class Caretakers:
                 self._empty_namespaces,
                 self._empty_definitions,
                 self._release_lost_pods,
-                self._recount_quotas,
+                self._statuses.work,
             ):
                 await self._attempt(work)
 
@@ -232,12 +213,6 @@ class Caretakers:
                 with contextlib.suppress(errors.StatusError):
                     await self._resources.delete(served, namespace, name, how=how)
 
-    async def _recount_quotas(self) -> None:
-        while self._recounts:
-            namespace = next(iter(self._recounts))
-            del self._recounts[namespace]
-            await self._resources.write_back(recount(self._resources, namespace))
-
     async def _sweep(self) -> None:
         """Events are news, not records: they go after an hour."""
         served = self._served("v1", "Event")
@@ -250,14 +225,6 @@ class Caretakers:
                     namespace, _, name = entry.key.rpartition("/")
                     with contextlib.suppress(errors.StatusError):
                         await self._resources.delete(served, namespace, name)
-
-
-class _Spec(msgspec.Struct):
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-def _spec(body: bytes) -> bytes:
-    return bytes(msgspec.json.decode(body, type=_Spec).spec)
 
 
 def _last_seen(event: dict[str, Any]) -> float:

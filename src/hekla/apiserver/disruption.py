@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hekla.apiserver import errors
+from hekla.apiserver.admission.chain import Also
 from hekla.apiserver.filters import labels_of
 from hekla.apiserver.history import Entry
 from hekla.units.selectors import LabelSelector
@@ -84,6 +85,27 @@ def _budgets_for(resources: Resources, namespace: str, pod: Entry) -> Iterator[O
         selector = LabelSelector.from_dict((budget.get("spec") or {}).get("selector"))
         if selector.matches(labels_of(pod)):
             yield budget
+
+
+def recount(resources: Resources, namespace: str) -> list[Also]:
+    """Budgets of a namespace whose status differs from how they stand now."""
+    changed = []
+    for entry in resources.store.heads(BUDGETS, f"{namespace}/"):
+        budget: Object = msgspec.json.decode(entry.body)
+        selector = LabelSelector.from_dict((budget.get("spec") or {}).get("selector"))
+        now = standing(budget, matching(resources, namespace, selector))
+        status = {
+            **(budget.get("status") or {}),
+            "disruptionsAllowed": now.allowed,
+            "currentHealthy": now.healthy,
+            "desiredHealthy": now.desired,
+            "expectedPods": now.expected,
+            "observedGeneration": budget["metadata"].get("generation", 1),
+        }
+        if status != budget.get("status"):
+            budget["status"] = status
+            changed.append(Also(BUDGETS, entry, budget))
+    return changed
 
 
 def check(resources: Resources, namespace: str, name: str) -> None:

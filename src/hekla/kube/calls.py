@@ -234,6 +234,18 @@ def patch(
     )
 
 
+def expecting(body: Body, kind: PatchKind, version: str) -> Body:
+    """A patch that holds only while the object is at that resourceVersion (409 otherwise)."""
+    if kind == "json":
+        # Not a "test" operation: failing one is 422, and losing a race should be a 409.
+        operation = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
+        return [operation, *body]
+    if not isinstance(body, Mapping):
+        raise ValueError("expect needs the patch as a mapping, to put the resourceVersion into")
+    metadata = {**body.get("metadata", {}), "resourceVersion": version}
+    return {**body, "metadata": metadata}
+
+
 def delete(
     resource: Resource[Any],
     name: str,

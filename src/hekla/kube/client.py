@@ -319,7 +319,7 @@ class Client:
         call = calls.patch(
             resource,
             name,
-            body if expect is None else _expecting(body, kind, expect),
+            body if expect is None else calls.expecting(body, kind, expect),
             kind=kind,
             namespace=self._in(resource, namespace),
             sub=subresource,
@@ -585,14 +585,3 @@ class Watch(Generic[T]):
             for event in self._ready:
                 return event
             self._ready = self._reader.feed(await anext(self._stream))
-
-
-def _expecting(body: Body, kind: PatchKind, version: str) -> Body:
-    if kind == "json":
-        # Not a "test" operation: failing one is 422, and losing a race should be a 409.
-        operation = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
-        return [operation, *body]
-    if not isinstance(body, Mapping):
-        raise ValueError("expect needs the patch as a mapping, to put the resourceVersion into")
-    metadata = {**body.get("metadata", {}), "resourceVersion": version}
-    return {**body, "metadata": metadata}

@@ -1,0 +1,210 @@
+"""Kubernetes Events: telling people what we did to their objects, without getting in the way.
+
+    recorder = EventRecorder(client, component="volcano")
+    recorder.event(reference(PODS, pod), "Warning", "Unschedulable", "0/3 nodes are available")
+
+What a newcomer gets wrong: Events are best effort. `event` never waits and never raises: what does
+not fit into the queue or fails to be sent is dropped and counted. Truth belongs into an object's
+status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import msgspec
+
+from hekla.kube.correlation import (
+    Correlator,
+    EventType,
+    Happening,
+    Record,
+    Reference,
+    Stored,
+)
+from hekla.kube.errors import KubeError, NotFound
+from hekla.kube.resources import EVENTS, Obj, Resource
+from hekla.units.clock import Clock, SystemClock
+from hekla.units.timestamps import format_time
+
+__all__ = ["EventRecorder", "RecorderStats", "Reference", "reference"]
+
+logger = logging.getLogger(__name__)
+
+MAX_REASON_CHARS = 128
+QUEUE_SIZE = 1000
+
+
+class EventClient(Protocol):
+    """The part of `client.Client` that a recorder uses."""
+
+    async def create(
+        self, resource: Resource[Obj], body: Any, *, namespace: str | None = None
+    ) -> Obj: ...
+
+    async def patch(
+        self, resource: Resource[Obj], name: str, body: Any, *, namespace: str | None = None
+    ) -> Obj: ...
+
+
+class RecorderStats(msgspec.Struct):
+    """What became of the events, for metrics."""
+
+    created: int = 0
+    counted: int = 0
+    dropped_full: int = 0
+    dropped_spam: int = 0
+    failed: int = 0
+
+
+class EventRecorder:
+    """Sends Events from a bounded queue in the background, from `async with` to its end."""
+
+    def __init__(
+        self,
+        client: EventClient,
+        *,
+        component: str,
+        host: str | None = None,
+        clock: Clock | None = None,
+        queue_size: int = QUEUE_SIZE,
+    ) -> None:
+        self.stats = RecorderStats()
+        self._client = client
+        self._component = component
+        self._host = socket.gethostname() if host is None else host
+        self._clock: Clock = clock or SystemClock()
+        self._correlator = Correlator()
+        self._queue: deque[Happening] = deque()
+        self._queue_size = queue_size
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._sequence = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def event(self, about: Reference, type: EventType, reason: str, message: str) -> None:
+        """Tell that `reason` happened to `about`. Returns at once, whatever becomes of it."""
+        if len(self._queue) >= self._queue_size:
+            self.stats.dropped_full += 1
+            return
+        now = self._clock.now()
+        self._queue.append(Happening(about, type, reason[:MAX_REASON_CHARS], message, now))
+        self._idle.clear()
+        self._wake.set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run(), name="event recorder")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def flushed(self) -> None:
+        """Wait until everything so far has been sent or dropped."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            while self._queue:
+                await self._handle(self._queue.popleft())
+            self._idle.set()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _handle(self, happening: Happening) -> None:
+        record = self._correlator.decide(happening)
+        if record is None:
+            self.stats.dropped_spam += 1
+            return
+        try:
+            await self._send(record)
+        except KubeError as error:
+            # A namespace being deleted refuses new Events; nothing is worth retrying for long.
+            self.stats.failed += 1
+            logger.debug("an event about %s was not recorded: %s", happening.about.name, error)
+        except Exception:  # the outermost loop of a task
+            self.stats.failed += 1
+            logger.exception("an event about %s was not recorded", happening.about.name)
+
+    async def _send(self, record: Record) -> None:
+        if record.stored is not None:
+            try:
+                await self._count_up(record, record.stored)
+                return
+            except NotFound:
+                self._correlator.gone(record)  # Events live an hour or so; begin again
+        await self._create(record)
+
+    async def _count_up(self, record: Record, stored: Stored) -> None:
+        count = stored.count + 1
+        body = {
+            "count": count,
+            "lastTimestamp": format_time(record.happening.at),
+            "message": record.message,
+        }
+        await self._client.patch(EVENTS, stored.name, body, namespace=stored.namespace)
+        new = Stored(stored.name, stored.namespace, count, stored.first)
+        self._correlator.sent(record, new)
+        self.stats.counted += 1
+
+    async def _create(self, record: Record) -> None:
+        about = record.happening.about
+        # Events about cluster-scoped objects live in "default".
+        namespace = about.namespace or "default"
+        when = format_time(record.happening.at)
+        self._sequence += 1
+        # As client-go names them: the object and a number that does not come again.
+        unique = int(record.happening.at * 1_000_000_000) + self._sequence
+        name = f"{about.name[:200]}.{unique:x}"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": about,
+            "reason": record.happening.reason,
+            "message": record.message,
+            "type": record.happening.type,
+            "source": {"component": self._component, "host": self._host},
+            "firstTimestamp": when,
+            "lastTimestamp": when,
+            "count": 1,
+            "reportingComponent": self._component,
+            "reportingInstance": self._host[:128],
+        }
+        await self._client.create(EVENTS, body, namespace=namespace)
+        self._correlator.sent(record, Stored(name, namespace, 1, record.happening.at))
+        self.stats.created += 1
+
+
+def reference(
+    resource: Resource[Any], obj: Mapping[str, Any], *, field_path: str = ""
+) -> Reference:
+    """A reference to a plain object of `resource`."""
+    metadata = obj.get("metadata", {})
+    return Reference(
+        kind=obj.get("kind") or resource.kind,
+        apiVersion=obj.get("apiVersion") or resource.api_version,
+        namespace=metadata.get("namespace", ""),
+        name=metadata.get("name", ""),
+        uid=metadata.get("uid", ""),
+        resourceVersion=metadata.get("resourceVersion", ""),
+        fieldPath=field_path,
+    )

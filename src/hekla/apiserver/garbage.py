@@ -10,9 +10,11 @@ owner is known by its uid, never by its name.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
@@ -21,6 +23,9 @@ from hekla.apiserver.history import Entry, Event
 from hekla.apiserver.resources import FOREGROUND, ORPHAN, DeleteOptions, Object, Resources
 
 log = logging.getLogger("hekla.apiserver")
+
+# Writes under way at once share a commit.
+TOGETHER = 64
 
 Place = tuple[str, str]
 """Where an object is: its table and its key."""
@@ -127,19 +132,23 @@ class GarbageCollector:
     async def work(self) -> None:
         """Act on everything that is due."""
         while self._due:
-            uid = next(iter(self._due))
-            del self._due[uid]
-            node = self._nodes.get(uid)
-            if node is None:
-                continue
-            try:
-                await self._attend(node)
-            except errors.StatusError as error:
-                if error.code not in (404, 409):
-                    raise
-                # It changed or went meanwhile: the graph hears of that and comes back to it.
+            batch = list(islice(self._due, TOGETHER))
+            for uid in batch:
+                del self._due[uid]
+            await asyncio.gather(*(self._attend(uid) for uid in batch))
 
-    async def _attend(self, node: Node) -> None:
+    async def _attend(self, uid: str) -> None:
+        node = self._nodes.get(uid)
+        if node is None:
+            return
+        try:
+            await self._settle(node)
+        except errors.StatusError as error:
+            if error.code not in (404, 409):
+                raise
+            # It changed or went meanwhile: the graph hears of that and comes back to it.
+
+    async def _settle(self, node: Node) -> None:
         if node.leaving and ORPHAN in node.finalizers:
             await self._orphan(node)
         elif node.leaving and FOREGROUND in node.finalizers:

@@ -1,8 +1,8 @@
 """Writes the schema data of hekla.api: `python -m tools.schemas.generate`, or `--check` to compare.
 
-Sources are the published OpenAPI document inside the Go module k8s.io/kubernetes and the tables
-beside this file. Same inputs give the same bytes, so a diff of the output shows exactly what a new
-Kubernetes version changed.
+Sources are the published OpenAPI document inside the Go module k8s.io/kubernetes, the struct tags
+of its staging modules, and the tables beside this file. Same inputs give the same bytes, so a diff
+of the output shows exactly what a new Kubernetes version changed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tools.schemas import kubernetes, volcano
+from tools.schemas import kubernetes, protobuf, volcano
 
-API = Path(__file__).parents[2] / "src" / "hekla" / "api"
+SOURCE = Path(__file__).parents[2] / "src" / "hekla"
+API = SOURCE / "api"
 
 
 def module_dir(module: str, version: str) -> Path:
@@ -38,7 +39,10 @@ def outputs() -> dict[Path, str]:
     spec_dir = module_dir(kubernetes.MODULE, kubernetes.VERSION) / "api" / "openapi-spec"
     definitions = kubernetes.compact_definitions(spec_dir)
     crds = volcano.crds(definitions)
+    modules = {name: module_dir(name, protobuf.STAGING) for name in protobuf.MODULES}
+    numbers = SOURCE / "apiserver" / "data" / "protobuf.json"
     files = {
+        numbers: one_line_each(protobuf.messages(modules)),
         API / "data" / "kubernetes.json": one_line_each(definitions),
         # The same CRDs twice: YAML for people and `kubectl apply`, JSON because parsing the YAML
         # would take longer than everything else the server does before it is ready.

@@ -1,4 +1,4 @@
-"""Request bodies to objects: JSON and YAML, with duplicate fields noticed when asked for."""
+"""Request bodies to objects: JSON, YAML and protobuf, with duplicate fields noticed on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from hekla.apiserver import errors
+from hekla.apiserver import errors, protobuf
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Options
@@ -35,8 +35,10 @@ def read(body: bytes, content_type: str, options: Options | None) -> Any:
             _note_duplicates(body, options)
     elif media in (YAML, "text/yaml", "application/x-yaml"):
         value = _read_yaml(body)
+    elif media == protobuf.MEDIA_TYPE:
+        value = protobuf.read(body)
     else:
-        raise errors.unsupported_media(media, (JSON, YAML))
+        raise errors.unsupported_media(media, (JSON, YAML, protobuf.MEDIA_TYPE))
     return value
 
 

@@ -1,0 +1,315 @@
+"""Retries, bounds, time limits, TLS and credentials, against real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from random import Random
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from hekla import __version__
+from hekla.kube import calls, errors
+from hekla.kube.client import Client
+from hekla.kube.credentials import (
+    ExecCredentials,
+    FixedCredentials,
+    Proof,
+    TokenFileCredentials,
+)
+from hekla.kube.kubeconfig import ClusterConfig
+from hekla.kube.resources import PODS
+from hekla.kube.retries import RetryPolicy
+from hekla.kube.transport import RateLimit
+from hekla.units.clock import ManualClock
+
+POD_PATH = "/api/v1/pods"
+BODY = {"metadata": {"name": "b"}}
+
+
+async def test_who_we_are_travels_in_the_headers(client, server):
+    await client.find(PODS, "a")
+    headers = server.seen[-1].headers
+    assert headers["User-Agent"] == f"hekla/{__version__} (client)"
+    assert headers["Authorization"] == "Bearer s3cr3t-t0ken"
+    assert headers["Accept-Encoding"] == "identity"
+
+
+async def test_retry_after_is_honoured(client, server, naps):
+    server.put(POD_PATH, "a", "default")
+    server.script(429, headers={"Retry-After": "3"})
+    await client.get(PODS, "a")
+    assert len(naps) == 1
+    assert 3.0 <= naps[0] <= 3.1
+
+
+async def test_waits_grow_and_trying_ends(client, server, naps):
+    server.script(503, times=10)
+    with pytest.raises(errors.ServerError):
+        await client.get(PODS, "a")
+    assert len(server.seen) == 5
+    assert naps[0] < naps[2] < naps[3]
+
+
+async def test_a_server_that_asks_for_too_long_a_pause_is_not_waited_for(client, server, naps):
+    server.script(429, headers={"Retry-After": "3600"})
+    with pytest.raises(errors.TooManyRequests):
+        await client.get(PODS, "a")
+    assert naps == []
+
+
+RESENT = {
+    "a read after a 500": ("GET", 500, True),
+    "a read after a 504": ("GET", 504, True),
+    "a create after a 429": ("POST", 429, True),
+    "a create after a 503": ("POST", 503, True),
+    "a create after a 500": ("POST", 500, False),
+    "a replace after a 500": ("PUT", 500, True),
+    "a delete after a 502": ("DELETE", 502, True),
+    "a read after a 403": ("GET", 403, False),
+    "a replace after a 409": ("PUT", 409, False),
+}
+
+
+@pytest.mark.parametrize("case", RESENT)
+async def test_what_is_sent_again_after_a_refusal(client, server, case):
+    method, status, want_resent = RESENT[case]
+    server.put(POD_PATH, "a", "default")
+    server.script(status)
+    name = None if method == "POST" else "a"
+    path = calls.path_of(PODS, "default", name)
+    body = calls.encode(BODY) if method in ("POST", "PUT") else None
+    call = calls.Call(method, path, (), body, idempotent=method != "POST")
+    if want_resent:
+        await client.call(call)
+    else:
+        with pytest.raises(errors.ApiError):
+            await client.call(call)
+    assert len(server.seen) == (2 if want_resent else 1)
+
+
+async def test_a_read_whose_connection_breaks_is_sent_again(client, server):
+    server.put(POD_PATH, "a", "default")
+    server.script_drop(2)
+    assert await client.get(PODS, "a")
+
+
+async def test_a_create_whose_connection_breaks_is_not_sent_again(client, server, naps):
+    server.script_drop()
+    with pytest.raises(errors.ConnectionLost) as caught:
+        await client.create(PODS, BODY)
+    assert caught.value.established
+    assert naps == []
+
+
+async def test_a_json_patch_whose_connection_breaks_is_not_sent_again(client, server, naps):
+    server.script_drop()
+    with pytest.raises(errors.ConnectionLost):
+        await client.patch(PODS, "a", [{"op": "add", "path": "/x/-", "value": 1}], kind="json")
+    assert naps == []
+
+
+async def test_a_create_that_never_reached_a_server_is_sent_again(make_config, hasty_clock):
+    async with Client(make_config("http://127.0.0.1:1"), clock=hasty_clock) as client:
+        with pytest.raises(errors.ConnectionLost) as caught:
+            await client.create(PODS, BODY)
+    assert not caught.value.established
+    assert len(hasty_clock.naps) == 4
+
+
+async def test_an_answer_past_the_bound_is_dropped(server, make_config):
+    server.script(200, b"x" * 5000)
+    async with Client(make_config(server.url), max_body_bytes=1000) as client:
+        with pytest.raises(errors.ResponseTooLarge, match="1000 bytes"):
+            await client.get(PODS, "a")
+
+
+async def test_an_endless_answer_without_length_is_cut_at_the_bound(server, make_config):
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x" * 1000)
+        except ConnectionError:
+            return response
+
+    server.script_call(endless)
+    async with Client(make_config(server.url), max_body_bytes=10_000) as client:
+        with pytest.raises(errors.ResponseTooLarge):
+            await client.get(PODS, "a")
+
+
+async def test_a_slow_answer_is_a_timeout_and_a_write_is_not_repeated(server, make_config):
+    forever = asyncio.Event()
+
+    async def hang(request):
+        await forever.wait()
+        return web.Response()
+
+    server.script_call(hang)
+    async with Client(make_config(server.url), timeout_s=0.02) as client:
+        with pytest.raises(errors.Timeout):
+            await client.create(PODS, BODY)
+    assert len(server.seen) == 1
+
+
+async def test_a_stream_that_falls_silent_is_a_timeout(server, make_config):
+    async with Client(make_config(server.url)) as client:
+        call = calls.watch(PODS, resource_version=str(server.version))
+        async with client.transport.stream(call, idle_timeout_s=0.02) as chunks:
+            with pytest.raises(errors.Timeout):
+                await anext(chunks)
+
+
+async def test_a_redirect_does_not_carry_our_token_away(client, server):
+    server.script(302, b"", headers={"Location": "http://127.0.0.1:1/elsewhere"})
+    with pytest.raises(errors.ApiError) as caught:
+        await client.get(PODS, "a")
+    assert caught.value.status == 302
+
+
+async def test_a_closed_client_says_so(client):
+    await client.close()
+    with pytest.raises(errors.ConnectionLost, match="closed"):
+        await client.get(PODS, "a")
+
+
+async def test_a_rate_limit_spreads_requests_out(server, make_config):
+    clock = ManualClock()
+    limit = RateLimit(per_s=2.0, burst=1, clock=clock)
+    async with Client(make_config(server.url), clock=clock, rate_limit=limit) as client:
+        tasks = [asyncio.create_task(client.find(PODS, "a")) for _ in range(3)]
+        await clock.settle()
+        assert clock.sleepers == 2
+        await clock.advance(1.0)
+        await asyncio.gather(*tasks)
+    assert len(server.seen) == 3
+
+
+# TLS
+
+
+async def test_tls_with_our_authority_works(serve_tls, pki):
+    server = await serve_tls()
+    server.put(POD_PATH, "a", "default")
+    async with Client(ClusterConfig(server=server.url, ca_pem=pki.ca_pem)) as client:
+        assert await client.get(PODS, "a")
+
+
+async def test_an_unknown_authority_is_refused_and_not_retried(serve_tls, hasty_clock):
+    server = await serve_tls()
+    async with Client(ClusterConfig(server=server.url), clock=hasty_clock) as client:
+        with pytest.raises(errors.TlsError, match="certificate"):
+            await client.get(PODS, "a")
+    assert hasty_clock.naps == []
+    assert server.seen == []
+
+
+async def test_verification_can_be_switched_off(serve_tls):
+    server = await serve_tls()
+    server.put(POD_PATH, "a", "default")
+    async with Client(ClusterConfig(server=server.url, insecure=True)) as client:
+        assert await client.get(PODS, "a")
+
+
+async def test_the_server_name_can_differ_from_the_address(serve_tls, pki):
+    server = await serve_tls()
+    server.put(POD_PATH, "a", "default")
+    good = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, tls_server_name="api.internal")
+    async with Client(good) as client:
+        assert await client.get(PODS, "a")
+    bad = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, tls_server_name="other.internal")
+    async with Client(bad) as client:
+        with pytest.raises(errors.TlsError):
+            await client.get(PODS, "a")
+
+
+async def test_a_client_certificate_is_shown(serve_tls, pki):
+    server = await serve_tls(verify_client=True)
+    server.put(POD_PATH, "a", "default")
+    mine = FixedCredentials(Proof(certificate=pki.client))
+    config = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, credentials=mine)
+    async with Client(config) as client:
+        assert await client.get(PODS, "a")
+
+
+async def test_a_strangers_certificate_is_refused(serve_tls, pki, hasty_clock):
+    server = await serve_tls(verify_client=True)
+    theirs = FixedCredentials(Proof(certificate=pki.stranger))
+    config = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, credentials=theirs)
+    async with Client(config, clock=hasty_clock) as client:
+        with pytest.raises(errors.TransportError):
+            await client.get(PODS, "a")
+
+
+# Credentials
+
+
+async def test_a_rotated_token_file_is_read_again_after_a_401(server, tmp_path):
+    path = tmp_path / "token"
+    path.write_text("old\n")
+    credentials = TokenFileCredentials(path)
+    credentials.current()
+    path.write_text("new\n")
+    server.token = "new"
+    server.put(POD_PATH, "a", "default")
+    async with Client(ClusterConfig(server=server.url, credentials=credentials)) as client:
+        assert await client.get(PODS, "a")
+    assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer old", "Bearer new"]
+
+
+async def test_a_second_401_is_meant(server, tmp_path):
+    path = tmp_path / "token"
+    path.write_text("wrong")
+    server.token = "right"
+    config = ClusterConfig(server=server.url, credentials=TokenFileCredentials(path))
+    async with Client(config) as client:
+        with pytest.raises(errors.Unauthorized):
+            await client.get(PODS, "a")
+    assert len(server.seen) == 2
+
+
+def plugin(tmp_path: Any, body: str) -> str:
+    path = tmp_path / "plugin"
+    path.write_text(f"#!/bin/sh\necho x >> {tmp_path}/runs\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+async def test_a_plugin_runs_once_for_many_requests_and_again_after_a_401(server, tmp_path):
+    command = plugin(
+        tmp_path,
+        'n=$(wc -l < "$(dirname "$0")/runs" | tr -d " ")\n'
+        'echo "{\\"apiVersion\\":\\"client.authentication.k8s.io/v1\\",'
+        '\\"status\\":{\\"token\\":\\"token-$n\\"}}"',
+    )
+    server.token = "token-1"
+    server.put(POD_PATH, "a", "default")
+    config = ClusterConfig(server=server.url, credentials=ExecCredentials(command))
+    async with Client(config) as client:
+        await asyncio.gather(*(client.get(PODS, "a") for _ in range(10)))
+        assert (tmp_path / "runs").read_text() == "x\n"
+        server.token = "token-2"
+        await asyncio.gather(*(client.get(PODS, "a") for _ in range(10)))
+    assert (tmp_path / "runs").read_text() == "x\nx\n"
+
+
+async def test_no_error_of_any_kind_holds_the_token(server, make_config, hasty_clock, caplog):
+    config = make_config(server.url)
+    shown = [repr(config), str(config), repr(config.credentials.current())]
+    for status in (400, 401, 403, 404, 409, 410, 413, 422, 429, 500, 503):
+        server.script(status, b"<html>proxy says no</html>", times=5)
+        async with Client(config, clock=hasty_clock, retry=RetryPolicy(attempts=1)) as client:
+            with pytest.raises(errors.ApiError) as caught:
+                await client.create(PODS, BODY)
+        shown += [str(caught.value), repr(caught.value)]
+        server.scripts.clear()
+    server.script_drop()
+    async with Client(config, random=Random(1)) as client:
+        with pytest.raises(errors.ConnectionLost) as lost:
+            await client.create(PODS, BODY)
+    shown += [str(lost.value), repr(lost.value.__cause__), caplog.text]
+    assert not any("s3cr3t" in text for text in shown)

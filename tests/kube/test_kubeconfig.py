@@ -1,0 +1,251 @@
+"""Finding the server: files, lists of files, pods; and refusing what would surprise."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hekla.kube import kubeconfig
+from hekla.kube.errors import ConfigError
+from hekla.kube.kubeconfig import Kubeconfig, load, write_kubeconfig
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def write(path: Path, cluster: Any = None, user: Any = None, **more: Any) -> Path:
+    """A kubeconfig with one context `c`."""
+    content = {
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": cluster or {"server": "https://k:6443"}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "ml"}}],
+        **more,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def headers(config: Any) -> dict[str, str]:
+    return dict(config.credentials.current().headers)
+
+
+def test_an_explicit_path_wins(tmp_path):
+    path = write(tmp_path / "a")
+    config = load(path, environ={"KUBECONFIG": "/nowhere"})
+    assert (config.server, config.namespace, config.context) == ("https://k:6443", "ml", "c")
+
+
+def test_files_in_the_environment_are_merged_and_the_first_wins(tmp_path):
+    first = write(tmp_path / "1", {"server": "https://first"})
+    second = write(
+        tmp_path / "2",
+        {"server": "https://second"},
+        contexts=[{"name": "other", "context": {"cluster": "k", "user": "u"}}],
+    )
+    listed = os.pathsep.join([str(first), str(tmp_path / "missing"), str(second)])
+    config = load(environ={"KUBECONFIG": listed}, context="other")
+    assert config.server == "https://first"
+    assert config.namespace == "default"
+    assert Kubeconfig([first, second]).contexts == ["c", "other"]
+
+
+def test_the_home_directory_comes_next_and_then_the_pod(tmp_path):
+    write(tmp_path / ".kube" / "config")
+    assert load(environ={}, home=tmp_path).server == "https://k:6443"
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text("pod-token\n")
+    (account / "ca.crt").write_text("CA")
+    (account / "namespace").write_text("spark\n")
+    config = load(
+        environ={"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"},
+        home=tmp_path / "nobody",
+        service_account_dir=account,
+    )
+    assert (config.server, config.namespace) == ("https://[fd00::1]:443", "spark")
+    assert headers(config) == {"Authorization": "Bearer pod-token"}
+
+
+def test_nothing_anywhere_says_where_it_looked(tmp_path):
+    with pytest.raises(ConfigError, match=r"\.kube/config does not exist.*hekla up"):
+        load(environ={}, home=tmp_path)
+    with pytest.raises(ConfigError, match="no such file exists"):
+        load(environ={"KUBECONFIG": "/no/such"}, home=tmp_path)
+
+
+def test_relative_paths_start_at_the_file_that_names_them(tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    path = write(
+        tmp_path / "deep" / "config",
+        {"server": "https://k", "certificate-authority": "pki/ca.crt"},
+        {"tokenFile": "token", "client-certificate": "me.crt", "client-key": "me.key"},
+    )
+    (tmp_path / "deep" / "pki").mkdir()
+    for name, text in {
+        "pki/ca.crt": "CA",
+        "token": "from-file",
+        "me.crt": "CERT",
+        "me.key": "KEY",
+    }.items():
+        (tmp_path / "deep" / name).write_text(text)
+    config = load(path)
+    assert config.ca_pem == "CA"
+    proof = config.credentials.current()
+    assert dict(proof.headers) == {"Authorization": "Bearer from-file"}
+    assert (proof.certificate.chain_pem, proof.certificate.key_pem) == ("CERT", "KEY")
+
+
+def test_inline_data_wins_over_files(tmp_path):
+    cluster = {
+        "server": "https://k",
+        "certificate-authority": "/no/such",
+        "certificate-authority-data": b64("INLINE"),
+    }
+    assert load(write(tmp_path / "a", cluster)).ca_pem == "INLINE"
+
+
+def test_a_password_and_an_impersonation_travel_as_headers(tmp_path):
+    user = {"username": "u", "password": "p", "as": "boss", "as-groups": ["g1", "g2"]}
+    proof = load(write(tmp_path / "a", user=user)).credentials.current()
+    assert proof.headers == (
+        ("Impersonate-User", "boss"),
+        ("Impersonate-Group", "g1"),
+        ("Impersonate-Group", "g2"),
+        ("Authorization", f"Basic {b64('u:p')}"),
+    )
+
+
+def test_switching_verification_off_is_never_silent(tmp_path, caplog):
+    config = load(write(tmp_path / "a", {"server": "https://k", "insecure-skip-tls-verify": True}))
+    assert config.insecure
+    assert "TLS VERIFICATION IS OFF for https://k" in caplog.text
+
+
+REFUSED = {
+    "a proxy": ({"server": "https://k", "proxy-url": "http://p"}, {}, "proxy-url is not supported"),
+    "no server": ({"server": ""}, {}, "not an https:// address"),
+    "a strange scheme": ({"server": "ftp://k"}, {}, "not an https:// address"),
+    "credentials in the address": ({"server": "https://u:p@k"}, {}, "under users"),
+    "a token over plain http": ({"server": "http://k"}, {"token": "t"}, "unencrypted"),
+    "a host that only looks like loopback": (
+        {"server": "http://127.0.0.1.example.com"},
+        {"token": "t"},
+        "unencrypted",
+    ),
+    "no verification and an authority": (
+        {
+            "server": "https://k",
+            "insecure-skip-tls-verify": True,
+            "certificate-authority-data": b64("CA"),
+        },
+        {},
+        "exclude each other",
+    ),
+    "an authority that is no base64": (
+        {"server": "https://k", "certificate-authority-data": "%%%"},
+        {},
+        "not base64",
+    ),
+    "a missing file": (
+        {"server": "https://k", "certificate-authority": "no.crt"},
+        {},
+        "No such file",
+    ),
+    "half a certificate": (None, {"client-certificate-data": b64("C")}, "the key is missing"),
+    "a removed kind of login": (None, {"auth-provider": {"name": "gcp"}}, "exec plugin"),
+    "a token that cannot be sent": (None, {"token": "a\nb: c"}, "cannot be sent"),
+    "an unknown plugin version": (
+        None,
+        {"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}},
+        "not supported",
+    ),
+    "a plugin that wants a terminal": (
+        None,
+        {
+            "exec": {
+                "command": "x",
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "interactiveMode": "Always",
+            }
+        },
+        "terminal",
+    ),
+    "groups without a user": (None, {"as-groups": ["g"]}, "need as"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_would_surprise_is_refused_with_its_reason(tmp_path, case):
+    cluster, user, want_message = REFUSED[case]
+    with pytest.raises(ConfigError, match=want_message):
+        load(write(tmp_path / "a", cluster, user))
+
+
+def test_a_token_to_this_machine_may_go_unencrypted(tmp_path):
+    for server in ("http://127.0.0.1:8080", "http://[::1]:8080", "http://localhost:1"):
+        assert load(write(tmp_path / "a", {"server": server}, {"token": "t"})).is_loopback
+
+
+def test_unknown_names_are_told_with_the_known_ones(tmp_path):
+    path = write(tmp_path / "a")
+    with pytest.raises(ConfigError, match="no context 'x'; there are: c"):
+        load(path, context="x")
+    broken = write(tmp_path / "b", contexts=[{"name": "c", "context": {"cluster": "z"}}])
+    with pytest.raises(ConfigError, match="no known cluster"):
+        load(broken)
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    with pytest.raises(ConfigError, match="no current-context"):
+        load(empty)
+
+
+def test_a_broken_file_is_not_quoted_in_the_error(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("users:\n- user: {token: top-secret\n  x: [")
+    with pytest.raises(ConfigError, match="not YAML at line") as caught:
+        load(path)
+    assert "top-secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    path.write_text("clusters: 7")
+    with pytest.raises(ConfigError, match="clusters"):
+        load(path)
+
+
+def test_a_file_that_is_far_too_large_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("hekla.kube.credentials.MAX_TOKEN_BYTES", 100)
+    with pytest.raises(ConfigError, match="larger than 100"):
+        load(write(tmp_path / "a"))
+
+
+def test_what_is_written_can_be_loaded_and_is_private(tmp_path):
+    path = tmp_path / "data" / "kubeconfig"
+    write_kubeconfig(path, "https://127.0.0.1:6443", "CA PEM", "tok", "hekla", "ml")
+    write_kubeconfig(path, "https://127.0.0.1:7443", "CA PEM", "tok", "hekla", "ml")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    config = load(path)
+    assert (config.server, config.namespace) == ("https://127.0.0.1:7443", "ml")
+    assert (config.ca_pem, headers(config)) == ("CA PEM", {"Authorization": "Bearer tok"})
+    assert [each.name for each in path.parent.iterdir()] == ["kubeconfig"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
+    path = tmp_path / "kubeconfig"
+    path.write_text("old")
+
+    def fail(*_: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(kubeconfig.os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_kubeconfig(path, "https://k", None, "t", "c")
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]

@@ -53,7 +53,7 @@ class StatusError(Exception):
             "message": self.message,
             "reason": self.reason,
         }
-        if self.details:
+        if self.details is not None:
             status["details"] = self.details
         status["code"] = self.code
         return status
@@ -96,7 +96,8 @@ def not_found(group: str, plural: str, name: str) -> StatusError:
 
 
 def no_such_path() -> StatusError:
-    return StatusError(404, "NotFound", "the server could not find the requested resource")
+    # The empty details are for kubectl, which looks into them without checking that they exist.
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def method_not_allowed(group: str, plural: str, verb: str) -> StatusError:

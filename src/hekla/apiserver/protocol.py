@@ -44,6 +44,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._disarm()
         super().on_headers_complete()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing to warn of: kubectl tries SPDY after every stream it is refused."""
+
     def _count(self, size: int) -> None:
         self._header_bytes += size
         if self._header_bytes > MAX_HEADER_BYTES:

@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from hekla.apiserver import errors
-from hekla.apiserver.nodeproxy import Nodes, StreamRequest
+from hekla.apiserver.nodeproxy import NodeAgent, Nodes, StreamRequest
 from hekla.apiserver.requests import Query, Target
 from hekla.apiserver.resources import Resources
 from hekla.apiserver.subresources import only_container
 
+Object = dict[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -71,10 +72,32 @@ class Streams:
             raise errors.bad_request(
                 f"{target.subresource} needs one of the WebSocket protocols {', '.join(PROTOCOLS)}"
             )
+        pod, request, agent = self._open(target, query)
+        await send({"type": "websocket.accept", "subprotocol": protocol})
+        channels = SocketChannels(receive, send)
+        with contextlib.suppress(Gone):
+            status = await agent.stream(pod, request, channels)
+            await channels.send(ERROR, msgspec.json.encode(status))
+            await send({"type": "websocket.close", "code": 1000})
+
+    def refusal(self, target: Target, query: Query) -> errors.StatusError:
+        """Why a stream cannot be had without WebSockets.
+
+        kubectl asks again in an older protocol when a WebSocket is refused, and shows its user only
+        the second answer: so that one gives the true reason first, whatever it is.
+        """
+        self._open(target, query)
+        return errors.bad_request(
+            f"{target.subresource} needs a WebSocket with one of the protocols "
+            f"{', '.join(PROTOCOLS)}; SPDY is not spoken here"
+        )
+
+    def _open(self, target: Target, query: Query) -> tuple[Object, StreamRequest, NodeAgent]:
+        """The pod, what is to be done in it and who can, or a refusal."""
         served = self._resources.registry.lookup("", "v1", "pods")
         assert served is not None
         entry = self._resources.find(served, target.namespace, target.name)
-        pod: dict[str, Any] = msgspec.json.decode(entry.body)
+        pod: Object = msgspec.json.decode(entry.body)
         request = StreamRequest(
             verb=target.subresource,
             container=query.get("container") or only_container(pod),
@@ -85,20 +108,17 @@ class Streams:
             tty=query.flag("tty"),
         )
         self._check(pod, request)
-        agent = self._nodes.agent_of(pod["spec"].get("nodeName", ""))
+        if not pod["spec"].get("nodeName"):
+            raise errors.bad_request(f"pod {target.name} does not have a host assigned")
+        agent = self._nodes.agent_of(pod["spec"]["nodeName"])
         if agent is None:
             raise errors.unavailable(
                 f"no node agent for pod {target.name!r} is connected: {request.verb} is not "
                 "possible now"
             )
-        await send({"type": "websocket.accept", "subprotocol": protocol})
-        channels = SocketChannels(receive, send)
-        with contextlib.suppress(Gone):
-            status = await agent.stream(pod, request, channels)
-            await channels.send(ERROR, msgspec.json.encode(status))
-            await send({"type": "websocket.close", "code": 1000})
+        return pod, request, agent
 
-    def _check(self, pod: dict[str, Any], request: StreamRequest) -> None:
+    def _check(self, pod: Object, request: StreamRequest) -> None:
         name = pod["metadata"]["name"]
         if request.verb == "exec" and not request.command:
             raise errors.bad_request("you must specify at least one command for exec")

@@ -51,8 +51,8 @@ def _messages() -> dict[str, dict[int, Field]]:
     text = resources.files("hekla.apiserver").joinpath("data/protobuf.json").read_bytes()
     table: dict[str, list[tuple[int, str, str, str, int]]] = msgspec.json.decode(text)
     return {
-        name: {number: Field(*rest, bool(keep)) for number, *rest, keep in fields}
-        for name, fields in table.items()
+        name: {row[0]: Field(row[1], row[2], row[3], bool(row[4])) for row in rows}
+        for name, rows in table.items()
     }
 
 

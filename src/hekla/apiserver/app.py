@@ -155,6 +155,8 @@ class App:
             request.body = await _read_body(receive, headers)
         if served.kind.virtual:
             return await self._reviews.handle(served, request)
+        if target.subresource in streams.VERBS and served.storage == "pods":
+            raise self._streams.refusal(target, query)
         if target.subresource:
             return await self._subresources.handle(served, request)
         if target.verb == "create" and target.name:

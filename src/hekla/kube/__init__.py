@@ -8,7 +8,9 @@ serves the command line, which must not pay for importing aiohttp (0.4 s of CPU)
     errors       the error tree
     kubeconfig   which server, and who we are; credentials: how we prove it
     transport    aiohttp: pool, TLS, time limits, retries; retries: when and how long to wait
-    client       the asynchronous client; sync_client: the light synchronous one
+    client       the asynchronous client
+    sync_client  the light synchronous one, on sync_transport
+    answers      decoding what comes back: objects, lists, watch streams
     informers    a list+watch cache; stores: its memory
     workqueue    a keyed queue with back-off
     recorder     Kubernetes Events; correlation: which of them are worth sending

@@ -71,7 +71,11 @@ class Subresources:
         target = request.target
         if target.verb == "get":
             entry = self.resources.find(served, target.namespace, target.name)
-            return Response.of(_scale_of(served, decode(entry.body)))
+            scale = _scale_of(served, decode(entry.body))
+            if request.wants.shape == "Table":
+                include = request.query.get("includeObject", "Metadata")
+                scale = self.handlers.tables.scale(scale, include)
+            return Response.of(scale)
         options = request.options()
         options.subresource = ""
         if target.verb == "update":

@@ -21,7 +21,7 @@ from hekla.apiserver.tables.columns import CREATED_AT, NAME, Printer
 from hekla.apiserver.tables.core import CORE
 from hekla.apiserver.tables.custom import custom_printer
 from hekla.apiserver.tables.pods import PODS
-from hekla.apiserver.tables.workloads import WORKLOADS
+from hekla.apiserver.tables.workloads import SCALE, WORKLOADS
 from hekla.units.clock import Clock
 
 Object = dict[str, Any]
@@ -48,7 +48,16 @@ class Tables:
     def table(
         self, served: Served, objects: Iterable[Object], metadata: Object, include: str
     ) -> Object:
-        printer = printer_for(served)
+        return self._table(printer_for(served), objects, metadata, include)
+
+    def scale(self, scale: Object, include: str) -> Object:
+        """A Scale as `kubectl get --subresource=scale` shows it."""
+        metadata = {"resourceVersion": scale["metadata"].get("resourceVersion", "")}
+        return self._table(SCALE, [scale], metadata, include)
+
+    def _table(
+        self, printer: Printer, objects: Iterable[Object], metadata: Object, include: str
+    ) -> Object:
         now = self._clock.now()
         return {
             "kind": "Table",

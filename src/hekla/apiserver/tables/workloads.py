@@ -192,6 +192,12 @@ def _disruption_budget(obj: Object, now: float) -> list[Any]:
     ]
 
 
+def _scale(obj: Object, now: float) -> list[Any]:
+    desired, current = part(obj, "spec"), part(obj, "status")
+    return [name_of(obj), desired.get("replicas", 0), current.get("replicas", 0), age_of(obj, now)]
+
+
+SCALE = printer((NAME, _DESIRED, number("Available", "How many pods it has."), AGE), _scale)
 _REPLICAS = printer(
     (NAME, _DESIRED, _CURRENT, _READY, AGE, CONTAINERS, IMAGES, SELECTOR), _replicas
 )

@@ -1,8 +1,8 @@
 """The real kubectl against one server: a namespace of its own for every test.
 
-    kubectl("get", "pods")            runs in the test's namespace, and fails the test when it fails
-    kubectl.fails("get", "nonsense")  the error text of a command that must fail
-    kubectl.follow("get", "-w", …)    a command that goes on, whose lines are waited for
+kubectl("get", "pods")            runs in the test's namespace, and fails the test when it fails
+kubectl.fails("get", "nonsense")  the error text of a command that must fail
+kubectl.follow("get", "-w", …)    a command that goes on, whose lines are waited for
 """
 
 from __future__ import annotations

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.apiserver.kubectl.conftest import Kubectl, as_text
-
-Object = dict[str, Any]
-
-
-def pod(name: str, **more: Any) -> Object:
-    labels = more.pop("labels", {})
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [{"name": "main", "image": "busybox"}], **more},
-    }
-
-
-def config_map(name: str, **data: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+from tests.apiserver.kubectl.manifests import config_map, pod, queue, vcjob
 
 
 def test_pods_have_the_columns_everybody_knows(kubectl: Kubectl) -> None:
@@ -76,7 +59,9 @@ def test_one_object_in_every_format(kubectl: Kubectl) -> None:
     assert kubectl("get", "cm", "settings", "-o", "go-template={{.data.size}}") == "3"
     assert "colour: red" in kubectl("get", "cm", "settings", "-o", "yaml")
     assert kubectl.json("get", "cm", "settings")["data"] == {"colour": "red", "size": "3"}
-    columns = kubectl("get", "cm", "settings", "-o", "custom-columns=N:.metadata.name,C:.data.colour")
+    columns = kubectl(
+        "get", "cm", "settings", "-o", "custom-columns=N:.metadata.name,C:.data.colour"
+    )
     assert columns.split() == ["N", "C", "settings", "red"]
 
 
@@ -168,30 +153,7 @@ def test_several_kinds_and_names_at_once(kubectl: Kubectl) -> None:
     assert kubectl("get", "cm/a", "po/b", "-o", "name").split() == ["configmap/a", "pod/b"]
 
 
-QUEUE = {
-    "apiVersion": "scheduling.volcano.sh/v1beta1",
-    "kind": "Queue",
-    "spec": {"weight": 1, "parent": "root"},
-}
-
-
 def test_volcano_kinds_by_short_name_with_their_columns(kubectl: Kubectl, unique: str) -> None:
-    job = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": "train"},
-        "spec": {
-            "minAvailable": 1,
-            "queue": unique,
-            "tasks": [
-                {
-                    "name": "worker",
-                    "replicas": 1,
-                    "template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}},
-                }
-            ],
-        },
-    }
     group = {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -199,9 +161,11 @@ def test_volcano_kinds_by_short_name_with_their_columns(kubectl: Kubectl, unique
         "spec": {"minMember": 3, "queue": unique},
         "status": {"phase": "Inqueue", "running": 2},
     }
-    kubectl.create({**QUEUE, "metadata": {"name": unique}}, job, group)
+    kubectl.create(queue(unique, parent="root"), vcjob("train", queue=unique), group)
     status = {"status": {"state": {"phase": "Running"}, "minAvailable": 1, "running": 1}}
-    kubectl("patch", "vcjob", "train", "--subresource=status", "--type=merge", "-p", as_text(status))
+    kubectl(
+        "patch", "vcjob", "train", "--subresource=status", "--type=merge", "-p", as_text(status)
+    )
     (row,) = kubectl.rows("get", "vcjob", "-o", "wide")
     assert list(row) == ["NAME", "STATUS", "MINAVAILABLE", "RUNNINGS", "AGE", "QUEUE"]
     assert [row[k] for k in ("STATUS", "MINAVAILABLE", "RUNNINGS", "QUEUE")] == [

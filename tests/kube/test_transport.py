@@ -164,6 +164,41 @@ async def test_a_stream_that_falls_silent_is_a_timeout(server, make_config):
                 await anext(chunks)
 
 
+async def test_a_watch_that_never_begins_is_a_timeout(server, make_config, hasty_clock):
+    forever = asyncio.Event()
+
+    async def hang(request):
+        await forever.wait()
+        return web.Response()
+
+    for _ in range(5):
+        server.script_call(hang)
+    async with Client(make_config(server.url), timeout_s=0.02, clock=hasty_clock) as client:
+        with pytest.raises(errors.Timeout):
+            await client.watch(PODS).__aenter__()
+    assert len(server.seen) == 5
+
+
+async def test_logs_that_begin_late_are_waited_for(server, make_config):
+    asked, speak = asyncio.Event(), asyncio.Event()
+
+    async def silent_at_first(request):
+        asked.set()
+        await speak.wait()
+        return web.Response(body=b"at last")
+
+    server.script_call(silent_at_first)
+    server.script_call(silent_at_first)
+    async with Client(make_config(server.url), timeout_s=0.01) as client:
+        stream = asyncio.create_task(client.logs("a").__aenter__())
+        await asked.wait()
+        with pytest.raises(errors.Timeout):  # ordinary requests give up meanwhile
+            await client.create(PODS, BODY)
+        speak.set()
+        async with await stream as chunks:
+            assert await anext(chunks) == b"at last"
+
+
 async def test_a_redirect_does_not_carry_our_token_away(client, server):
     server.script(302, b"", headers={"Location": "http://127.0.0.1:1/elsewhere"})
     with pytest.raises(errors.ApiError) as caught:

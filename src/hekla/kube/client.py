@@ -238,7 +238,9 @@ class Client:
             timeout_s=timeout_s,
         )
         idle_timeout_s = None if timeout_s is None else timeout_s + WATCH_SLACK_S
-        stream = self.transport.stream(call, idle_timeout_s=idle_timeout_s)
+        stream = self.transport.stream(
+            call, open_timeout_s=self.transport.timeout_s, idle_timeout_s=idle_timeout_s
+        )
         return Watch(stream, WatchReader(resource.type, resource_version, str(call)))
 
     async def create(

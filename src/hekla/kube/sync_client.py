@@ -336,7 +336,7 @@ class SyncClient:
             since_s=since_s,
             limit_bytes=limit_bytes,
         )
-        return self._transport.stream(call)
+        return self._transport.stream(call, patient=True)
 
     def request(
         self,

@@ -96,13 +96,17 @@ class SyncTransport:
 
         return self._with_retries(call, once)
 
-    def stream(self, call: Call) -> SyncStream:
-        """The answer to `call` as it comes, over a connection of its own."""
+    def stream(self, call: Call, *, patient: bool = False) -> SyncStream:
+        """The answer to `call` as it comes, over a connection of its own.
+
+        `patient` waits for its beginning without limit, as logs need: a silent container is no
+        fault. Once it has begun, silence is never limited.
+        """
 
         def once(proof: Proof) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
             connection = self._new_connection(proof)
             try:
-                response = self._exchange(connection, call, proof)
+                response = self._exchange(connection, call, proof, patient=patient)
                 if connection.sock is not None:
                     connection.sock.settimeout(None)
                 return connection, response
@@ -132,9 +136,16 @@ class SyncTransport:
             self._sleep(delay_s)
 
     def _exchange(
-        self, connection: http.client.HTTPConnection, call: Call, proof: Proof
+        self,
+        connection: http.client.HTTPConnection,
+        call: Call,
+        proof: Proof,
+        *,
+        patient: bool = False,
     ) -> http.client.HTTPResponse:
         _connect(call, connection)
+        if patient:
+            connection.sock.settimeout(None)
         try:
             connection.putrequest(
                 call.method, self._server.path.rstrip("/") + call.target, skip_accept_encoding=True

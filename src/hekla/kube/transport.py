@@ -94,6 +94,7 @@ class Transport:
         self.clock: Clock = clock or SystemClock()
         self.random = random or Random()
         self._retry = retry or RetryPolicy()
+        self.timeout_s = timeout_s
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         self._max_connections = max_connections
         self._max_body_bytes = max_body_bytes
@@ -129,13 +130,20 @@ class Transport:
 
         return await self._with_retries(call, once)
 
-    def stream(self, call: Call, *, idle_timeout_s: float | None = None) -> Stream:
+    def stream(
+        self,
+        call: Call,
+        *,
+        open_timeout_s: float | None = None,
+        idle_timeout_s: float | None = None,
+    ) -> Stream:
         """The answer to `call` as it comes: `async with transport.stream(call) as chunks: …`.
 
         Opening is retried like any request; once bytes flow, a broken stream is the caller's to
-        resume. `idle_timeout_s` bounds the silence between two chunks.
+        resume. `open_timeout_s` bounds the wait for the answer to begin, `idle_timeout_s` the
+        silence between two chunks. Neither suits logs: a silent container is no fault.
         """
-        return Stream(self, call, idle_timeout_s)
+        return Stream(self, call, open_timeout_s, idle_timeout_s)
 
     async def close(self) -> None:
         """Close every connection. Calls under way fail with ConnectionLost."""
@@ -145,7 +153,7 @@ class Transport:
             await session.close()
 
     async def _open_stream(
-        self, call: Call, idle_timeout_s: float | None
+        self, call: Call, open_timeout_s: float | None, idle_timeout_s: float | None
     ) -> aiohttp.ClientResponse:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s
@@ -153,11 +161,12 @@ class Transport:
 
         async def once(proof: Proof) -> aiohttp.ClientResponse:
             try:
-                response = await self._request(call, proof, timeout)
-                if response.status < 300:
-                    return response
-                async with response:
-                    raise await _refusal(call, response)
+                async with asyncio.timeout(open_timeout_s):
+                    response = await self._request(call, proof, timeout)
+                    if response.status < 300:
+                        return response
+                    async with response:
+                        raise await _refusal(call, response)
             except _AIOHTTP_ERRORS as error:
                 raise _translated(call, error) from error
 
@@ -243,14 +252,23 @@ class Transport:
 class Stream:
     """An open answer: iterate for its chunks; leaving the context closes the connection."""
 
-    def __init__(self, transport: Transport, call: Call, idle_timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        call: Call,
+        open_timeout_s: float | None,
+        idle_timeout_s: float | None,
+    ) -> None:
         self._transport = transport
         self._call = call
+        self._open_timeout_s = open_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._response: aiohttp.ClientResponse | None = None
 
     async def __aenter__(self) -> Self:
-        self._response = await self._transport._open_stream(self._call, self._idle_timeout_s)
+        self._response = await self._transport._open_stream(
+            self._call, self._open_timeout_s, self._idle_timeout_s
+        )
         return self
 
     async def __aexit__(

@@ -33,6 +33,7 @@ Change = Callable[[Object], Object]
 
 _MAX_GENERATED = 63
 _STALE_RETRIES = 8
+_EMPTY_MEANS_UNSET = ("labels", "annotations", "finalizers", "ownerReferences")
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
@@ -454,6 +455,9 @@ class Resources:
                 )
         else:
             metadata.pop("namespace", None)
+        for label in _EMPTY_MEANS_UNSET:
+            if label in metadata and not metadata[label]:
+                del metadata[label]
 
     def _check_schema(self, served: Served, obj: Object, options: Options) -> None:
         findings = served.structure.check(obj)

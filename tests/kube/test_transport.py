@@ -190,13 +190,17 @@ async def test_logs_that_begin_late_are_waited_for(server, make_config):
     server.script_call(silent_at_first)
     server.script_call(silent_at_first)
     async with Client(make_config(server.url), timeout_s=0.01) as client:
-        stream = asyncio.create_task(client.logs("a").__aenter__())
+        logs = client.logs("a")
+        opening = asyncio.create_task(logs.__aenter__())
         await asked.wait()
         with pytest.raises(errors.Timeout):  # ordinary requests give up meanwhile
             await client.create(PODS, BODY)
         speak.set()
-        async with await stream as chunks:
-            assert await anext(chunks) == b"at last"
+        chunks = await opening
+        assert await anext(chunks) == b"at last"
+        with pytest.raises(RuntimeError, match="open already"):
+            await logs.__aenter__()
+        logs.close()
 
 
 async def test_a_redirect_does_not_carry_our_token_away(client, server):

@@ -266,6 +266,8 @@ class Stream:
         self._response: aiohttp.ClientResponse | None = None
 
     async def __aenter__(self) -> Self:
+        if self._response is not None:
+            raise RuntimeError(f"{self._call}: the stream is open already")
         self._response = await self._transport._open_stream(
             self._call, self._open_timeout_s, self._idle_timeout_s
         )

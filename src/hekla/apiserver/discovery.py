@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from hekla.api import kinds
+from hekla.apiserver import gnostic
 from hekla.apiserver.handlers import Response
 from hekla.apiserver.openapi import OpenApi
 from hekla.apiserver.registry import Registry, Served
@@ -45,7 +46,7 @@ class Discovery:
         if self._cached_at != self._registry.revision:
             self._cache.clear()
             self._cached_at = self._registry.revision
-        form = _aggregated_form(accept) if path in ("/api", "/apis") else ""
+        form = _form(path, accept)
         response = self._cache.get((path, form))
         if response is None:
             response = self._make(path, form)
@@ -78,7 +79,7 @@ class Discovery:
                 return self._resource_list(group, version)
             case [""]:
                 return Response.of({"paths": self._paths()})
-        return self._openapi.answer(path) if parts[0] == "openapi" else None
+        return self._openapi.answer(path, form) if parts[0] == "openapi" else None
 
     def _paths(self) -> list[str]:
         found = {served.kind.path_prefix for served in self._registry.all()}
@@ -198,6 +199,13 @@ def _aggregated_resource(served: Served) -> Object:
     if subresources:
         entry["subresources"] = subresources
     return entry
+
+
+def _form(path: str, accept: str) -> str:
+    """Which of several forms of the answer a client asks for; empty for the plain one."""
+    if path in ("/api", "/apis"):
+        return _aggregated_form(accept)
+    return gnostic.media_type(accept) if path == "/openapi/v2" else ""
 
 
 def _aggregated_form(accept: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from hekla.api import schemas
+from hekla.apiserver import gnostic
 from hekla.apiserver.handlers import Response
 from hekla.apiserver.registry import Registry, Served
 
@@ -51,9 +52,12 @@ class OpenApi:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def answer(self, path: str) -> Response | None:
+    def answer(self, path: str, media: str = "") -> Response | None:
+        """The document at `path`; `media` is a binary form that the client asked for."""
         parts = path.strip("/").split("/")
         match parts:
+            case ["openapi", "v2"] if media:
+                return Response(200, gnostic.encode(self._v2()), media)
             case ["openapi", "v2"]:
                 return Response.of(self._v2())
             case ["openapi", "v3"]:

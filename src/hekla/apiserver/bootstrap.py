@@ -164,6 +164,8 @@ async def populate(resources: Resources) -> None:
         await _ensure(resources, obj)
     for crd in crds.load():
         await _ensure(resources, crd, refresh=True)
+    for name in (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE):
+        await _ensure_queue(resources, name)
 
 
 async def _ensure(resources: Resources, obj: Object, *, refresh: bool = False) -> None:
@@ -181,6 +183,22 @@ async def _ensure(resources: Resources, obj: Object, *, refresh: bool = False) -
         spec = _copy(obj)["spec"]
         await resources.update(
             served, "", name, lambda live: {**live, "spec": {**live["spec"], **spec}}, Options()
+        )
+
+
+async def _ensure_queue(resources: Resources, name: str) -> None:
+    """Jobs can be submitted from the first moment: their queue is there, and open."""
+    served = resources.registry.by_kind(wellknown.SCHEDULING_API, "Queue")
+    assert served is not None
+    if resources.store.get(served.storage, name) is None:
+        spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
+        await resources.create(served, "", {"metadata": {"name": name}, "spec": spec})
+        await resources.update(
+            served,
+            "",
+            name,
+            lambda queue: {**queue, "status": {"state": wellknown.QueueState.OPEN}},
+            Options(subresource="status"),
         )
 
 

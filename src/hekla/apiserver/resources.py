@@ -485,7 +485,7 @@ class Resources:
             obj.update(converted)
 
     def _default(self, served: Served, obj: Object) -> None:
-        if not served.custom or served.kind.group.endswith("volcano.sh"):
+        if not served.custom:
             defaults.apply_defaults(obj)
 
     def _validate(self, served: Served, obj: Object, old: Object | None) -> None:

@@ -37,7 +37,7 @@ class Controllers:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._ensure_queues()
+        await self._ensure_queues()  # on Kubernetes nobody has made them before us
         async with AsyncExitStack() as stack:
             for informer in (self._jobs, self._groups, self._pods):
                 informer.add_handler(self._note)

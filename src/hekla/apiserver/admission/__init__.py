@@ -16,6 +16,7 @@ from hekla.apiserver.admission.limits import LimitRanges
 from hekla.apiserver.admission.namespaces import NamespaceLifecycle
 from hekla.apiserver.admission.priority import Priority
 from hekla.apiserver.admission.quota import Quotas
+from hekla.apiserver.admission.volcano import Volcano
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Resources
@@ -33,6 +34,7 @@ class Admission:
             ServiceAccounts(resources),
             Priority(resources),
             Escalation(resources),
+            Volcano(resources),
             Quotas(resources),
         ]
 

@@ -1,0 +1,59 @@
+"""Admission of Volcano's kinds: what is filled in, and what is refused, with the cluster in view.
+
+Pure functions. The embedded server, the webhooks and the command line call the same two: `default`
+on a new object, then `check` on every write.
+"""
+
+from __future__ import annotations
+
+from hekla.api import wellknown
+from hekla.api.rules.fields import Found
+from hekla.api.volcano import flows, groups, jobs, queues
+from hekla.api.volcano.view import Json, View
+
+__all__ = ["View", "check", "default"]
+
+JOB = (wellknown.BATCH_API, "Job")
+CRON_JOB = (wellknown.BATCH_API, "CronJob")
+QUEUE = (wellknown.SCHEDULING_API, "Queue")
+POD_GROUP = (wellknown.SCHEDULING_API, "PodGroup")
+JOB_FLOW = (wellknown.FLOW_API, "JobFlow")
+JOB_TEMPLATE = (wellknown.FLOW_API, "JobTemplate")
+HYPER_NODE = (wellknown.TOPOLOGY_API, "HyperNode")
+POD = ("v1", "Pod")
+
+
+def default(obj: Json, view: View) -> None:
+    """Fill in a new object, in place."""
+    match (obj.get("apiVersion"), obj.get("kind")):
+        case kind if kind == JOB:
+            jobs.default(obj, view)
+        case kind if kind == QUEUE:
+            queues.default(obj)
+        case kind if kind == POD_GROUP:
+            groups.default(obj, view)
+
+
+def check(operation: str, obj: Json, old: Json | None, view: View) -> Found:
+    """Everything wrong with a create, update or delete of one of Volcano's kinds, or of a pod."""
+    kind = (obj.get("apiVersion", ""), obj.get("kind", ""))
+    if operation == "delete":
+        if kind == QUEUE:
+            yield from queues.check_delete(obj, view)
+        return
+    if kind == JOB:
+        yield from jobs.check(obj, old, view)
+    elif kind == QUEUE:
+        yield from queues.check(obj, old, view)
+    elif kind == POD_GROUP:
+        yield from groups.check(obj, old, view)
+    elif kind == POD and old is None:
+        yield from groups.check_pod(obj, view)
+    elif kind == CRON_JOB:
+        yield from flows.check_cron(obj, view)
+    elif kind == JOB_FLOW:
+        yield from flows.check_flow(obj)
+    elif kind == JOB_TEMPLATE:
+        yield from flows.check_template(obj, view)
+    elif kind == HYPER_NODE:
+        yield from flows.check_hypernode(obj)

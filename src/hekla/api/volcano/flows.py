@@ -1,0 +1,103 @@
+"""JobFlows, CronJobs and HyperNodes."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from graphlib import CycleError, TopologicalSorter
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from hekla.api.rules import names
+from hekla.api.rules.fields import Found, duplicate, forbidden, invalid, not_found, required
+from hekla.api.volcano import jobs
+from hekla.api.volcano.view import Json, View
+from hekla.units.cron import CronError, parse_cron
+
+_ZONE_PART: Final = re.compile(r"[A-Za-z.\-_0-9+]{1,14}", re.ASCII)
+# The controller appends a dash and ten digits.
+MAX_CRON_NAME: Final = 52
+
+
+def check_flow(flow: Json) -> Found:
+    flows = (flow.get("spec") or {}).get("flows") or []
+    graph: dict[str, list[str]] = {}
+    known = [one.get("name") for one in flows]
+    for index, one in enumerate(flows):
+        targets = (one.get("dependsOn") or {}).get("targets") or []
+        if one.get("name") in graph:
+            yield duplicate(f"spec.flows[{index}].name", one.get("name"))
+        graph[one.get("name") or ""] = targets
+        for target in targets:
+            if target not in known:
+                yield not_found(f"spec.flows[{index}].dependsOn.targets", target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield invalid("spec.flows", " -> ".join(error.args[1]), "dependsOn goes round in a circle")
+
+
+def check_template(template: Json, view: View) -> Found:
+    """A JobTemplate's spec is a job's."""
+    spec = deepcopy(template.get("spec") or {})
+    jobs.default({"metadata": {}, "spec": spec}, view)
+    yield from jobs.check_spec(template["metadata"].get("name") or "", spec, view)
+
+
+def check_cron(cron: Json, view: View) -> Found:
+    spec = cron.get("spec") or {}
+    name = cron["metadata"].get("name") or ""
+    if len(name) > MAX_CRON_NAME:
+        yield invalid("metadata.name", name, f"may not be longer than {MAX_CRON_NAME} characters")
+    schedule = spec.get("schedule") or ""
+    if not schedule:
+        yield required("spec.schedule", "for example '0 3 * * *' or '@daily'")
+    elif "TZ" in schedule:
+        yield invalid("spec.schedule", schedule, "write the time zone into spec.timeZone")
+    else:
+        try:
+            parse_cron(schedule)
+        except CronError as error:
+            yield invalid("spec.schedule", schedule, str(error))
+    if spec.get("timeZone") is not None and (why := zone_problem(spec["timeZone"])):
+        yield invalid("spec.timeZone", spec["timeZone"], why)
+    inner = deepcopy((spec.get("jobTemplate") or {}).get("spec") or {})
+    jobs.default({"metadata": {}, "spec": inner}, view)
+    # A run's name is the cron job's with ten digits behind.
+    yield from jobs.check_spec(f"{name}-0000000000", inner, view, "spec.jobTemplate.spec")
+
+
+def zone_problem(zone: str) -> str | None:
+    """Why a text is no time zone, or None."""
+    if not zone or zone.lower() == "local":
+        return "must be the name of a time zone, such as 'Europe/Oslo'"
+    for part in zone.split("/"):
+        if not _ZONE_PART.fullmatch(part) or part in (".", "..") or part.startswith("-"):
+            return f"the part {part!r} cannot be in the name of a time zone"
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return "no such time zone; 'Europe/Oslo' is one"
+    return None
+
+
+def check_hypernode(node: Json) -> Found:
+    members = (node.get("spec") or {}).get("members") or []
+    if not members:
+        yield required("spec.members", "at least one")
+    for index, member in enumerate(members):
+        where = f"spec.members[{index}].selector"
+        selector = member.get("selector") or {}
+        given = [key for key in ("exactMatch", "regexMatch", "labelMatch") if key in selector]
+        if len(given) != 1:
+            told = ", ".join(given) or "none"
+            yield forbidden(where, f"exactly one of exactMatch, regexMatch, labelMatch; got {told}")
+        pattern = (selector.get("regexMatch") or {}).get("pattern")
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                yield invalid(f"{where}.regexMatch.pattern", pattern, f"does not compile: {error}")
+        name = (selector.get("exactMatch") or {}).get("name")
+        if name and (why := names.dns_subdomain(name)):
+            yield invalid(f"{where}.exactMatch.name", name, why)

@@ -1,0 +1,83 @@
+"""PodGroups, and what pods may say about themselves."""
+
+from __future__ import annotations
+
+from hekla.api import wellknown
+from hekla.api.rules.fields import Found, forbidden, invalid
+from hekla.api.volcano.jobs import tier
+from hekla.api.volcano.view import Json, View, state_of
+from hekla.api.wellknown import QueueState
+
+
+def default(group: Json, view: View) -> None:
+    """A namespace can name the queue of its groups."""
+    spec = group.setdefault("spec", {})
+    if spec.get("queue") in (None, "", wellknown.DEFAULT_QUEUE):
+        namespace = view.namespace(group["metadata"].get("namespace") or "") or {}
+        annotations = (namespace.get("metadata") or {}).get("annotations") or {}
+        spec["queue"] = annotations.get(wellknown.POD_QUEUE_NAME) or wellknown.DEFAULT_QUEUE
+
+
+def check(group: Json, old: Json | None, view: View) -> Found:
+    """Rules at creation; later changes are the controllers' business."""
+    spec = group.get("spec") or {}
+    yield from tier("spec.networkTopology", spec.get("networkTopology"))
+    for index, policy in enumerate(spec.get("subGroupPolicy") or ()):
+        yield from tier(
+            f"spec.subGroupPolicy[{index}].networkTopology", policy.get("networkTopology")
+        )
+    if old is not None:
+        return
+    name = spec.get("queue")
+    queue = view.queue(name) if name else None
+    if name and queue is None:
+        yield invalid("spec.queue", name, "no such queue; create it or choose another")
+    # A job that was let in may restart while its queue closes: closing means no new jobs.
+    elif queue is not None and not _is_open(queue) and not _belongs_to_job(group):
+        yield forbidden(
+            "spec.queue", f"queue {name!r} is {state_of(queue)}; open it or choose another"
+        )
+
+
+def _is_open(queue: Json) -> bool:
+    return state_of(queue) in ("", QueueState.OPEN)
+
+
+def _belongs_to_job(group: Json) -> bool:
+    return any(
+        owner.get("controller")
+        and owner.get("kind") == "Job"
+        and owner.get("apiVersion") == wellknown.BATCH_API
+        for owner in group["metadata"].get("ownerReferences") or ()
+    )
+
+
+def check_pod(pod: Json, view: View) -> Found:
+    """Disruption budgets in annotations, on pods that our schedulers place."""
+    if (pod.get("spec") or {}).get("schedulerName") not in view.scheduler_names:
+        return
+    annotations = pod["metadata"].get("annotations") or {}
+    least = annotations.get(wellknown.JDB_MIN_AVAILABLE)
+    most = annotations.get(wellknown.JDB_MAX_UNAVAILABLE)
+    if least is not None and most is not None:
+        yield forbidden(
+            "metadata.annotations",
+            f"{wellknown.JDB_MIN_AVAILABLE} and {wellknown.JDB_MAX_UNAVAILABLE} exclude each other",
+        )
+    for key, text in (
+        (wellknown.JDB_MIN_AVAILABLE, least),
+        (wellknown.JDB_MAX_UNAVAILABLE, most),
+    ):
+        if text is not None and not _is_count_or_percentage(text):
+            yield invalid(
+                f"metadata.annotations[{key}]",
+                text,
+                "must be a whole number above 0, or a percentage from 1% to 99%",
+            )
+
+
+def _is_count_or_percentage(text: str) -> bool:
+    number, percent = (text[:-1], True) if text.endswith("%") else (text, False)
+    if not number.isascii() or not number.isdigit():
+        return False
+    return 1 <= int(number) <= 99 if percent else int(number) >= 1

@@ -1,0 +1,327 @@
+"""Volcano Jobs: what is filled in at creation, and what is refused then and later.
+
+Where we are kinder than Volcano: an explicit `maxRetry: 0` is honoured; a device that is requested
+without a limit gets one; a queue that its controller has not looked at yet counts as open; the
+longest pod name of a task is checked, not the first; the action of an exit-code policy is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final
+
+from hekla.api import wellknown
+from hekla.api.defaults import pods as pod_defaults
+from hekla.api.rules import names
+from hekla.api.rules.amounts import is_extended
+from hekla.api.rules.fields import Found, duplicate, forbidden, invalid, not_found, required
+from hekla.api.rules.pods import pod_spec
+from hekla.api.volcano.policies import check_policies
+from hekla.api.volcano.view import Json, View, children_of, state_of
+from hekla.api.wellknown import QueueState
+from hekla.units.quantity import QuantityError, parse_quantity
+
+DEFAULT_RETRIES: Final = 3
+# Plugins that others need: the frameworks find each other by names, MPI by ssh.
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tensorflow": ("svc",),
+    "pytorch": ("svc",),
+    "ray": ("svc",),
+    "mpi": ("ssh", "svc"),
+}
+MUTABLE: Final = "minAvailable, priorityClassName, and each task's replicas and minAvailable"
+
+
+def default(job: Json, view: View) -> None:
+    """Fill in what a new job leaves out."""
+    spec = job["spec"]
+    spec["queue"] = spec.get("queue") or wellknown.DEFAULT_QUEUE
+    spec["schedulerName"] = spec.get("schedulerName") or view.scheduler_names[0]
+    if spec.get("maxRetry") is None:
+        spec["maxRetry"] = DEFAULT_RETRIES
+    for index, task in enumerate(spec.get("tasks") or ()):
+        _default_task(task, index)
+    if not spec.get("minAvailable"):
+        spec["minAvailable"] = sum(task["minAvailable"] for task in spec.get("tasks") or ())
+    plugins = spec.get("plugins")
+    if plugins is not None:
+        for name in list(plugins):
+            for needed in NEEDS.get(name, ()):
+                plugins.setdefault(needed, [])
+
+
+def _default_task(task: Json, index: int) -> None:
+    task["name"] = task.get("name") or f"{wellknown.DEFAULT_TASK}{index}"
+    task.setdefault("replicas", 0)
+    if task.get("minAvailable") is None:
+        partition = task.get("partitionPolicy") or {}
+        least = (partition.get("minPartitions") or 0) * (partition.get("partitionSize") or 0)
+        task["minAvailable"] = least or task["replicas"]
+    if task.get("maxRetry") is None:
+        task["maxRetry"] = DEFAULT_RETRIES
+    pod = (task.get("template") or {}).get("spec") or {}
+    if pod.get("hostNetwork") and not pod.get("dnsPolicy"):
+        pod["dnsPolicy"] = "ClusterFirstWithHostNet"
+    for group in ("containers", "initContainers"):
+        for container in pod.get(group) or ():
+            _limit_devices(container)
+
+
+def _limit_devices(container: Json) -> None:
+    """A device that is requested is limited too: Kubernetes insists on both, people write one."""
+    resources = container.get("resources") or {}
+    for name, amount in (resources.get("requests") or {}).items():
+        if is_extended(name):
+            resources.setdefault("limits", {}).setdefault(name, amount)
+
+
+def check(job: Json, old: Json | None, view: View) -> Found:
+    """Everything wrong with a job to be created, or to replace `old`."""
+    if old is not None:
+        yield from _check_update(job, old)
+        return
+    yield from check_spec(job["metadata"].get("name") or "", job["spec"], view)
+    yield from _queue(job["spec"], view)
+
+
+def check_spec(name: str, spec: Json, view: View, path: str = "spec") -> Found:
+    """The rules that need no queue: also for the job inside a cron job or a template."""
+    tasks = spec.get("tasks") or []
+    if not tasks:
+        yield required(f"{path}.tasks", "a job needs at least one task")
+        return
+    yield from _plugins(name, spec, view, path)
+    yield from tier(f"{path}.networkTopology", spec.get("networkTopology"))
+    seen: set[str] = set()
+    for index, task in enumerate(tasks):
+        where = f"{path}.tasks[{index}]"
+        if task.get("name") in seen:
+            yield duplicate(f"{where}.name", task["name"])
+        seen.add(task.get("name") or "")
+        yield from _task(name, task, where)
+    yield from check_policies(f"{path}.policies", spec.get("policies") or ())
+    yield from _minimum(spec, tasks, path)
+    yield from _volumes(f"{path}.volumes", spec.get("volumes") or ())
+    yield from _dependencies(tasks, path)
+
+
+def _task(job: str, task: Json, where: str) -> Found:
+    replicas, least = task.get("replicas", 0), task.get("minAvailable")
+    if least is not None and least > replicas:
+        yield invalid(
+            f"{where}.minAvailable", least, f"exceeds the task's {replicas} replicas; lower it"
+        )
+    longest = f"{job}-{task.get('name')}-{max(replicas - 1, 0)}"
+    if why := names.dns_label(longest):
+        yield invalid(
+            f"{where}.name",
+            task.get("name"),
+            f"its last pod would be called {longest!r}, which {why}",
+        )
+    yield from _partitions(task, where)
+    yield from check_policies(f"{where}.policies", task.get("policies") or ())
+    yield from _template(task, where)
+    policy = task.get("topologyPolicy")
+    if policy not in (None, "", "none"):
+        yield from _whole_cpus(task, f"{where}.template.spec")
+
+
+def _template(task: Json, where: str) -> Found:
+    """The template as the pod it will be: judged after defaults, which are not kept."""
+    template = deepcopy(task.get("template") or {})
+    spec = template.setdefault("spec", {})
+    pod_defaults.pod_spec(spec)
+    yield from pod_spec(f"{where}.template.spec", spec)
+    metadata = template.get("metadata") or {}
+    yield from names.label_map(f"{where}.template.metadata.labels", metadata.get("labels"))
+
+
+def _whole_cpus(task: Json, where: str) -> Found:
+    """NUMA policies hand out whole cores."""
+    spec = (task.get("template") or {}).get("spec") or {}
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            resources = container.get("resources") or {}
+            amounts = resources.get("requests") or resources.get("limits") or {}
+            asked = amounts.get("cpu", 0)
+            try:
+                milli = parse_quantity(asked).milli_value()
+            except QuantityError:
+                continue  # said elsewhere
+            if milli <= 0 or milli % 1000:
+                yield invalid(
+                    f"{where}.{group}[{index}].resources",
+                    asked,
+                    f"topologyPolicy {task['topologyPolicy']!r} needs a whole number of CPUs",
+                )
+
+
+def _partitions(task: Json, where: str) -> Found:
+    partition = task.get("partitionPolicy")
+    if not partition:
+        return
+    where = f"{where}.partitionPolicy"
+    total, size = partition.get("totalPartitions", 0), partition.get("partitionSize", 0)
+    for name, value in (("totalPartitions", total), ("partitionSize", size)):
+        if value <= 0:
+            yield invalid(f"{where}.{name}", value, "must be at least 1")
+    replicas = task.get("replicas", 0)
+    if total > 0 and size > 0 and replicas != total * size:
+        yield invalid(
+            f"{where}.totalPartitions",
+            total,
+            f"{total} partitions of {size} are {total * size} pods, and replicas is {replicas}",
+        )
+    least = partition.get("minPartitions") or 0
+    if least > 0 and task.get("minAvailable") != least * size:
+        yield invalid(
+            f"{where}.minPartitions",
+            least,
+            f"{least} partitions of {size} are {least * size} pods, and the task's minAvailable "
+            f"is {task.get('minAvailable')}",
+        )
+    yield from tier(f"{where}.networkTopology", partition.get("networkTopology"))
+
+
+def tier(where: str, topology: Json | None) -> Found:
+    """A tier is given by number or by name."""
+    if (
+        topology
+        and topology.get("highestTierAllowed") is not None
+        and topology.get("highestTierName")
+    ):
+        yield forbidden(
+            where, "highestTierAllowed and highestTierName exclude each other; keep one of them"
+        )
+
+
+def _plugins(job: str, spec: Json, view: View, path: str) -> Found:
+    plugins = spec.get("plugins") or {}
+    for name in sorted(plugins):
+        if name not in view.job_plugins:
+            known = ", ".join(sorted(view.job_plugins))
+            yield invalid(f"{path}.plugins", name, f"no such job plugin; there are {known}")
+    if "mpi" in plugins:
+        master = _flag(plugins["mpi"] or (), "master", "master")
+        if master not in [task.get("name") for task in spec.get("tasks") or ()]:
+            yield invalid(
+                f"{path}.plugins[mpi]", master, "the master's task is missing; name a task so, or "
+                "give --master=TASK",
+            )  # fmt: skip
+    if "svc" in plugins and job and (why := names.dns_1035_label(job)):
+        yield invalid("metadata.name", job, f"the svc plugin makes a Service of this name: {why}")
+
+
+def _flag(arguments: Any, name: str, default_value: str) -> str:
+    """A Go-style flag: -f=v, --f=v or --f v."""
+    for index, argument in enumerate(arguments):
+        text = str(argument).lstrip("-")
+        if text == name and index + 1 < len(arguments):
+            return str(arguments[index + 1])
+        if text.startswith(f"{name}="):
+            return text.partition("=")[2]
+    return default_value
+
+
+def _minimum(spec: Json, tasks: list[Json], path: str) -> Found:
+    total = sum(task.get("replicas", 0) for task in tasks)
+    least = spec.get("minAvailable") or 0
+    if least < 0:
+        yield invalid(f"{path}.minAvailable", least, "must not be negative")
+    if least > total:
+        yield invalid(
+            f"{path}.minAvailable", least, f"the job has only {total} replicas in all; lower it"
+        )
+
+
+def _volumes(where: str, volumes: Any) -> Found:
+    mounted: set[str] = set()
+    for index, volume in enumerate(volumes):
+        path, at = volume.get("mountPath"), f"{where}[{index}]"
+        if not path:
+            yield required(f"{at}.mountPath")
+        elif path in mounted:
+            yield duplicate(f"{at}.mountPath", path)
+        mounted.add(path or "")
+        claim, name = volume.get("volumeClaim"), volume.get("volumeClaimName")
+        if claim and name:
+            yield forbidden(at, "volumeClaim and volumeClaimName exclude each other; keep one")
+        elif not claim and not name:
+            yield required(at, "either volumeClaim or volumeClaimName")
+        elif name and (why := names.dns_subdomain(name)):
+            yield invalid(f"{at}.volumeClaimName", name, why)
+
+
+def _dependencies(tasks: list[Json], path: str) -> Found:
+    graph: dict[str, list[str]] = {}
+    for index, task in enumerate(tasks):
+        needs = (task.get("dependsOn") or {}).get("name") or []
+        graph[task.get("name") or ""] = needs
+        for needed in needs:
+            if needed not in [other.get("name") for other in tasks]:
+                yield not_found(f"{path}.tasks[{index}].dependsOn.name", needed)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield invalid(
+            f"{path}.tasks", " -> ".join(error.args[1]), "dependsOn goes round in a circle"
+        )
+
+
+def _queue(spec: Json, view: View) -> Found:
+    name = spec.get("queue") or wellknown.DEFAULT_QUEUE
+    queue = view.queue(name)
+    if queue is None:
+        yield invalid("spec.queue", name, "no such queue; create it or choose another")
+        return
+    if name == wellknown.ROOT_QUEUE:
+        yield forbidden("spec.queue", "jobs go to leaf queues, and root is not one")
+    elif children := children_of(name, view):
+        listed = ", ".join(sorted(child["metadata"]["name"] for child in children))
+        yield forbidden("spec.queue", f"{name!r} is not a leaf; choose one below it: {listed}")
+    # A queue is open until somebody closes it, also before its controller has said so.
+    elif state_of(queue) not in ("", QueueState.OPEN):
+        yield forbidden(
+            "spec.queue", f"queue {name!r} is {state_of(queue)}; open it or choose another"
+        )
+
+
+def _check_update(job: Json, old: Json) -> Found:
+    spec, before = job["spec"], old["spec"]
+    tasks, tasks_before = spec.get("tasks") or [], before.get("tasks") or []
+    if len(tasks) != len(tasks_before):
+        yield forbidden("spec.tasks", "tasks can be neither added nor removed; submit a new job")
+        return
+    for index, task in enumerate(tasks):
+        where = f"spec.tasks[{index}]"
+        replicas, least = task.get("replicas", 0), task.get("minAvailable")
+        if replicas < 0:
+            yield invalid(f"{where}.replicas", replicas, "must not be negative")
+        if least is not None and not 0 <= least <= replicas:
+            yield invalid(
+                f"{where}.minAvailable", least, f"must be between 0 and replicas ({replicas})"
+            )
+        yield from _partitions(task, where)
+    yield from _minimum(spec, tasks, "spec")
+    yield from tier("spec.networkTopology", spec.get("networkTopology"))
+    if _fixed(spec) != _fixed(before):
+        changed = sorted(
+            name for name in {*spec, *before} if _fixed(spec).get(name) != _fixed(before).get(name)
+        )
+        yield forbidden("spec", f"only {MUTABLE} can change; changed: {', '.join(changed)}")
+
+
+def _fixed(spec: Json) -> Json:
+    """A spec without what may change."""
+    fixed = deepcopy(spec)
+    for name in ("minAvailable", "priorityClassName"):
+        fixed.pop(name, None)
+    for task in fixed.get("tasks") or ():
+        for name in ("replicas", "minAvailable"):
+            task.pop(name, None)
+    for volume in fixed.get("volumes") or ():
+        if volume.get("volumeClaim"):
+            volume.pop("volumeClaimName", None)
+    return fixed

@@ -1,0 +1,265 @@
+"""Queues: defaults, the arithmetic of their shares, and the tree they form.
+
+Where we are kinder than Volcano: a queue that is Closing can still be edited, and any circle of
+parents is found, not only those that the depth limit happens to catch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from hekla.api import wellknown
+from hekla.api.rules.amounts import resource_list
+from hekla.api.rules.fields import Found, forbidden, invalid
+from hekla.api.volcano.view import Json, View, children_of, parent_of
+from hekla.units.quantity import Quantity, QuantityError, parse_quantity
+
+MAX_DEPTH: Final = 5
+Amounts = dict[str, Quantity]
+_ZERO: Final = Quantity.from_int(0)
+_UNDELETABLE: Final = (wellknown.DEFAULT_QUEUE, wellknown.ROOT_QUEUE)
+
+
+def default(queue: Json) -> None:
+    """Fill in what a new queue leaves out."""
+    spec = queue.setdefault("spec", {})
+    if spec.get("reclaimable") is None:
+        spec["reclaimable"] = True
+    if not spec.get("weight"):
+        spec["weight"] = 1
+    annotations = queue["metadata"].get("annotations") or {}
+    path, weights = (
+        annotations.get(wellknown.HIERARCHY),
+        annotations.get(wellknown.HIERARCHY_WEIGHTS),
+    )
+    root = wellknown.ROOT_QUEUE
+    if path and weights and path != root and not path.startswith(f"{root}/"):
+        annotations[wellknown.HIERARCHY] = f"{root}/{path}"
+        annotations[wellknown.HIERARCHY_WEIGHTS] = f"1/{weights}"
+
+
+def _share(queue: Json, field: str) -> Amounts:
+    spec = queue.get("spec") or {}
+    given = (
+        (spec.get("guarantee") or {}).get("resource") if field == "guarantee" else spec.get(field)
+    )
+    return {name: parse_quantity(text) for name, text in (given or {}).items()}
+
+
+def check(queue: Json, old: Json | None, view: View) -> Found:
+    """Everything wrong with a queue to be created, or to replace `old`."""
+    spec = queue.get("spec") or {}
+    malformed = [
+        *resource_list("spec.capability", spec.get("capability")),
+        *resource_list("spec.deserved", spec.get("deserved")),
+        *resource_list("spec.guarantee.resource", (spec.get("guarantee") or {}).get("resource")),
+    ]
+    yield from malformed
+    if malformed:
+        return
+    yield from _own_shares(queue)
+    yield from _hierarchy(queue, view)
+    name = queue["metadata"]["name"]
+    if name == wellknown.ROOT_QUEUE:
+        yield from _root(queue, old)
+        return
+    moved = old is None or parent_of(queue) != parent_of(old)
+    if moved:
+        in_place = list(_parent(queue, view))
+        yield from in_place
+        if in_place:
+            return
+    if moved or _resources(queue) != _resources(old or {}):
+        yield from _above(queue, view)
+        yield from _below(queue, view)
+
+
+def check_delete(queue: Json, view: View) -> Found:
+    """Why a queue may not go."""
+    name = queue["metadata"]["name"]
+    if name in _UNDELETABLE:
+        yield forbidden("metadata.name", f"queue {name!r} is always there and cannot be deleted")
+    elif children := children_of(name, view):
+        listed = ", ".join(sorted(child["metadata"]["name"] for child in children))
+        yield forbidden("metadata.name", f"queue {name!r} has queues below it: {listed}")
+
+
+def _resources(queue: Json) -> tuple[Amounts, ...]:
+    return tuple(_share(queue, field) for field in ("capability", "deserved", "guarantee"))
+
+
+def _own_shares(queue: Json) -> Found:
+    capability, deserved, guarantee = _resources(queue)
+    if deserved:
+        for name, amount in guarantee.items():
+            if deserved.get(name, _ZERO) < amount:
+                yield invalid(
+                    f"spec.deserved[{name}]",
+                    str(deserved.get(name, _ZERO)),
+                    f"must be at least the guarantee of {amount}",
+                )
+    for name, amount in deserved.items():
+        if name in capability and amount > capability[name]:
+            yield invalid(
+                f"spec.deserved[{name}]",
+                str(amount),
+                f"must not exceed the capability of {capability[name]}",
+            )
+    for name, amount in guarantee.items():
+        if name in capability and amount > capability[name]:
+            yield invalid(
+                f"spec.guarantee.resource[{name}]",
+                str(amount),
+                f"must not exceed the capability of {capability[name]}",
+            )
+
+
+def _hierarchy(queue: Json, view: View) -> Found:
+    """The annotations of hierarchical DRF."""
+    annotations = queue["metadata"].get("annotations") or {}
+    path = annotations.get(wellknown.HIERARCHY, "")
+    weights = annotations.get(wellknown.HIERARCHY_WEIGHTS, "")
+    if not path and not weights:
+        return
+    where = f"metadata.annotations[{wellknown.HIERARCHY_WEIGHTS}]"
+    if path.count("/") != weights.count("/"):
+        yield invalid(where, weights, f"must have as many parts as the hierarchy {path!r}")
+        return
+    for part in weights.split("/"):
+        try:
+            positive = float(part) > 0
+        except ValueError:
+            positive = False
+        if not positive:
+            yield invalid(where, part, "every weight must be a number above 0")
+    name = queue["metadata"]["name"]
+    for other in view.queues():
+        theirs = (other["metadata"].get("annotations") or {}).get(wellknown.HIERARCHY, "")
+        if other["metadata"]["name"] != name and theirs.startswith(f"{path}/"):
+            yield invalid(
+                f"metadata.annotations[{wellknown.HIERARCHY}]",
+                path,
+                f"queue {other['metadata']['name']!r} lies below it, so this one is not a leaf",
+            )
+
+
+def _root(queue: Json, old: Json | None) -> Found:
+    if old is not None and _resources(queue) != _resources(old):
+        yield forbidden("spec", "capability, deserved and guarantee of root are the cluster's own")
+
+
+def _ancestors(queue: Json, view: View) -> Iterator[Json]:
+    """Upwards, root excluded; a circle ends where it closes."""
+    seen = {queue["metadata"]["name"]}
+    while True:
+        above = parent_of(queue)
+        if above in ("", wellknown.ROOT_QUEUE) or above in seen:
+            return
+        seen.add(above)
+        found = view.queue(above)
+        if found is None:
+            return
+        yield found
+        queue = found
+
+
+def _parent(queue: Json, view: View) -> Found:
+    name, above = queue["metadata"]["name"], parent_of(queue)
+    if above in ("", wellknown.ROOT_QUEUE):
+        return
+    if above == name:
+        yield invalid("spec.parent", above, "a queue cannot be its own parent")
+        return
+    parent = view.queue(above)
+    if parent is None:
+        yield invalid("spec.parent", above, "no such queue; create it first")
+        return
+    line = list(_ancestors(queue, view))
+    if any(parent_of(one) == name for one in line):
+        path = " -> ".join([name, *(one["metadata"]["name"] for one in line), name])
+        yield invalid("spec.parent", above, f"the parents would go round in a circle: {path}")
+        return
+    if len(line) + 1 > MAX_DEPTH:
+        yield invalid("spec.parent", above, f"queues may be nested {MAX_DEPTH} deep at most")
+    if not children_of(above, view) and _holds_pods(parent):
+        yield forbidden(
+            "spec.parent",
+            f"queue {above!r} runs pods itself; only a queue without any can become a parent",
+        )
+
+
+def _holds_pods(queue: Json) -> bool:
+    allocated = (queue.get("status") or {}).get("allocated") or {}
+    try:
+        return parse_quantity(allocated.get("pods", 0)) > _ZERO
+    except QuantityError:
+        return False
+
+
+def _above(queue: Json, view: View) -> Found:
+    """What the queues above allow."""
+    capability = _share(queue, "capability")
+    for name, amount in capability.items():
+        for ancestor in _ancestors(queue, view):
+            theirs = _share(ancestor, "capability")
+            if name in theirs:
+                if amount > theirs[name]:
+                    yield invalid(
+                        f"spec.capability[{name}]",
+                        str(amount),
+                        f"exceeds {theirs[name]} of queue {ancestor['metadata']['name']!r} above",
+                    )
+                break
+    above = parent_of(queue)
+    parent = view.queue(above) if above not in ("", wellknown.ROOT_QUEUE) else None
+    if parent is not None:
+        name = queue["metadata"]["name"]
+        siblings = [q for q in children_of(above, view) if q["metadata"]["name"] != name]
+        for field in ("guarantee", "deserved"):
+            yield from _sum_within(field, [queue, *siblings], parent)
+
+
+def _below(queue: Json, view: View) -> Found:
+    """What the queues below already have."""
+    children = children_of(queue["metadata"]["name"], view)
+    if not children:
+        return
+    capability = _share(queue, "capability")
+    for name, amount in capability.items():
+        for descendant in _descendants(queue, view):
+            theirs = _share(descendant, "capability").get(name)
+            if theirs is not None and theirs > amount:
+                yield invalid(
+                    f"spec.capability[{name}]",
+                    str(amount),
+                    f"queue {descendant['metadata']['name']!r} below has {theirs}",
+                )
+    for field in ("guarantee", "deserved"):
+        yield from _sum_within(field, children, queue)
+
+
+def _descendants(queue: Json, view: View) -> Iterator[Json]:
+    waiting, seen = [queue["metadata"]["name"]], {queue["metadata"]["name"]}
+    while waiting:
+        for child in children_of(waiting.pop(), view):
+            if child["metadata"]["name"] not in seen:
+                seen.add(child["metadata"]["name"])
+                waiting.append(child["metadata"]["name"])
+                yield child
+
+
+def _sum_within(field: str, queues: list[Json], parent: Json) -> Found:
+    limit = _share(parent, field)
+    total: Amounts = {}
+    for queue in queues:
+        for name, amount in _share(queue, field).items():
+            total[name] = total[name] + amount if name in total else amount
+    for name, amount in total.items():
+        if amount > limit.get(name, _ZERO):
+            yield invalid(
+                f"spec.{field}[{name}]",
+                str(amount),
+                f"the queues below {parent['metadata']['name']!r} add up to {amount}, and it has "
+                f"{limit.get(name, _ZERO)}",
+            )

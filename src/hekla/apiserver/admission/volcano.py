@@ -1,0 +1,71 @@
+"""Volcano's defaults and rules (`hekla.api.volcano`), with the store as their view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hekla.api import volcano, wellknown
+from hekla.api.rules import causes
+from hekla.apiserver import errors
+from hekla.apiserver.admission.chain import Also, Attempt, Controller, Object
+from hekla.apiserver.history import Entry
+
+if TYPE_CHECKING:
+    from hekla.apiserver.resources import Resources
+    from hekla.apiserver.store import Store
+
+QUEUES = "scheduling.volcano.sh/queues"
+_VOLCANO = ".volcano.sh"
+
+
+class StoreView:
+    """What rules ask of the cluster, answered from the newest state."""
+
+    job_plugins = frozenset(wellknown.JOB_PLUGINS)
+    scheduler_names = (wellknown.DEFAULT_SCHEDULER,)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._decoded: dict[str, tuple[Entry, Object]] = {}
+
+    def _queue(self, entry: Entry) -> Object:
+        """Decoded once for each version: every job asks for the whole tree."""
+        known = self._decoded.get(entry.key)
+        if known is None or known[0] is not entry:
+            known = self._decoded[entry.key] = (entry, msgspec.json.decode(entry.body))
+        return known[1]
+
+    def queue(self, name: str) -> Object | None:
+        entry = self._store.head(QUEUES, name)
+        return None if entry is None else self._queue(entry)
+
+    def queues(self) -> Iterator[Object]:
+        return map(self._queue, self._store.heads(QUEUES))
+
+    def namespace(self, name: str) -> Object | None:
+        entry = self._store.head("namespaces", name)
+        return None if entry is None else msgspec.json.decode(entry.body)
+
+
+class Volcano(Controller):
+    def __init__(self, resources: Resources) -> None:
+        super().__init__(resources)
+        self._view = StoreView(resources.store)
+
+    def _concerns(self, attempt: Attempt) -> bool:
+        return attempt.served.kind.group.endswith(_VOLCANO) or attempt.creates("pods")
+
+    def mutate(self, attempt: Attempt) -> None:
+        if attempt.verb == "create" and self._concerns(attempt):
+            volcano.default(attempt.obj, self._view)
+
+    def validate(self, attempt: Attempt) -> list[Also]:
+        if self._concerns(attempt):
+            found = list(volcano.check(attempt.verb, attempt.obj, attempt.old, self._view))
+            if found:
+                kind, name = attempt.served.kind, attempt.obj["metadata"].get("name", "")
+                raise errors.invalid(kind.group, kind.kind, name, causes(found))
+        return []

@@ -113,8 +113,14 @@ def _parts(data: memoryview | bytes) -> Iterator[tuple[int, int, Any]]:
         position += size
 
 
-def _text(value: memoryview) -> str:
-    return bytes(value).decode()
+def _raw(value: memoryview | bytes | int) -> bytes:
+    if isinstance(value, int):  # bytes(n) would not fail, but make n bytes
+        raise Malformed("text is encoded as a number")
+    return bytes(value)
+
+
+def _text(value: memoryview | bytes | int) -> str:
+    return _raw(value).decode()
 
 
 def _integer(value: int) -> int:
@@ -220,7 +226,7 @@ def _int_or_string(raw: memoryview, depth: int) -> int | str:
 
 def _json(raw: memoryview, depth: int) -> Any:
     parts = {number: value for number, _, value in _parts(raw)}
-    text = bytes(parts.get(1, b""))
+    text = _raw(parts.get(1, b""))
     return msgspec.json.decode(text) if text else None
 
 
@@ -260,7 +266,7 @@ _SPECIAL: dict[str, Callable[[Any, int], Any]] = {
     "i": _number,
     "b": lambda raw, _: bool(raw),
     "d": _double,
-    "y": lambda raw, _: base64.b64encode(raw).decode(),
+    "y": lambda raw, _: base64.b64encode(_raw(raw)).decode(),
     "strings": _strings,
     "time": _time,
     "micro-time": _micro_time,

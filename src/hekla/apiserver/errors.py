@@ -176,6 +176,5 @@ def internal(message: str) -> StatusError:
 
 
 def unavailable(message: str) -> StatusError:
-    return StatusError(
-        503, "ServiceUnavailable", message, {"retryAfterSeconds": 1}, [("retry-after", "1")]
-    )
+    # No Retry-After: Go clients would ask ten times over before they show the message.
+    return StatusError(503, "ServiceUnavailable", message)

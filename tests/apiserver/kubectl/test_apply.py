@@ -1,4 +1,4 @@
-"""kubectl apply, both ways: the client merges, or the server does and remembers whose field it is."""
+"""kubectl apply, both ways: the client merges, or the server does and knows whose field it is."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hekla.apiserver import app, protocol
+from hekla.apiserver import app
 from hekla.apiserver.server import AlreadyRunning, ApiServer, Config
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
@@ -29,6 +29,7 @@ from hekla.kube.resources import (
     ROLES,
     SERVICE_ACCOUNTS,
 )
+from hekla.web import protocol
 from tests.apiserver.objects import config_map, namespace
 
 RBAC = "rbac.authorization.k8s.io"

@@ -315,7 +315,7 @@ class Handlers:
 
     async def delete(self, served: Served, request: Request) -> Response:
         target = request.target
-        options, how = request.options(), read_delete_options(request)
+        how, options = read_delete_options(request), request.options()
         written = await self.resources.delete(served, target.namespace, target.name, options, how)
         if not written.removed or served.storage == "pods":
             return self.respond(served, request, written.body)
@@ -323,7 +323,7 @@ class Handlers:
 
     async def delete_collection(self, served: Served, request: Request) -> Response:
         target, query = request.target, request.query
-        options, how = request.options(), read_delete_options(request)
+        how, options = read_delete_options(request), request.options()
         page = lists.page(
             self.store,
             served.storage,

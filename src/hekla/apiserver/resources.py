@@ -455,9 +455,6 @@ class Resources:
                 )
         else:
             metadata.pop("namespace", None)
-        for label in _EMPTY_MEANS_UNSET:
-            if label in metadata and not metadata[label]:
-                del metadata[label]
 
     def _check_schema(self, served: Served, obj: Object, options: Options) -> None:
         findings = served.structure.check(obj)
@@ -479,6 +476,10 @@ class Resources:
         if findings.errors:
             name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
             raise errors.invalid(served.kind.group, served.kind.kind, name, findings.errors)
+        metadata = obj["metadata"]
+        for label in _EMPTY_MEANS_UNSET:
+            if label in metadata and not metadata[label]:
+                del metadata[label]
         if served.to_storage is not None:
             converted = served.to_storage(obj)
             obj.clear()

@@ -11,18 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import gc
 import logging
-import os
 import secrets
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
-
-import uvicorn
+from typing import Self
 
 from hekla.apiserver import bootstrap, certs, crds
 from hekla.apiserver.app import App
@@ -32,7 +27,6 @@ from hekla.apiserver.discovery import Discovery
 from hekla.apiserver.handlers import Handlers
 from hekla.apiserver.metrics import Metrics
 from hekla.apiserver.nodeproxy import Nodes
-from hekla.apiserver.protocol import BoundedProtocol
 from hekla.apiserver.rbac import Authorizer
 from hekla.apiserver.registry import Registry
 from hekla.apiserver.resources import Resources
@@ -43,11 +37,9 @@ from hekla.apiserver.subresources import Subresources
 from hekla.apiserver.tokens import TokenIssuer, new_signing_key
 from hekla.kube.kubeconfig import write_kubeconfig
 from hekla.units.clock import Clock, SystemClock
+from hekla.web.server import WebServer
 
 log = logging.getLogger("hekla.apiserver")
-
-IDLE_TIMEOUT_S = 75
-BACKLOG = 1024
 
 
 class AlreadyRunning(Exception):
@@ -74,12 +66,14 @@ class ApiServer:
         self.registry = Registry()
         self.closing = asyncio.Event()
         self.ready = False
-        self._lock: IO[str] | None = None
 
     @property
     def address(self) -> str:
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"https://{host}:{self.port}"
+        return self._web.address
+
+    @property
+    def port(self) -> int:
+        return self._web.port
 
     @property
     def kubeconfig(self) -> Path:
@@ -99,49 +93,54 @@ class ApiServer:
 
     async def start(self) -> None:
         """Return when requests are answered."""
-        config = self.config
-        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._take_lock()
-        try:
-            await self._start()
-        except BaseException:
-            await self.stop()
-            raise
+        self.config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        async with contextlib.AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
 
-    async def _start(self) -> None:
+    async def stop(self) -> None:
+        """End watches, finish requests, commit, release the directory."""
+        await self._stack.aclose()
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self.config
+        stack.enter_context(_locked(config.data_dir))
         pki = config.data_dir / "pki"
         names = {config.host, "localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
         serving = certs.ensure(pki, names | set(config.names), config.clock.now())
         self.store = Store.open(config.data_dir / "state.db", durability=config.durability)
+        stack.push_async_callback(self.store.close)
         self.resources = Resources(self.store, self.registry, clock=config.clock)
         crds.follow(self.store, self.registry)
         self.issuer = TokenIssuer(
             self.store, _secret(pki / "sa.key", new_signing_key), config.clock
         )
-        app = self._wire(_secret(pki / "admin.token", _new_token).decode().strip())
+        token = _secret(pki / "admin.token", _new_token).decode().strip()
+        app = self._wire(token)
         await bootstrap.populate(self.resources)
-        self.caretakers = Caretakers(self.resources)
-        self.caretakers.start()
-        self._socket = _listen(config.host, config.port)
-        self.port: int = self._socket.getsockname()[1]
-        self._uvicorn = _Uvicorn(_settings(app, serving))
-        self._serving = asyncio.create_task(
-            self._uvicorn.serve(sockets=[self._socket]), name="apiserver"
+        self._web = await stack.enter_async_context(
+            WebServer(
+                app,
+                certificate=serving.certificate,
+                key=serving.key,
+                host=config.host,
+                port=config.port,
+            )
         )
-        write_kubeconfig(
-            self.kubeconfig,
-            self.address,
-            serving.ca_pem.decode(),
-            (pki / "admin.token").read_text().strip(),
-            "hekla",
-        )
+        stack.callback(self._end_watches)
+        caretakers = Caretakers(self.resources)
+        caretakers.start()
+        stack.push_async_callback(caretakers.stop)
+        ca = serving.ca_pem.decode()
+        write_kubeconfig(self.kubeconfig, self.address, ca, token, "hekla")
         self.ready = True
-        await self._started()
-        # What start-up built lives as long as the server: keep the collector from walking it.
-        gc.collect()
-        gc.freeze()
         log.info("serving on %s", self.address)
+
+    def _end_watches(self) -> None:
+        self.ready = False
+        self.closing.set()
+        for name in self.store.resources():
+            self.store.table(name).wake()
 
     def _wire(self, admin_token: str) -> App:
         tokens = StaticTokens()
@@ -166,88 +165,19 @@ class ApiServer:
             is_ready=lambda: self.ready,
         )
 
-    async def _started(self) -> None:
-        while not self._uvicorn.started:
-            if self._serving.done():
-                await self._serving
-                raise RuntimeError("the server stopped while starting")
-            await asyncio.sleep(0.002)
 
-    async def stop(self) -> None:
-        """End watches, finish requests, commit, release the directory."""
-        self.ready = False
-        self.closing.set()
-        if hasattr(self, "caretakers"):
-            await self.caretakers.stop()
-        if hasattr(self, "store"):
-            for name in self.store.resources():
-                self.store.table(name).wake()
-        if hasattr(self, "_serving"):
-            self._uvicorn.should_exit = True
-            await asyncio.wait([self._serving])
-        if hasattr(self, "store"):
-            await self.store.close()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def _take_lock(self) -> None:
-        """One server a directory. The lock goes with the process, so a crash leaves none behind."""
-        self._lock = (self.config.data_dir / "lock").open("a+")
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One server a directory. The lock goes with the process, so a crash leaves none behind."""
+    with (directory / "lock").open("a+") as lock:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self._lock.close()
-            self._lock = None
             raise AlreadyRunning(
-                f"{self.config.data_dir} is in use by another hekla; stop it with `hekla down`, or "
-                "choose another --data-dir"
+                f"{directory} is in use by another hekla; stop it with `hekla down`, or choose "
+                "another --data-dir"
             ) from error
-
-
-def _settings(app: App, serving: certs.Serving) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=BoundedProtocol,
-        ws="websockets-sansio",
-        ws_max_size=1 << 20,
-        ws_max_queue=16,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        date_header=False,
-        timeout_keep_alive=IDLE_TIMEOUT_S,
-        timeout_graceful_shutdown=2,
-        ssl_certfile=str(serving.certificate),
-        ssl_keyfile=str(serving.key),
-    )
-
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn without its signal handlers: whoever embeds the server handles signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise OSError(
-            error.errno,
-            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; try another --port",
-        ) from error
-    listener.listen(BACKLOG)
-    listener.setblocking(False)
-    return listener
 
 
 def _new_token() -> bytes:

@@ -1,0 +1,117 @@
+"""uvicorn, embedded: TLS, bounds on everything, no signal handlers, a clean stop.
+
+    async with WebServer(app, certificate=crt, key=key) as server:
+        print(server.address)
+
+Whoever embeds the server handles signals. Endless answers must end by themselves when their owner
+closes: uvicorn waits for them a moment, then cuts them off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from hekla.web.protocol import BoundedProtocol
+
+IDLE_TIMEOUT_S = 75
+STOP_TIMEOUT_S = 2
+BACKLOG = 1024
+MAX_MESSAGE = 1 << 20
+
+
+class WebServer:
+    """An ASGI application on a socket of its own."""
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        certificate: Path,
+        key: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self._host = host
+        self._wanted_port = port
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                app,
+                http=BoundedProtocol,
+                ws="websockets-sansio",
+                ws_max_size=MAX_MESSAGE,
+                ws_max_queue=16,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                date_header=False,
+                timeout_keep_alive=IDLE_TIMEOUT_S,
+                timeout_graceful_shutdown=STOP_TIMEOUT_S,
+                ssl_certfile=str(certificate),
+                ssl_keyfile=str(key),
+            )
+        )
+
+    @property
+    def address(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"https://{host}:{self.port}"
+
+    def reload(self, certificate: Path, key: Path) -> None:
+        """Use new certificates for the connections to come."""
+        context = self._uvicorn.config.ssl
+        assert context is not None
+        context.load_cert_chain(certificate, key)
+
+    async def __aenter__(self) -> Self:
+        listener = _listen(self._host, self._wanted_port)
+        self.port: int = listener.getsockname()[1]
+        self._task = asyncio.create_task(self._uvicorn.serve(sockets=[listener]), name="web")
+        while not self._uvicorn.started:
+            if self._task.done():
+                await self._task
+                raise RuntimeError("the server stopped while starting")
+            await asyncio.sleep(0.002)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._uvicorn.should_exit = True
+        await asyncio.wait([self._task])
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(
+            error.errno,
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; try another --port",
+        ) from error
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener

@@ -14,13 +14,8 @@ def _object(api_version: str, kind: str, name: str, **more: Any) -> Object:
 
 def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Object:
     containers = spec.pop("containers", [{"name": "main", "image": "busybox"}])
-    return _object(
-        "v1",
-        "Pod",
-        name,
-        metadata={"labels": labels or {}},
-        spec={"containers": containers, **spec},
-    )
+    metadata = {"labels": labels} if labels else {}
+    return _object("v1", "Pod", name, metadata=metadata, spec={"containers": containers, **spec})
 
 
 def config_map(name: str, **data: str) -> Object:

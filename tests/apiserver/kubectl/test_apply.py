@@ -81,9 +81,21 @@ def test_diff_shows_what_apply_would_change_and_changes_nothing(kubectl: Kubectl
 
 def test_diff_works_for_custom_kinds(kubectl: Kubectl) -> None:
     apply(kubectl, vcjob("train"))
-    done = kubectl.run("diff", "-f", "-", input=vcjob("train", maxRetry=7))
+    done = kubectl.run("diff", "-f", "-", input=vcjob("train", minAvailable=2))
     assert done.returncode == 1
-    assert "+  maxRetry: 7" in done.stdout
+    assert "+  minAvailable: 2" in done.stdout
+    assert "+      maxRetry" not in done.stdout
+
+
+def test_a_job_is_applied_again_with_another_size(kubectl: Kubectl) -> None:
+    """The client replaces the list of tasks, defaults and all; they must come back unchanged."""
+    apply(kubectl, vcjob("train"))
+    said = apply(kubectl, vcjob("train", minAvailable=2))
+    assert said == "job.batch.volcano.sh/train configured\n"
+    spec = kubectl.json("get", "vcjob", "train")["spec"]
+    assert (spec["minAvailable"], spec["tasks"][0]["maxRetry"]) == (2, 3)
+    said = kubectl.fails("apply", "-f", "-", input=vcjob("train", maxRetry=7))
+    assert "spec: Forbidden" in said
 
 
 def test_apply_in_several_documents_keeps_their_order(kubectl: Kubectl) -> None:

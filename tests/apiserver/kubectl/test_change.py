@@ -150,12 +150,12 @@ def editor(path: Path, script: str) -> dict[str, str]:
 
 
 def test_edit_sends_what_the_editor_changed(kubectl: Kubectl, tmp_path: Path) -> None:
-    kubectl.create(config_map("c", colour="red"), vcjob("train", maxRetry=3))
+    kubectl.create(config_map("c", colour="red"), vcjob("train", priorityClassName="low"))
     said = kubectl("edit", "cm", "c", env=editor(tmp_path, "s/red/blue/"))
     assert said == "configmap/c edited\n"
     assert kubectl.json("get", "cm", "c")["data"] == {"colour": "blue"}
-    kubectl("edit", "vcjob", "train", env=editor(tmp_path, "s/maxRetry: 3/maxRetry: 5/"))
-    assert kubectl.json("get", "vcjob", "train")["spec"]["maxRetry"] == 5
+    kubectl("edit", "vcjob", "train", env=editor(tmp_path, "s/Name: low/Name: high/"))
+    assert kubectl.json("get", "vcjob", "train")["spec"]["priorityClassName"] == "high"
 
 
 def test_edit_without_a_change_is_cancelled(kubectl: Kubectl, tmp_path: Path) -> None:

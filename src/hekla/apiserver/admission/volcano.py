@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hekla.apiserver.store import Store
 
 QUEUES = "scheduling.volcano.sh/queues"
+JOBS = "batch.volcano.sh/jobs"
 _VOLCANO = ".volcano.sh"
 
 
@@ -59,7 +60,11 @@ class Volcano(Controller):
         return attempt.served.kind.group.endswith(_VOLCANO) or attempt.creates("pods")
 
     def mutate(self, attempt: Attempt) -> None:
-        if attempt.verb == "create" and self._concerns(attempt):
+        # A changed job is completed again. `kubectl apply` replaces the list of tasks whole, and
+        # what was filled in goes with it: without this, the rules would see the tasks change.
+        # (Volcano completes only new jobs, and so refuses to apply one again with another size.)
+        again = attempt.verb == "update" and attempt.served.storage == JOBS
+        if (attempt.verb == "create" or again) and self._concerns(attempt):
             volcano.default(attempt.obj, self._view)
 
     def validate(self, attempt: Attempt) -> list[Also]:

@@ -43,5 +43,23 @@ def run(data_dir: Path | None, files: tuple[Path, ...]) -> None:
     raise SystemExit(local.run(data_dir, files))
 
 
+@main.command()
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Which cluster to serve.")
+@click.option("--host", default="0.0.0.0", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True)
+@click.option("--service", help="NAMESPACE/NAME of the Service that leads here.")
+@click.option("--url", help="The address at which the API server reaches this process.")
+def admission(
+    kubeconfig: Path | None, host: str, port: int, service: str | None, url: str | None
+) -> None:
+    """Serve the webhooks that complete and check Volcano's objects on Kubernetes.
+
+    Certificates are made, put into the webhook configurations and renewed by the service itself.
+    """
+    from hekla.cli import components
+
+    components.admission(kubeconfig, host, port, service, url)
+
+
 if __name__ == "__main__":
     main()

@@ -1,0 +1,93 @@
+"""The webhook endpoints, as an ASGI application.
+
+Bounded like everything we serve: bodies of 3 MiB at most, in 10 seconds at most. A review that
+cannot be understood is answered 400, and a bug in a rule 500, which the API server reports to its
+user as "failed calling webhook"; neither ever lets an object pass unchecked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from hekla.admission import reviews
+from hekla.admission.webhooks import HOOKS
+from hekla.api.volcano import View
+
+log = logging.getLogger("hekla.admission")
+
+MAX_BODY = 3 << 20
+BODY_TIMEOUT_S = 10.0
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class App:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._actions = {
+            hook.path: reviews.mutate if hook.action == "mutate" else reviews.validate
+            for hook in HOOKS
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            status, body = 200, await self._answer(scope, receive)
+        except _Refused as error:
+            status, body = error.status, str(error).encode()
+        except reviews.BadReview as error:
+            status, body = 400, str(error).encode()
+        except Exception:
+            log.exception("review failed at %s", scope["path"])
+            status, body = 500, b"the review failed; see the admission service's log"
+        kind = b"application/json" if status == 200 else b"text/plain"
+        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
+        if scope["path"] == "/healthz":
+            return b'"ok"'
+        action = self._actions.get(scope["path"])
+        if action is None:
+            raise _Refused(404, f"no such webhook: {scope['path']}")
+        if scope["method"] != "POST":
+            raise _Refused(405, "a review is POSTed")
+        kind = dict(scope["headers"]).get(b"content-type", b"").split(b";")[0].strip()
+        if kind != b"application/json":
+            raise _Refused(415, "a review is application/json")
+        request = reviews.read(await _body(receive))
+        return msgspec.json.encode(action(request, self._view))
+
+
+async def _body(receive: Receive) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Refused(400, "the review was cut off")
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                if size > MAX_BODY:
+                    raise _Refused(413, f"a review may have {MAX_BODY} bytes")
+                if not message.get("more_body"):
+                    return b"".join(pieces)
+    except TimeoutError as error:
+        raise _Refused(408, "the review did not arrive in time") from error

@@ -1,0 +1,93 @@
+"""AdmissionReview in, AdmissionReview out. Pure.
+
+The rules are those of `hekla.api.volcano`, which the embedded server calls in its own process; here
+they are put into the words of Kubernetes' webhooks. A patch is what the defaults changed.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from hekla.api import volcano
+from hekla.api.rules import causes, summary
+from hekla.api.volcano import View
+
+Json = dict[str, Any]
+API_VERSION = "admission.k8s.io/v1"
+
+
+class BadReview(ValueError):
+    """The request is not an AdmissionReview we can answer."""
+
+
+def read(body: bytes) -> Json:
+    """The `request` of a review."""
+    try:
+        review = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadReview(f"the body is not JSON: {error}") from error
+    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
+        raise BadReview("the body is not an AdmissionReview")
+    if review.get("apiVersion") != API_VERSION:
+        raise BadReview(f"only {API_VERSION} is understood, not {review.get('apiVersion')!r}")
+    request = review.get("request")
+    if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
+        raise BadReview("the review has no request with a uid")
+    return request
+
+
+def mutate(request: Json, view: View) -> Json:
+    """Fill in a new object; the answer carries a JSON patch."""
+    if request.get("operation") != "CREATE":
+        return _answer(request)
+    obj = _object(request, "object")
+    completed = deepcopy(obj)
+    volcano.default(completed, view)
+    operations = jsonpatch.make_patch(obj, completed).patch
+    return _answer(request, patch=operations)
+
+
+def validate(request: Json, view: View) -> Json:
+    """Allow or refuse, naming every broken rule."""
+    operation = str(request.get("operation", "")).lower()
+    old = _object(request, "oldObject") if operation in ("update", "delete") else None
+    obj = old if operation == "delete" else _object(request, "object")
+    assert obj is not None
+    if operation == "update" and "deletionTimestamp" in (obj.get("metadata") or {}):
+        return _answer(request)  # on its way out: only finalizers change now
+    found = list(volcano.check(operation, obj, None if operation == "delete" else old, view))
+    if not found:
+        return _answer(request)
+    name = (obj.get("metadata") or {}).get("name") or ""
+    kind = obj.get("kind", "")
+    status = {
+        "status": "Failure",
+        "reason": "Invalid",
+        "code": 422,
+        "message": summary(kind, name, found),
+        "details": {"name": name, "kind": kind, "causes": causes(found)},
+    }
+    return _answer(request, refused=status)
+
+
+def _object(request: Json, field: str) -> Json:
+    obj = request.get(field)
+    if not isinstance(obj, dict):
+        raise BadReview(f"the review has no {field}")
+    obj.setdefault("metadata", {})
+    obj.setdefault("spec", {})
+    return obj
+
+
+def _answer(request: Json, *, patch: list[Json] | None = None, refused: Json | None = None) -> Json:
+    response: Json = {"uid": request["uid"], "allowed": refused is None}
+    if refused is not None:
+        response["status"] = refused
+    if patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = msgspec.json.encode(patch)  # bytes become base64, as the API wants
+    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}

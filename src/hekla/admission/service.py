@@ -1,0 +1,106 @@
+"""The admission service: certificates, webhook configurations and the server, kept in order.
+
+Certificates are looked at twice a day: renewed ones are served to new connections at once and put
+into the webhook configurations, so nobody ever has to rotate them by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from hekla.admission.app import App
+from hekla.admission.certificates import Certificates, CertificateSecret
+from hekla.admission.view import InformerView
+from hekla.admission.webhooks import Reach, configurations
+from hekla.api import wellknown
+from hekla.kube.client import Client
+from hekla.kube.errors import KubeError
+from hekla.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from hekla.units.clock import Clock, SystemClock
+from hekla.web.server import WebServer
+
+log = logging.getLogger("hekla.admission")
+
+SECRET = "hekla-admission-certificates"
+MANAGER = "hekla-admission"
+CHECK_EVERY_S = 12 * 3600.0
+
+
+class AdmissionService:
+    """Serves reviews until cancelled. `reach` is where the API server finds us."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8443,
+        reach: Reach | None = None,
+        namespace: str = wellknown.SYSTEM_NAMESPACE,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._host, self._port = host, port
+        self._reach = reach
+        self._clock = clock or SystemClock()
+        self._secret = CertificateSecret(client, self._clock, namespace, SECRET)
+
+    async def run(self) -> None:
+        async with self.serving() as server:
+            await self._keep_renewed(server)
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[WebServer]:
+        """The running server, its webhooks installed."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        reach = self._reach or Reach(url=f"https://{host}:{self._port}")
+        certificates = await self._secret.ensure(reach.names)
+        with tempfile.TemporaryDirectory(prefix="hekla-admission-") as directory:
+            self._directory = Path(directory)
+            files = self._write(certificates)
+            async with InformerView(self._client) as view:
+                server = WebServer(
+                    App(view),
+                    certificate=files[0],
+                    key=files[1],
+                    host=self._host,
+                    port=self._port,
+                )
+                async with server:
+                    self._reach = self._reach or Reach(url=server.address)
+                    await self._install(certificates)
+                    yield server
+
+    def _write(self, certificates: Certificates) -> tuple[Path, Path]:
+        """For OpenSSL, which reads only files; the directory is ours alone."""
+        paths = self._directory / "tls.crt", self._directory / "tls.key"
+        paths[0].write_bytes(certificates.serving.certificate)
+        paths[1].touch(mode=0o600)
+        paths[1].write_bytes(certificates.serving.key)
+        return paths
+
+    async def _install(self, certificates: Certificates) -> None:
+        assert self._reach is not None
+        for body in configurations(self._reach, certificates.authority.certificate):
+            mutates = body["kind"].startswith("Mutating")
+            resource = MUTATING_WEBHOOKS if mutates else VALIDATING_WEBHOOKS
+            await self._client.apply(resource, body, field_manager=MANAGER, force=True)
+
+    async def _keep_renewed(self, server: WebServer) -> None:
+        while True:
+            await self._clock.sleep(CHECK_EVERY_S)
+            try:
+                await self.renew(server)
+            except KubeError as error:
+                log.warning("certificates could not be looked at: %s; trying again later", error)
+
+    async def renew(self, server: WebServer) -> None:
+        """Take up whatever certificates are current now."""
+        assert self._reach is not None
+        certificates = await self._secret.ensure(self._reach.names)
+        server.reload(*self._write(certificates))
+        await self._install(certificates)

@@ -1,0 +1,121 @@
+"""Which requests the API server sends us: the webhook configurations, as data.
+
+Scoped to Volcano's kinds. Pods are not among them: no webhook stands in the way of anybody's pods,
+so nothing but the submission of jobs ever depends on this service being up.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+PREFIX = "hekla-admission"
+TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One endpoint and what it is for."""
+
+    resource: str
+    action: str  # mutate or validate
+    group: str
+    version: str
+    operations: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        return f"/{self.resource}/{self.action}"
+
+    @property
+    def webhook_name(self) -> str:
+        """As Volcano's: mutatejob.volcano.sh."""
+        return f"{self.action}{self.resource.removesuffix('s')}.volcano.sh"
+
+
+_BATCH = ("batch.volcano.sh", "v1alpha1")
+_SCHEDULING = ("scheduling.volcano.sh", "v1beta1")
+_FLOW = ("flow.volcano.sh", "v1alpha1")
+_WRITES = ("CREATE", "UPDATE")
+
+HOOKS: tuple[Hook, ...] = (
+    Hook("jobs", "mutate", *_BATCH, ("CREATE",)),
+    Hook("jobs", "validate", *_BATCH, _WRITES),
+    Hook("cronjobs", "validate", *_BATCH, _WRITES),
+    Hook("queues", "mutate", *_SCHEDULING, ("CREATE",)),
+    Hook("queues", "validate", *_SCHEDULING, (*_WRITES, "DELETE")),
+    Hook("podgroups", "mutate", *_SCHEDULING, ("CREATE",)),
+    Hook("podgroups", "validate", *_SCHEDULING, ("CREATE",)),
+    Hook("jobflows", "validate", *_FLOW, _WRITES),
+    Hook("jobtemplates", "validate", *_FLOW, _WRITES),
+    Hook("hypernodes", "validate", "topology.volcano.sh", "v1alpha1", _WRITES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How the API server reaches us: a Service of the cluster, or a URL."""
+
+    namespace: str = ""
+    service: str = ""
+    port: int = 443
+    url: str = ""
+
+    def client_config(self, path: str, ca_pem: bytes) -> Json:
+        bundle = base64.b64encode(ca_pem).decode()
+        if self.url:
+            return {"url": self.url + path, "caBundle": bundle}
+        service = {
+            "namespace": self.namespace,
+            "name": self.service,
+            "path": path,
+            "port": self.port,
+        }
+        return {"service": service, "caBundle": bundle}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the certificate must be valid for."""
+        if self.url:
+            return (self.url.split("://", 1)[1].rsplit(":", 1)[0].strip("[]"),)
+        return (f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}")
+
+
+def configurations(reach: Reach, ca_pem: bytes) -> list[Json]:
+    """Every webhook configuration, one object a hook, as Volcano lays them out."""
+    made = []
+    for hook in HOOKS:
+        mutates = hook.action == "mutate"
+        webhook: Json = {
+            "name": hook.webhook_name,
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": reach.client_config(hook.path, ca_pem),
+            "failurePolicy": "Fail",
+            "matchPolicy": "Equivalent",
+            "sideEffects": "None",
+            "timeoutSeconds": TIMEOUT_S,
+            "rules": [
+                {
+                    "apiGroups": [hook.group],
+                    "apiVersions": [hook.version],
+                    "resources": [hook.resource],
+                    "operations": list(hook.operations),
+                    "scope": "*",
+                }
+            ],
+        }
+        if mutates:
+            webhook["reinvocationPolicy"] = "Never"
+        kind = "MutatingWebhookConfiguration" if mutates else "ValidatingWebhookConfiguration"
+        made.append(
+            {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": kind,
+                "metadata": {"name": f"{PREFIX}-{hook.resource}-{hook.action}"},
+                "webhooks": [webhook],
+            }
+        )
+    return made

@@ -1,0 +1,188 @@
+"""The webhooks as the API server meets them: over TLS, with its own certificate authority."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jsonpatch
+import pytest
+
+from hekla.admission import app
+from hekla.admission.certificates import CertificateSecret
+from hekla.admission.service import SECRET, AdmissionService
+from hekla.admission.webhooks import HOOKS, Reach, configurations
+from hekla.apiserver.server import ApiServer, Config
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.resources import MUTATING_WEBHOOKS, QUEUES, SECRETS, VALIDATING_WEBHOOKS
+from hekla.units.clock import ManualClock
+from hekla.web.server import WebServer
+from tests.api.test_volcano_jobs import job, queue, task
+
+Json = dict[str, Any]
+NOW = 1_790_000_000.0
+YEAR_S = 365 * 86400.0
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with (
+        ApiServer(Config(data_dir=tmp_path / "data")) as server,
+        Client(kubeconfig.load(server.kubeconfig)) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+@pytest.fixture
+async def service(client: Client) -> AsyncIterator[tuple[AdmissionService, WebServer]]:
+    made = AdmissionService(client, port=0)
+    async with made.serving() as server:
+        yield made, server
+
+
+async def post(client: Client, hook_name: str, body: bytes | Json, **headers: str) -> Any:
+    """Call a webhook exactly as its configuration says."""
+    kind, name = hook_name.split("/")
+    resource = MUTATING_WEBHOOKS if kind == "mutating" else VALIDATING_WEBHOOKS
+    webhook = (await client.get(resource, name))["webhooks"][0]
+    ca = base64.b64decode(webhook["clientConfig"]["caBundle"]).decode()
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=ca))
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    sent = {"Content-Type": "application/json", **headers}
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(webhook["clientConfig"]["url"], data=data, headers=sent) as answer,
+    ):
+        text = await answer.text()
+        return (answer.status, json.loads(text) if answer.status == 200 else text)
+
+
+def review(obj: Json, operation: str = "CREATE", old: Json | None = None) -> Json:
+    request = {"uid": "u-1", "operation": operation, "object": obj, "oldObject": old}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+async def test_a_job_is_completed_by_a_patch(client: Client, service: Any) -> None:
+    one = job(task(replicas=2), plugins={"pytorch": []})
+    _, answer = await post(client, "mutating/hekla-admission-jobs-mutate", review(one))
+    response = answer["response"]
+    assert (response["uid"], response["allowed"]) == ("u-1", True)
+    patch = json.loads(base64.b64decode(response["patch"]))
+    completed = jsonpatch.apply_patch(one, patch)
+    assert completed["spec"]["minAvailable"] == 2
+    assert completed["spec"]["plugins"] == {"pytorch": [], "svc": []}
+
+
+async def test_a_job_is_refused_with_every_reason(client: Client, service: Any) -> None:
+    one = job(task(replicas=2, minAvailable=5), queue="nope")
+    _, answer = await post(client, "validating/hekla-admission-jobs-validate", review(one))
+    response = answer["response"]
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 422
+    assert "no such queue" in response["status"]["message"]
+    assert len(response["status"]["details"]["causes"]) == 2
+
+
+async def test_the_cluster_is_in_view(client: Client, service: Any) -> None:
+    made = await client.create(QUEUES, queue("team"))
+    hook = "validating/hekla-admission-jobs-validate"
+    for _ in range(100):  # until the watch has told the service
+        _, answer = await post(client, hook, review(job(queue="team")))
+        if answer["response"]["allowed"]:
+            break
+    assert answer["response"]["allowed"], answer
+    deletion = review(None, "DELETE", made)  # type: ignore[arg-type]
+    _, answer = await post(client, "validating/hekla-admission-queues-validate", deletion)
+    assert answer["response"]["allowed"]
+    root = await client.get(QUEUES, "root")
+    deletion = review(None, "DELETE", root)  # type: ignore[arg-type]
+    _, answer = await post(client, "validating/hekla-admission-queues-validate", deletion)
+    assert "cannot be deleted" in answer["response"]["status"]["message"]
+
+
+NONSENSE: dict[str, tuple[bytes, int]] = {
+    "no JSON": (b"{]", 400),
+    "no review": (b'{"kind":"Pod"}', 400),
+    "another version": (
+        b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}',
+        400,
+    ),
+    "no request": (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}', 400),
+    "no object": (
+        b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u"}}',
+        400,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+async def test_nonsense_is_never_let_through(client: Client, service: Any, what: str) -> None:
+    body, want = NONSENSE[what]
+    status, _ = await post(client, "validating/hekla-admission-jobs-validate", body)
+    assert status == want
+
+
+async def test_a_review_beyond_the_limit_is_refused(
+    client: Client, service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MAX_BODY", 1000)
+    hook = "validating/hekla-admission-jobs-validate"
+    status, text = await post(client, hook, b" " * 1001)
+    assert (status, text) == (413, "a review may have 1000 bytes")
+    status, _ = await post(client, hook, b"{}", **{"Content-Type": "text/plain"})
+    assert status == 415
+
+
+async def test_two_replicas_share_one_certificate_authority(
+    client: Client, clock: ManualClock
+) -> None:
+    names = ("hekla-admission.volcano-system.svc",)
+    first = await CertificateSecret(client, clock, "volcano-system", SECRET).ensure(names)
+    second = await CertificateSecret(client, clock, "volcano-system", SECRET).ensure(names)
+    assert first == second
+
+
+async def test_certificates_are_renewed_before_they_end_and_the_authority_stays(
+    client: Client, clock: ManualClock
+) -> None:
+    secret = CertificateSecret(client, clock, "volcano-system", SECRET)
+    names = ("hekla-admission.volcano-system.svc",)
+    first = await secret.ensure(names)
+    clock.skip(YEAR_S - 20 * 86400)
+    second = await secret.ensure(names)
+    assert second.serving != first.serving
+    assert second.authority == first.authority
+    moved = await secret.ensure(("elsewhere.volcano-system.svc",))
+    assert moved.serving != second.serving, "other names need another certificate"
+    clock.skip(10 * YEAR_S)
+    assert (await secret.ensure(names)).authority != first.authority
+
+
+async def test_a_renewed_certificate_is_served_and_trusted_without_a_restart(
+    client: Client, service: tuple[AdmissionService, WebServer]
+) -> None:
+    running, server = service
+    await client.delete(SECRETS, SECRET, namespace="volcano-system")
+    await running.renew(server)
+    hook = "validating/hekla-admission-jobs-validate"
+    status, _ = await post(client, hook, review(job()))
+    assert status == 200
+
+
+def test_nobodys_pods_depend_on_the_service() -> None:
+    made = configurations(Reach("volcano-system", "hekla-admission"), b"CA")
+    resources = {r for one in made for r in one["webhooks"][0]["rules"][0]["resources"]}
+    assert "pods" not in resources
+    assert len(made) == len(HOOKS)
+    assert all(one["webhooks"][0]["timeoutSeconds"] <= 10 for one in made)

@@ -1,0 +1,17 @@
+"""What a cycle does, one verb after the other; each file reads as its algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hekla.scheduler.actions.allocate import allocate
+from hekla.scheduler.actions.backfill import backfill
+from hekla.scheduler.actions.enqueue import enqueue
+from hekla.scheduler.session import Session
+
+ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
+    "enqueue": enqueue,
+    "allocate": allocate,
+    "backfill": backfill,
+}

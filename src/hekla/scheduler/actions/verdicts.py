@@ -1,0 +1,223 @@
+"""What the actions have to say about jobs that they could not place."""
+
+from __future__ import annotations
+
+from hekla.scheduler.dimensions import show_amount
+from hekla.scheduler.explain import Blocked, Gate, Verdict
+from hekla.scheduler.model import PENDING, PIPELINED, Job, Task
+from hekla.scheduler.session import Session
+
+
+class Attempt:
+    """How an attempt to place a job went."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.failed_roles: set[str] = set()
+        self.is_exhausted = True
+        self.refused: Task | None = None
+        self.unplaced: Task | None = None
+        self.fitting = 0
+        self.reasons: dict[str, int] = {}
+
+    def refused_by_queue(self, task: Task) -> None:
+        self.refused = self.refused or task
+        self.fitting = self._fitting()
+
+    def no_node_for(self, session: Session, task: Task) -> None:
+        self.failed_roles.add(task.role)
+        if self.unplaced is None:
+            self.unplaced = task
+            self.reasons = session.reasons(task)
+        self.fitting = self._fitting()
+
+    def _fitting(self) -> int:
+        return self.job.ready_count + self.job.pending_best_effort + self.job.waiting_count
+
+    def is_hopeless(self, is_surplus: bool) -> bool:
+        """Whether placing more tasks cannot help, as a role that is needed found no node."""
+        job = self.job
+        if self.unplaced is None or is_surplus:
+            return False
+        if job.min_member >= len(job.tasks):
+            return True
+        if not job.checks_roles:
+            left = sum(
+                1 for task in job.by_status[PENDING].values() if task.role not in self.failed_roles
+            )
+            return job.ready_count + job.waiting_count + left < job.min_member
+        return any(
+            job.role_ready(role) + job.role_count(role, PIPELINED)
+            < job.min_task_member.get(role, 0)
+            for role in self.failed_roles
+        )
+
+
+def hindrance(session: Session, job: Job) -> Verdict | None:
+    """What keeps a job out before any node is looked at."""
+    if job.key in session.skipped:
+        return Verdict(job.key, Gate.BACKED_OFF, session.skipped[job.key])
+    if job.queue is None:
+        return Verdict(
+            job.key,
+            Gate.QUEUE_MISSING,
+            f"queue {job.queue_name!r} does not exist",
+            change=f"create queue {job.queue_name!r}, or name another in the PodGroup",
+        )
+    wrong = nonsense(job)
+    if wrong:
+        return Verdict(job.key, Gate.NONSENSE, wrong, change="correct the pods' requests")
+    invalid = session.tiers.invalid(job)
+    if invalid is not None:
+        gate = Gate.GATED if any(task.is_gated for task in job.tasks.values()) else None
+        return Verdict(job.key, gate or Gate.NOT_ENOUGH_TASKS, invalid.message)
+    return None
+
+
+def nonsense(job: Job) -> str:
+    """What is wrong with the requests of a job's waiting pods, for the first that has it."""
+    for klass in {task.klass: None for task in job.by_status[PENDING].values()}:
+        if klass.problems:
+            names = sorted(t.name for t in job.by_status[PENDING].values() if t.klass is klass)
+            return f"pod {names[0]} asks for what cannot be: {'; '.join(klass.problems)}"
+    return ""
+
+
+def explain_overused(session: Session, job: Job, plugin: str) -> None:
+    queue = job.queue
+    assert queue is not None
+    row = max(range(len(session.dimensions)), key=lambda r: float(job.pending_r[r]))
+    session.explain(
+        Verdict(
+            job.key,
+            Gate.QUEUE_SHARE,
+            f"queue {queue.name!r} has its share ({plugin})",
+            holders=session.holders(job, row, queue),
+            change=f"wait for jobs of queue {queue.name!r} to end, or raise its weight",
+        )
+    )
+
+
+def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
+    """Write the verdict of a job that was tried; nothing for one whose tasks all have a place."""
+    if attempt.unplaced is None and attempt.refused is None:
+        if job.count(PIPELINED) and not session.job_ready(job):
+            session.explain(_pipelined(job))
+        else:
+            session.plan.verdicts.pop(job.key, None)
+        return
+    is_running = session.job_ready(job)
+    if attempt.unplaced is None and attempt.refused is not None:
+        session.explain(_refused(session, job, attempt, attempt.refused))
+    elif job.count(PIPELINED) and session.job_pipelined(job) and not is_running:
+        session.explain(_pipelined(job))
+    else:
+        assert attempt.unplaced is not None
+        session.explain(_no_node(session, job, attempt, attempt.unplaced, is_running))
+
+
+def _pipelined(job: Job) -> Verdict:
+    waiting = job.count(PIPELINED)
+    return Verdict(
+        job.key,
+        Gate.PIPELINED,
+        f"{waiting} tasks have room on nodes once what is being released there is free",
+        fitting=job.ready_count + waiting,
+        needed=job.min_member,
+    )
+
+
+def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdict:
+    """The queue did not take the task: say which resource and by how much."""
+    queue = job.queue
+    assert queue is not None
+    asked = ", ".join(
+        f"{show_amount(session.dimensions.names[r], a)} {session.dimensions.names[r]}"
+        for r, a in zip(task.klass.rows, task.klass.amounts, strict=True)
+    )
+    if not queue.is_open:
+        message = f"queue {queue.name!r} is {queue.state}"
+        return Verdict(job.key, Gate.QUEUE_CLOSED, message, change=f"open queue {queue.name!r}")
+    blocked: list[Blocked] = []
+    for plugin in session.tiers.plugins:
+        limits = getattr(plugin, "_limit_of", None)
+        if limits is None:
+            continue
+        limit_r = limits(queue)
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+            if queue.allocated_r[row] + amount > limit_r[row]:
+                name, used = session.dimensions.names[row], float(queue.allocated_r[row])
+                blocked.append(Blocked(name, amount, float(limit_r[row]), used))
+    rows = [session.dimensions.row(b.resource) for b in blocked]
+    # A queue that deserves the whole cluster is not what stands in the way: the cluster is.
+    where = f"for queue {queue.name!r}"
+    if any(
+        float(session.total_r[r]) <= b.allowed
+        for r, b in zip(rows, blocked, strict=True)
+        if r is not None
+    ):
+        where = "in the cluster"
+    change = "; ".join(
+        f"{show_amount(b.resource, b.used + b.asked - b.allowed)} more {b.resource} {where}"
+        for b in blocked
+    )
+    return Verdict(
+        job.key,
+        Gate.QUEUE_SHARE,
+        f"{attempt.fitting}/{job.min_member} tasks fit; queue {queue.name!r} has no share left "
+        f"for a task of {asked}",
+        blocked=tuple(blocked),
+        fitting=attempt.fitting,
+        needed=job.min_member,
+        task=task.name,
+        change=change,
+        holders=session.holders(job, rows[0], queue) if rows and rows[0] is not None else (),
+    )
+
+
+def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_running: bool) -> Verdict:
+    total, klass = len(session.nodes), task.klass
+    prefix = "Insufficient "
+    short = {reason[len(prefix) :] for reason in attempt.reasons if reason.startswith(prefix)}
+    if is_running:
+        gate = Gate.SURPLUS
+        waiting = job.count(PENDING)
+        message = f"the gang runs; {waiting} more tasks find no room"
+    else:
+        gate = Gate.GANG_SHORT if short or not attempt.reasons else Gate.NODE_FILTERS
+        message = f"{attempt.fitting}/{job.min_member} tasks fit"
+    names = session.dimensions.names
+    blocked = []
+    for row, amount in zip(klass.rows, klass.amounts, strict=True):
+        if names[row] in short:
+            # The roomiest node says how far away the task is from fitting somewhere.
+            best = int(session.columns.idle_rn[row].argmax())
+            allowed = float(session.columns.allocatable_rn[row, best])
+            blocked.append(
+                Blocked(
+                    names[row], amount, allowed, allowed - float(session.columns.idle_rn[row, best])
+                )
+            )
+    missing = max(job.min_member - attempt.fitting, 1)
+    if total == 0:
+        change = "add a node"
+    elif blocked:
+        per_task = ", ".join(f"{show_amount(b.resource, b.asked)} {b.resource}" for b in blocked)
+        change = f"room for {missing} more tasks of {per_task}"
+    else:
+        worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]
+        change = f"a node without: {worst}" if worst else ""
+    scarce = session.dimensions.row(blocked[0].resource) if blocked else None
+    return Verdict(
+        job.key,
+        gate,
+        message if total else f"{message}; the cluster has no nodes",
+        blocked=tuple(blocked),
+        nodes=attempt.reasons,
+        total_nodes=total,
+        task=task.name,
+        fitting=attempt.fitting,
+        needed=job.min_member,
+        change=change,
+        holders=session.holders(job, scarce) if scarce is not None else (),
+    )

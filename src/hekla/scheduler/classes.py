@@ -1,0 +1,235 @@
+"""Scheduling classes: tasks that ask for the same are decided once.
+
+A class holds what its tasks request and everything that filters and scores derive from their specs.
+What depends only on labels and taints of nodes is computed once and kept (`static`), cycle after
+cycle, until the cluster's labels change.
+
+Labels of the pod itself are part of a class only where they matter for its placement: with pod
+affinity or topology spread. Labels that number the pods of a set never are, or each pod would be a
+class of its own; a selector on such a label sees the labels of one pod for all of its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from hekla.api import usage, wellknown
+from hekla.api.meta import convert
+from hekla.api.pods import Affinity, Toleration, TopologySpreadConstraint
+from hekla.scheduler import wire
+from hekla.scheduler.dimensions import (
+    CPU,
+    EPSILON,
+    MEMORY,
+    Dimensions,
+    FloatArray,
+    padded,
+)
+from hekla.units.quantity import QuantityError
+
+NUMBERING_LABELS: Final = frozenset(
+    {
+        wellknown.TASK_INDEX,
+        "apps.kubernetes.io/pod-index",
+        "statefulset.kubernetes.io/pod-name",
+        "batch.kubernetes.io/job-completion-index",
+    }
+)
+
+# kube-scheduler's stand-ins when spreading containers that request nothing.
+DEFAULT_CPU_MILLI: Final = 100.0
+DEFAULT_MEMORY_BYTES: Final = 200.0 * 2**20
+
+HostPort = tuple[str, str, int]
+"""Address, protocol, port."""
+
+
+class TaskClass:
+    """What equal tasks share."""
+
+    __slots__ = (
+        "__weakref__",
+        "_static",
+        "_static_version",
+        "affinity",
+        "amounts",
+        "claims",
+        "has_ephemeral_claims",
+        "images",
+        "is_best_effort",
+        "labels",
+        "namespace",
+        "node_selector",
+        "nonzero_cpu",
+        "nonzero_memory",
+        "ports",
+        "priority",
+        "problems",
+        "request_r",
+        "rows",
+        "signature",
+        "spread",
+        "tolerations",
+    )
+
+    def __init__(
+        self,
+        shape: wire.PodShape,
+        signature: tuple[Any, ...],
+        dimensions: Dimensions,
+        namespace: str,
+        labels: Mapping[str, str],
+    ) -> None:
+        self.signature = signature
+        self.namespace = namespace
+        self.labels = dict(labels)
+        self.request_r, self.problems = _request(shape, dimensions)
+        self.rows: tuple[int, ...] = tuple(
+            r for r in range(len(dimensions)) if self.request_r[r] > 0
+        )
+        """The resources asked for; nothing else is ever compared."""
+        self.amounts: tuple[float, ...] = tuple(float(self.request_r[r]) for r in self.rows)
+        self.is_best_effort = all(amount < EPSILON for amount in self.amounts)
+        self.nonzero_cpu, self.nonzero_memory = _nonzero(shape, self.request_r)
+        self.node_selector: dict[str, str] = shape.node_selector or {}
+        self.affinity: Affinity = shape.affinity or Affinity()
+        self.tolerations: tuple[Toleration, ...] = shape.tolerations or ()
+        self.spread: tuple[TopologySpreadConstraint, ...] = shape.topology_spread_constraints or ()
+        self.ports: tuple[HostPort, ...] = _host_ports(shape)
+        containers = (*(shape.init_containers or ()), *(shape.containers or ()))
+        self.images: tuple[str, ...] = tuple(c.image for c in containers)
+        self.claims: tuple[str, ...] = tuple(
+            volume.persistent_volume_claim.claim_name
+            for volume in shape.volumes or ()
+            if volume.persistent_volume_claim is not None
+        )
+        self.has_ephemeral_claims = any(v.ephemeral is not None for v in shape.volumes or ())
+        self.priority = shape.priority
+        self._static: dict[str, Any] = {}
+        self._static_version = -1
+
+    @property
+    def has_pod_terms(self) -> bool:
+        """Whether where other pods are matters to these."""
+        return bool(self.affinity.pod_affinity or self.affinity.pod_anti_affinity or self.spread)
+
+    def static(self, name: str, version: int, compute: Callable[[], Any]) -> Any:
+        """A value that holds until nodes' labels or taints change; computed at most once."""
+        if version != self._static_version:
+            self._static.clear()
+            self._static_version = version
+        if name not in self._static:
+            self._static[name] = compute()
+        return self._static[name]
+
+    def __repr__(self) -> str:
+        return f"TaskClass({dict(zip(self.rows, self.amounts, strict=True))})"
+
+
+class Classes:
+    """The one place where classes are made. A class lives as long as a task has it."""
+
+    def __init__(self, dimensions: Dimensions) -> None:
+        self._dimensions = dimensions
+        self._known: WeakValueDictionary[tuple[Any, ...], TaskClass] = WeakValueDictionary()
+
+    def of(self, pod: wire.Pod) -> TaskClass:
+        shape = wire.shape_of(pod.spec)
+        key: tuple[Any, ...] = (wire.signature(shape),)
+        namespace, labels = "", {}
+        affinity = shape.affinity
+        if shape.topology_spread_constraints or (
+            affinity and (affinity.pod_affinity or affinity.pod_anti_affinity)
+        ):
+            namespace = pod.metadata.namespace
+            labels = {
+                k: v for k, v in (pod.metadata.labels or {}).items() if k not in NUMBERING_LABELS
+            }
+            key = (*key, namespace, tuple(sorted(labels.items())))
+        elif shape.volumes:
+            namespace = pod.metadata.namespace
+            key = (*key, namespace)
+        found = self._known.get(key)
+        if found is None:
+            found = TaskClass(shape, key, self._dimensions, namespace, labels)
+            self._known[key] = found
+        return found
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def fit_rows(self) -> None:
+        """Lengthen every request after a new resource was heard of."""
+        for known in list(self._known.values()):
+            known.request_r = padded(known.request_r, self._dimensions.capacity)
+
+
+def _request(shape: wire.PodShape, dimensions: Dimensions) -> tuple[FloatArray, tuple[str, ...]]:
+    """The effective request of a pod, and what is wrong with it."""
+    spec = msgspec.to_builtins(shape)
+    problems: list[str] = []
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        problems += _drop_nonsense(container)
+    try:
+        amounts = {name: str(amount) for name, amount in usage.pod_requests(spec).items()}
+    except QuantityError as error:
+        return dimensions.zeros(), (str(error),)
+    if shape.resources is not None:  # pod-level requests replace the sum of the containers'
+        amounts.update({k: str(v) for k, v in (shape.resources.requests or {}).items()})
+    request_r, more = dimensions.vector(amounts)
+    return request_r, tuple(problems + more)
+
+
+def _drop_nonsense(container: dict[str, Any]) -> list[str]:
+    """Take unreadable and negative requests out, so that one bad value cannot hide in a sum."""
+    requests = (container.get("resources") or {}).get("requests") or {}
+    problems = []
+    for name in list(requests):
+        probe = Dimensions()
+        _, wrong = probe.vector({name: requests[name]})
+        if wrong and "more than any machine" not in wrong[0]:
+            problems += wrong
+            del requests[name]
+    return problems
+
+
+def _nonzero(shape: wire.PodShape, request_r: FloatArray) -> tuple[float, float]:
+    """The request as kube-scheduler's LeastAllocated sees it."""
+    cpu, memory = float(request_r[CPU]), float(request_r[MEMORY])
+    for container in shape.containers or ():
+        asked = (container.resources.requests if container.resources else None) or {}
+        if "cpu" not in asked:
+            cpu += DEFAULT_CPU_MILLI
+        if "memory" not in asked:
+            memory += DEFAULT_MEMORY_BYTES
+    return cpu, memory
+
+
+def _host_ports(shape: wire.PodShape) -> tuple[HostPort, ...]:
+    ports = {
+        (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+        for container in shape.containers or ()
+        for port in container.ports or ()
+        if port.host_port > 0
+    }
+    return tuple(sorted(ports))
+
+
+def ports_conflict(wanted: tuple[HostPort, ...], taken: Mapping[HostPort, int]) -> bool:
+    """Whether a host port is taken; the address 0.0.0.0 stands for all of them."""
+    for address, protocol, number in wanted:
+        for other, its_protocol, its_number in taken:
+            if (protocol, number) == (its_protocol, its_number) and (
+                address == other or "0.0.0.0" in (address, other)
+            ):
+                return True
+    return False
+
+
+def pod_of(manifest: Mapping[str, Any]) -> wire.Pod:
+    """A pod from its manifest, for tests and tools."""
+    return convert(manifest, wire.Pod)

@@ -1,0 +1,636 @@
+"""Everything the scheduler knows of a cluster, folded together from one object at a time.
+
+Objects may come in any order: pods before their PodGroup, their node or their queue, and the other
+way round; the result is the same. Nothing here talks to a server: the cache feeds it from watches,
+tests and simulations from lists. A cycle reads it and leaves it as it was.
+
+`waiting` are the jobs with something to decide, `dirty` those whose status may have to be written;
+a cycle looks at these and at no others, which is why an idle cluster costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from hekla.api import core, scheduling, wellknown
+from hekla.api.wellknown import PodGroupPhase, PodPhase, QueueState
+from hekla.scheduler import wire
+from hekla.scheduler.classes import NUMBERING_LABELS, Classes, TaskClass
+from hekla.scheduler.dimensions import (
+    CPU,
+    MEMORY,
+    PODS,
+    Dimensions,
+    FloatArray,
+    IntArray,
+    amount_of,
+    padded,
+)
+from hekla.scheduler.labels import NodeLabels
+from hekla.scheduler.matrix import Matrix
+from hekla.scheduler.model import (
+    ALLOCATED_CLASS,
+    BINDING,
+    BOUND,
+    COMPLETED_CLASS,
+    FAILED,
+    PENDING,
+    PIPELINED,
+    RELEASING,
+    RUNNING,
+    SUCCEEDED,
+    UNKNOWN,
+    Job,
+    LabelGroup,
+    Node,
+    Queue,
+    Status,
+    Task,
+)
+from hekla.units.quantity import QuantityError
+from hekla.units.timestamps import TimestampError, parse_time
+
+DEFAULT_TASK_PRIORITY = 1
+
+
+class Cluster:
+    """The state that a cycle decides on."""
+
+    def __init__(
+        self,
+        *,
+        scheduler_names: Iterable[str] = (wellknown.DEFAULT_SCHEDULER,),
+        default_queue: str = wellknown.DEFAULT_QUEUE,
+    ) -> None:
+        self.dimensions = Dimensions()
+        self.classes = Classes(self.dimensions)
+        self.matrix = Matrix(self.dimensions)
+        self.nodes: dict[str, Node] = {}
+        self.node_list: list[Node] = []
+        self.tasks: dict[str, Task] = {}
+        self.jobs: dict[str, Job] = {}
+        self.queues: dict[str, Queue] = {}
+        self.claims: dict[tuple[str, str], core.PersistentVolumeClaim] = {}
+        self.volumes: dict[str, core.PersistentVolume] = {}
+        self.storage_classes: dict[str, core.StorageClass] = {}
+        self.quotas: dict[str, dict[str, core.ResourceQuota]] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.label_groups: dict[tuple[str, tuple[tuple[str, str], ...]], LabelGroup] = {}
+        self.placed_terms: dict[TaskClass, dict[str, int]] = {}
+        """Classes with pod affinity, and on which nodes how many of their tasks are."""
+        self.term_classes: dict[TaskClass, int] = {}
+        """How many tasks have each such class, placed or not."""
+        self.waiting: dict[str, Job] = {}
+        self.dirty: dict[str, Job] = {}
+        self.labels_version = 0
+        """Raised whenever a node's labels, taints or place change; static filters hang on it."""
+        self.images_version = 0
+        self.has_images = False
+        self.total_r: FloatArray = self.dimensions.zeros()
+        self._images: tuple[int, dict[str, tuple[IntArray, FloatArray]]] = (-1, {})
+        self._scheduler_names = frozenset(scheduler_names)
+        self._default_queue = default_queue
+        self._priority_classes: dict[str, core.PriorityClass] = {}
+        self._labels: NodeLabels | None = None
+        self._nodes_changed = False
+        self._stale_sums: dict[str, Job] = {}
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Bring columns and sums in order; call before reading. Costs nothing without changes."""
+        self._fit_rows()
+        if self._nodes_changed:
+            self.node_list = sorted(
+                (node for node in self.nodes.values() if node.is_known), key=lambda n: n.name
+            )
+            self.matrix.arrange([node.index for node in self.node_list])
+            for index, node in enumerate(self.node_list):
+                node.index = index
+            self._nodes_changed = False
+            self._labels_changed()
+            self.total_r = self.matrix.allocatable_rn[:, : self.matrix.count].sum(axis=1)
+        if self._stale_sums:
+            for job in self._stale_sums.values():
+                self._refresh_sums(job)
+            self._stale_sums = {}
+
+    @property
+    def labels(self) -> NodeLabels:
+        if self._labels is None:
+            self._labels = NodeLabels(
+                [node.name for node in self.node_list],
+                [node.labels for node in self.node_list],
+                [node.taints for node in self.node_list],
+            )
+        return self._labels
+
+    def image_index(self) -> dict[str, tuple[IntArray, FloatArray]]:
+        """Which nodes have an image, and how large it is there."""
+        if self._images[0] != self.images_version:
+            found: dict[str, tuple[list[int], list[float]]] = {}
+            for node in self.node_list:
+                for image in node.images:
+                    for name in image.names:
+                        nodes, sizes = found.setdefault(name, ([], []))
+                        nodes.append(node.index)
+                        sizes.append(float(image.size_bytes))
+            self._images = (
+                self.images_version,
+                {name: (np.asarray(n), np.asarray(s)) for name, (n, s) in found.items()},
+            )
+        return self._images[1]
+
+    def settled(self) -> None:
+        """The cycle's results are written or on their way: nothing is due until the next change."""
+        self.dirty = {}
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def set_node(self, obj: core.Node) -> None:
+        node = self.nodes.get(obj.name)
+        if node is None:
+            node = self.nodes[obj.name] = Node(obj.name)
+        if not node.is_known:
+            node.index = self.matrix.append()
+            self._nodes_changed = True
+            self._touch_waiting()
+        if (node.labels, node.taints) != (obj.labels, obj.spec.taints):
+            node.labels, node.taints = obj.labels, obj.spec.taints
+            self._labels_changed()
+        if node.images != obj.status.images:
+            node.images = obj.status.images
+            self.images_version += 1
+            self.has_images = True
+        node.annotations = obj.annotations
+        node.is_unschedulable = obj.spec.unschedulable
+        # Volcano leaves conditions to the taints that Kubernetes sets; without a node controller
+        # there are none, so a node that says it is not ready is believed.
+        ready = [c.status for c in obj.status.conditions if c.type == "Ready"]
+        node.is_ready = not ready or ready[0] == "True"
+        self._write_node(node, obj)
+
+    def _write_node(self, node: Node, obj: core.Node) -> None:
+        allocatable = dict(obj.status.allocatable)
+        vector_r, _ = self.dimensions.vector(allocatable)
+        self._fit_rows()
+        vector_r = padded(vector_r, self.dimensions.capacity)
+        vector_r[CPU] += _number(node.annotations.get(wellknown.OVERSUBSCRIPTION_CPU))
+        vector_r[MEMORY] += _number(node.annotations.get(wellknown.OVERSUBSCRIPTION_MEMORY))
+        matrix, i = self.matrix, node.index
+        if not np.array_equal(matrix.allocatable_rn[:, i], vector_r):
+            self.total_r = padded(self.total_r, self.dimensions.capacity)
+            self.total_r += vector_r - matrix.allocatable_rn[:, i]
+            matrix.allocatable_rn[:, i] = vector_r
+        matrix.is_unschedulable_n[i] = node.is_unschedulable
+        matrix.is_ready_n[i] = node.is_ready
+        try:
+            matrix.max_pods_n[i] = amount_of(PODS, allocatable.get(PODS, 0))
+        except QuantityError:
+            matrix.max_pods_n[i] = 0
+        self.recount(node)
+
+    def recount(self, node: Node) -> None:
+        """Write a node's column anew from its tasks."""
+        matrix, i = self.matrix, node.index
+        for ledger in (matrix.used_rn, matrix.releasing_rn, matrix.pipelined_rn):
+            ledger[:, i] = 0.0
+        matrix.nonzero_2n[:, i] = 0.0
+        matrix.pods_n[i] = 0.0
+        matrix.idle_rn[:, i] = matrix.allocatable_rn[:, i]
+        for task in node.tasks.values():
+            self._book(task, i, 1)
+
+    def delete_node(self, name: str) -> None:
+        node = self.nodes.get(name)
+        if node is None or not node.is_known:
+            return
+        node.index = -1
+        self._nodes_changed = True
+        if not node.tasks:
+            del self.nodes[name]
+        for task in node.tasks.values():
+            if task.job is not None:
+                self._touch(task.job)
+
+    # --- pods ---------------------------------------------------------------------------------
+
+    def set_pod(self, pod: wire.Pod) -> None:
+        meta, spec = pod.metadata, pod.spec
+        is_ours = spec.scheduler_name in self._scheduler_names
+        if not is_ours and not spec.node_name:
+            self.delete_pod(meta.uid)
+            return
+        old = self.tasks.get(meta.uid)
+        if old is not None and old.status == BINDING and not spec.node_name and not _leaving(pod):
+            # The watch runs behind our own bind; the pod is where we put it.
+            return
+        if old is not None:
+            self._drop(old)
+        task = self._task(pod)
+        self._fit_rows()
+        self.tasks[task.uid] = task
+        if task.klass.has_pod_terms:
+            self.term_classes[task.klass] = self.term_classes.get(task.klass, 0) + 1
+        group = (meta.annotations or {}).get(wellknown.GROUP_NAME)
+        if group:
+            job = self._job(f"{meta.namespace}/{group}")
+            job.add(task)
+            self._touch(job)
+        if task.node_name and task.status not in COMPLETED_CLASS:
+            self._put(task)
+
+    def delete_pod(self, uid: str) -> None:
+        task = self.tasks.get(uid)
+        if task is not None:
+            self._drop(task)
+            del self.tasks[uid]
+
+    def _drop(self, task: Task) -> None:
+        if task.klass.has_pod_terms:
+            _less(self.term_classes, task.klass)
+        if task.node_name:
+            self._take_off(task)
+        job = task.job
+        if job is not None:
+            job.remove(task)
+            self._touch(job)
+            if not job.tasks and not job.has_group:
+                self._forget_job(job)
+
+    def _task(self, pod: wire.Pod) -> Task:
+        meta, spec = pod.metadata, pod.spec
+        annotations, labels = meta.annotations or {}, meta.labels or {}
+        task = Task(meta.uid, meta.namespace, meta.name, self.classes.of(pod))
+        task.role = annotations.get(wellknown.TASK_SPEC) or labels.get(wellknown.TASK_SPEC, "")
+        task.priority = DEFAULT_TASK_PRIORITY if spec.priority is None else spec.priority
+        given = _integer(annotations.get(wellknown.TASK_PRIORITY))
+        if given is not None:
+            task.priority = given
+        task.priority_class = spec.priority_class_name
+        task.preemption_policy = spec.preemption_policy or ""
+        task.created = _seconds(meta.creation_timestamp)
+        task.index = _index(meta.name)
+        task.status = _status(pod)
+        task.node_name = spec.node_name
+        task.nominated_node = pod.status.nominated_node_name
+        gates = {gate.name for gate in spec.scheduling_gates or ()}
+        task.is_queue_gated = gates == {wellknown.QUEUE_ALLOCATION_GATE}
+        task.is_gated = bool(gates)
+        flag = annotations.get(wellknown.PREEMPTABLE, labels.get(wellknown.PREEMPTABLE))
+        task.is_preemptable = flag is None or flag.lower() in ("1", "t", "true")
+        task.group = self._label_group(meta.namespace, labels)
+        for condition in pod.status.conditions or ():
+            if condition.type == "PodScheduled":
+                task.condition = (condition.status, condition.reason, condition.message)
+        return task
+
+    def _label_group(self, namespace: str, labels: Mapping[str, str]) -> LabelGroup:
+        kept = tuple(sorted((k, v) for k, v in labels.items() if k not in NUMBERING_LABELS))
+        group = self.label_groups.get((namespace, kept))
+        if group is None:
+            group = self.label_groups[namespace, kept] = LabelGroup(namespace, dict(kept))
+        return group
+
+    # --- where tasks are ----------------------------------------------------------------------
+
+    def assume(self, task: Task, node_name: str) -> None:
+        """A bind was sent: the task is there until the watch says otherwise."""
+        task.node_name = node_name
+        if task.job is not None:
+            task.job.move((task,), BINDING)
+            self._touch(task.job)
+        else:
+            task.status = BINDING
+        self._put(task)
+
+    def forget(self, task: Task) -> None:
+        """A bind failed: the task waits again."""
+        if task.status != BINDING:
+            return
+        self._take_off(task)
+        if task.job is not None:
+            task.job.move((task,), PENDING)
+            self._touch(task.job)
+        else:
+            task.status = PENDING
+        task.node_name = ""
+
+    def _put(self, task: Task) -> None:
+        node = self.nodes.get(task.node_name)
+        if node is None:
+            node = self.nodes[task.node_name] = Node(task.node_name)
+        node.tasks[task.uid] = task
+        for port in task.klass.ports:
+            node.ports[port] = node.ports.get(port, 0) + 1
+        if task.group is not None:
+            per_node = task.group.per_node
+            per_node[node.name] = per_node.get(node.name, 0) + 1
+        if task.klass.has_pod_terms:
+            per_class = self.placed_terms.setdefault(task.klass, {})
+            per_class[node.name] = per_class.get(node.name, 0) + 1
+        if node.is_known:
+            self._book(task, node.index, 1)
+
+    def _take_off(self, task: Task) -> None:
+        node = self.nodes.get(task.node_name)
+        if node is None or task.uid not in node.tasks:
+            return
+        del node.tasks[task.uid]
+        for port in task.klass.ports:
+            _less(node.ports, port)
+        if task.group is not None:
+            _less(task.group.per_node, node.name)
+            self._drop_empty_group(task.group)
+        if task.klass.has_pod_terms:
+            _less(self.placed_terms[task.klass], node.name)
+            if not self.placed_terms[task.klass]:
+                del self.placed_terms[task.klass]
+        if node.is_known:
+            self._book(task, node.index, -1)
+        elif not node.tasks:
+            del self.nodes[node.name]
+
+    def _drop_empty_group(self, group: LabelGroup) -> None:
+        """Labels of pods long gone must not pile up."""
+        if not group.per_node and len(self.label_groups) > 2 * len(self.tasks) + 64:
+            self.label_groups = {
+                key: known
+                for key, known in self.label_groups.items()
+                if known.per_node or known is group
+            }
+
+    def _book(self, task: Task, i: int, sign: int) -> None:
+        matrix, klass = self.matrix, task.klass
+        matrix.pods_n[i] += sign
+        matrix.nonzero_2n[0, i] += sign * klass.nonzero_cpu
+        matrix.nonzero_2n[1, i] += sign * klass.nonzero_memory
+        for row, amount in zip(klass.rows, klass.amounts, strict=True):
+            if task.status == PIPELINED:
+                matrix.pipelined_rn[row, i] += sign * amount
+                continue
+            matrix.idle_rn[row, i] -= sign * amount
+            matrix.used_rn[row, i] += sign * amount
+            if task.status == RELEASING:
+                matrix.releasing_rn[row, i] += sign * amount
+
+    # --- PodGroups ----------------------------------------------------------------------------
+
+    def set_group(self, group: scheduling.PodGroup) -> None:
+        job = self._job(f"{group.namespace}/{group.name}")
+        spec = group.spec
+        job.has_group = True
+        job.uid = group.uid
+        job.min_member = spec.min_member
+        job.min_task_member = spec.min_task_member
+        job.phase = group.status.phase
+        job.conditions = group.status.conditions
+        job.counts_written = (group.status.running, group.status.succeeded, group.status.failed)
+        job.created = _seconds(group.metadata.creation_timestamp)
+        job.annotations, job.labels = group.annotations, group.labels
+        job.priority_class = spec.priority_class_name
+        problems: list[str] = []
+        job.min_resources_r, job.min_rows = None, ()
+        if spec.min_resources is not None:
+            job.min_resources_r, wrong = self.dimensions.vector(spec.min_resources)
+            job.min_rows = tuple(
+                sorted(
+                    row
+                    for name in spec.min_resources
+                    if (row := self.dimensions.row(name)) is not None
+                )
+            )
+            problems += [f"minResources {text}" for text in wrong]
+        if spec.min_member < 0:
+            problems.append(f"minMember is {spec.min_member}")
+        self._fit_rows()
+        job.priority, wrong_class = self._priority(job.priority_class)
+        job.problems = (*problems, *wrong_class)
+        self._move_to_queue(job, spec.queue or self._default_queue)
+        self._touch(job)
+
+    def delete_group(self, namespace: str, name: str) -> None:
+        job = self.jobs.get(f"{namespace}/{name}")
+        if job is None:
+            return
+        job.has_group = False
+        if job.tasks:
+            self._touch(job)
+        else:
+            self._forget_job(job)
+
+    def _job(self, key: str) -> Job:
+        job = self.jobs.get(key)
+        if job is None:
+            job = self.jobs[key] = Job(key, self.dimensions)
+        return job
+
+    def _forget_job(self, job: Job) -> None:
+        self._leave_queue(job)
+        for jobs in (self.jobs, self.waiting, self.dirty, self._stale_sums):
+            jobs.pop(job.key, None)
+
+    def _touch(self, job: Job) -> None:
+        """Something about a job changed."""
+        self.dirty[job.key] = job
+        self._stale_sums[job.key] = job
+        if job.has_group and (job.by_status[PENDING] or job.is_pending):
+            self.waiting[job.key] = job
+        else:
+            self.waiting.pop(job.key, None)
+
+    def _touch_waiting(self) -> None:
+        self.dirty.update(self.waiting)
+
+    # --- queues and the rest ------------------------------------------------------------------
+
+    def set_queue(self, obj: scheduling.Queue) -> None:
+        queue = self.queues.get(obj.name)
+        if queue is None:
+            queue = self.queues[obj.name] = Queue(obj.name, self.dimensions)
+            for job in list(self.jobs.values()):
+                if job.queue_name == obj.name:
+                    self._move_to_queue(job, obj.name)
+        spec = obj.spec
+        queue.uid = obj.uid
+        queue.created = _seconds(obj.metadata.creation_timestamp)
+        queue.weight, queue.priority, queue.parent = spec.weight, spec.priority, spec.parent
+        # A queue just made has no state until its controller has seen it; Volcano's webhook and
+        # controller make it Open, so that is how it counts.
+        queue.state = obj.status.state or QueueState.OPEN
+        queue.is_reclaimable = spec.reclaimable is not False
+        queue.annotations = obj.annotations
+        queue.status = obj.status
+        queue.capability_r, bad1 = self.dimensions.vector(spec.capability)
+        queue.guarantee_r, bad2 = self.dimensions.vector(spec.guarantee.resource)
+        queue.deserved_r, bad3 = self.dimensions.vector(spec.deserved)
+        queue.problems = (*bad1, *bad2, *bad3)
+        self._fit_rows()
+        self._touch_waiting()
+
+    def delete_queue(self, name: str) -> None:
+        queue = self.queues.get(name)
+        if queue is None:
+            return
+        for job in list(queue.jobs.values()):
+            self._leave_queue(job)
+            job.queue_name = name
+            self._touch(job)
+        del self.queues[name]
+
+    def _move_to_queue(self, job: Job, name: str) -> None:
+        queue = self.queues.get(name)
+        if job.queue_name == name and job.queue is queue:
+            return
+        self._leave_queue(job)
+        job.queue_name, job.queue = name, queue
+        if queue is None:
+            return
+        queue.jobs[job.key] = job
+        queue.allocated_r += job.allocated_r
+        queue.pending_r += job.pending_r
+        queue.inqueue_r += job.inqueue_r
+        queue.elastic_r += job.elastic_r
+
+    def _leave_queue(self, job: Job) -> None:
+        queue = job.queue
+        if queue is None:
+            return
+        queue.jobs.pop(job.key, None)
+        queue.allocated_r -= job.allocated_r
+        queue.pending_r -= job.pending_r
+        queue.inqueue_r -= job.inqueue_r
+        queue.elastic_r -= job.elastic_r
+        job.queue = None
+
+    def _refresh_sums(self, job: Job) -> None:
+        queue = job.queue
+        old_inqueue_r, old_elastic_r = job.inqueue_r, job.elastic_r
+        job.refresh_sums()
+        if queue is not None:
+            queue.inqueue_r += job.inqueue_r - old_inqueue_r
+            queue.elastic_r += job.elastic_r - old_elastic_r
+
+    def set_priority_class(self, obj: core.PriorityClass) -> None:
+        self._priority_classes[obj.name] = obj
+        self._reprioritise()
+
+    def delete_priority_class(self, name: str) -> None:
+        self._priority_classes.pop(name, None)
+        self._reprioritise()
+
+    def _reprioritise(self) -> None:
+        for job in self.jobs.values():
+            job.priority, wrong = self._priority(job.priority_class)
+            kept = tuple(text for text in job.problems if not text.startswith("priority class"))
+            job.problems = (*kept, *wrong)
+        self._touch_waiting()
+
+    def _priority(self, name: str) -> tuple[int, tuple[str, ...]]:
+        """The value of a priority class; of the global default where none is named, else 0."""
+        named = self._priority_classes.get(name)
+        if named is not None:
+            return named.value, ()
+        defaults = [c.value for c in self._priority_classes.values() if c.global_default]
+        value = max(defaults, default=0)
+        if name:
+            return value, (f"priority class {name!r} does not exist; the default counts",)
+        return value, ()
+
+    def set_quota(self, obj: core.ResourceQuota) -> None:
+        self.quotas.setdefault(obj.namespace, {})[obj.name] = obj
+        for amounts in (obj.status.hard, obj.status.used, obj.spec.hard):
+            self.dimensions.vector(amounts)
+        self._fit_rows()
+        self._touch_waiting()
+
+    def delete_quota(self, namespace: str, name: str) -> None:
+        self.quotas.get(namespace, {}).pop(name, None)
+        self._touch_waiting()
+
+    def _fit_rows(self) -> None:
+        """Lengthen vectors after a new resource was heard of; rare."""
+        capacity = self.dimensions.capacity
+        if self.matrix.idle_rn.shape[0] >= capacity:
+            return
+        self.matrix.fit_rows()
+        self.classes.fit_rows()
+        self.total_r = padded(self.total_r, capacity)
+        for job in self.jobs.values():
+            for name in ("allocated_r", "pending_r", "inqueue_r", "elastic_r"):
+                setattr(job, name, padded(getattr(job, name), capacity))
+            if job.min_resources_r is not None:
+                job.min_resources_r = padded(job.min_resources_r, capacity)
+        for queue in self.queues.values():
+            for name in ("allocated_r", "pending_r", "inqueue_r", "elastic_r"):
+                setattr(queue, name, padded(getattr(queue, name), capacity))
+            for name in ("capability_r", "guarantee_r", "deserved_r"):
+                setattr(queue, name, padded(getattr(queue, name), capacity))
+
+    def _labels_changed(self) -> None:
+        self._labels = None
+        self.labels_version += 1
+        self.images_version += 1
+
+
+# --- reading single fields --------------------------------------------------------------------
+
+
+def _leaving(pod: wire.Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def _status(pod: wire.Pod) -> Status:
+    phase = pod.status.phase or PodPhase.PENDING
+    if phase == PodPhase.SUCCEEDED:
+        return SUCCEEDED
+    if phase == PodPhase.FAILED:
+        return FAILED
+    if phase not in (PodPhase.PENDING, PodPhase.RUNNING):
+        return UNKNOWN
+    if _leaving(pod):
+        return RELEASING
+    if phase == PodPhase.RUNNING:
+        return RUNNING
+    return BOUND if pod.spec.node_name else PENDING
+
+
+def _seconds(text: str | None) -> float:
+    if not text:
+        return 0.0
+    try:
+        return parse_time(text)
+    except TimestampError:
+        return 0.0
+
+
+def _index(name: str) -> int:
+    """The number at the end of `job-role-7`; -1 for names of fewer than three parts."""
+    parts = name.rsplit("-", 2)
+    return int(parts[2]) if len(parts) == 3 and parts[2].isdecimal() else -1
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _number(text: str | None) -> float:
+    """An oversubscription annotation: a whole number, or nothing."""
+    value = _integer(text)
+    return float(value) if value is not None and 0 <= value < 2**50 else 0.0
+
+
+def _less(counts: dict, key: object) -> None:  # type: ignore[type-arg]
+    left = counts.get(key, 0) - 1
+    if left > 0:
+        counts[key] = left
+    else:
+        counts.pop(key, None)
+
+
+__all__ = ["ALLOCATED_CLASS", "BOUND", "Cluster", "PodGroupPhase"]

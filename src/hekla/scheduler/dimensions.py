@@ -1,0 +1,145 @@
+"""Resource names as row numbers, and amounts as plain floats in one fixed unit per resource.
+
+The one thing a newcomer gets wrong is the unit. CPU and countable resources (GPUs) are in
+thousandths, memory and other byte counts in bytes; `pods` is not a row at all, because Volcano
+counts pods in a filter of its own and leaves them out of every comparison. All amounts are whole
+numbers, so sums in float64 are exact and taking back what was added restores every bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hekla.units.quantity import QuantityError, parse_quantity
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+
+CPU: Final = 0
+MEMORY: Final = 1
+PODS: Final = "pods"
+
+EPSILON: Final = 0.1
+"""Volcano's tolerance in every dimension: a request passes if it exceeds the room by less."""
+
+MAX_AMOUNT: Final = float(2**50)
+"""Larger amounts are cut to this. No machine has a PiB of memory, and below it sums stay exact."""
+
+_BYTES: Final = ("memory", "ephemeral-storage", "storage")
+_FIRST_CAPACITY: Final = 16
+
+
+def is_bytes(name: str) -> bool:
+    """Whether a resource is counted in bytes rather than in thousandths."""
+    return name in _BYTES or name.startswith("hugepages-")
+
+
+def amount_of(name: str, text: str | int | float) -> float:
+    """A quantity in the unit of its row; raises QuantityError for nonsense."""
+    quantity = parse_quantity(text)
+    value = quantity.value() if is_bytes(name) or name == PODS else quantity.milli_value()
+    return float(max(min(value, int(MAX_AMOUNT)), -int(MAX_AMOUNT)))
+
+
+def show_amount(name: str, amount: float) -> str:
+    """An amount as people write it: `2`, `500m`, `1.5Gi`."""
+    if not is_bytes(name):
+        return f"{amount / 1000:g}" if amount % 10 == 0 else f"{amount:g}m"
+    for suffix, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if abs(amount) >= size:
+            return f"{round(amount / size, 2):g}{suffix}"
+    return f"{amount:g}"
+
+
+class Dimensions:
+    """The rows: cpu, memory, then every other resource in the order it was first heard of."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = ["cpu", "memory"]
+        self._rows: dict[str, int] = {"cpu": CPU, "memory": MEMORY}
+        self.capacity = _FIRST_CAPACITY
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def row(self, name: str) -> int | None:
+        """The row of a resource, or None if nobody has or wants it."""
+        return self._rows.get(name)
+
+    def intern(self, name: str) -> int:
+        """The row of a resource, made if need be. `capacity` may grow: then pad your vectors."""
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = len(self.names)
+            self.names.append(name)
+            while row >= self.capacity:
+                self.capacity *= 2
+        return row
+
+    def zeros(self) -> FloatArray:
+        return np.zeros(self.capacity)
+
+    def vector(self, amounts: Mapping[str, str | int | float]) -> tuple[FloatArray, list[str]]:
+        """Amounts by name as a vector, and what is wrong with them.
+
+        `pods` and `count/…` are left out, as everywhere in Volcano's arithmetic.
+        """
+        parsed: dict[int, float] = {}
+        problems: list[str] = []
+        for name, text in sorted(amounts.items()):
+            if name == PODS or name.startswith("count/"):
+                continue
+            try:
+                amount = amount_of(name, text)
+            except QuantityError as error:
+                problems.append(f"{name}: {error}")
+                continue
+            if amount < 0:
+                problems.append(f"{name}: {text} is negative")
+                amount = 0.0
+            elif amount >= MAX_AMOUNT:
+                problems.append(f"{name}: {text} is more than any machine has")
+            parsed[self.intern(name)] = amount
+        out = self.zeros()
+        for row, amount in parsed.items():
+            out[row] = amount
+        return out, problems
+
+    def show(self, vector: FloatArray) -> dict[str, str]:
+        """The non-zero amounts of a vector, by name."""
+        return {
+            name: show_amount(name, float(vector[row]))
+            for row, name in enumerate(self.names)
+            if vector[row] != 0
+        }
+
+
+def padded(vector: FloatArray, capacity: int) -> FloatArray:
+    """The vector at least `capacity` long; the same object if it is already."""
+    if len(vector) >= capacity:
+        return vector
+    out = np.zeros(capacity)
+    out[: len(vector)] = vector
+    return out
+
+
+def share(part: float, whole: float) -> float:
+    """part / whole; of nothing, nothing is 0 and something is 1."""
+    if whole == 0:
+        return 0.0 if part == 0 else 1.0
+    return part / whole
+
+
+def largest_share(part_r: FloatArray, whole_r: FloatArray, rows: Iterable[int]) -> float:
+    """The dominant share over some rows."""
+    return max((share(float(part_r[r]), float(whole_r[r])) for r in rows), default=0.0)
+
+
+def less_equal(left_r: FloatArray, right_r: FloatArray) -> bool:
+    """Volcano's LessEqual with zero for what is missing: every row, with tolerance."""
+    return bool(np.all(left_r < right_r + EPSILON))

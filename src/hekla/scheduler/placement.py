@@ -1,0 +1,178 @@
+"""Where k equal tasks go: exactly as if placed one by one, at about the cost of one.
+
+One by one means: take the node with the best score, the first of equals; add the task; score that
+node again; repeat. A node's score may depend only on that node, so its scores under 0, 1, 2 …
+copies are a ladder known in advance, and three shortcuts give the same sequence:
+
+- every ladder falls (spreading): the sequence is the k best rungs of all ladders, sorted;
+- every ladder rises (packing): nodes are filled to the brim in order of their first rung;
+- neither: a heap over the ladders' present rungs.
+
+Which one holds is found out by looking at the rungs that matter, never assumed. A Hypothesis law
+holds all of them equal to `one_by_one`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from hekla.scheduler.dimensions import FloatArray, IntArray
+
+Score = Callable[[IntArray, IntArray], FloatArray]
+"""Scores of nodes (first) that already got so many copies (second)."""
+
+_PROBES: Final = 8
+_NOWHERE: Final[IntArray] = np.zeros(0, dtype=np.int64)
+
+
+def place(score: Score, index: IntArray, copies: IntArray, k: int, head: FloatArray) -> IntArray:
+    """The nodes that k tasks go to, in order; fewer than k if there is no more room.
+
+    `index` are the candidates in ascending order, `copies` how many tasks each can take (at least
+    one), `head` the score of each with nothing added.
+    """
+    if k <= 0 or len(index) == 0:
+        return _NOWHERE
+    if k == 1:
+        return index[[int(np.argmax(head))]]
+    if k < len(index):
+        # A node outside the k best first rungs is never reached: one of those is always left.
+        kth = np.partition(head, len(head) - k)[len(head) - k]
+        kept = np.flatnonzero(head >= kth)
+        index, copies, head = index[kept], copies[kept], head[kept]
+    copies = np.minimum(copies, k)
+    first = np.argsort(-head, kind="stable")
+    probe = [p for p in first[:_PROBES].tolist() if copies[p] > 1]
+    if not probe:
+        rises = falls = True
+    else:
+        second = score(index[probe], np.ones(len(probe), dtype=np.int64))
+        rises, falls = bool(np.all(second >= head[probe])), bool(np.all(second <= head[probe]))
+    found: IntArray | None = None
+    if rises:
+        found = _packed(score, index, copies, k, first)
+    if found is None and falls:
+        found = _spread(score, index, copies, k, head)
+    if found is None:
+        found = _heaped(score, index, copies, k, head, first)
+    return found
+
+
+def one_by_one(
+    score: Score, index: IntArray, copies: IntArray, k: int, head: FloatArray
+) -> IntArray:
+    """What `place` must equal. Slow and plain."""
+    present, used = head.copy(), np.zeros(len(index), dtype=np.int64)
+    out: list[int] = []
+    while len(out) < k:
+        alive = used < copies
+        if not alive.any():
+            break
+        best = int(np.argmax(np.where(alive, present, -np.inf)))
+        out.append(int(index[best]))
+        used[best] += 1
+        if used[best] < copies[best]:
+            present[best] = score(index[[best]], used[[best]])[0]
+    return np.asarray(out, dtype=np.int64)
+
+
+def _rungs(counts: IntArray) -> tuple[IntArray, IntArray]:
+    """Which ladder and which rung, for ladders of these lengths laid end to end."""
+    ladder = np.repeat(np.arange(len(counts)), counts)
+    starts = np.cumsum(counts) - counts
+    return ladder, np.arange(len(ladder)) - starts[ladder]
+
+
+def _packed(
+    score: Score, index: IntArray, copies: IntArray, k: int, first: IntArray
+) -> IntArray | None:
+    room = np.cumsum(copies[first])
+    last = min(int(np.searchsorted(room, k)), len(first) - 1)
+    chosen = first[: last + 1]
+    counts = copies[chosen].copy()
+    if room[last] > k:
+        counts[-1] -= room[last] - k
+    ladder, rung = _rungs(counts)
+    nodes = index[chosen][ladder]
+    if counts.max() > 1:
+        values = score(nodes, rung)
+        falls = values[1:] < values[:-1]
+        if np.any(falls & (ladder[1:] == ladder[:-1])):
+            return None
+    return nodes
+
+
+def _spread(
+    score: Score, index: IntArray, copies: IntArray, k: int, head: FloatArray
+) -> IntArray | None:
+    depth = np.ones(len(index), dtype=np.int64)  # rungs known of each ladder
+    lowest = head.copy()  # the last of them
+    values = [head]
+    ladders = [np.arange(len(index))]
+    rungs = [np.zeros(len(index), dtype=np.int64)]
+    step = 1
+    while True:
+        known = np.concatenate(values)
+        bar = -np.inf if len(known) <= k else np.partition(known, len(known) - k)[len(known) - k]
+        # A ladder whose lowest known rung is among the k best may have more such rungs.
+        grow = np.flatnonzero((lowest >= bar) & (depth < copies))
+        if len(grow) == 0:
+            break
+        counts = np.minimum(copies[grow] - depth[grow], step)
+        ladder, rung = _rungs(counts)
+        which, level = grow[ladder], depth[grow][ladder] + rung
+        new = score(index[which], level)
+        before = np.empty_like(new)
+        before[1:] = new[:-1]
+        starts = rung == 0
+        before[starts] = lowest[which[starts]]
+        if np.any(new > before):
+            return None
+        values.append(new)
+        ladders.append(which)
+        rungs.append(level)
+        depth[grow] += counts
+        ends = np.cumsum(counts) - 1
+        lowest[grow] = new[ends]
+        step *= 2
+    value, ladder, rung = np.concatenate(values), np.concatenate(ladders), np.concatenate(rungs)
+    kept = np.flatnonzero(value >= bar)
+    order = np.lexsort((rung[kept], ladder[kept], -value[kept]))[:k]
+    return index[ladder[kept][order]]
+
+
+def _heaped(
+    score: Score, index: IntArray, copies: IntArray, k: int, head: FloatArray, first: IntArray
+) -> IntArray:
+    counts = np.minimum(copies[first], 4)
+    ladder, rung = _rungs(counts)
+    values = score(index[first][ladder], rung).tolist()
+    known: dict[int, list[float]] = {}
+    at = 0
+    for position, count in zip(first.tolist(), counts.tolist(), strict=True):
+        known[position] = values[at : at + count]
+        at += count
+    limits, names = copies.tolist(), index.tolist()
+    heap = [(-value, position) for position, value in enumerate(head.tolist())]
+    heapq.heapify(heap)
+    used = [0] * len(names)
+    out: list[int] = []
+    while heap and len(out) < k:
+        position = heap[0][1]
+        out.append(names[position])
+        used[position] += 1
+        rungs_used = used[position]
+        if rungs_used >= limits[position]:
+            heapq.heappop(heap)
+            continue
+        rungs = known[position]
+        if rungs_used >= len(rungs):
+            more = min(len(rungs), limits[position] - len(rungs))
+            levels = np.arange(len(rungs), len(rungs) + more)
+            rungs += score(np.full(more, names[position]), levels).tolist()
+        heapq.heapreplace(heap, (-rungs[rungs_used], position))
+    return np.asarray(out, dtype=np.int64)

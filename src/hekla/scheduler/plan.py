@@ -1,0 +1,110 @@
+"""What a cycle decided, as data. Nothing here has happened yet.
+
+Effects are in the order in which they were decided, and that order depends on the state alone. The
+binds of one gang stand together and carry its name: whoever performs them can drop a gang whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from hekla.scheduler.explain import Verdict
+from hekla.scheduler.tiers import PluginFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    namespace: str
+    pod: str
+    uid: str
+    node: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    namespace: str
+    pod: str
+    uid: str
+    node: str
+    reason: str
+    for_job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a PodGroup, without its times: those are set when it is written."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetGroupStatus:
+    """The phase, counts and conditions that a PodGroup should have; only what differs is sent."""
+
+    namespace: str
+    group: str
+    uid: str
+    phase: str
+    running: int
+    succeeded: int
+    failed: int
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SetPodCondition:
+    """PodScheduled=False on a pod that waits, with the reason why."""
+
+    namespace: str
+    pod: str
+    uid: str
+    reason: str
+    message: str
+    nominated_node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetQueueStatus:
+    queue: str
+    allocated: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event about a pod or a PodGroup."""
+
+    kind: Literal["Pod", "PodGroup"]
+    namespace: str
+    name: str
+    uid: str
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+Effect: TypeAlias = Bind | Evict | SetGroupStatus | SetPodCondition | SetQueueStatus | Event
+
+
+@dataclass(slots=True)
+class Plan:
+    effects: list[Effect] = field(default_factory=list)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """Why each job that is not fully placed is not, by job key."""
+    pipelined: dict[str, str] = field(default_factory=dict)
+    """Tasks that hold room which is being released, and the node: nothing is done for them."""
+    failures: list[PluginFailure] = field(default_factory=list)
+    considered: int = 0
+
+    @property
+    def binds(self) -> list[Bind]:
+        return [effect for effect in self.effects if isinstance(effect, Bind)]
+
+    @property
+    def evictions(self) -> list[Evict]:
+        return [effect for effect in self.effects if isinstance(effect, Evict)]

@@ -1,0 +1,35 @@
+"""The plugins that come with hekla, one file each; they use the API that everybody has."""
+
+from __future__ import annotations
+
+from hekla.scheduler.plugin import Registry
+from hekla.scheduler.plugins.binpack import Binpack
+from hekla.scheduler.plugins.conformance import Conformance
+from hekla.scheduler.plugins.drf import Drf
+from hekla.scheduler.plugins.gang import Gang
+from hekla.scheduler.plugins.nodeorder import NodeOrder
+from hekla.scheduler.plugins.overcommit import Overcommit
+from hekla.scheduler.plugins.predicates import Predicates
+from hekla.scheduler.plugins.priority import Priority
+from hekla.scheduler.plugins.proportion import Proportion
+from hekla.scheduler.plugins.resourcequota import ResourceQuota
+from hekla.scheduler.plugins.sla import Sla
+
+
+def builtin() -> Registry:
+    """A registry with all of them, to which others can be added."""
+    return Registry(
+        (
+            Binpack,
+            Conformance,
+            Drf,
+            Gang,
+            NodeOrder,
+            Overcommit,
+            Predicates,
+            Priority,
+            Proportion,
+            ResourceQuota,
+            Sla,
+        )
+    )

@@ -1,0 +1,76 @@
+"""binpack: fill nodes up, so that others stay whole for large tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+
+from hekla.scheduler.dimensions import EPSILON, FloatArray
+from hekla.scheduler.model import Task
+from hekla.scheduler.nodes import Nodes
+from hekla.scheduler.plugin import Key, Plugin, PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hekla.scheduler.session import Session
+
+PREFIX = "binpack.resources."
+
+
+class Binpack(Plugin, name="binpack"):
+    """Score: the mean of how full the node would be, over the requested resources with a weight."""
+
+    by_class: ClassVar[bool] = True
+
+    weight: Annotated[int, Key("binpack.weight")] = 1
+    cpu: Annotated[int, Key("binpack.cpu")] = 1
+    memory: Annotated[int, Key("binpack.memory")] = 1
+    resources: Annotated[str, Key("binpack.resources")] = ""
+    """Further resources, separated by commas; the weight of each under binpack.resources.NAME."""
+
+    def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
+        super().configure(raw, switches)
+        self._weights = {"cpu": self.cpu, "memory": self.memory}
+        for name in (name.strip() for name in self.resources.split(",")):
+            if name:
+                given = raw.get(PREFIX + name, 1)
+                if isinstance(given, bool) or not str(given).lstrip("-").isdecimal():
+                    raise PluginError(
+                        f"{PREFIX}{name} must be a whole number, and {given!r} is not"
+                    )
+                self._weights[name] = int(given)
+
+    def open(self, session: Session) -> None:
+        weights = getattr(self, "_weights", {"cpu": self.cpu, "memory": self.memory})
+        self._by_row: dict[int, float] = {}
+        for name, weight in weights.items():
+            row = session.dimensions.row(name)
+            if row is not None:
+                # As Volcano: negative counts as 1, zero leaves the resource in the divisor's sum.
+                self._by_row[row] = 1.0 if weight < 0 else float(weight)
+
+    def node_order(self, task: Task, nodes: Nodes) -> FloatArray:
+        total_n, weights = np.zeros(len(nodes)), 0.0
+        if self.weight == 0:
+            return total_n
+        over_n = np.zeros(len(nodes), dtype=bool)
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+            weight = self._by_row.get(row)
+            if weight is None or amount < EPSILON:
+                continue
+            weights += weight
+            after_n = nodes.used(row) + amount
+            allocatable_n = nodes.allocatable(row)
+            over_n |= after_n > allocatable_n
+            if weight:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    part_n = after_n * weight / allocatable_n
+                part_n[allocatable_n == 0] = 0.0
+                total_n += part_n
+        if weights == 0:
+            return np.zeros(len(nodes))
+        total_n[over_n] = 0.0
+        out: FloatArray = total_n / weights * 100.0 * self.weight
+        return out

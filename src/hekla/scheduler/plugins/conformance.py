@@ -1,0 +1,33 @@
+"""conformance: nobody takes from the pods that keep the cluster alive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hekla.api.wellknown import KUBE_SYSTEM
+from hekla.scheduler.dimensions import BoolArray
+from hekla.scheduler.model import Task
+from hekla.scheduler.plugin import Plugin
+
+CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
+
+
+class Conformance(Plugin, name="conformance"):
+    """Spares critical priority classes and the namespace kube-system."""
+
+    def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        return self._ordinary(candidates)
+
+    def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        return self._ordinary(candidates)
+
+    def unified_evictable(self, context: object, candidates: Sequence[Task]) -> BoolArray:
+        return self._ordinary(candidates)
+
+    def _ordinary(self, candidates: Sequence[Task]) -> BoolArray:
+        return np.asarray(
+            [t.priority_class not in CRITICAL and t.namespace != KUBE_SYSTEM for t in candidates],
+            dtype=bool,
+        )

@@ -1,0 +1,65 @@
+"""gang: all members of a job, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hekla.scheduler.dimensions import BoolArray
+from hekla.scheduler.model import Job, Task
+from hekla.scheduler.plugin import PERMIT, REJECT, Invalid, Plugin, Vote
+
+
+class Gang(Plugin, name="gang"):
+    """A job starts when its minimum can, and keeps its minimum when others take from it."""
+
+    def job_valid(self, job: Job) -> Invalid | None:
+        short = job.short_roles(valid=True)
+        if short:
+            return Invalid(
+                "NotEnoughPodsOfTask",
+                f"not enough pods of task {short[0]!r}: {job.role_count(short[0], *range(10))} "
+                f"exist, {job.min_task_member[short[0]]} are needed",
+            )
+        if job.valid_count < job.min_member:
+            return Invalid(
+                "NotEnoughTasks",
+                f"not enough pods: {job.valid_count} of the {job.min_member} needed exist",
+            )
+        return None
+
+    def job_order(self, job: Job) -> bool:
+        return job.is_ready
+
+    def job_ready(self, job: Job) -> bool:
+        return job.is_ready and not job.short_roles()
+
+    def job_pipelined(self, job: Job) -> Vote:
+        enough = job.is_pipelined and not job.short_roles(pipelined=True)
+        return PERMIT if enough else REJECT
+
+    def job_starving(self, job: Job) -> bool:
+        return job.is_starving
+
+    def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        return self._surplus(candidates)
+
+    def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        return self._surplus(candidates)
+
+    def unified_evictable(self, context: object, candidates: Sequence[Task]) -> BoolArray:
+        return np.ones(len(candidates), dtype=bool)  # bundles see to gangs
+
+    def _surplus(self, candidates: Sequence[Task]) -> BoolArray:
+        """Members that a job can lose without falling below its minimum."""
+        left: dict[str, int] = {}
+        out = np.zeros(len(candidates), dtype=bool)
+        for i, task in enumerate(candidates):
+            if task.job is None:
+                continue
+            have = left.setdefault(task.job.key, task.job.ready_count)
+            if have > task.job.min_member:
+                left[task.job.key] = have - 1
+                out[i] = True
+        return out

@@ -1,0 +1,81 @@
+"""overcommit: let in somewhat more than the cluster holds, so that it never runs dry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from hekla.api.wellknown import PodGroupPhase
+from hekla.scheduler.explain import Blocked, Gate, Verdict
+from hekla.scheduler.model import Job
+from hekla.scheduler.plan import Event
+from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, Vote
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session import Session
+
+DEFAULT_FACTOR = 1.2
+
+
+class Overcommit(Plugin, name="overcommit"):
+    """Admits PodGroups until their minimums reach the cluster's room times a factor."""
+
+    factor: Annotated[float, Key("overcommit-factor")] = DEFAULT_FACTOR
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        factor = self.factor if self.factor >= 1.0 else DEFAULT_FACTOR
+        used_r = np.zeros_like(session.total_r)
+        used = session.columns.used_rn.sum(axis=1)
+        used_r[: len(used)] = used
+        self._total_r = session.total_r * factor
+        self._idle_r = self._total_r - used_r
+        self._inqueue_r = np.zeros_like(self._idle_r)
+        for queue in session.cluster.queues.values():
+            # The remainder of an Inqueue job is what it reserves; Volcano counts its whole minimum,
+            # and so counts twice what it already uses.
+            self._inqueue_r += queue.inqueue_r
+
+    def job_enqueueable(self, job: Job) -> Vote | None:
+        wanted_r = job.min_resources_r
+        if wanted_r is None:
+            return PERMIT
+        names = self._session.dimensions.names
+        blocked = [
+            Blocked(
+                names[r],
+                float(wanted_r[r]),
+                float(self._total_r[r]),
+                float(self._total_r[r] - self._idle_r[r] + self._inqueue_r[r]),
+            )
+            for r in job.min_rows
+            if wanted_r[r] > 0 and self._inqueue_r[r] + wanted_r[r] > self._idle_r[r]
+        ]
+        if not blocked:
+            return PERMIT
+        over = ", ".join(f"overused {b.resource}" for b in blocked)
+        message = f"resource in cluster is overused: {over}"
+        self._session.explain(
+            Verdict(
+                job.key,
+                Gate.NOT_ENQUEUED,
+                message,
+                blocked=tuple(blocked),
+                change="wait for jobs to end, add nodes, or raise overcommit-factor",
+                holders=self._session.holders(
+                    job, self._session.dimensions.intern(blocked[0].resource)
+                ),
+            )
+        )
+        if not any(c.message.startswith(message) for c in job.conditions):
+            self._session.event(
+                Event(
+                    "PodGroup", job.namespace, job.name, job.uid, "Normal", "Unschedulable", message
+                )
+            )
+        return REJECT
+
+    def job_enqueued(self, job: Job) -> None:
+        if job.min_resources_r is not None and job.phase != PodGroupPhase.INQUEUE:
+            self._inqueue_r += job.without_gated(job.min_resources_r)

@@ -1,0 +1,146 @@
+"""predicates: where a pod must not go, by kube-scheduler's filters.
+
+What depends on labels and taints alone is computed once per class and kept across cycles. Room is
+not its business, except the number of pods a node takes and host ports, which it gives as the
+number of equal tasks each node can still take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import numpy as np
+
+from hekla.api.wellknown import (
+    LABEL_REGION,
+    LABEL_ZONE,
+    TAINT_NOT_READY,
+    TAINT_UNSCHEDULABLE,
+    ClaimPhase,
+)
+from hekla.scheduler.classes import ports_conflict
+from hekla.scheduler.dimensions import BoolArray, FloatArray
+from hekla.scheduler.labels import _tolerates
+from hekla.scheduler.model import Task
+from hekla.scheduler.nodes import Nodes
+from hekla.scheduler.plugin import Key, Plugin
+from hekla.scheduler.plugins import affinity
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session import Session
+
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+class Predicates(Plugin, name="predicates"):
+    """Node selector, affinity, taints, ports, pod affinity, spread, volumes, readiness, pods."""
+
+    by_class: ClassVar[bool] = True
+    essential: ClassVar[bool] = True
+
+    node_affinity: Annotated[bool, Key("predicate.NodeAffinityEnable")] = True
+    node_ports: Annotated[bool, Key("predicate.NodePortsEnable")] = True
+    taint_toleration: Annotated[bool, Key("predicate.TaintTolerationEnable")] = True
+    pod_affinity: Annotated[bool, Key("predicate.PodAffinityEnable")] = True
+    pod_topology_spread: Annotated[bool, Key("predicate.PodTopologySpreadEnable")] = True
+    volume_binding: Annotated[bool, Key("predicate.VolumeBindingEnable")] = True
+    volume_zone: Annotated[bool, Key("predicate.VolumeZoneEnable")] = True
+    cache: Annotated[bool, Key("predicate.CacheEnable")] = False
+    """Accepted for Volcano's sake; classes are always decided once here."""
+
+    def open(self, session: Session) -> None:
+        self._session = session
+
+    def pre_predicate(self, task: Task) -> str | None:
+        if not self.volume_binding:
+            return None
+        cluster = self._session.cluster
+        for name in task.klass.claims:
+            claim = cluster.claims.get((task.namespace, name))
+            if claim is None:
+                return f'persistentvolumeclaim "{name}" not found'
+            if claim.is_deleting:
+                return f'persistentvolumeclaim "{name}" is being deleted'
+            if claim.status.phase == ClaimPhase.LOST:
+                return f'persistentvolumeclaim "{name}" has lost its volume'
+        return None
+
+    def predicate(self, task: Task, nodes: Nodes) -> Iterator[tuple[BoolArray, str]]:
+        klass, session = task.klass, self._session
+        columns, version = session.columns, session.cluster.labels_version
+        if columns.is_unschedulable_n.any() and not self._tolerates_key(task, TAINT_UNSCHEDULABLE):
+            yield columns.is_unschedulable_n, "node(s) were unschedulable"
+        if not columns.is_ready_n.all() and not self._tolerates_key(task, TAINT_NOT_READY):
+            yield ~columns.is_ready_n, "node(s) were not ready"
+        yield from klass.static("filters", version, lambda: list(self._static(task)))
+        if klass.claims and (self.volume_binding or self.volume_zone):
+            yield from self._volumes(task)
+        if self.pod_affinity and session.cluster.term_classes:
+            yield from affinity.rejections(session, task)
+        if self.pod_topology_spread and klass.spread:
+            yield from affinity.spread_rejections(session, task)
+        if self.node_ports and klass.ports:
+            yield (
+                self._port_conflicts(task),
+                "node(s) didn't have free ports for the requested pod ports",
+            )
+
+    def max_copies(self, task: Task, nodes: Nodes) -> FloatArray:
+        columns = self._session.columns
+        left_n = nodes.take(columns.max_pods_n) - nodes.take(columns.pods_n)
+        if self.node_ports and task.klass.ports:
+            taken_n = np.zeros(len(columns.pods_n), dtype=bool)
+            for column, ports in self._session.placed_ports.items():
+                taken_n[column] = ports_conflict(task.klass.ports, ports)
+            left_n = np.minimum(left_n, 1.0)
+            left_n[nodes.take(taken_n)] = 0.0
+        return left_n
+
+    def one_by_one(self, task: Task) -> bool:
+        return bool(self._session.cluster.term_classes) and affinity.is_coupled(self._session, task)
+
+    def _tolerates_key(self, task: Task, key: str) -> bool:
+        return any(_tolerates(t, key, "", "NoSchedule") for t in task.klass.tolerations)
+
+    def _static(self, task: Task) -> Iterator[tuple[BoolArray, str]]:
+        klass, labels = task.klass, self._session.cluster.labels
+        if self.node_affinity:
+            ok_n = labels.matches_selector(klass.node_selector)
+            node_affinity = klass.affinity.node_affinity
+            if node_affinity is not None and node_affinity.required is not None:
+                ok_n &= labels.matches_terms(node_affinity.required)
+            if not ok_n.all():
+                yield ~ok_n, "node(s) didn't match Pod's node affinity/selector"
+        if self.taint_toleration:
+            ok_n = labels.tolerated(klass.tolerations, HARD_EFFECTS)
+            if not ok_n.all():
+                yield ~ok_n, "node(s) had untolerated taint(s)"
+
+    def _port_conflicts(self, task: Task) -> BoolArray:
+        out = np.zeros(len(self._session.nodes), dtype=bool)
+        for node in self._session.cluster.node_list:
+            if node.ports and ports_conflict(task.klass.ports, node.ports):
+                out[node.index] = True
+        return out
+
+    def _volumes(self, task: Task) -> Iterator[tuple[BoolArray, str]]:
+        """Bound claims tie a pod to where their volumes can be reached."""
+        cluster = self._session.cluster
+        labels = cluster.labels
+        for name in task.klass.claims:
+            claim = cluster.claims.get((task.namespace, name))
+            volume = None if claim is None else cluster.volumes.get(claim.spec.volume_name)
+            if volume is None:
+                continue  # not bound yet: whoever provides it does so where the pod goes
+            needed = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+            if self.volume_binding and needed is not None:
+                yield (
+                    ~labels.matches_terms(needed),
+                    "node(s) didn't match PersistentVolume's node affinity",
+                )
+            for key in (LABEL_ZONE, LABEL_REGION):
+                if self.volume_zone and key in volume.labels:
+                    # A volume may name several zones, joined by two underscores.
+                    zones = volume.labels[key].split("__")
+                    yield ~labels.column(key).among(zones), "node(s) had no available volume zone"

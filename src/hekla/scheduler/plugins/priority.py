@@ -1,0 +1,36 @@
+"""priority: higher first, and higher may take from lower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hekla.scheduler.dimensions import BoolArray
+from hekla.scheduler.model import Job, Task
+from hekla.scheduler.plugin import Plugin
+
+
+class Priority(Plugin, name="priority"):
+    """Jobs by the value of their PriorityClass, tasks by their pod's."""
+
+    def job_order(self, job: Job) -> int:
+        return -job.priority
+
+    def task_order(self, task: Task) -> int:
+        return -task.priority
+
+    def job_starving(self, job: Job) -> bool:
+        return job.ready_count + job.waiting_count < len(job.tasks)
+
+    def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        own = task.job.priority if task.job is not None else task.priority
+        return np.asarray(
+            [
+                victim.priority < task.priority
+                if victim.job is task.job
+                else victim.job is not None and victim.job.priority < own
+                for victim in candidates
+            ],
+            dtype=bool,
+        )

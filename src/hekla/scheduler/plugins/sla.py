@@ -1,0 +1,64 @@
+"""sla: a job that has waited for its agreed time is let in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from hekla.api.wellknown import SLA_WAITING_TIME, SLA_WAITING_TIME_LEGACY
+from hekla.scheduler.model import Job
+from hekla.scheduler.plugin import PERMIT, Key, Plugin, PluginError, Vote
+from hekla.units.durations import DurationError, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from hekla.scheduler.session import Session
+
+
+class Sla(Plugin, name="sla"):
+    """Jobs with a deadline go first, the earliest deadline before all; no deadline, no vote."""
+
+    waiting_time: Annotated[str, Key("sla-waiting-time")] = ""
+    """For every job that has no annotation of its own: a duration such as 1h30m."""
+
+    def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
+        super().configure(raw, switches)
+        if self.waiting_time:
+            try:
+                parse_duration(self.waiting_time)
+            except DurationError as error:
+                raise PluginError(f"sla-waiting-time is refused: {error}") from None
+
+    def open(self, session: Session) -> None:
+        self._now = session.now
+        self._default_s = self._seconds(self.waiting_time)
+
+    def job_order(self, job: Job) -> tuple[int, float]:
+        deadline = self._deadline(job)
+        return (1, 0.0) if deadline is None else (0, deadline)
+
+    def job_enqueueable(self, job: Job) -> Vote | None:
+        return self._vote(job)
+
+    def job_pipelined(self, job: Job) -> Vote | None:
+        return self._vote(job)
+
+    def _vote(self, job: Job) -> Vote | None:
+        deadline = self._deadline(job)
+        return PERMIT if deadline is not None and self._now >= deadline else None
+
+    def _deadline(self, job: Job) -> float | None:
+        own = job.annotations.get(SLA_WAITING_TIME) or job.annotations.get(SLA_WAITING_TIME_LEGACY)
+        waiting_s = self._seconds(own) if own else None
+        if waiting_s is None:
+            waiting_s = self._default_s
+        return None if waiting_s is None else job.created + waiting_s
+
+    def _seconds(self, text: str) -> float | None:
+        """A positive duration, or None for anything else."""
+        try:
+            seconds = parse_duration(text) if text else 0.0
+        except DurationError:
+            return None
+        return seconds if seconds > 0 else None

@@ -1,0 +1,190 @@
+"""What PodGroups and pods should say about themselves at the end of a cycle.
+
+Status is a function of what exists; a write is planned only where the objects say something else.
+Unlike Volcano, an `Unschedulable` condition is taken back (status False) once the gang is placed,
+and a group that was not let in has its reason in a condition too, not only in an event.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hekla.api.wellknown import PodGroupPhase, PodReason
+from hekla.scheduler.explain import Gate, Verdict
+from hekla.scheduler.model import (
+    BOUND,
+    FAILED,
+    PENDING,
+    PIPELINED,
+    RELEASING,
+    RUNNING,
+    SUCCEEDED,
+    Job,
+    Task,
+)
+from hekla.scheduler.plan import Condition, Effect, Event, SetGroupStatus, SetPodCondition
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session import Session
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULED = "Scheduled"
+NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+READY_REASON = "tasks in gang are ready to be scheduled"
+MAX_MESSAGE = 1024
+
+
+def group_effects(session: Session) -> list[Effect]:
+    """Writes for every job that was looked at, in order of their keys."""
+    effects: list[Effect] = []
+    for job in session.jobs:
+        if job.has_group:
+            verdict = _last_word(session, job)
+            effects += _group(session, job, verdict)
+            effects += _pods(job, verdict)
+    return effects
+
+
+def _last_word(session: Session, job: Job) -> Verdict | None:
+    """The verdict on a job; jobs that no action came to get one here."""
+    from hekla.scheduler.actions.verdicts import hindrance
+
+    known = session.plan.verdicts.get(job.key)
+    if known is None and (job.is_pending or _waits(job)):
+        known = hindrance(session, job)
+        if known is None and all(task.is_gated for task in job.by_status[PENDING].values()):
+            gated = len(job.by_status[PENDING])
+            if gated:
+                known = Verdict(job.key, Gate.GATED, f"{gated} tasks are held by scheduling gates")
+        if known is None and _waits(job) and not job.is_pending:
+            known = Verdict(job.key, Gate.ORDERING, "other jobs go first")
+        if known is not None:
+            session.explain(known)
+    return known
+
+
+def _waits(job: Job) -> bool:
+    return bool(job.by_status[PENDING])
+
+
+def _group(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
+    conditions = {c.type: (c.status, c.reason, c.message) for c in job.conditions}
+    wanted: dict[str, tuple[str, str, str]] = {}
+    is_unschedulable = False
+    message = ""
+    if job.tasks and session.job_ready(job):
+        wanted[SCHEDULED] = ("True", READY_REASON, "")
+        if conditions.get(UNSCHEDULABLE, ("",))[0] == "True":
+            wanted[UNSCHEDULABLE] = ("False", READY_REASON, "")
+    elif not _has_ended(job) and (job.tasks or verdict is not None):
+        is_unschedulable = bool(job.tasks)
+        message = _message(job, verdict)
+        wanted[UNSCHEDULABLE] = ("True", NOT_ENOUGH_RESOURCES, message)
+        if conditions.get(SCHEDULED, ("",))[0] == "True":
+            wanted[SCHEDULED] = ("False", NOT_ENOUGH_RESOURCES, "")
+    phase = _phase(job, is_unschedulable)
+    counts = (job.count(RUNNING), job.count(SUCCEEDED), job.count(FAILED))
+    changed = {kind: value for kind, value in wanted.items() if conditions.get(kind) != value}
+    written_phase = session.phase_before(job)
+    if not changed and phase == written_phase and counts == job.counts_written:
+        return []
+    kept = [
+        Condition(c.type, c.status, c.reason, c.message)
+        for c in job.conditions
+        if c.type not in changed
+    ]
+    kept += [Condition(kind, *value) for kind, value in sorted(changed.items())]
+    effects: list[Effect] = [
+        SetGroupStatus(job.namespace, job.name, job.uid, phase, *counts, tuple(kept))
+    ]
+    if UNSCHEDULABLE in changed and changed[UNSCHEDULABLE][0] == "True":
+        effects.append(_event(job, "Warning", UNSCHEDULABLE, message))
+    elif SCHEDULED in changed and changed[SCHEDULED][0] == "True":
+        effects.append(_event(job, "Normal", SCHEDULED, "pod group is ready"))
+    return effects
+
+
+def _event(job: Job, kind: str, reason: str, message: str) -> Event:
+    is_normal = kind == "Normal"
+    return Event(
+        "PodGroup",
+        job.namespace,
+        job.name,
+        job.uid,
+        "Normal" if is_normal else "Warning",
+        reason,
+        message,
+    )
+
+
+def _has_ended(job: Job) -> bool:
+    """Whether nothing waits and enough members have run: then there is nothing to complain of."""
+    scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _leaving(job)
+    return scheduled >= job.min_member and not job.count(PENDING, PIPELINED) and bool(job.tasks)
+
+
+def _leaving(job: Job) -> int:
+    return sum(1 for task in job.by_status[RELEASING].values() if task.node_name)
+
+
+def _message(job: Job, verdict: Verdict | None) -> str:
+    if not job.tasks:
+        return _bounded(str(verdict)) if verdict is not None else ""
+    fitting = verdict.fitting if verdict is not None and verdict.fitting else job.ready_count
+    short = max(job.min_member - fitting, 0)
+    why = str(verdict) if verdict is not None else "pod group is not ready"
+    return _bounded(f"{short}/{len(job.tasks)} tasks in gang unschedulable: {why}")
+
+
+def _phase(job: Job, is_unschedulable: bool) -> str:
+    if job.count(RUNNING) and is_unschedulable:
+        return PodGroupPhase.UNKNOWN
+    scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _leaving(job)
+    if job.tasks and scheduled and scheduled >= job.min_member:
+        is_over = job.count(SUCCEEDED, FAILED) == scheduled
+        return PodGroupPhase.COMPLETED if is_over else PodGroupPhase.RUNNING
+    return PodGroupPhase.INQUEUE if job.phase == PodGroupPhase.INQUEUE else PodGroupPhase.PENDING
+
+
+def _pods(job: Job, verdict: Verdict | None) -> list[Effect]:
+    """PodScheduled=False for pods that wait, where they do not say so yet."""
+    if verdict is None:
+        return []
+    effects: list[Effect] = []
+    waiting = [*job.by_status[PENDING].values(), *job.by_status[PIPELINED].values()]
+    for task in sorted(waiting, key=lambda task: task.key):
+        if task.is_gated:
+            continue  # the API server says that itself
+        message = _pod_message(task, verdict)
+        if task.condition != ("False", PodReason.UNSCHEDULABLE, message):
+            effects.append(
+                SetPodCondition(
+                    task.namespace, task.name, task.uid, PodReason.UNSCHEDULABLE, message
+                )
+            )
+            if task.name == verdict.task:
+                effects.append(
+                    Event(
+                        "Pod",
+                        task.namespace,
+                        task.name,
+                        task.uid,
+                        "Warning",
+                        "FailedScheduling",
+                        message,
+                    )
+                )
+    return effects
+
+
+def _pod_message(task: Task, verdict: Verdict) -> str:
+    if task.status == PIPELINED:
+        return (
+            f"Pod {task.key} can possibly be assigned to {task.node_name}, "
+            "once resource is released and minAvailable is satisfied"
+        )
+    return _bounded(str(verdict))
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

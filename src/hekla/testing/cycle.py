@@ -1,0 +1,124 @@
+"""One cycle over a stated cluster: what was bound, what was evicted, and why the rest waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hekla.api import core, scheduling, wellknown
+from hekla.api.meta import convert
+from hekla.scheduler import config, wire
+from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.core import decide
+from hekla.scheduler.explain import Verdict
+from hekla.scheduler.plan import Plan, SetGroupStatus
+from hekla.scheduler.plugin import Plugin, Registry
+from hekla.scheduler.plugins import builtin
+from hekla.testing.objects import START, GroupBuilder, queue
+
+
+class Result:
+    """The plan of a cycle, in the form that tests compare."""
+
+    def __init__(self, plan: Plan, cluster: Cluster) -> None:
+        self.plan = plan
+        self._cluster = cluster
+
+    @property
+    def binds(self) -> dict[str, str]:
+        """Pod name to node name."""
+        return {bind.pod: bind.node for bind in self.plan.binds}
+
+    @property
+    def evictions(self) -> list[str]:
+        return [eviction.pod for eviction in self.plan.evictions]
+
+    @property
+    def pipelined(self) -> dict[str, str]:
+        tasks = self._cluster.tasks
+        return {tasks[uid].name: node for uid, node in self.plan.pipelined.items()}
+
+    @property
+    def phases(self) -> dict[str, str]:
+        """PodGroups whose status is to be written, with their phase."""
+        return {
+            effect.group: effect.phase
+            for effect in self.plan.effects
+            if isinstance(effect, SetGroupStatus)
+        }
+
+    def verdict(self, job: str, namespace: str = "default") -> Verdict | None:
+        return self.plan.verdicts.get(f"{namespace}/{job}")
+
+    def why(self, job: str, namespace: str = "default") -> str:
+        """The verdict on a job in words; empty if it has none."""
+        found = self.verdict(job, namespace)
+        return "" if found is None else str(found)
+
+
+class TestCluster:
+    """A stated cluster. `run` decides one cycle and leaves it as it is."""
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    def __init__(self, state: Cluster, settings: config.Config) -> None:
+        self.state = state
+        self.config = settings
+
+    def run(self, *, now: float = START) -> Result:
+        return Result(decide(self.state, self.config, now), self.state)
+
+    def apply(self, result: Result) -> None:
+        """Carry the binds and phases of a plan out, as a server would confirm them."""
+        for bind in result.plan.binds:
+            task = self.state.tasks[bind.uid]
+            self.state.assume(task, bind.node)
+        for effect in result.plan.effects:
+            if isinstance(effect, SetGroupStatus):
+                self.state.jobs[f"{effect.namespace}/{effect.group}"].phase = effect.phase
+        self.state.settled()
+
+
+def cluster(
+    nodes: Iterable[core.Node] = (),
+    jobs: Iterable[GroupBuilder] = (),
+    *,
+    queues: Iterable[scheduling.Queue] = (),
+    pods: Iterable[wire.Pod] = (),
+    priorities: Mapping[str, int] | None = None,
+    quotas: Iterable[core.ResourceQuota] = (),
+    claims: Iterable[core.PersistentVolumeClaim] = (),
+    volumes: Iterable[core.PersistentVolume] = (),
+    plugins: Sequence[Plugin] = (),
+    conf: str = config.DEFAULT,
+    registry: Registry | None = None,
+) -> TestCluster:
+    """A cluster with what is named, and the queue `default` unless it is given.
+
+    `plugins` are asked after those of the configuration, which is Volcano's by default.
+    """
+    state = Cluster()
+    given = list(queues)
+    if not any(q.name == wellknown.DEFAULT_QUEUE for q in given):
+        given.append(queue(wellknown.DEFAULT_QUEUE))
+    for name, value in (priorities or {}).items():
+        state.set_priority_class(
+            convert({"metadata": {"name": name}, "value": value}, core.PriorityClass)
+        )
+    for one in given:
+        state.set_queue(one)
+    for machine in nodes:
+        state.set_node(machine)
+    for quota in quotas:
+        state.set_quota(quota)
+    for claim in claims:
+        state.claims[claim.namespace, claim.name] = claim
+    for volume in volumes:
+        state.volumes[volume.name] = volume
+    for job in jobs:
+        state.set_group(job.group)
+        for member in job.pods:
+            state.set_pod(member)
+    for member in pods:
+        state.set_pod(member)
+    settings = config.parse(conf, registry or builtin())
+    return TestCluster(state, settings.with_plugins(plugins) if plugins else settings)

@@ -1,0 +1,228 @@
+"""Objects in a line: only what a test is about has to be said.
+
+Amounts are as in manifests; a bare number is whole units (`cpu=1`, `memory="2Gi"`, `gpu=8`).
+Names of resources that are no Python names go into `requests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hekla.api import core, scheduling, wellknown
+from hekla.api.meta import convert
+from hekla.scheduler import wire
+from hekla.scheduler.classes import pod_of
+from hekla.units.timestamps import format_time
+
+Amount = str | int | float
+Manifest = dict[str, Any]
+START = 1_700_000_000.0
+"""When the objects of tests were made, unless they say otherwise."""
+
+
+def amounts(
+    cpu: Amount | None = None,
+    memory: Amount | None = None,
+    gpu: Amount | None = None,
+    more: Mapping[str, Amount] | None = None,
+) -> dict[str, Amount]:
+    named = {"cpu": cpu, "memory": memory, wellknown.NVIDIA_GPU: gpu}
+    return {**{k: v for k, v in named.items() if v is not None}, **(more or {})}
+
+
+def node(
+    name: str,
+    *,
+    cpu: Amount = 4,
+    memory: Amount = "16Gi",
+    gpu: Amount | None = None,
+    pods: int = 110,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    taints: Iterable[str] = (),
+    unschedulable: bool = False,
+    ready: bool = True,
+    images: Mapping[str, int] | None = None,
+    extra: Mapping[str, Amount] | None = None,
+) -> core.Node:
+    """A node. Taints are written `key=value:NoSchedule`, images as name and bytes."""
+    allocatable = {**amounts(cpu, memory, gpu, extra), "pods": pods}
+    body = {
+        "metadata": {
+            "name": name,
+            "uid": f"node-{name}",
+            "labels": {wellknown.LABEL_HOSTNAME: name, **(labels or {})},
+            "annotations": dict(annotations or {}),
+        },
+        "spec": {"unschedulable": unschedulable, "taints": [_taint(text) for text in taints]},
+        "status": {
+            "allocatable": allocatable,
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "images": [{"names": [n], "sizeBytes": b} for n, b in (images or {}).items()],
+        },
+    }
+    return convert(body, core.Node)
+
+
+def _taint(text: str) -> Manifest:
+    pair, _, effect = text.rpartition(":")
+    key, _, value = pair.partition("=")
+    return {"key": key, "value": value, "effect": effect}
+
+
+def queue(
+    name: str,
+    *,
+    weight: int = 1,
+    priority: int = 0,
+    capability: Mapping[str, Amount] | None = None,
+    guarantee: Mapping[str, Amount] | None = None,
+    deserved: Mapping[str, Amount] | None = None,
+    reclaimable: bool | None = None,
+    state: str = "Open",
+    age: float = 0.0,
+) -> scheduling.Queue:
+    body: Manifest = {
+        "metadata": {
+            "name": name,
+            "uid": f"queue-{name}",
+            "creationTimestamp": format_time(START - age),
+        },
+        "spec": {
+            "weight": weight,
+            "priority": priority,
+            "capability": dict(capability or {}),
+            "guarantee": {"resource": dict(guarantee or {})},
+            "deserved": dict(deserved or {}),
+            "reclaimable": reclaimable,
+        },
+        "status": {"state": state},
+    }
+    return convert(body, scheduling.Queue)
+
+
+def pod(
+    name: str,
+    *,
+    namespace: str = "default",
+    cpu: Amount | None = None,
+    memory: Amount | None = None,
+    gpu: Amount | None = None,
+    requests: Mapping[str, Amount] | None = None,
+    group: str = "",
+    role: str = "",
+    node: str = "",
+    phase: str = "",
+    deleting: bool = False,
+    age: float = 0.0,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    scheduler: str = wellknown.DEFAULT_SCHEDULER,
+    ports: Sequence[int] = (),
+    image: str = "",
+    spec: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+) -> wire.Pod:
+    """A pod; on a node it runs unless `phase` says otherwise."""
+    notes = dict(annotations or {})
+    if group:
+        notes[wellknown.GROUP_NAME] = group
+    if role:
+        notes[wellknown.TASK_SPEC] = role
+    container: Manifest = {
+        "name": "main",
+        "image": image,
+        "resources": {"requests": amounts(cpu, memory, gpu, requests)},
+        "ports": [{"hostPort": number, "containerPort": number} for number in ports],
+    }
+    metadata: Manifest = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"{namespace}-{name}",
+        "creationTimestamp": format_time(START - age),
+        "labels": dict(labels or {}),
+        "annotations": notes,
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = format_time(START)
+    return pod_of(
+        {
+            "metadata": metadata,
+            "spec": {
+                "schedulerName": scheduler,
+                "nodeName": node,
+                "containers": [container],
+                **(spec or {}),
+            },
+            "status": {"phase": phase or ("Running" if node else "Pending"), **(status or {})},
+        }
+    )
+
+
+@dataclass
+class GroupBuilder:
+    """A PodGroup with its pods."""
+
+    group: scheduling.PodGroup
+    pods: list[wire.Pod] = field(default_factory=list)
+
+    def and_pods(self, *more: wire.Pod) -> GroupBuilder:
+        return GroupBuilder(self.group, [*self.pods, *more])
+
+
+def gang(
+    name: str,
+    *,
+    members: int = 1,
+    minimum: int | None = None,
+    namespace: str = "default",
+    queue: str = wellknown.DEFAULT_QUEUE,
+    priority_class: str = "",
+    phase: str = "Inqueue",
+    min_resources: Mapping[str, Amount] | None = None,
+    roles: Mapping[str, int] | None = None,
+    role: str = "",
+    running_on: Sequence[str] = (),
+    age: float = 0.0,
+    annotations: Mapping[str, str] | None = None,
+    **pods: Any,
+) -> GroupBuilder:
+    """A PodGroup `name` and its pods `name-0` …; the first run on the nodes in `running_on`.
+
+    `minimum` is minMember, by default all members; `roles` is minTaskMember; everything else goes
+    to the pods.
+    """
+    body: Manifest = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"group-{namespace}-{name}",
+            "creationTimestamp": format_time(START - age),
+            "annotations": dict(annotations or {}),
+        },
+        "spec": {
+            "minMember": members if minimum is None else minimum,
+            "minTaskMember": dict(roles or {}),
+            "queue": queue,
+            "priorityClassName": priority_class,
+        },
+        "status": {"phase": phase},
+    }
+    if min_resources is not None:
+        body["spec"]["minResources"] = dict(min_resources)
+    middle = f"{role}-" if role else ""
+    made = [
+        pod(
+            f"{name}-{middle}{i}",
+            namespace=namespace,
+            group=name,
+            role=role,
+            age=age,
+            node=running_on[i] if i < len(running_on) else "",
+            **pods,
+        )
+        for i in range(members)
+    ]
+    return GroupBuilder(convert(body, scheduling.PodGroup), made)

@@ -44,6 +44,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._disarm()
         super().on_headers_complete()
 
+    def shutdown(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            # Nothing is under way. TLS's goodbye would wait for a client that has nothing to say.
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def _unsupported_upgrade_warning(self) -> None:
         """Nothing to warn of: kubectl tries SPDY after every stream it is refused."""
 

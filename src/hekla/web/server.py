@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -26,6 +27,14 @@ IDLE_TIMEOUT_S = 75
 STOP_TIMEOUT_S = 2
 BACKLOG = 1024
 MAX_MESSAGE = 1 << 20
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that a WebSocket was answered with a plain refusal: uvicorn takes that for a mistake."""
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
+logging.getLogger("uvicorn.error").addFilter(_is_news)
 
 
 class WebServer:
@@ -92,6 +101,13 @@ class WebServer:
     ) -> None:
         self._uvicorn.should_exit = True
         await asyncio.wait([self._task])
+        # A client that keeps its connection but does not answer the goodbye of TLS would hold the
+        # socket for half a minute, well past the end of the event loop.
+        for connection in list(self._uvicorn.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+        await asyncio.sleep(0)
 
 
 class _Uvicorn(uvicorn.Server):

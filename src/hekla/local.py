@@ -16,11 +16,13 @@ from hekla.controllers.runner import Controllers
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
+from hekla.nodeagent.images import Images
 from hekla.scheduler.service import Scheduler
 
 log = logging.getLogger("hekla.local")
 
 RESTART_AFTER_S = 1.0
+STOP_GRACE_S = 5.0
 
 
 @dataclass
@@ -28,12 +30,20 @@ class LocalConfig:
     data_dir: Path
     port: int = 0
     agent: bool = True
+    host_images: bool = False
+    """Run images nobody has mapped on the host."""
 
 
 def default_data_dir() -> Path:
     """Where a user's cluster lives, by the XDG rules."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "hekla"
+
+
+def images_path() -> Path:
+    """The user's table of images."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "hekla" / "images.toml"
 
 
 def node_name() -> str:
@@ -59,11 +69,18 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
             "controllers": Controllers(await client("controllers")).run,
         }
         if config.agent:
-            agent = Agent(await client("agent"), node_name(), config.data_dir / "pods")
+            agent = Agent(
+                await client("agent"),
+                node_name(),
+                config.data_dir / "node",
+                images=Images.load(images_path(), host_images=config.host_images),
+            )
             server.nodes.register(agent.node, agent)
             parts["agent"] = agent.run
         tasks = [asyncio.create_task(_keep_running(name, part)) for name, part in parts.items()]
         stack.push_async_callback(_cancel, tasks)
+        if config.agent:
+            stack.push_async_callback(agent.drain, STOP_GRACE_S)
         yield server
 
 

@@ -1,7 +1,10 @@
 """The node agent: registers this machine as a node and runs the pods bound to it as processes.
 
-Each container is a process group of its own, its output in a file. This first form runs pods whose
-image is `host`: the commands of this machine. A pod with any other image waits, and says so.
+One worker a pod (`worker`); the agent hands pods to workers, writes their statuses, keeps the hosts
+files, and answers the API server's requests for logs and for commands inside pods.
+
+What a newcomer gets wrong: when the agent stops, pods do not. `run` detaches from them, and the
+next agent on the same directory takes them up again; `drain` is what ends them.
 """
 
 from __future__ import annotations
@@ -9,277 +12,337 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import signal
+import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hekla.api.wellknown import PodPhase
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, KubeError, NotFound
 from hekla.kube.informers import Informer
-from hekla.kube.resources import NODES, PODS
+from hekla.kube.recorder import EventRecorder, reference
+from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
+from hekla.nodeagent import sandbox
+from hekla.nodeagent.cgroups import Cgroups
+from hekla.nodeagent.environment import Sources
+from hekla.nodeagent.images import Images
+from hekla.nodeagent.logs import LogFile
+from hekla.nodeagent.machine import Addresses, Gpus, gpu_count, gpus_wanted, hosts_file, node_object
+from hekla.nodeagent.streams import run_stream
+from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
+from hekla.nodeagent.worker import PodWorker, Surroundings
 from hekla.units.clock import Clock, SystemClock
-from hekla.units.timestamps import format_time
+from hekla.units.timestamps import format_time, parse_time
 
 log = logging.getLogger("hekla.nodeagent")
 
-HOST_IMAGE = "host"
-MAX_PODS = 500
-CHUNK = 64 * 1024
 Object = dict[str, Any]
-
-
-@dataclass
-class Running:
-    """A pod at work: the tasks that look after its containers."""
-
-    task: asyncio.Task[None]
-    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
-    logs: dict[str, Path] = field(default_factory=dict)
-    wrote: asyncio.Condition = field(default_factory=asyncio.Condition)
-    done: bool = False
+REPORT_RETRY_S = 1.0
+FOLLOW_S = 0.05
+REMEMBERED = 2000
+"""Finished pods whose output stays readable until the pod object goes."""
 
 
 class Agent:
     """Runs the pods of one node."""
 
     def __init__(
-        self, client: Client, node: str, directory: Path, *, clock: Clock | None = None
+        self,
+        client: Client,
+        node: str,
+        directory: Path,
+        *,
+        images: Images | None = None,
+        clock: Clock | None = None,
+        isolate: bool | None = None,
     ) -> None:
         self._client = client
         self.node = node
         self._directory = directory
         self._clock = clock or SystemClock()
-        self._running: dict[str, Running] = {}
+        self._images = images or Images()
+        self.isolates = sandbox.abilities().namespaces if isolate is None else isolate
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._addresses = Addresses()
+        self._gpus = Gpus(gpu_count())
         self._pods: Informer[Object] = Informer(
             client, PODS, dict, field_selector=f"spec.nodeName={node}"
         )
+        self._recorder = EventRecorder(client, component="hekla-agent", host=node)
+
+    # Life
 
     async def run(self) -> None:
-        """Until cancelled; then the pods' processes are stopped."""
-        await self._register()
-        self._pods.add_handler(self._note)
-        try:
-            async with self._pods:
+        """Until cancelled. Pods go on without us."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        node = await self._register()
+        self._around = Surroundings(
+            directory=self._directory,
+            clock=self._clock,
+            images=self._images,
+            cgroups=Cgroups(),
+            isolate=self.isolates,
+            node=node,
+            report=self._report,
+            fetch_sources=self._fetch_sources,
+            event=self._event,
+        )
+        async with self._recorder, self._pods:
+            self._pods.add_handler(self._note)
+            await self._pods.synced()
+            self._forget_strangers()
+            try:
                 await asyncio.Event().wait()
-        finally:
-            for running in self._running.values():
-                running.task.cancel()
-            tasks = [running.task for running in self._running.values()]
-            await asyncio.gather(*tasks, return_exceptions=True)
+            finally:
+                for worker in self._workers.values():
+                    worker.detach()
+                for task in self._tasks.values():
+                    task.cancel()
+                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _register(self) -> None:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        resources = {
-            "cpu": str(os.cpu_count() or 1),
-            "memory": f"{memory // 1024}Ki",
-            "pods": str(MAX_PODS),
-        }
-        node: Object = {
-            "metadata": {"name": self.node, "labels": {"kubernetes.io/hostname": self.node}},
-            "status": {
-                "capacity": resources,
-                "allocatable": resources,
-                "conditions": [
-                    {"type": "Ready", "status": "True", "reason": "AgentReady",
-                     "lastTransitionTime": self._now()},
-                ],
-            },
-        }  # fmt: skip
+    async def drain(self, grace_s: float) -> None:
+        """End every pod here, each within its grace period; the pod objects stay."""
+        for worker in self._workers.values():
+            worker.stop(grace_s)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _register(self) -> Object:
+        node = node_object(self.node, format_time(self._clock.now()))
         try:
-            await self._client.create(NODES, node)
+            return await self._client.create(NODES, node)
         except AlreadyExists:
-            await self._client.patch_status(NODES, self.node, node["status"])
+            labels = {"metadata": {"labels": node["metadata"]["labels"]}}
+            await self._client.patch(NODES, self.node, labels)
+            return await self._client.patch_status(NODES, self.node, node["status"])
 
-    def _now(self) -> str:
-        return format_time(self._clock.now())
+    def _forget_strangers(self) -> None:
+        """Directories of pods that went while no agent was here."""
+        pods = self._directory / "pods"
+        for path in list(pods.iterdir()) if pods.is_dir() else ():
+            if path.name not in self._workers:
+                PodWorker(_ghost(path.name), self._around, "", []).remove()
+
+    # Pods
 
     def _note(self, _: str, old: Object | None, new: Object | None) -> None:
         pod = new or old
         assert pod is not None
         uid = pod["metadata"]["uid"]
-        running = self._running.get(uid)
-        leaving = new is None or "deletionTimestamp" in pod["metadata"]
-        if running is not None:
-            if leaving and not running.done:
-                running.task.cancel()
+        worker = self._workers.get(uid)
+        if new is None:
+            self._removed(uid, worker)
             return
-        finished = (pod.get("status") or {}).get("phase") in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-        if new is not None and not (finished and not leaving):
-            task = asyncio.create_task(self._look_after(pod, leaving=leaving))
-            self._running[uid] = Running(task)
+        if worker is None:
+            worker = self._accept(new)
+            if worker is None:
+                return
+        else:
+            worker.pod = new
+        if "deletionTimestamp" in new["metadata"]:
+            worker.stop(float(new["metadata"].get("deletionGracePeriodSeconds") or 0))
 
-    async def _look_after(self, pod: Object, *, leaving: bool) -> None:
-        """A pod's whole life here."""
-        metadata = pod["metadata"]
-        try:
-            if not leaving:
-                await self._run_pod(pod)
-        except asyncio.CancelledError:
-            leaving = True
-        except KubeError as error:
-            log.warning("pod %s/%s: %s", metadata["namespace"], metadata["name"], error)
-        finally:
-            running = self._running[metadata["uid"]]
-            await self._stop(running, pod["spec"].get("terminationGracePeriodSeconds", 30))
-            running.done = True
-            async with running.wrote:
-                running.wrote.notify_all()
-        if leaving:
-            with contextlib.suppress(KubeError):
-                await self._client.delete(
-                    PODS,
-                    metadata["name"],
-                    namespace=metadata["namespace"],
-                    grace_period_s=0,
-                    uid=metadata["uid"],
-                )
-
-    async def _run_pod(self, pod: Object) -> None:
-        running = self._running[pod["metadata"]["uid"]]
-        containers = pod["spec"]["containers"]
-        foreign = [c["image"] for c in containers if c["image"] != HOST_IMAGE]
-        if foreign:
-            await self._report(pod, PodPhase.PENDING, [_waiting(c) for c in containers])
-            return
-        started = self._now()
-        for container in containers:
-            await self._start(pod, running, container)
-        await self._report(
-            pod, PodPhase.RUNNING, [_state(c, "running", startedAt=started) for c in containers]
-        )
-        codes = {
-            name: await self._wait(process, running) for name, process in running.processes.items()
-        }
-        phase = PodPhase.SUCCEEDED if not any(codes.values()) else PodPhase.FAILED
-        finished = self._now()
-        await self._report(
+    def _accept(self, pod: Object) -> PodWorker | None:
+        uid = pod["metadata"]["uid"]
+        over = (pod.get("status") or {}).get("phase") in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        known = (self._directory / "pods" / uid / "record.json").exists()
+        if over and not known:
+            if "deletionTimestamp" in pod["metadata"]:
+                self._tasks[uid] = asyncio.create_task(self._confirm(pod))
+            return None
+        address = (pod.get("status") or {}).get("podIP") or ""
+        if address:
+            self._addresses.taken[uid] = address
+        worker = PodWorker(
             pod,
-            phase,
-            [
-                _state(
-                    c,
-                    "terminated",
-                    exitCode=codes[c["name"]],
-                    reason="Completed" if codes[c["name"]] == 0 else "Error",
-                    startedAt=started,
-                    finishedAt=finished,
-                )
-                for c in containers
-            ],
+            self._around,
+            self._addresses.give(uid),
+            self._gpus.give(uid, gpus_wanted(pod)),
         )
+        self._workers[uid] = worker
+        self._write_hosts(pod["metadata"]["namespace"])
+        self._tasks[uid] = asyncio.create_task(self._look_after(worker))
+        return worker
 
-    async def _start(self, pod: Object, running: Running, container: Object) -> None:
-        directory = self._directory / pod["metadata"]["uid"]
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = directory / f"{container['name']}.log"
-        running.logs[container["name"]] = path
-        command = [*(container.get("command") or ()), *(container.get("args") or ())]
-        environment = {**os.environ, "HOSTNAME": pod["metadata"]["name"]}
-        environment |= {e["name"]: e.get("value", "") for e in container.get("env") or ()}
-        with path.open("wb") as output:
-            running.processes[container["name"]] = await asyncio.create_subprocess_exec(
-                *(command or ["true"]),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=asyncio.subprocess.STDOUT,
-                cwd=container.get("workingDir") or directory,
-                env=environment,
-                start_new_session=True,
-            )
-
-    async def _wait(self, process: asyncio.subprocess.Process, running: Running) -> int:
-        code = await process.wait()
-        async with running.wrote:
-            running.wrote.notify_all()
-        return code if code >= 0 else 128 - code
-
-    async def _stop(self, running: Running, grace_s: float) -> None:
-        alive = [p for p in running.processes.values() if p.returncode is None]
-        for process in alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
+    async def _look_after(self, worker: PodWorker) -> None:
+        metadata = worker.pod["metadata"]
         try:
-            async with asyncio.timeout(grace_s):
-                await asyncio.gather(*(process.wait() for process in alive))
-        except TimeoutError:
-            for process in alive:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.gather(*(process.wait() for process in alive))
+            await worker.run()
+        except Exception:
+            log.exception("pod %s/%s: its worker failed", metadata["namespace"], metadata["name"])
+            raise
+        self._gpus.take_back(metadata["uid"])
+        if worker.record.stop_asked_at is not None:
+            await self._confirm(worker.pod)
 
-    async def _report(self, pod: Object, phase: str, statuses: list[Object]) -> None:
+    async def _confirm(self, pod: Object) -> None:
+        """Tell the API that a pod to be deleted has ended here."""
         metadata = pod["metadata"]
-        ready = "True" if phase == PodPhase.RUNNING else "False"
-        status = {
-            "phase": phase,
-            "containerStatuses": statuses,
-            "startTime": self._now(),
-            "conditions": [
-                *(c for c in (pod.get("status") or {}).get("conditions") or ()
-                  if c["type"] not in ("Ready", "ContainersReady")),
-                {"type": "Ready", "status": ready, "lastTransitionTime": self._now()},
-                {"type": "ContainersReady", "status": ready, "lastTransitionTime": self._now()},
-            ],
-        }  # fmt: skip
-        with contextlib.suppress(NotFound):
-            await self._client.patch_status(
-                PODS, metadata["name"], status, namespace=metadata["namespace"]
+        if "deletionTimestamp" not in metadata:
+            return
+        with contextlib.suppress(KubeError):
+            await self._client.delete(
+                PODS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                grace_period_s=0,
+                uid=metadata["uid"],
+                missing_ok=True,
             )
+
+    def _removed(self, uid: str, worker: PodWorker | None) -> None:
+        """The object is gone: so must be everything here."""
+        if worker is None:
+            return
+        worker.stop(0)
+        task = self._tasks.pop(uid)
+
+        def forget(_: object) -> None:
+            worker.remove()
+            self._workers.pop(uid, None)
+            self._addresses.take_back(uid)
+            self._gpus.take_back(uid)
+            self._write_hosts(worker.pod["metadata"]["namespace"])
+
+        task.add_done_callback(forget)
+
+    def _write_hosts(self, namespace: str) -> None:
+        """In place: the file is bound into containers, which would keep an old one."""
+        path = self._directory / "hosts" / namespace
+        path.parent.mkdir(exist_ok=True)
+        here = [
+            (worker.pod, self._addresses.give(uid))
+            for uid, worker in self._workers.items()
+            if worker.pod["metadata"]["namespace"] == namespace
+        ]
+        with path.open("a+") as file:
+            file.seek(0)
+            text = hosts_file(here)
+            if file.read() != text:
+                file.truncate(0)
+                file.write(text)
+
+    # What workers ask of the API
+
+    async def _report(self, pod: Object, status: Object) -> None:
+        metadata = pod["metadata"]
+        while True:
+            try:
+                await self._client.patch_status(
+                    PODS, metadata["name"], status, namespace=metadata["namespace"]
+                )
+            except NotFound:
+                return
+            except KubeError as error:
+                log.warning("status of pod %s: %s; trying again", metadata["name"], error)
+                await self._clock.sleep(REPORT_RETRY_S)
+            else:
+                return
+
+    async def _fetch_sources(self, pod: Object) -> Sources:
+        namespace = pod["metadata"]["namespace"]
+        maps, secrets = references(pod)
+        found_maps: dict[str, dict[str, str] | None] = {}
+        for name in maps:
+            found = await self._client.find(CONFIGMAPS, name, namespace=namespace)
+            found_maps[name] = decode_config_map(found)
+        found_secrets: dict[str, dict[str, str] | None] = {}
+        for name in secrets:
+            found = await self._client.find(SECRETS, name, namespace=namespace)
+            found_secrets[name] = decode_secret(found)
+        return Sources(found_maps, found_secrets)
+
+    def _event(
+        self, pod: Object, kind: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        self._recorder.event(reference(PODS, pod), kind, reason, message)
+
+    # What the API server asks of us
+
+    def _log(self, pod: Object, request: Any) -> LogFile | None:
+        worker = self._workers.get(pod["metadata"]["uid"])
+        if worker is None:
+            return None
+        return worker.log_of(request.container, previous=request.previous)
 
     async def logs(self, pod: Object, request: Any) -> AsyncIterator[bytes]:
         """A container's output, to its end when `request.follow` is set."""
-        running = self._running.get(pod["metadata"]["uid"])
-        path = self._directory / pod["metadata"]["uid"] / f"{request.container}.log"
-        if not path.exists():
+        file = self._log(pod, request)
+        if file is None:
             return
-        with path.open("rb") as file:
-            while True:
-                ended = running is None or running.done
-                if data := file.read(CHUNK):
-                    yield data
-                elif ended or not request.follow:
+        position = _begin(file, request, self._clock.now())
+        left = request.limit_bytes if request.limit_bytes is not None else sys.maxsize
+        at_line_start = True
+        worker = self._workers[pod["metadata"]["uid"]]
+        while True:
+            process = worker.process_of(request.container)
+            writing = process is not None and process.is_alive and not request.previous
+            for chunk in file.read(position):
+                shown = file.stamp(chunk, position, at_line_start) if request.timestamps else chunk
+                at_line_start = chunk.endswith(b"\n")
+                position += len(chunk)
+                yield shown[:left]
+                left -= len(shown)
+                if left <= 0:
                     return
-                else:
-                    assert running is not None
-                    await self._more(running)
+            if not request.follow or not writing:
+                return
+            await self._clock.sleep(FOLLOW_S)
 
     async def stream(self, pod: Object, request: Any, channels: Any) -> Object:
-        """exec, attach and port-forward: refused, with the reason, until pods have an inside."""
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "status": "Failure",
-            "reason": "NotImplemented",
-            "message": f"this node agent does not offer {request.verb} yet",
-            "code": 501,
-        }
+        """exec and attach."""
+        worker = self._workers.get(pod["metadata"]["uid"])
+        if worker is None or worker.process_of(request.container) is None:
+            return _failure(f"container {request.container!r} is not running")
+        if request.verb == "attach":
+            return await self._attach(pod, request, channels)
+        line, variables = worker.inside(request.container, list(request.command))
+        return await run_stream(line, variables, request, channels)
 
-    async def _more(self, running: Running) -> None:
-        """Until the pod ends, or long enough for more output to have come."""
-        async with running.wrote:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await running.wrote.wait()
+    async def _attach(self, pod: Object, request: Any, channels: Any) -> Object:
+        """Output from now on; containers have no standard input of their own."""
+        if request.stdin:
+            return _failure("attach cannot give input to a container; use exec")
+        follow = _Follow(request.container)
+        async for chunk in self.logs(pod, follow):
+            await channels.send(1, chunk)
+        return {"metadata": {}, "status": "Success"}
 
 
-def _state(container: Object, state: str, **details: Any) -> Object:
+class _Follow:
+    """A request for output as `attach` sees it: from now on."""
+
+    follow, previous, timestamps = True, False, False
+    tail_lines, since_s, since_time, limit_bytes = 0, None, "", None
+
+    def __init__(self, container: str) -> None:
+        self.container = container
+
+
+def _begin(file: LogFile, request: Any, now: float) -> int:
+    positions = [file.first()] if file.size() else [0]
+    if request.since_s is not None:
+        positions.append(file.since(now - request.since_s))
+    if request.since_time:
+        positions.append(file.since(parse_time(request.since_time)))
+    if request.tail_lines is not None:
+        positions.append(file.tail(request.tail_lines) if file.size() else 0)
+    return max(positions)
+
+
+def _failure(message: str) -> Object:
     return {
-        "name": container["name"],
-        "image": container["image"],
-        "imageID": "",
-        "ready": state == "running",
-        "restartCount": 0,
-        "state": {state: details},
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "reason": "InternalError",
+        "message": message,
+        "code": 500,
     }
 
 
-def _waiting(container: Object) -> Object:
-    message = (
-        f"image {container['image']!r} needs a container engine, which this machine does not have; "
-        f"write image: {HOST_IMAGE} to run the command on this machine"
-    )
-    return _state(container, "waiting", reason="ImageNotAvailable", message=message)
+def _ghost(uid: str) -> Object:
+    """A pod of which only its directory is left."""
+    return {"metadata": {"uid": uid, "name": "", "namespace": ""}, "spec": {"containers": []}}

@@ -1,0 +1,134 @@
+"""Limits on memory, CPU and processes through cgroups, version 2 or 1, where we may write them.
+
+A container that gets no group (no privileges, no cgroups) runs without limits, and the agent says
+so; a container that exceeds its memory in one is killed by the kernel, which is told apart from any
+other kill by the group's own counter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+PARENT = "hekla"
+PERIOD_US = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    memory_bytes: int | None = None
+    cpu_milli: int | None = None
+    processes: int | None = None
+
+
+class Group:
+    """The group of one container: one directory in v2, one a controller in v1."""
+
+    def __init__(self, directories: Mapping[str, Path]) -> None:
+        self._directories = dict(directories)
+
+    @property
+    def paths(self) -> list[Path]:
+        return sorted(set(self._directories.values()))
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed something here for want of memory."""
+        for directory in self.paths:
+            for name in ("memory.events", "memory.oom_control"):
+                with contextlib.suppress(OSError, ValueError):
+                    for line in (directory / name).read_text().splitlines():
+                        key, _, count = line.partition(" ")
+                        if key == "oom_kill" and int(count) > 0:
+                            return True
+        return False
+
+    def kill(self) -> None:
+        """Everything in it, however it got away from its process group."""
+        for directory in self.paths:
+            with contextlib.suppress(OSError):
+                (directory / "cgroup.kill").write_text("1")
+                continue
+            with contextlib.suppress(OSError):
+                for word in (directory / "cgroup.procs").read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(word), signal.SIGKILL)
+
+    def remove(self) -> None:
+        for directory in self.paths:
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+
+class Cgroups:
+    """Makes groups, if this machine lets us."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self._root = root
+        self.version = self._find_version()
+
+    def _find_version(self) -> int:
+        if (self._root / "cgroup.controllers").exists():
+            return 2 if os.access(self._root, os.W_OK) else 0
+        if (self._root / "memory").is_dir() and os.access(self._root / "memory", os.W_OK):
+            return 1
+        return 0
+
+    def make(self, name: str, limits: Limits) -> Group | None:
+        """A group with these limits; None where there are no cgroups for us."""
+        try:
+            if self.version == 2:
+                return self._make_v2(name, limits)
+            if self.version == 1:
+                return self._make_v1(name, limits)
+        except OSError:
+            return None
+        return None
+
+    def _make_v2(self, name: str, limits: Limits) -> Group:
+        parent = self._root / PARENT
+        parent.mkdir(exist_ok=True)
+        for directory in (self._root, parent):
+            with contextlib.suppress(OSError):
+                (directory / "cgroup.subtree_control").write_text("+memory +cpu +pids")
+        directory = parent / name
+        directory.mkdir(exist_ok=True)
+        if limits.memory_bytes is not None:
+            _put(directory / "memory.max", limits.memory_bytes)
+            with contextlib.suppress(OSError):
+                _put(directory / "memory.swap.max", 0)
+        if limits.cpu_milli is not None:
+            _put(directory / "cpu.max", f"{_quota(limits.cpu_milli)} {PERIOD_US}")
+        if limits.processes is not None:
+            _put(directory / "pids.max", limits.processes)
+        return Group({"unified": directory})
+
+    def _make_v1(self, name: str, limits: Limits) -> Group:
+        made: dict[str, Path] = {}
+        for controller in ("memory", "cpu", "pids"):
+            base = self._root / controller
+            if not base.is_dir():
+                continue
+            directory = base / PARENT / name
+            directory.mkdir(parents=True, exist_ok=True)
+            made[controller] = directory
+        if limits.memory_bytes is not None and "memory" in made:
+            _put(made["memory"] / "memory.limit_in_bytes", limits.memory_bytes)
+        if limits.cpu_milli is not None and "cpu" in made:
+            _put(made["cpu"] / "cpu.cfs_period_us", PERIOD_US)
+            _put(made["cpu"] / "cpu.cfs_quota_us", _quota(limits.cpu_milli))
+        if limits.processes is not None and "pids" in made:
+            _put(made["pids"] / "pids.max", limits.processes)
+        return Group(made)
+
+
+def _quota(cpu_milli: int) -> int:
+    return max(1000, cpu_milli * PERIOD_US // 1000)
+
+
+def _put(path: Path, value: int | str) -> None:
+    path.write_text(str(value))

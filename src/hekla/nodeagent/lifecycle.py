@@ -1,0 +1,242 @@
+"""A pod's life as a table of rules: what exists in, what to do next out. Pure.
+
+The agent keeps a `PodRecord` of what it has observed (runs, exits, probes) and asks `next_step`
+after every change: start this container, stop that one, ask again later, the pod is over. Nothing
+here touches a process; nothing outside decides.
+
+What a newcomer gets wrong: a *sidecar* is an init container that restarts always. It is started in
+turn like an init container, runs beside the main ones, and is stopped when those are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hekla.api.wellknown import PodPhase, PodReason
+
+Object = dict[str, Any]
+
+BACKOFF_BASE_S: Final = 10.0
+BACKOFF_CAP_S: Final = 300.0
+BACKOFF_RESET_S: Final = 600.0
+"""A container that ran this long is no longer "crash looping"."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a container, under way or over."""
+
+    attempt: int
+    started_at: float
+    finished_at: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.exit_code is not None
+
+
+@dataclass(slots=True)
+class ContainerRecord:
+    """What is known of one container."""
+
+    runs: int = 0
+    """How many have ended: the restart count is one less than started."""
+    current: Run | None = None
+    last: Run | None = None
+    failures: int = 0
+    """Consecutive quick ends, for the back-off."""
+    started: bool = False
+    ready: bool = False
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    stopping: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        return self.current is not None and not self.current.is_over
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.runs - (0 if self.is_running else 1)) if self.current else 0
+
+
+@dataclass(slots=True)
+class PodRecord:
+    """What is known of a pod here."""
+
+    accepted_at: float
+    containers: dict[str, ContainerRecord] = field(default_factory=dict)
+    stop_asked_at: float | None = None
+    failed_reason: str = ""
+    failed_message: str = ""
+
+    def of(self, name: str) -> ContainerRecord:
+        return self.containers.setdefault(name, ContainerRecord())
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Ask again at this time."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Nothing runs and nothing will."""
+
+    phase: str
+
+
+Effect = Start | Stop | Wake | Over
+
+
+def is_sidecar(container: Object) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def backoff_s(failures: int) -> float:
+    """The first restart is at once; then 10 s, doubling up to 5 minutes."""
+    if failures <= 1:
+        return 0.0
+    return float(min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2 ** min(failures - 2, 10)))
+
+
+def ended(record: ContainerRecord, now: float) -> None:
+    """Take note that the current run is over."""
+    run = record.current
+    assert run is not None
+    record.runs += 1
+    record.ready = record.started = record.stopping = False
+    ran_s = (run.finished_at or now) - run.started_at
+    record.failures = 1 if ran_s >= BACKOFF_RESET_S else record.failures + 1
+
+
+def next_step(pod: Object, record: PodRecord, now: float) -> list[Effect]:
+    """What to do about a pod now."""
+    spec = pod["spec"]
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not record.failed_reason:
+        ends = record.accepted_at + deadline
+        if now >= ends:
+            record.failed_reason = PodReason.DEADLINE_EXCEEDED
+            record.failed_message = "Pod was active on the node longer than the specified deadline"
+    if record.stop_asked_at is not None or record.failed_reason:
+        return _wind_down(pod, record)
+    effects = list(_go_on(pod, record, now))
+    if deadline is not None and not any(isinstance(effect, Over) for effect in effects):
+        effects.append(Wake(record.accepted_at + deadline))
+    return effects
+
+
+def _all(spec: Object) -> list[Object]:
+    return [*(spec.get("initContainers") or ()), *spec["containers"]]
+
+
+def _wind_down(pod: Object, record: PodRecord) -> list[Effect]:
+    """Stop the main containers, then the sidecars in reverse order; then it is over."""
+    spec = pod["spec"]
+    mains = [c["name"] for c in spec["containers"]]
+    running = [name for name in mains if record.of(name).is_running]
+    if not running:
+        others = [c["name"] for c in reversed(spec.get("initContainers") or [])]
+        running = [name for name in others if record.of(name).is_running][:1]
+    if running:
+        return [Stop(name) for name in running if not record.of(name).stopping]
+    if record.failed_reason:
+        return [Over(PodPhase.FAILED)]
+    return [Over(_final_phase(spec, record))]
+
+
+def _final_phase(spec: Object, record: PodRecord) -> str:
+    codes = []
+    for container in spec["containers"]:
+        run = record.of(container["name"]).current
+        codes.append(run.exit_code if run is not None and run.is_over else 1)
+    return PodPhase.SUCCEEDED if not any(codes) else PodPhase.FAILED
+
+
+def _go_on(pod: Object, record: PodRecord, now: float) -> Iterator[Effect]:
+    spec = pod["spec"]
+    policy = spec.get("restartPolicy") or "Always"
+    for container in spec.get("initContainers") or ():
+        known = record.of(container["name"])
+        if is_sidecar(container):
+            yield from _keep_running(container, known, "Always", now)
+            if not known.started:
+                return
+            continue
+        run = known.current
+        if run is not None and run.is_over and run.exit_code == 0:
+            continue
+        if run is not None and run.is_over and policy == "Never":
+            record.failed_reason = record.failed_reason or "InitFailed"
+            record.failed_message = (
+                f"init container {container['name']!r} failed with exit code {run.exit_code}"
+            )
+            yield from _wind_down(pod, record)
+            return
+        # Init containers know only failure and success: "Always" means "until it succeeds".
+        yield from _keep_running(container, known, "OnFailure", now)
+        return
+    pending = False
+    for container in spec["containers"]:
+        known = record.of(container["name"])
+        yield from _keep_running(container, known, policy, now)
+        pending = pending or known.is_running or _will_restart(known, policy)
+    if pending:
+        return
+    # The work is done: sidecars have served their purpose.
+    sidecars = [c["name"] for c in spec.get("initContainers") or () if is_sidecar(c)]
+    running = [name for name in reversed(sidecars) if record.of(name).is_running]
+    if running:
+        yield from (Stop(name) for name in running if not record.of(name).stopping)
+    else:
+        yield Over(_final_phase(spec, record))
+
+
+def _will_restart(known: ContainerRecord, policy: str) -> bool:
+    run = known.current
+    if run is None:
+        return True
+    if policy == "Always":
+        return True
+    return policy == "OnFailure" and run.is_over and run.exit_code != 0
+
+
+def _keep_running(
+    container: Object, known: ContainerRecord, policy: str, now: float
+) -> Iterator[Effect]:
+    if known.is_running:
+        return
+    if known.current is None:
+        if not known.waiting_reason:
+            yield Start(container["name"])
+        return
+    if not _will_restart(known, policy):
+        return
+    due = (known.current.finished_at or now) + backoff_s(known.failures)
+    if now >= due:
+        known.waiting_reason = known.waiting_message = ""
+        yield Start(container["name"])
+    else:
+        known.waiting_reason = "CrashLoopBackOff"
+        known.waiting_message = (
+            f"back-off {backoff_s(known.failures):.0f}s restarting failed container"
+        )
+        yield Wake(due)

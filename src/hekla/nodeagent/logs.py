@@ -1,0 +1,138 @@
+"""Container output: files that processes write to directly, read back in every way kubectl asks.
+
+A container's output goes straight into a file, so it never depends on the agent being alive. To
+keep a chatty container from filling the disk, old output is freed by punching a hole at the file's
+beginning: the file keeps its length and its writers notice nothing, but the blocks are gone.
+What is not stored cannot be told: there are no times in the file, so the agent keeps a small index
+of (time, offset), a line a second, which `--since` and `--timestamps` go by.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hekla.units.timestamps import format_time
+
+MAX_BYTES = 20 << 20
+KEEP_BYTES = 10 << 20
+CHUNK = 64 * 1024
+INDEX_LENGTH = 4096
+_KEEP_SIZE_AND_PUNCH = 0x01 | 0x02
+_BLOCK = 4096
+
+
+@dataclass
+class LogFile:
+    """One run's output."""
+
+    path: Path
+    _times: list[float] = field(default_factory=list)
+    _offsets: list[int] = field(default_factory=list)
+
+    def size(self) -> int:
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def mark(self, now: float) -> None:
+        """Remember that everything after this point was written after `now`."""
+        size = self.size()
+        if not self._offsets or self._offsets[-1] != size:
+            self._times.append(now)
+            self._offsets.append(size)
+            if len(self._times) > INDEX_LENGTH:
+                del self._times[: INDEX_LENGTH // 2], self._offsets[: INDEX_LENGTH // 2]
+
+    def bound(self, max_bytes: int = MAX_BYTES, keep_bytes: int = KEEP_BYTES) -> None:
+        """Free the beginning when the file holds too much."""
+        with self.path.open("r+b", buffering=0) as file:
+            stat = os.fstat(file.fileno())
+            if stat.st_blocks * 512 <= max_bytes:
+                return
+            end = (stat.st_size - keep_bytes) // _BLOCK * _BLOCK
+            if end > 0 and not _punch(file.fileno(), end):
+                os.ftruncate(file.fileno(), 0)  # no holes here: better no past than no disk
+
+    def first(self) -> int:
+        """Where the kept output begins: after the hole, at the start of a line."""
+        with self.path.open("rb", buffering=0) as file:
+            try:
+                begin = os.lseek(file.fileno(), 0, os.SEEK_DATA)
+            except OSError:
+                return 0
+            if begin == 0:
+                return 0
+            file.seek(begin)
+            head = file.read(CHUNK)
+            newline = head.find(b"\n")
+            zeros = len(head) - len(head.lstrip(b"\0"))
+            return begin + (newline + 1 if newline >= 0 else zeros)
+
+    def since(self, moment: float) -> int:
+        """Where output of the time after `moment` begins, to the second."""
+        index = bisect.bisect_right(self._times, moment) - 1
+        return self._offsets[index] if index >= 0 else self.first()
+
+    def tail(self, lines: int) -> int:
+        """Where the last `lines` lines begin."""
+        first, position = self.first(), self.size()
+        if lines == 0:
+            return position
+        wanted, found = lines, 0
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(max(first, position - 1))
+            if file.read(1) == b"\n":
+                wanted += 1  # the newline that ends the last line does not begin another
+            while position > first:
+                begin = max(first, position - CHUNK)
+                file.seek(begin)
+                chunk = file.read(position - begin)
+                at = len(chunk)
+                while (at := chunk.rfind(b"\n", 0, at)) >= 0:
+                    found += 1
+                    if found == wanted:
+                        return begin + at + 1
+                position = begin
+        return first
+
+    def time_of(self, offset: int) -> float:
+        index = bisect.bisect_right(self._offsets, offset) - 1
+        return self._times[index] if index >= 0 else 0.0
+
+    def read(self, position: int) -> Iterator[bytes]:
+        """What is there from `position` on, in chunks."""
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(position)
+                while chunk := file.read(CHUNK):
+                    yield chunk
+        except FileNotFoundError:
+            return
+
+    def stamp(self, data: bytes, offset: int, at_line_start: bool) -> bytes:
+        """`data`, which begins at `offset`, with the time before each line."""
+        made = []
+        for line in data.splitlines(keepends=True):
+            if at_line_start:
+                made.append(format_time(self.time_of(offset)).encode() + b" ")
+            made.append(line)
+            offset += len(line)
+            at_line_start = line.endswith(b"\n")
+        return b"".join(made)
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _punch(descriptor: int, length: int) -> bool:
+    fallocate = getattr(_libc, "fallocate64", None) or getattr(_libc, "fallocate", None)
+    if fallocate is None:
+        return False
+    zero, size = ctypes.c_int64(0), ctypes.c_int64(length)
+    return bool(fallocate(descriptor, _KEEP_SIZE_AND_PUNCH, zero, size) == 0)

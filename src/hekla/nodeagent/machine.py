@@ -1,0 +1,151 @@
+"""This machine as a node: what it has, who it is, and which devices and addresses are taken."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hekla import __version__
+from hekla.api import wellknown
+
+Object = dict[str, Any]
+MAX_PODS = 500
+GPUS = Path("/proc/driver/nvidia/gpus")
+# Every address of 127/8 is this machine's without any set-up, so each pod can have its own.
+FIRST_ADDRESS = (127, 64, 0, 1)
+
+
+def gpu_count() -> int:
+    """GPUs by the driver's own list; HEKLA_GPUS pretends for demonstrations and tests."""
+    pretended = os.environ.get("HEKLA_GPUS", "")
+    if pretended.isdigit():
+        return int(pretended)
+    try:
+        return len(list(GPUS.iterdir()))
+    except OSError:
+        return 0
+
+
+def node_object(name: str, now: str) -> Object:
+    """The Node that stands for this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    capacity = {
+        "cpu": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory // 1024}Ki",
+        "pods": str(MAX_PODS),
+    }
+    if gpus := gpu_count():
+        capacity[wellknown.NVIDIA_GPU] = str(gpus)
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(
+        platform.machine(), platform.machine()
+    )
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "AgentReady",
+        "message": "the node agent is running",
+        "lastTransitionTime": now,
+        "lastHeartbeatTime": now,
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": architecture,
+            },
+        },
+        "status": {
+            "capacity": capacity,
+            "allocatable": dict(capacity),
+            "conditions": [condition],
+            "addresses": [
+                {"type": "InternalIP", "address": "127.0.0.1"},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": {
+                "architecture": architecture,
+                "operatingSystem": "linux",
+                "kernelVersion": platform.release(),
+                "osImage": _os_name(),
+                "kubeletVersion": f"hekla-{__version__}",
+                "containerRuntimeVersion": "processes://1",
+                "kubeProxyVersion": "",
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+            },
+        },
+    }
+
+
+def _os_name() -> str:
+    try:
+        return str(platform.freedesktop_os_release().get("PRETTY_NAME", "Linux"))
+    except OSError:
+        return "Linux"
+
+
+@dataclass
+class Addresses:
+    """An address of 127/8 for each pod."""
+
+    taken: dict[str, str] = field(default_factory=dict)
+
+    def give(self, uid: str) -> str:
+        if uid in self.taken:
+            return self.taken[uid]
+        used = set(self.taken.values())
+        number = int.from_bytes(bytes(FIRST_ADDRESS), "big")
+        while (address := ".".join(map(str, number.to_bytes(4, "big")))) in used:
+            number += 1
+        self.taken[uid] = address
+        return address
+
+    def take_back(self, uid: str) -> None:
+        self.taken.pop(uid, None)
+
+
+@dataclass
+class Gpus:
+    """Which pod has which GPUs, by index."""
+
+    count: int
+    taken: dict[str, list[int]] = field(default_factory=dict)
+
+    def give(self, uid: str, wanted: int) -> list[int]:
+        if uid not in self.taken:
+            used = {index for given in self.taken.values() for index in given}
+            free = [index for index in range(self.count) if index not in used]
+            self.taken[uid] = free[:wanted]
+        return self.taken[uid]
+
+    def take_back(self, uid: str) -> None:
+        self.taken.pop(uid, None)
+
+
+def gpus_wanted(pod: Object) -> int:
+    total = 0
+    for container in pod["spec"]["containers"]:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        total += int(limits.get(wellknown.NVIDIA_GPU, 0))
+    return total
+
+
+def hosts_file(pods: Iterable[tuple[Object, str]]) -> str:
+    """/etc/hosts for one namespace: every pod by name, and by name and subdomain."""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost", f"127.0.1.1 {platform.node()}"]
+    for pod, address in pods:
+        metadata, spec = pod["metadata"], pod["spec"]
+        host = spec.get("hostname") or metadata["name"]
+        names = [host] if host == metadata["name"] else [host, metadata["name"]]
+        if spec.get("subdomain"):
+            domain = f"{host}.{spec['subdomain']}"
+            names = [f"{domain}.{metadata['namespace']}.svc.cluster.local", domain, *names]
+        lines.append(f"{address} {' '.join(names)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,113 @@
+"""Container processes: started, waited for, stopped, and found again after the agent's own death.
+
+A container runs under a small shell (see `sandbox`) that outlives the agent and notes the exit code
+in a file. So the agent may die at any moment: the next one finds the process by its pid and start
+time, waits for it through a pidfd (which works for others' children too), and reads the code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+KILLED = 137
+MAX_CODE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, told from any later one of the same pid by when it began."""
+
+    pid: int
+    born: int
+
+    @property
+    def is_alive(self) -> bool:
+        return _born(self.pid) == self.born
+
+
+def _born(pid: int) -> int:
+    """The start time in clock ticks; 0 for a process that is gone or only a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def spawn(command: Sequence[str], environment: dict[str, str], log: Path) -> Process:
+    """Start a process group of its own, its output going to a file."""
+    write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    pid = os.posix_spawnp(
+        command[0],
+        list(command),
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP],
+        setsigmask=[],
+    )
+    return Process(pid, _born(pid))
+
+
+async def wait(process: Process) -> None:
+    """Until it is gone, be it our child or not."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if not process.is_alive:
+            _reap(process.pid)
+            return
+        loop = asyncio.get_running_loop()
+        gone: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(descriptor, _finish, gone)
+        try:
+            await gone
+        finally:
+            loop.remove_reader(descriptor)
+    finally:
+        os.close(descriptor)
+    _reap(process.pid)
+
+
+def _finish(gone: asyncio.Future[None]) -> None:
+    if not gone.done():
+        gone.set_result(None)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def exit_code(path: Path) -> int:
+    """What the shell noted; a process that was killed had no time to."""
+    try:
+        return min(MAX_CODE, int(path.read_text().strip() or KILLED))
+    except (OSError, ValueError):
+        return KILLED
+
+
+def terminate(process: Process) -> None:
+    _signal_group(process, signal.SIGTERM)
+
+
+def kill(process: Process) -> None:
+    _signal_group(process, signal.SIGKILL)
+
+
+def _signal_group(process: Process, number: int) -> None:
+    if process.is_alive:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)

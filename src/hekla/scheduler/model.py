@@ -52,6 +52,7 @@ COMPLETED_CLASS: Final = frozenset({SUCCEEDED, FAILED})
 SCHEDULED_CLASS: Final = frozenset({BOUND, RUNNING, SUCCEEDED, FAILED})
 
 _ALLOCATED: Final = tuple(status in ALLOCATED_CLASS for status in STATUSES)
+_READY: Final = tuple(status in READY_CLASS for status in STATUSES)
 
 
 class LabelGroup:
@@ -230,6 +231,8 @@ class Job:
         self.by_status: tuple[dict[str, Task], ...] = tuple({} for _ in STATUSES)
         self.by_role: dict[str, list[int]] = {}
         """Tasks of each role counted by status; best-effort Pending ones also at the end."""
+        self.ready_count = 0
+        """Tasks that count towards the minimum: allocated in any sense, or succeeded."""
         self.pending_best_effort = 0
         self.allocated_r: FloatArray = dimensions.zeros()
         self.pending_r: FloatArray = dimensions.zeros()
@@ -278,6 +281,8 @@ class Job:
         if tally is None:
             tally = self.by_role[sample.role] = [0] * (len(STATUSES) + 1)
         tally[status] += count
+        if _READY[status]:
+            self.ready_count += count
         klass = sample.klass
         if status == PENDING:
             if klass.is_best_effort:
@@ -295,10 +300,6 @@ class Job:
         return sum(len(self.by_status[status]) for status in statuses)
 
     # --- Volcano's predicates -----------------------------------------------------------------
-
-    @property
-    def ready_count(self) -> int:
-        return self.count(ALLOCATED, BINDING, BOUND, RUNNING, SUCCEEDED)
 
     @property
     def waiting_count(self) -> int:
@@ -339,7 +340,7 @@ class Job:
 
     def short_roles(self, *, pipelined: bool = False, valid: bool = False) -> list[str]:
         """Roles that lack members for their minimum, by name."""
-        if not self.checks_roles:
+        if not self.min_task_member or not self.checks_roles:
             return []
         short = []
         for role, minimum in sorted(self.min_task_member.items()):

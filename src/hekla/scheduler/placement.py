@@ -42,7 +42,10 @@ def place(score: Score, index: IntArray, copies: IntArray, k: int, head: FloatAr
     if k < len(index):
         # A node outside the k best first rungs is never reached: one of those is always left.
         kth = np.partition(head, len(head) - k)[len(head) - k]
-        kept = np.flatnonzero(head >= kth)
+        is_kept = head > kth
+        ties = np.flatnonzero(head == kth)
+        is_kept[ties[: k - np.count_nonzero(is_kept)]] = True
+        kept = np.flatnonzero(is_kept)
         index, copies, head = index[kept], copies[kept], head[kept]
     copies = np.minimum(copies, k)
     first = np.argsort(-head, kind="stable")

@@ -294,7 +294,9 @@ class Session:
             state.parts = self._parts(task, state)
             self._states[key] = state
         elif state.seen < len(self._touched):
-            changed = np.unique(np.concatenate(self._touched[state.seen :]))
+            changed = self._touched[state.seen]
+            if len(changed) > 1 or len(self._touched) > state.seen + 1:
+                changed = np.unique(np.concatenate(self._touched[state.seen :]))
             if 4 * len(changed) > len(state.ok_n):
                 state.copies_n = self._copies(task, self.nodes)
                 state.score_n = self._score(task, self.nodes)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _SAVED = ("idle_rn", "used_rn", "releasing_rn", "pipelined_rn", "nonzero_2n")
 
 
+_ONE: IntArray = np.ones(1, dtype=np.int64)
+
+
 class Operation:
     """Equal tasks that came to nodes, or one that was told to leave; and how to undo it."""
 
@@ -54,7 +57,9 @@ class Operation:
         self._sums: tuple[FloatArray, ...] = ()
 
     def apply(self, columns: Columns, names: Sequence[str]) -> None:
-        nodes, counts = np.unique(self.index, return_counts=True)
+        nodes, counts = self.index, _ONE
+        if len(self.index) > 1:
+            nodes, counts = np.unique(self.index, return_counts=True)
         saved = [getattr(columns, name)[:, nodes].copy() for name in _SAVED]
         self._ledgers = (nodes, saved, columns.pods_n[nodes].copy())
         job, queue = self.job, self.job.queue

@@ -1,0 +1,149 @@
+"""How long the scheduler's core takes to decide, without a server: `python -m bench.core [case …]`.
+
+Times are of `decide` alone; loading the cluster is timed apart. Peak memory is that of the whole
+process, each case in a process of its own. Numbers depend on the machine: compare ratios in one
+run, or growth (`g`).
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from hekla.scheduler import config
+from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.core import decide
+from hekla.scheduler.plan import Plan
+from hekla.scheduler.plugins import builtin
+from hekla.testing.objects import START, gang, node, pod, queue
+
+SPREADING = config.DEFAULT.replace("  - name: binpack\n", "")
+
+
+def build(
+    nodes: int, gangs: int, size: int, *, classes: int = 1, queues: int = 1, cpu: int = 64
+) -> Cluster:
+    """Empty nodes, and gangs that wait; `classes` different requests, `queues` queues."""
+    state = Cluster()
+    for q in range(queues):
+        state.set_queue(queue(f"q{q}" if q else "default"))
+    for n in range(nodes):
+        state.set_node(node(f"node-{n:05d}", cpu=cpu, memory="256Gi"))
+    for g in range(gangs):
+        name = f"q{g % queues}" if g % queues else "default"
+        one = gang(
+            f"gang-{g:05d}",
+            members=size,
+            queue=name,
+            cpu=f"{1000 + g % classes}m",
+            memory="2Gi",
+            min_resources={"cpu": size, "memory": f"{2 * size}Gi"},
+            phase="Pending",
+        )
+        state.set_group(one.group)
+        for member in one.pods:
+            state.set_pod(member)
+    return state
+
+
+def run(name: str, state: Cluster, loading_s: float, conf: str = config.DEFAULT) -> Plan:
+    settings = config.parse(conf, builtin())
+    start = time.perf_counter()
+    plan = decide(state, settings, START)
+    took = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{name:58} {took * 1000:9.1f} ms  {len(plan.binds):7d} binds  "
+        f"load {loading_s:5.1f} s  peak {peak:6.0f} MiB",
+        flush=True,
+    )
+    return plan
+
+
+def timed(make: Callable[[], Cluster]) -> tuple[Cluster, float]:
+    start = time.perf_counter()
+    state = make()
+    state.settle()
+    return state, time.perf_counter() - start
+
+
+def case_a() -> None:
+    run("a  100 gangs of 100 on 5,000 nodes", *timed(lambda: build(5000, 100, 100)))
+
+
+def case_b() -> None:
+    run("b  one gang of 10,000 on 1,000 nodes", *timed(lambda: build(1000, 1, 10000)))
+
+
+def case_c() -> None:
+    run("c  500 gangs of 20 on 1,000 nodes", *timed(lambda: build(1000, 500, 20)))
+
+
+def case_d() -> None:
+    run("d  1,000 gangs of 100 on 10,000 nodes", *timed(lambda: build(10000, 1000, 100)))
+
+
+def case_s() -> None:
+    """Every job a single pod: nothing can be placed together."""
+    run("s  10,000 single pods on 1,000 nodes", *timed(lambda: build(1000, 10000, 1)))
+
+
+def case_f() -> None:
+    """Nothing to do: 50,000 pods run on 5,000 nodes, one status changed."""
+
+    def make() -> Cluster:
+        state = Cluster()
+        state.set_queue(queue("default"))
+        for n in range(5000):
+            state.set_node(node(f"node-{n:05d}", cpu=64, memory="256Gi"))
+        for g in range(500):
+            places = [f"node-{(g * 100 + i) % 5000:05d}" for i in range(100)]
+            one = gang(f"gang-{g:05d}", members=100, cpu=1, running_on=places, phase="Running")
+            state.set_group(one.group)
+            for member in one.pods:
+                state.set_pod(member)
+        return state
+
+    state, loading = timed(make)
+    run("f  first cycle, 50,000 running pods on 5,000 nodes", state, loading)
+    state.settled()
+    run("f  idle cycle", state, loading)
+    state.set_pod(pod("gang-00000-0", group="gang-00000", cpu=1, node="node-00000"))
+    run("f  idle cycle after one pod changed", state, loading)
+
+
+def case_g() -> None:
+    """Growth: double one thing at a time."""
+    for nodes in (1000, 2000, 4000, 8000):
+        run(f"g  nodes   {nodes:6d}: 50 gangs of 100", *timed(lambda n=nodes: build(n, 50, 100)))
+    for size in (50, 100, 200, 400):
+        run(f"g  pods    {size * 50:6d}: 50 gangs", *timed(lambda s=size: build(2000, 50, s)))
+    for classes in (1, 8, 64):
+        run(
+            f"g  classes {classes:6d}: 64 gangs of 50",
+            *timed(lambda c=classes: build(2000, 64, 50, classes=c)),
+        )
+    for queues in (1, 8, 64):
+        run(
+            f"g  queues  {queues:6d}: 64 gangs of 50",
+            *timed(lambda q=queues: build(2000, 64, 50, queues=q)),
+        )
+
+
+CASES = {name[5:]: case for name, case in globals().items() if name.startswith("case_")}
+
+
+def main() -> None:
+    chosen = sys.argv[1:]
+    if len(chosen) == 1:
+        CASES[chosen[0]]()
+        return
+    for name in chosen or CASES:
+        subprocess.run([sys.executable, "-m", "bench.core", name], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -54,7 +54,8 @@ class Quotas(Controller):
 
     def _charge(self, attempt: Attempt, quota: Object, usage: Amounts) -> bool:
         """Add usage to a quota's status; refuse when it would exceed. False if not concerned."""
-        hard = {name: parse_quantity(text) for name, text in quota["spec"].get("hard", {}).items()}
+        limits = _spec(quota).get("hard") or {}
+        hard = {name: parse_quantity(text) for name, text in limits.items()}
         if not in_scope(quota, attempt.served.storage, attempt.obj):
             return False
         name = quota["metadata"]["name"]
@@ -74,7 +75,7 @@ class Quotas(Controller):
                 f"exceeded quota: {name}, requested: {_shown(concerned, over)}, "
                 f"used: {_shown(used, over)}, limited: {_shown(hard, over)}"
             )
-        status["hard"] = quota["spec"]["hard"]
+        status["hard"] = limits
         status["used"] = {**(status.get("used") or {}), **{k: str(v) for k, v in after.items()}}
         return True
 
@@ -112,9 +113,14 @@ def usage_of(storage: str, obj: Object) -> Amounts:
     return used
 
 
+def _spec(quota: Object) -> Object:
+    """What a quota allows; it may say nothing at all, and then limits nothing."""
+    return quota.get("spec") or {}
+
+
 def in_scope(quota: Object, storage: str, obj: Object) -> bool:
     """Whether a quota's scopes pick an object. Only pods can be told apart by scopes."""
-    spec = quota["spec"]
+    spec = _spec(quota)
     terms: list[Object] = [
         {"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()
     ]
@@ -172,7 +178,7 @@ def recount(resources: Resources, namespace: str) -> list[Also]:
                     add(total, usage)
     changed = []
     for (entry, quota), total in zip(quotas, totals, strict=True):
-        hard = quota["spec"].get("hard") or {}
+        hard = _spec(quota).get("hard") or {}
         status = {"hard": hard, "used": {name: str(total.get(name, _ZERO)) for name in hard}}
         if quota.get("status") != status:
             quota["status"] = status

@@ -63,11 +63,12 @@ def warnings(crd: Object) -> list[str]:
 
 def prepare(crd: Object, now: str) -> None:
     """Names accepted, established: there is nobody to negotiate with, so it is true at once."""
-    names = crd["spec"].get("names") or {}
+    spec = crd.setdefault("spec", {})  # the rules, which come after this, say what it lacks
+    names = spec.get("names") or {}
     status = crd.setdefault("status", {})
     status["acceptedNames"] = names
     stored = status.setdefault("storedVersions", [])
-    for version in crd["spec"].get("versions") or ():
+    for version in spec.get("versions") or ():
         if version.get("storage") and version.get("name") not in stored:
             stored.append(version["name"])
     if not status.get("conditions"):

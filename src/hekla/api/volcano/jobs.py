@@ -36,7 +36,7 @@ MUTABLE: Final = "minAvailable, priorityClassName, and each task's replicas and 
 
 def default(job: Json, view: View) -> None:
     """Fill in what a new job leaves out."""
-    spec = job["spec"]
+    spec = job.setdefault("spec", {})
     spec["queue"] = spec.get("queue") or wellknown.DEFAULT_QUEUE
     spec["schedulerName"] = spec.get("schedulerName") or view.scheduler_names[0]
     if spec.get("maxRetry") is None:

@@ -1,117 +1,105 @@
-"""The controllers as a running part: informers feed a keyed queue, workers perform effects."""
+"""The controllers as a running part: one set of watches, the controllers that were asked for.
+
+await Controllers(client).run()                                  # all of them, until cancelled
+await Controllers(client, select=["*", "-gc-controller"]).run()
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from hekla.api import wellknown
-from hekla.api.wellknown import QueueState
-from hekla.controllers import job as jobs
+from hekla.controllers.job.controller import JobController
+from hekla.controllers.metrics import Metrics
+from hekla.controllers.queue import QueueController
+from hekla.controllers.watched import World
 from hekla.kube.client import Client
-from hekla.kube.errors import AlreadyExists, KubeError, NotFound
-from hekla.kube.informers import Informer
-from hekla.kube.resources import JOBS, PODGROUPS, PODS, QUEUES
+from hekla.kube.leases import LeaderElector
+from hekla.kube.recorder import EventRecorder
 from hekla.units.clock import Clock, SystemClock
-from hekla.units.timestamps import format_time
 
 log = logging.getLogger("hekla.controllers")
 
-Key = tuple[str, str]
-MAX_CREATES_IN_FLIGHT = 50
-RETRY_S = 0.5
+LEASE: Final = "vc-controller-manager"
+
+
+class Controller(Protocol):
+    """Something that works while the world is watched."""
+
+    async def run(self) -> None: ...
+
+
+Builder = Callable[[World, EventRecorder, Metrics], Controller]
+
+BUILDERS: Final[dict[str, Builder]] = {
+    "job-controller": JobController,
+    "queue-controller": QueueController,
+}
+
+
+def selected(asked: Sequence[str]) -> list[str]:
+    """The controllers that `--controllers` names: `*` for all, `-x` without, `x` or `+x` with."""
+    known = list(BUILDERS)
+    for word in asked:
+        if word != "*" and word.lstrip("+-") not in known:
+            raise ValueError(f"no controller {word.lstrip('+-')!r}; there are {', '.join(known)}")
+    everything = not asked or "*" in asked
+    chosen = {name for name in known if everything}
+    chosen |= {word.lstrip("+") for word in asked if word != "*" and not word.startswith("-")}
+    chosen -= {word[1:] for word in asked if word.startswith("-")}
+    return [name for name in known if name in chosen]
 
 
 class Controllers:
-    def __init__(self, client: Client, *, clock: Clock | None = None) -> None:
+    """All controllers on one client."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock | None = None,
+        select: Sequence[str] = ("*",),
+        leader_identity: str = "",
+        recorder_client: Client | None = None,
+        gather_counts_s: float | None = None,
+    ) -> None:
         self._client = client
-        self._clock = clock or SystemClock()
-        self._jobs: Informer[jobs.Object] = Informer(client, JOBS, dict)
-        self._groups: Informer[jobs.Object] = Informer(client, PODGROUPS, dict)
-        self._pods: Informer[jobs.Object] = Informer(
-            client, PODS, dict, indexers={"job": _job_of_pod}
-        )
-        self._due: dict[Key, None] = {}
-        self._changed = asyncio.Event()
+        self._clock: Clock = clock or SystemClock()
+        self._names = selected(select)
+        self._leader_identity = leader_identity
+        self._recorder_client = recorder_client or client
+        self._gather_counts_s = gather_counts_s
+        self.metrics = Metrics()
+        self.controllers: dict[str, Controller] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
-        await self._ensure_queues()  # on Kubernetes nobody has made them before us
-        async with AsyncExitStack() as stack:
-            for informer in (self._jobs, self._groups, self._pods):
-                informer.add_handler(self._note)
-                await stack.enter_async_context(informer)
-            for informer in (self._jobs, self._groups, self._pods):
-                await informer.synced()
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                due, self._due = self._due, {}
-                await asyncio.gather(*(self._sync(key) for key in due))
-
-    def _note(self, _: str, old: jobs.Object | None, new: jobs.Object | None) -> None:
-        obj = new or old
-        assert obj is not None
-        if obj.get("kind") == "Job" and obj.get("apiVersion") == wellknown.BATCH_API:
-            self._add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+        """Until cancelled; with an identity, only while it leads."""
+        if not self._leader_identity:
+            await self._work()
             return
-        for owner in obj["metadata"].get("ownerReferences") or ():
-            if owner["kind"] == "Job" and owner["apiVersion"] == wellknown.BATCH_API:
-                self._add((obj["metadata"]["namespace"], owner["name"]))
+        elector = LeaderElector(
+            self._client,
+            LEASE,
+            self._leader_identity,
+            namespace=wellknown.SYSTEM_NAMESPACE,
+            clock=self._clock,
+        )
+        await elector.run(self._work)
 
-    def _add(self, key: Key) -> None:
-        self._due[key] = None
-        self._changed.set()
-
-    async def _sync(self, key: Key) -> None:
-        namespace, name = key
-        job = self._jobs.get(namespace, name)
-        if job is None:
-            return
-        group = self._groups.get(namespace, jobs.group_name(job))
-        uid = job["metadata"]["uid"]
-        pods = list(self._pods.by_index("job", uid))
-        now = format_time(self._clock.now())
-        limit = asyncio.Semaphore(MAX_CREATES_IN_FLIGHT)
-
-        async def perform(effect: jobs.Effect) -> None:
-            async with limit:
-                await self._perform(key, effect)
-
-        try:
-            await asyncio.gather(
-                *(perform(effect) for effect in jobs.next_step(job, group, pods, now))
-            )
-        except KubeError as error:
-            log.warning("job %s/%s: %s; trying again", namespace, name, error)
-            await self._clock.sleep(RETRY_S)
-            self._add(key)
-
-    async def _perform(self, key: Key, effect: jobs.Effect) -> None:
-        namespace, name = key
-        try:
-            match effect:
-                case jobs.CreateGroup(body):
-                    await self._client.create(PODGROUPS, body)
-                case jobs.CreatePod(body):
-                    await self._client.create(PODS, body)
-                case jobs.SetStatus(status):
-                    await self._client.patch_status(JOBS, name, status, namespace=namespace)
-        except (AlreadyExists, NotFound):
-            pass  # the watch will show it, or the job is gone
-
-    async def _ensure_queues(self) -> None:
-        """Volcano's clients expect `root` and `default` to be there, and open."""
-        for name in (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE):
-            spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
-            try:
-                await self._client.create(QUEUES, {"metadata": {"name": name}, "spec": spec})
-                await self._client.patch_status(QUEUES, name, {"state": QueueState.OPEN})
-            except AlreadyExists:
-                pass
-
-
-def _job_of_pod(pod: jobs.Object) -> list[str]:
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return [owner["uid"] for owner in owners if owner["apiVersion"] == wellknown.BATCH_API]
+    async def _work(self) -> None:
+        world = World(self._client, self._clock)
+        recorder = EventRecorder(
+            self._recorder_client, component=wellknown.CONTROLLER_COMPONENT, clock=self._clock
+        )
+        self.controllers = {
+            name: BUILDERS[name](world, recorder, self.metrics) for name in self._names
+        }
+        jobs = self.controllers.get("job-controller")
+        if isinstance(jobs, JobController) and self._gather_counts_s is not None:
+            jobs.gather_counts_for(self._gather_counts_s)
+        async with recorder, world.running(), asyncio.TaskGroup() as group:
+            for name, controller in self.controllers.items():
+                group.create_task(controller.run(), name=name)

@@ -1,0 +1,254 @@
+"""What has happened to a job, read off what exists.
+
+Nothing is remembered in the controller: an event *is* a difference that can be seen, and acting on
+it makes the difference go away. A failed pod of the present job version is PodFailed until it is
+gone or the job has moved on to another version. A pod that somebody deleted leaves no trace of its
+own, so PodEvicted is the difference between the pods that the job's status recorded and those that
+are there; the write that records the new count carries the consequence. So a restarted controller
+misses nothing and repeats nothing.
+
+What a newcomer gets wrong: an event stays true for as long as its cause lasts. A policy that does
+nothing about the cause is asked again, and answers the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from hekla.api import wellknown
+from hekla.api.wellknown import GroupCondition, JobEvent, PodGroupPhase, PodPhase
+from hekla.controllers.job.pods import pod_name
+from hekla.controllers.job.view import (
+    DEFAULT_RETRIES,
+    JobView,
+    index_of,
+    is_finished,
+    pod_phase,
+    task_of,
+)
+from hekla.controllers.objects import (
+    Object,
+    annotations_of,
+    created_at,
+    is_deleting,
+    seconds,
+    status_of,
+)
+
+# On the job: pods that were evicted under a policy with a timeout, and when. JSON of name to time.
+EVICTED_PODS: Final = "volcano.sh/evicted-pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One event: what, to which task and pod, since when."""
+
+    event: str
+    task: str = ""
+    pod: str = ""
+    index: int = -1
+    exit_codes: frozenset[int] = frozenset()
+    since: float = 0.0
+    told: str = ""
+    """The fact, for people."""
+
+
+def happenings(view: JobView) -> list[Happening]:
+    """Everything that is true of the job now, the oldest first."""
+    found = [
+        *_unknown(view),
+        *_evicted(view),
+        *_evicted_before(view),
+        *_pods(view),
+        *_tasks(view),
+    ]
+    return sorted(found, key=lambda each: (each.since, each.pod))
+
+
+def _unknown(view: JobView) -> Iterator[Happening]:
+    group = view.group
+    if group is None or status_of(group).get("phase") != PodGroupPhase.UNKNOWN:
+        return
+    since = max(
+        (
+            seconds(condition.get("lastTransitionTime")) or 0.0
+            for condition in status_of(group).get("conditions") or ()
+            if condition.get("type") == GroupCondition.UNSCHEDULABLE
+        ),
+        default=view.now,
+    )
+    yield Happening(
+        JobEvent.UNKNOWN, since=since, told="only part of the gang runs, the rest cannot be placed"
+    )
+
+
+def _pods(view: JobView) -> Iterator[Happening]:
+    for pod in view.pods:
+        if is_deleting(pod) or not view.is_current(pod):
+            continue
+        name, task, index = pod["metadata"]["name"], task_of(pod), index_of(pod)
+        phase = pod_phase(pod)
+        if phase == PodPhase.FAILED:
+            codes = exit_codes(pod)
+            told = f"pod {name} failed"
+            if codes:
+                told += f" with exit code {', '.join(map(str, sorted(codes)))}"
+            yield Happening(JobEvent.POD_FAILED, task, name, index, codes, failed_at(pod), told)
+        elif phase == PodPhase.PENDING:
+            yield Happening(
+                JobEvent.POD_PENDING,
+                task,
+                name,
+                index,
+                since=created_at(pod),
+                told=f"pod {name} is pending",
+            )
+
+
+def _tasks(view: JobView) -> Iterator[Happening]:
+    pods: dict[str, list[Object]] = {}
+    for pod in view.pods:
+        if not is_deleting(pod):
+            pods.setdefault(task_of(pod), []).append(pod)
+    for task in view.tasks:
+        name, replicas = task["name"], int(task.get("replicas") or 0)
+        mine = pods.get(name, [])
+        done = [pod for pod in mine if pod_phase(pod) == PodPhase.SUCCEEDED]
+        latest = [pod for pod in done if view.is_current(pod)]
+        if latest and len(done) >= replicas > 0:
+            yield Happening(
+                JobEvent.TASK_COMPLETED,
+                name,
+                pod=latest[-1]["metadata"]["name"],
+                index=index_of(latest[-1]),
+                since=max(map(finished_at, latest)),
+                told=f"all {replicas} pods of task {name} succeeded",
+            )
+        yield from _task_failed(view, task, mine)
+
+
+def _task_failed(view: JobView, task: Object, pods: list[Object]) -> Iterator[Happening]:
+    """Containers were restarted in place too often."""
+    allowed = int(task.get("maxRetry") or DEFAULT_RETRIES)
+    if allowed < 0:
+        return
+    alive = [pod for pod in pods if not is_finished(pod) and view.is_current(pod)]
+    if not alive:
+        return
+    restarts = {pod["metadata"]["name"]: _restarts(pod) for pod in alive}
+    if sum(restarts.values()) >= allowed:
+        worst = max(alive, key=lambda pod: restarts[pod["metadata"]["name"]])
+        yield Happening(
+            JobEvent.TASK_FAILED,
+            task["name"],
+            worst["metadata"]["name"],
+            index_of(worst),
+            since=created_at(worst),
+            told=f"containers of task {task['name']} were restarted {sum(restarts.values())} times",
+        )
+
+
+def _evicted(view: JobView) -> Iterator[Happening]:
+    """Pods that the status counted and that are gone or going, by nobody of ours."""
+    recorded = view.status.get("taskStatusCount") or {}
+    for task in view.tasks:
+        name, replicas = task["name"], int(task.get("replicas") or 0)
+        known = sum(((recorded.get(name) or {}).get("phase") or {}).values())
+        lost = min(known, replicas) - sum(view.counts.by_task.get(name, {}).values())
+        if lost <= 0:
+            continue
+        for index in _gone(view, task, replicas)[:lost]:
+            pod = pod_name(view.job, task, index)
+            yield Happening(
+                JobEvent.POD_EVICTED,
+                name,
+                pod,
+                index,
+                since=view.now,
+                told=f"pod {pod} was deleted from outside",
+            )
+
+
+def _gone(view: JobView, task: Object, replicas: int) -> list[int]:
+    """Indices whose pod is leaving, then those that have none."""
+    leaving, missing = [], []
+    for index in range(replicas):
+        pod = view.by_name.get(pod_name(view.job, task, index))
+        if pod is None:
+            missing.append(index)
+        elif is_deleting(pod) and view.is_current(pod):
+            leaving.append(index)
+    return leaving + missing
+
+
+def remembered_evictions(job: Object) -> dict[str, float]:
+    """The evictions that a timeout is running for."""
+    try:
+        found = json.loads(annotations_of(job).get(EVICTED_PODS) or "{}")
+        return {str(name): float(at) for name, at in found.items()}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def _evicted_before(view: JobView) -> Iterator[Happening]:
+    waiting = remembered_evictions(view.job)
+    if not waiting:
+        return
+    for task in view.tasks:
+        for index in range(int(task.get("replicas") or 0)):
+            name = pod_name(view.job, task, index)
+            if name not in waiting or is_back(view, name):
+                continue
+            yield Happening(
+                JobEvent.POD_EVICTED,
+                task["name"],
+                name,
+                index,
+                since=waiting[name],
+                told=f"pod {name} was deleted from outside and is not back",
+            )
+
+
+def is_back(view: JobView, name: str) -> bool:
+    pod = view.by_name.get(name)
+    return pod is not None and not is_deleting(pod) and pod_phase(pod) != PodPhase.PENDING
+
+
+def _statuses(pod: Object) -> Iterator[Object]:
+    status = status_of(pod)
+    for group in ("initContainerStatuses", "containerStatuses"):
+        yield from status.get(group) or ()
+
+
+def _restarts(pod: Object) -> int:
+    return sum(int(status.get("restartCount") or 0) for status in _statuses(pod))
+
+
+def exit_codes(pod: Object) -> frozenset[int]:
+    """How the pod's containers failed: all of them, where Volcano looks at the first alone."""
+    codes = (
+        ((status.get("state") or {}).get("terminated") or {}).get("exitCode")
+        for status in _statuses(pod)
+    )
+    return frozenset(code for code in codes if code)
+
+
+def finished_at(pod: Object) -> float:
+    """When the last container ended; the pod's creation if nobody wrote that down."""
+    times = [
+        seconds(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for status in _statuses(pod)
+    ]
+    return max((time for time in times if time is not None), default=created_at(pod))
+
+
+failed_at = finished_at
+
+
+def partition_of(pod: Object) -> str | None:
+    labels = pod["metadata"].get("labels") or {}
+    found = labels.get(wellknown.PARTITION_ID)
+    return None if found is None else str(found)

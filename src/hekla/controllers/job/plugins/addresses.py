@@ -1,0 +1,28 @@
+"""How the pods of a job find each other: `<host>.<subdomain>`, one entry per pod.
+
+A template that fixes its host name has one address for all its pods, as in Volcano.
+"""
+
+from __future__ import annotations
+
+from hekla.controllers.objects import Object
+
+
+def host(job: Object, task: Object, index: int) -> str:
+    fixed = task["template"].get("spec", {}).get("hostname")
+    return str(fixed or f"{job['metadata']['name']}-{task.get('name')}-{index}")
+
+
+def address(job: Object, task: Object, index: int) -> str:
+    subdomain = task["template"].get("spec", {}).get("subdomain") or job["metadata"]["name"]
+    return f"{host(job, task, index)}.{subdomain}"
+
+
+def addresses(job: Object, task: Object | None) -> list[str]:
+    """Every address of a task; none for a task that is not there."""
+    if task is None:
+        return []
+    count = int(task.get("replicas") or 0)
+    if task["template"].get("spec", {}).get("hostname"):
+        count = min(count, 1)
+    return [address(job, task, index) for index in range(count)]

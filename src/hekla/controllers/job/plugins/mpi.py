@@ -1,0 +1,28 @@
+"""mpi: the master knows the workers' hosts; everybody has a port for sshd."""
+
+from __future__ import annotations
+
+from hekla.api import wellknown
+from hekla.controllers.job.plugins.addresses import addresses
+from hekla.controllers.job.plugins.plugin import (
+    JobPlugin,
+    Place,
+    add_port,
+    containers,
+    set_env,
+    task_named,
+)
+from hekla.controllers.objects import Object
+
+
+class Mpi(JobPlugin, name="mpi"):
+    master: str = "master"
+    worker: str = "worker"
+    port: int = 22
+
+    def on_pod(self, pod: Object, place: Place) -> None:
+        for container in containers(pod, init=True):
+            add_port(container, wellknown.MPI_PORT_NAME, self.port)
+        if place.task["name"] == self.master:
+            workers = addresses(place.job, task_named(place.job, self.worker))
+            set_env(containers(pod, init=True), {wellknown.ENV_MPI_HOST: ",".join(workers)})

@@ -1,0 +1,94 @@
+"""svc: the pods of a job reach each other by name, and know each other's names.
+
+A headless Service gives every pod `<pod>.<job>`; a ConfigMap lists all hosts, as files under
+/etc/volcano and as variables; a NetworkPolicy keeps other pods out unless told not to.
+"""
+
+from __future__ import annotations
+
+from hekla.api import wellknown
+from hekla.controllers.job.plugins.addresses import addresses
+from hekla.controllers.job.plugins.plugin import (
+    JobPlugin,
+    Managed,
+    Place,
+    containers,
+    mount,
+    object_meta,
+    set_env,
+)
+from hekla.controllers.objects import Object
+from hekla.kube.resources import CONFIGMAPS, NETWORK_POLICIES, SERVICES
+
+
+def hosts_name(job: Object) -> str:
+    return f"{job['metadata']['name']}-svc"
+
+
+def hosts(job: Object) -> dict[str, str]:
+    """The ConfigMap's content: per task a file of hosts, and two variables."""
+    data: dict[str, str] = {}
+    for task in job["spec"].get("tasks") or ():
+        name, found = task.get("name", "").replace("-", "_"), addresses(job, task)
+        data[f"{name}.host"] = "\n".join(found)
+        data[wellknown.ENV_TASK_HOSTS.format(task=name.upper())] = ",".join(found)
+        data[wellknown.ENV_TASK_NUM.format(task=name.upper())] = str(len(found))
+    return data
+
+
+class Svc(JobPlugin, name="svc"):
+    publish_not_ready_addresses: bool = False
+    disable_network_policy: bool = False
+    inject_hosts_env: bool = True
+
+    def on_pod(self, pod: Object, place: Place) -> None:
+        spec, job = pod["spec"], place.job
+        spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
+        spec["subdomain"] = spec.get("subdomain") or job["metadata"]["name"]
+        name = hosts_name(job)
+        if self.inject_hosts_env:
+            values: dict[str, str | Object] = {
+                key: {"configMapKeyRef": {"name": name, "key": key}}
+                for key in hosts(job)
+                if not key.endswith(".host")
+            }
+            set_env(containers(pod, init=True), values)
+        mount(
+            pod,
+            {"name": name, "configMap": {"name": name}},
+            {"mountPath": wellknown.HOSTS_PATH},
+        )
+
+    def objects(self, job: Object) -> list[Managed]:
+        name = job["metadata"]["name"]
+        members = {
+            wellknown.JOB_NAME: name,
+            wellknown.JOB_NAMESPACE: job["metadata"]["namespace"],
+        }
+        wanted = [
+            Managed(
+                CONFIGMAPS, {"metadata": object_meta(job, hosts_name(job)), "data": hosts(job)}
+            ),
+            Managed(
+                SERVICES,
+                {
+                    "metadata": object_meta(job, name),
+                    "spec": {
+                        "clusterIP": "None",
+                        "selector": members,
+                        "publishNotReadyAddresses": self.publish_not_ready_addresses,
+                    },
+                },
+            ),
+        ]
+        if not self.disable_network_policy:
+            selector = {"matchLabels": members}
+            policy = {
+                "podSelector": selector,
+                "ingress": [{"from": [{"podSelector": selector}]}],
+                "policyTypes": ["Ingress"],
+            }
+            wanted.append(
+                Managed(NETWORK_POLICIES, {"metadata": object_meta(job, name), "spec": policy})
+            )
+        return wanted

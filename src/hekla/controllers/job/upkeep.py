@@ -1,0 +1,265 @@
+"""Looking after a job that is Pending or Running: everything it needs exists, nothing more.
+
+In order: its claims, its plugins' objects, its PodGroup, and, once the scheduler has let the group
+in, its pods. A task that depends on others waits for them; surplus pods go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from hekla.api import wellknown
+from hekla.api.wellknown import (
+    Action,
+    GroupCondition,
+    JobPhase,
+    JobReason,
+    PodGroupPhase,
+    PodPhase,
+)
+from hekla.controllers.job import group as groups
+from hekla.controllers.job.effects import (
+    CreateClaim,
+    CreateGroup,
+    CreatePod,
+    DeletePod,
+    Effect,
+    EnsureObjects,
+    PatchGroup,
+    PatchJob,
+    SetStatus,
+    Tell,
+    Wake,
+)
+from hekla.controllers.job.events import EVICTED_PODS, is_back, remembered_evictions
+from hekla.controllers.job.plugins import plugins_of
+from hekla.controllers.job.pods import PodMaker, claim_name, pod_name
+from hekla.controllers.job.state import step_for
+from hekla.controllers.job.status import claim_marks, plugin_marks, status_patch
+from hekla.controllers.job.view import (
+    JobView,
+    index_of,
+    is_finished,
+    pod_phase,
+    task_of,
+    version_of,
+)
+from hekla.controllers.objects import (
+    Object,
+    annotations_of,
+    is_deleting,
+    job_phase,
+    owner_reference,
+    seconds,
+)
+
+MISSING_CLAIM_RETRY_S: Final = 5.0
+
+
+def alive(view: JobView) -> list[Effect]:
+    """The upkeep of a job that is Pending or Running."""
+    first = _before_all(view)
+    if first:
+        return first
+    effects, claims = _claims(view)
+    if claims is None:
+        return effects + _record(view, None, {})
+    plugins = plugins_of(view.job)
+    digest = f"{view.job['metadata'].get('uid')}/{view.job['metadata'].get('generation')}"
+    if view.ensured != digest:
+        objects = tuple(each for plugin in plugins for each in plugin.objects(view.job))
+        for plugin in plugins:
+            if plugin.problem:
+                effects.append(Tell("Warning", JobReason.PLUGIN_ERROR, plugin.problem))
+        if objects:
+            effects.append(EnsureObjects(objects, digest))
+    effects += _group(view)
+    pods = list(_pods(view))
+    effects += pods
+    controlled = {
+        **(view.status.get("controlledResources") or {}),
+        **plugin_marks([plugin.name for plugin in plugins if plugin.is_tracked]),
+        **claim_marks(claims),
+    }
+    step = step_for(view.phase, Action.SYNC_JOB, view.facts)
+    follow = step.rule(view.facts, view.counts) if step.rule else None
+    if follow is None and pods and job_phase(view.job):
+        return effects  # the counts are about to change: they are worth one write, afterwards
+    return effects + _record(view, follow, controlled)
+
+
+def _record(view: JobView, phase: str | None, controlled: dict[str, str]) -> list[Effect]:
+    if not job_phase(view.job):
+        phase = JobPhase.PENDING  # seen for the first time
+    patch = status_patch(view, phase=phase, controlled=controlled or None)
+    if patch is None:
+        return []
+    is_urgent = phase is not None or "controlledResources" in patch
+    return [SetStatus(patch, is_urgent=is_urgent)]
+
+
+def _before_all(view: JobView) -> list[Effect]:
+    """Changes of the job itself; the rest waits until they are there to be seen."""
+    extended = ((view.queue or {}).get("spec") or {}).get("extendClusters")
+    if extended and wellknown.JOB_FORWARDING not in annotations_of(view.job):
+        return [PatchJob({"metadata": {"annotations": {wellknown.JOB_FORWARDING: "true"}}})]
+    evictions = remembered_evictions(view.job)
+    if evictions and all(is_back(view, name) for name in evictions):
+        return [PatchJob({"metadata": {"annotations": {EVICTED_PODS: None}}})]
+    volumes = view.spec.get("volumes") or []
+    if any(not volume.get("volumeClaimName") for volume in volumes):
+        named = [
+            volume
+            if volume.get("volumeClaimName")
+            else {**volume, "volumeClaimName": claim_name(view.job, index)}
+            for index, volume in enumerate(volumes)
+        ]
+        return [PatchJob({"spec": {"volumes": named}})]
+    return []
+
+
+def _claims(view: JobView) -> tuple[list[Effect], list[str] | None]:
+    """Claims to make, and all that the job has; None while one is missing."""
+    marks = view.status.get("controlledResources") or {}
+    effects: list[Effect] = []
+    names: list[str] = []
+    for volume in view.spec.get("volumes") or ():
+        name = volume["volumeClaimName"]
+        if name in names:
+            continue
+        names.append(name)
+        if volume.get("volumeClaim"):
+            if wellknown.CONTROLLED_VOLUME.format(name=name) not in marks:
+                effects.append(CreateClaim(_claim(view.job, name, volume["volumeClaim"])))
+        elif view.phase == JobPhase.PENDING and view.claims.get(name) is False:
+            told = (
+                f"persistent volume claim {view.job['metadata']['namespace']}/{name} does not "
+                "exist; create it, and the job starts"
+            )
+            return [
+                Tell("Warning", JobReason.PVC_ERROR, told),
+                Wake(MISSING_CLAIM_RETRY_S),
+            ], None
+    return effects, names
+
+
+def _claim(job: Object, name: str, spec: Object) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": name,
+            "namespace": job["metadata"]["namespace"],
+            "ownerReferences": [owner_reference(wellknown.BATCH_API, "Job", job)],
+        },
+        "spec": spec,
+    }
+
+
+# The group
+
+
+def _group(view: JobView) -> Iterator[Effect]:
+    if view.group is None:
+        yield CreateGroup(groups.pod_group(view.job, view.tasks, view.priorities))
+        return
+    wanted = groups.kept_up(view.job, view.tasks, view.priorities)
+    patch = groups.upkeep(view.group, wanted)
+    if patch is not None:
+        yield PatchGroup(view.group["metadata"]["name"], patch)
+    if view.phase == JobPhase.PENDING and (told := _why_it_waits(view.group)):
+        yield Tell("Warning", JobReason.POD_GROUP_PENDING, told)
+
+
+def _why_it_waits(group: Object) -> str:
+    true = [
+        each
+        for each in (group.get("status") or {}).get("conditions") or ()
+        if each.get("status") == "True"
+    ]
+    if not true:
+        return ""
+    newest = max(true, key=lambda each: seconds(each.get("lastTransitionTime")) or 0.0)
+    if newest.get("type") == GroupCondition.SCHEDULED:
+        return ""
+    return f"PodGroup {group['metadata']['name']}: {newest.get('message') or newest.get('reason')}"
+
+
+def is_admitted(group: Object | None) -> bool:
+    phase = ((group or {}).get("status") or {}).get("phase")
+    return phase not in (None, "", PodGroupPhase.PENDING)
+
+
+# Pods
+
+
+def _pods(view: JobView) -> Iterator[Effect]:
+    replicas = {task["name"]: int(task.get("replicas") or 0) for task in view.tasks}
+    for pod in view.pods:
+        if not is_deleting(pod) and _is_surplus(view, pod, replicas):
+            yield DeletePod(pod)
+    if not is_admitted(view.group):
+        return
+    maker: PodMaker | None = None
+    for task in view.tasks:
+        missing = [
+            index
+            for index in range(replicas[task["name"]])
+            if pod_name(view.job, task, index) not in view.by_name
+        ]
+        if missing and _may_start(view, task):
+            maker = maker or PodMaker(view.job)
+            for index in missing:
+                yield CreatePod(maker.pod(task, index))
+
+
+def _is_surplus(view: JobView, pod: Object, replicas: dict[str, int]) -> bool:
+    if wellknown.OUT_OF_SYNC in annotations_of(pod):
+        return True
+    if index_of(pod) >= replicas.get(task_of(pod), 0):
+        return True
+    # Finished pods of an earlier life are kept when a job is resumed; others are left-overs.
+    return version_of(pod) < view.version and not is_finished(pod)
+
+
+def _may_start(view: JobView, task: Object) -> bool:
+    """Whether the tasks that this one depends on are far enough."""
+    needs = task.get("dependsOn") or {}
+    known = {each["name"]: each for each in view.tasks}
+    ready = [_is_ready(view, known[name]) for name in needs.get("name") or () if name in known]
+    if not ready:
+        return True
+    if needs.get("iteration") == "any" and len(ready) > 1:
+        return any(ready)
+    return all(ready)
+
+
+def _is_ready(view: JobView, task: Object) -> bool:
+    least = task.get("minAvailable")
+    if least is None:
+        return True
+    far = sum(1 for pod in view.pods if task_of(pod) == task["name"] and _counts(pod))
+    return far >= int(least)
+
+
+def _counts(pod: Object) -> bool:
+    if is_deleting(pod):
+        return False
+    if pod_phase(pod) == PodPhase.SUCCEEDED:
+        return True
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return (
+        pod_phase(pod) == PodPhase.RUNNING
+        and bool(statuses)
+        and all(status.get("ready") for status in statuses)
+    )
+
+
+def partition(view: JobView, task_name: str, index: int) -> str | None:
+    """The partition of a task's pod, also of one that is gone."""
+    for task in view.tasks:
+        policy = task.get("partitionPolicy")
+        if task["name"] == task_name and policy and index >= 0:
+            return str(index // max(1, policy.get("partitionSize") or 1))
+    return None

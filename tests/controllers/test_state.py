@@ -1,0 +1,161 @@
+"""The job state machine over all states and actions, and its rules."""
+
+import pytest
+
+from hekla.api.wellknown import Action, JobPhase
+from hekla.controllers.job.state import (
+    PHASES,
+    TARGETED,
+    Counts,
+    Facts,
+    Primitive,
+    rule_aborting,
+    rule_completing,
+    rule_pending,
+    rule_restarting,
+    rule_running,
+    rule_terminating,
+    step_for,
+)
+
+FACTS = Facts(replicas=3, min_available=2, tasks=(("worker", 3, 2),))
+SPENT = Facts(replicas=3, min_available=2, retry_count=3)
+ACTIONS = [*sorted(Action.IN_POLICIES), Action.SYNC_JOB, Action.ENQUEUE_JOB, "Nonsense"]
+
+P, R = JobPhase.PENDING, JobPhase.RUNNING
+ALL, SOFT, TARGET = Primitive.KILL_ALL, Primitive.KILL_SOFT, Primitive.KILL_TARGET
+SYNC, NOTHING = Primitive.SYNC, Primitive.NOTHING
+STOPS = {
+    Action.ABORT_JOB: JobPhase.ABORTING,
+    Action.TERMINATE_JOB: JobPhase.TERMINATING,
+    Action.COMPLETE_JOB: JobPhase.COMPLETING,
+}
+ENDING = {
+    JobPhase.ABORTING: rule_aborting,
+    JobPhase.COMPLETING: rule_completing,
+    JobPhase.TERMINATING: rule_terminating,
+}
+
+
+def want(phase: str, action: str) -> tuple:
+    """Primitive, next phase, rule and whether it is a retry, as in reference §2.1."""
+    if phase in (P, R):
+        if action == Action.RESTART_JOB:
+            return ALL, JobPhase.RESTARTING, None, True
+        if action in TARGETED:
+            return TARGET, JobPhase.RESTARTING, None, True
+        if action in STOPS:
+            return SOFT, STOPS[action], None, False
+        return SYNC, None, rule_pending if phase == P else rule_running, False
+    if phase == JobPhase.RESTARTING:
+        if action in TARGETED:
+            return TARGET, None, rule_restarting, False
+        if action == Action.RESTART_JOB:
+            return ALL, None, rule_restarting, False
+        if action in STOPS:  # ours: the wish is not forgotten
+            return SOFT, STOPS[action], None, False
+        return NOTHING, None, rule_restarting, False
+    if phase in (JobPhase.ABORTING, JobPhase.ABORTED) and action == Action.RESUME_JOB:
+        return SOFT, JobPhase.RESTARTING, None, False
+    if phase == JobPhase.ABORTING:
+        return NOTHING if action in STOPS else SOFT, None, rule_aborting, False
+    if phase == JobPhase.ABORTED:
+        return NOTHING if action in STOPS or action in TARGETED else SOFT, None, None, False
+    return SOFT, None, ENDING.get(phase), False
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_state_answers_every_action_as_the_reference_says(phase: str, action: str) -> None:
+    step = step_for(phase, action, FACTS)
+    assert want(phase, action) == (step.primitive, step.to, step.rule, step.is_retry)
+
+
+@pytest.mark.parametrize("action", [Action.RESTART_JOB, *TARGETED])
+@pytest.mark.parametrize("phase", [P, R])
+def test_a_restart_without_retries_left_fails_the_job(phase: str, action: str) -> None:
+    step = step_for(phase, action, SPENT)
+    assert (step.primitive, step.to) == (SOFT, JobPhase.FAILED)
+
+
+def test_an_explicit_zero_allows_no_restart() -> None:
+    none = Facts(replicas=1, min_available=1, max_retry=0)
+    assert step_for(R, Action.RESTART_JOB, none).to == JobPhase.FAILED
+
+
+def test_resuming_needs_no_retry() -> None:
+    step = step_for(JobPhase.ABORTED, Action.RESUME_JOB, SPENT)
+    assert step.to == JobPhase.RESTARTING
+
+
+@pytest.mark.parametrize("phase", ["", "Strange"])
+def test_an_unheard_of_phase_counts_as_pending(phase: str) -> None:
+    assert step_for(P, Action.SYNC_JOB, FACTS) == step_for(phase, Action.SYNC_JOB, FACTS)
+
+
+def tasks(**phases: dict[str, int]) -> dict[str, dict[str, int]]:
+    return phases
+
+
+RUNNING = {
+    "a job without replicas stays": (Facts(0, 0), Counts(), None),
+    "enough succeeded, others still run": (
+        Facts(3, 2, min_success=1),
+        Counts(succeeded=1, running=2),
+        JobPhase.COMPLETED,
+    ),
+    "all done, enough succeeded": (FACTS, Counts(succeeded=2, failed=1), JobPhase.COMPLETED),
+    "all done, too few succeeded": (FACTS, Counts(succeeded=1, failed=2), JobPhase.FAILED),
+    "all done, fewer than minSuccess": (
+        Facts(3, 1, min_success=3),
+        Counts(succeeded=2, failed=1),
+        JobPhase.FAILED,
+    ),
+    "all done, one task below its own minimum": (
+        Facts(4, 4, tasks=(("ps", 1, 1), ("worker", 3, 1))),
+        Counts(succeeded=3, failed=1, by_task=tasks(ps={"Failed": 1}, worker={"Succeeded": 3})),
+        JobPhase.FAILED,
+    ),
+    "a task's minimum does not count when the job asks for less in all": (
+        Facts(4, 3, tasks=(("ps", 1, 1), ("worker", 3, 3))),
+        Counts(succeeded=3, failed=1, by_task=tasks(ps={"Failed": 1}, worker={"Succeeded": 3})),
+        JobPhase.COMPLETED,
+    ),
+    "a task that has no pods is not held against the job": (
+        Facts(1, 1, tasks=(("ps", 0, 0), ("worker", 1, 1))),
+        Counts(succeeded=1, by_task=tasks(worker={"Succeeded": 1})),
+        JobPhase.COMPLETED,
+    ),
+    "too many fall back to pending": (FACTS, Counts(pending=2, running=1), P),
+    "as many as may be missing wait": (FACTS, Counts(pending=1, running=2), None),
+}
+
+
+@pytest.mark.parametrize("case", RUNNING)
+def test_running_jobs_end_or_stay(case: str) -> None:
+    facts, counts, want_phase = RUNNING[case]
+    assert want_phase == rule_running(facts, counts)
+
+
+def test_a_pending_job_runs_when_its_minimum_has_started() -> None:
+    assert rule_pending(FACTS, Counts(running=1)) is None
+    assert rule_pending(FACTS, Counts(running=1, failed=1)) == R
+
+
+def test_a_restarting_job_is_pending_when_enough_pods_are_gone() -> None:
+    assert rule_restarting(FACTS, Counts(terminating=2)) is None
+    assert rule_restarting(FACTS, Counts(terminating=1)) == P
+
+
+@pytest.mark.parametrize(
+    ("rule", "end"),
+    [
+        (rule_aborting, JobPhase.ABORTED),
+        (rule_completing, JobPhase.COMPLETED),
+        (rule_terminating, JobPhase.TERMINATED),
+    ],
+)
+def test_a_stopping_job_has_stopped_when_nothing_runs_or_leaves(rule, end) -> None:
+    for left in (Counts(terminating=1), Counts(pending=1), Counts(running=1)):
+        assert rule(FACTS, left) is None
+    assert end == rule(FACTS, Counts(succeeded=1, failed=1))

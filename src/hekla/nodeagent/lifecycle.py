@@ -123,7 +123,7 @@ def ended(record: ContainerRecord, now: float) -> None:
     assert run is not None
     record.runs += 1
     record.ready = record.started = record.stopping = False
-    ran_s = (run.finished_at or now) - run.started_at
+    ran_s = (now if run.finished_at is None else run.finished_at) - run.started_at
     record.failures = 1 if ran_s >= BACKOFF_RESET_S else record.failures + 1
 
 
@@ -174,6 +174,10 @@ def _final_phase(spec: Object, record: PodRecord) -> str:
 def _go_on(pod: Object, record: PodRecord, now: float) -> Iterator[Effect]:
     spec = pod["spec"]
     policy = spec.get("restartPolicy") or "Always"
+    mains = [record.of(container["name"]) for container in spec["containers"]]
+    if not any(known.is_running or _will_restart(known, policy) for known in mains):
+        yield from _finish(spec, record)
+        return
     for container in spec.get("initContainers") or ():
         known = record.of(container["name"])
         if is_sidecar(container):
@@ -194,14 +198,12 @@ def _go_on(pod: Object, record: PodRecord, now: float) -> Iterator[Effect]:
         # Init containers know only failure and success: "Always" means "until it succeeds".
         yield from _keep_running(container, known, "OnFailure", now)
         return
-    pending = False
     for container in spec["containers"]:
-        known = record.of(container["name"])
-        yield from _keep_running(container, known, policy, now)
-        pending = pending or known.is_running or _will_restart(known, policy)
-    if pending:
-        return
-    # The work is done: sidecars have served their purpose.
+        yield from _keep_running(container, record.of(container["name"]), policy, now)
+
+
+def _finish(spec: Object, record: PodRecord) -> Iterator[Effect]:
+    """The work is done: sidecars have served their purpose."""
     sidecars = [c["name"] for c in spec.get("initContainers") or () if is_sidecar(c)]
     running = [name for name in reversed(sidecars) if record.of(name).is_running]
     if running:
@@ -230,7 +232,8 @@ def _keep_running(
         return
     if not _will_restart(known, policy):
         return
-    due = (known.current.finished_at or now) + backoff_s(known.failures)
+    finished = known.current.finished_at
+    due = (now if finished is None else finished) + backoff_s(known.failures)
     if now >= due:
         known.waiting_reason = known.waiting_message = ""
         yield Start(container["name"])

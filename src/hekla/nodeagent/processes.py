@@ -59,16 +59,15 @@ def spawn(command: Sequence[str], environment: dict[str, str], log: Path) -> Pro
     return Process(pid, _born(pid))
 
 
-async def wait(process: Process) -> None:
-    """Until it is gone, be it our child or not."""
+async def wait(process: Process) -> int | None:
+    """Until it is gone, be it our child or not; the exit code if it was our child."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
-        return
+        return None
     try:
         if not process.is_alive:
-            _reap(process.pid)
-            return
+            return _reap(process.pid)
         loop = asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
         loop.add_reader(descriptor, _finish, gone)
@@ -78,7 +77,7 @@ async def wait(process: Process) -> None:
             loop.remove_reader(descriptor)
     finally:
         os.close(descriptor)
-    _reap(process.pid)
+    return _reap(process.pid)
 
 
 def _finish(gone: asyncio.Future[None]) -> None:
@@ -86,17 +85,21 @@ def _finish(gone: asyncio.Future[None]) -> None:
         gone.set_result(None)
 
 
-def _reap(pid: int) -> None:
+def _reap(pid: int) -> int | None:
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+    return None
 
 
-def exit_code(path: Path) -> int:
-    """What the shell noted; a process that was killed had no time to."""
+def exit_code(path: Path, seen: int | None = None) -> int:
+    """What the shell noted; else what was seen of its own end, for one that had no time to."""
     try:
-        return min(MAX_CODE, int(path.read_text().strip() or KILLED))
+        return min(MAX_CODE, int(path.read_text().strip()))
     except (OSError, ValueError):
-        return KILLED
+        return KILLED if seen is None else seen
 
 
 def terminate(process: Process) -> None:

@@ -21,12 +21,14 @@ from pathlib import Path
 
 # $1: file for the exit code, $2: where to work; the rest: the command. The shell outlives the
 # command on SIGTERM (it has a handler, which `exec` takes away from the command) to note its code.
+# Its own remarks ("Terminated") do not belong into the command's output; the subshell is there
+# because dash would otherwise redirect them along with the command's.
 SUPERVISE = """
 trap : TERM INT HUP QUIT
 out=$1; dir=$2; shift 2
 for group in $HEKLA_CGROUPS; do echo $$ > "$group/cgroup.procs"; done
 unset HEKLA_CGROUPS
-if cd "$dir"; then "$@"; code=$?; else code=128; fi
+if cd "$dir"; then exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); code=$?; else code=128; fi
 echo "$code" > "$out.new" && mv "$out.new" "$out"
 exit "$code"
 """
@@ -47,7 +49,8 @@ done <<END
 $mounts
 END
 cd "$dir" || exit 128
-"$@"
+exec 3>&2 2>/dev/null
+(exec "$@" 2>&3 3>&-)
 """
 
 

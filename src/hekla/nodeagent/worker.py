@@ -133,6 +133,17 @@ class PodWorker:
         root = environment.path if environment.kind == "rootfs" else ""
         return sandbox.enter(process.pid, directory, command, root=root), variables
 
+    async def _entered(self, name: str) -> None:
+        """Wait until a container that was just started is inside its namespaces."""
+        process = self._processes.get(name)
+        while (
+            self._around.isolate
+            and process is not None
+            and process.is_alive
+            and sandbox.innermost(process.pid) is None
+        ):
+            await self._around.clock.sleep(0.01)
+
     def detach(self) -> None:
         """Leave everything running and forget it: the agent is going, the pod is not."""
         for task in [*self._tasks, *self._probing.values()]:
@@ -170,7 +181,8 @@ class PodWorker:
             if any(record.is_running for record in self.record.containers.values()):
                 self.phase = PodPhase.RUNNING if self._is_initialized() else PodPhase.PENDING
             await self._report()
-            await self._wait(wake_at)
+            if not any(isinstance(effect, Start) for effect in effects) or wake_at is not None:
+                await self._wait(wake_at)  # else ask again: what started may let others start
 
     def _is_initialized(self) -> bool:
         return any(self.record.of(c["name"]).current for c in self.pod["spec"]["containers"])
@@ -383,11 +395,11 @@ class PodWorker:
         task.add_done_callback(self._tasks.discard)
 
     async def _await_exit(self, name: str, process: Process) -> None:
-        await processes.wait(process)
+        seen = await processes.wait(process)
         known = self.record.of(name)
         run = known.current
         assert run is not None
-        run.exit_code = processes.exit_code(self._path(name, run.attempt, "exit"))
+        run.exit_code = processes.exit_code(self._path(name, run.attempt, "exit"), seen)
         run.finished_at = self._around.clock.now()
         group = self._groups.pop(name, None)
         if group is not None:
@@ -425,6 +437,7 @@ class PodWorker:
         ports = {p["name"]: p["containerPort"] for p in container.get("ports") or () if "name" in p}
 
         async def execute(command: list[str]) -> int:
+            await self._entered(name)
             line, variables = self.inside(name, command)
             child = await asyncio.create_subprocess_exec(
                 *line,

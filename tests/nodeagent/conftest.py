@@ -1,0 +1,106 @@
+"""A machine: the embedded API server, and an agent whose pods are real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.apiserver.server import ApiServer, Config
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.resources import PODS
+from hekla.nodeagent import sandbox
+from hekla.nodeagent.agent import Agent
+from hekla.nodeagent.images import Images
+
+Object = dict[str, Any]
+NODE = "box"
+
+
+class Machine:
+    """Agents come and go; the directory and the API stay."""
+
+    def __init__(self, server: ApiServer, client: Client, directory: Path) -> None:
+        self.server = server
+        self.client = client
+        self.directory = directory
+        self.agent: Agent | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start_agent(self, *, isolate: bool | None = None) -> None:
+        self.agent = Agent(self.client, NODE, self.directory, images=Images(), isolate=isolate)
+        self.server.nodes.register(NODE, self.agent)
+        self._task = asyncio.create_task(self.agent.run())
+
+    async def stop_agent(self) -> None:
+        """The agent goes; its pods stay."""
+        assert self._task is not None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+
+    async def run_pod(self, name: str, *command: str, **spec: Any) -> None:
+        """Create a pod and put it on this machine."""
+        metadata = {"name": name, "namespace": "default", **spec.pop("metadata", {})}
+        container: Object = {"name": "main", "image": "host", "command": list(command)}
+        container.update(spec.pop("container", {}))
+        body = {
+            "metadata": metadata,
+            "spec": {"restartPolicy": "Never", "containers": [container], **spec},
+        }
+        await self.client.create(PODS, body)
+        await self.client.bind(name, NODE, namespace="default")
+
+    async def until(self, name: str, holds: Callable[[Object], bool]) -> Object:
+        """The pod, once something holds of it."""
+        last: Object = {}
+        async with (
+            asyncio.timeout(30),
+            self.client.watch(
+                PODS, namespace="default", field_selector=f"metadata.name={name}"
+            ) as events,
+        ):
+            async for event in events:
+                last = event.object
+                if event.type == "DELETED" or holds(last):
+                    return last
+        raise AssertionError(f"never so: {last}")
+
+    async def ended(self, name: str) -> Object:
+        return await self.until(name, lambda p: p["status"]["phase"] in ("Succeeded", "Failed"))
+
+    async def running(self, name: str) -> Object:
+        return await self.until(name, lambda p: p["status"]["phase"] == "Running")
+
+    async def logs(self, name: str, **options: Any) -> str:
+        async with self.client.logs(name, namespace="default", **options) as chunks:
+            return b"".join([chunk async for chunk in chunks]).decode()
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    async with (
+        ApiServer(Config(data_dir=tmp_path / "data")) as server,
+        Client(kubeconfig.load(server.kubeconfig)) as client,
+    ):
+        made = Machine(server, client, tmp_path / "node")
+        made.start_agent()
+        yield made
+        if made._task is not None:
+            assert made.agent is not None
+            await made.agent.drain(0)
+            await made.stop_agent()
+
+
+@pytest.fixture
+def isolation() -> None:
+    """For tests of what needs namespaces."""
+    able = sandbox.abilities()
+    if not able.namespaces:
+        pytest.skip(f"needs mount, uts and pid namespaces: {able.why_not}")

@@ -1,0 +1,324 @@
+"""Pods as real processes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.kube.errors import NotFound
+from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
+from hekla.nodeagent.cgroups import Cgroups
+from tests.nodeagent.conftest import NODE, Machine
+
+Object = dict[str, Any]
+
+
+def state(pod: Object, name: str = "main") -> Object:
+    statuses = pod["status"]["containerStatuses"] + (
+        pod["status"].get("initContainerStatuses") or []
+    )
+    found: Object = next(s for s in statuses if s["name"] == name)
+    return found
+
+
+async def test_this_machine_is_a_node(machine: Machine) -> None:
+    await machine.run_pod("p", "true")
+    await machine.ended("p")
+    node = await machine.client.get(NODES, NODE)
+    assert int(node["status"]["capacity"]["cpu"]) == len(os.sched_getaffinity(0))
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == NODE
+
+
+async def test_a_pod_runs_and_tells_how_it_ended(machine: Machine) -> None:
+    await machine.run_pod("good", "sh", "-c", "echo out; echo err >&2")
+    pod = await machine.ended("good")
+    assert pod["status"]["phase"] == "Succeeded"
+    assert state(pod)["state"]["terminated"]["reason"] == "Completed"
+    assert sorted((await machine.logs("good")).splitlines()) == ["err", "out"]
+    await machine.run_pod("bad", "sh", "-c", "exit 7")
+    pod = await machine.ended("bad")
+    assert pod["status"]["phase"] == "Failed"
+    assert state(pod)["state"]["terminated"]["exitCode"] == 7
+    assert state(pod)["state"]["terminated"]["reason"] == "Error"
+
+
+async def test_a_command_that_does_not_exist_is_named(machine: Machine) -> None:
+    await machine.run_pod("lost", "no-such-program")
+    terminated = state(await machine.ended("lost"))["state"]["terminated"]
+    assert terminated["exitCode"] == 127
+    assert terminated["reason"] == "StartError"
+    assert "no-such-program" in terminated["message"]
+
+
+async def test_an_image_nobody_mapped_waits_and_says_what_to_do(machine: Machine) -> None:
+    await machine.run_pod("alien", "true", container={"image": "busybox:1"})
+    pod = await machine.until(
+        "alien",
+        lambda p: "waiting" in (p["status"].get("containerStatuses") or [{}])[0].get("state", {}),
+    )
+    waiting = state(pod)["state"]["waiting"]
+    assert waiting["reason"] == "ImageNotMapped"
+    assert '"busybox:1" = { host = true }' in waiting["message"]
+
+
+async def test_a_missing_config_map_is_waited_for(machine: Machine) -> None:
+    variable = {"name": "V", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "k"}}}
+    await machine.run_pod("p", "sh", "-c", "echo $V", container={"env": [variable]})
+    pod = await machine.until("p", lambda p: "containerStatuses" in p["status"])
+    assert state(pod)["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    assert "'late' does not exist" in state(pod)["state"]["waiting"]["message"]
+    await machine.client.create(
+        CONFIGMAPS, {"metadata": {"name": "late", "namespace": "default"}, "data": {"k": "here"}}
+    )
+    await machine.ended("p")
+    assert await machine.logs("p") == "here\n"
+
+
+async def test_volumes_are_where_they_are_mounted(machine: Machine, isolation: None) -> None:
+    await machine.client.create(
+        CONFIGMAPS, {"metadata": {"name": "m", "namespace": "default"}, "data": {"f": "map"}}
+    )
+    await machine.client.create(
+        SECRETS, {"metadata": {"name": "s", "namespace": "default"}, "stringData": {"k": "key"}}
+    )
+    mounts = [
+        {"name": "m", "mountPath": "/etc/hekla-test-map"},
+        {"name": "s", "mountPath": "/run/hekla-test-secret", "readOnly": True},
+        {"name": "e", "mountPath": "/tmp/hekla-test-empty"},
+    ]
+    script = (
+        "cat /etc/hekla-test-map/f /run/hekla-test-secret/k; echo x > /tmp/hekla-test-empty/x;"
+        "echo no > /run/hekla-test-secret/k || echo read-only"
+    )
+    await machine.run_pod(
+        "p",
+        "sh",
+        "-c",
+        script,
+        container={"volumeMounts": mounts},
+        volumes=[
+            {"name": "m", "configMap": {"name": "m"}},
+            {"name": "s", "secret": {"secretName": "s"}},
+            {"name": "e", "emptyDir": {}},
+        ],
+    )
+    await machine.ended("p")
+    text = await machine.logs("p")
+    assert text.startswith("mapkey")
+    assert "read-only" in text
+    assert not os.path.exists("/etc/hekla-test-map/f"), "and nowhere else"  # noqa: ASYNC240
+
+
+async def test_pods_of_a_job_find_each_other_by_name(machine: Machine, isolation: None) -> None:
+    listen = (
+        "import socket,sys; s=socket.create_server((sys.argv[1],7777)); s.accept()[0].send(b'hi')"
+    )
+    await machine.run_pod(
+        "w0", "python3", "-c", listen, "w0.train", hostname="w0", subdomain="train"
+    )
+    await machine.running("w0")
+    call = (
+        "import socket,time\n"
+        "for _ in range(200):\n"
+        "  try: print(socket.create_connection(('w0.train',7777)).recv(9).decode()); break\n"
+        "  except ConnectionRefusedError: time.sleep(0.05)\n"
+        "print(socket.gethostname())"
+    )
+    await machine.run_pod("w1", "python3", "-c", call, hostname="w1", subdomain="train")
+    await machine.ended("w1")
+    assert (await machine.logs("w1")).split() == ["hi", "w1"]
+    first = await machine.client.get(PODS, "w0", namespace="default")
+    second = await machine.client.get(PODS, "w1", namespace="default")
+    assert first["status"]["podIP"] != second["status"]["podIP"]
+
+
+async def test_init_containers_come_first_and_sidecars_run_beside(machine: Machine) -> None:
+    def container(name: str, script: str, **more: Any) -> Object:
+        return {"name": name, "image": "host", "command": ["sh", "-c", script], **more}
+
+    shared = [{"name": "shared", "mountPath": "/tmp/hekla-test-shared"}]
+    place = "${HEKLA_VOLUME_SHARED:-/tmp/hekla-test-shared}"
+    init = container("prepare", f"echo ready > {place}/f", volumeMounts=shared)
+    proxy = container("proxy", "echo up; exec sleep 1000", restartPolicy="Always")
+    await machine.run_pod(
+        "p",
+        "sh",
+        "-c",
+        f"cat {place}/f",
+        container={"volumeMounts": shared},
+        initContainers=[init, proxy],
+        volumes=[{"name": "shared", "emptyDir": {}}],
+    )
+    pod = await machine.ended("p")
+    assert pod["status"]["phase"] == "Succeeded"
+    assert await machine.logs("p", container="main") == "ready\n"
+    assert await machine.logs("p", container="proxy") == "up\n"
+    assert state(pod, "proxy")["state"]["terminated"]["exitCode"] == 143
+
+
+async def test_a_failing_container_is_restarted_and_its_last_words_are_kept(
+    machine: Machine, tmp_path: Path
+) -> None:
+    flag = tmp_path / "flag"
+    script = f"if [ -e {flag} ]; then echo second; else touch {flag}; echo first; exit 1; fi"
+    await machine.run_pod("p", "sh", "-c", script, restartPolicy="OnFailure")
+    pod = await machine.ended("p")
+    assert state(pod)["restartCount"] == 1
+    assert state(pod)["lastState"]["terminated"]["exitCode"] == 1
+    assert await machine.logs("p") == "second\n"
+    assert await machine.logs("p", previous=True) == "first\n"
+
+
+async def test_deletion_lets_a_pod_say_goodbye(machine: Machine, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    script = f"trap 'echo bye > {note}; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    await machine.run_pod("p", "sh", "-c", script)
+    await machine.running("p")
+    while "up" not in await machine.logs("p"):
+        pass
+    await machine.client.delete(PODS, "p", namespace="default")
+    await machine.until("p", lambda p: False)
+    assert note.read_text() == "bye\n"
+    with pytest.raises(NotFound):
+        await machine.client.get(PODS, "p", namespace="default")
+
+
+async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(machine: Machine) -> None:
+    script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    await machine.run_pod("p", "sh", "-c", script, terminationGracePeriodSeconds=1)
+    await machine.running("p")
+    while "up" not in await machine.logs("p"):
+        pass
+    await machine.client.delete(PODS, "p", namespace="default")
+    await machine.until("p", lambda p: False)
+    assert not _leftovers(machine)
+
+
+def _leftovers(machine: Machine) -> list[str]:
+    """Processes that still carry this test's directory or marks in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(machine.directory) in line:
+            found.append(line)
+    return found
+
+
+async def test_nothing_of_a_deleted_pod_is_left(machine: Machine) -> None:
+    await machine.run_pod("p", "sh", "-c", "(sleep 1000 &) ; setsid sleep 1000 & exec sleep 1000")
+    pod = await machine.running("p")
+    uid = pod["metadata"]["uid"]
+    await machine.client.delete(PODS, "p", namespace="default", grace_period_s=1)
+    await machine.until("p", lambda p: False)
+    async with asyncio.timeout(20):
+        while (machine.directory / "pods" / uid).exists() or _leftovers(machine):
+            await asyncio.to_thread(os.sched_yield)  # the directory goes a moment later
+
+
+async def test_running_pods_survive_their_agent(machine: Machine, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    await machine.run_pod("p", "sh", "-c", f"echo up; read line < {gate}; echo $line; exit 5")
+    before = await machine.running("p")
+    await machine.stop_agent()
+    await asyncio.to_thread(gate.write_text, "while you were away\n")
+    machine.start_agent()
+    after = await machine.ended("p")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert state(after)["restartCount"] == 0
+    assert state(after)["state"]["terminated"]["exitCode"] == 5
+    assert await machine.logs("p") == "up\nwhile you were away\n"
+
+
+async def test_a_pod_running_when_the_agent_returns_goes_on(
+    machine: Machine, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    await machine.run_pod("p", "sh", "-c", f"read line < {gate}; echo $line")
+    await machine.running("p")
+    await machine.stop_agent()
+    machine.start_agent()
+    await machine.run_pod("q", "true")
+    await machine.ended("q")  # the new agent is at work
+    await asyncio.to_thread(gate.write_text, "still here\n")
+    after = await machine.ended("p")
+    assert after["status"]["phase"] == "Succeeded"
+    assert await machine.logs("p") == "still here\n"
+
+
+async def test_a_probe_decides_when_a_pod_is_ready_and_whether_it_lives(
+    machine: Machine, tmp_path: Path
+) -> None:
+    flag = tmp_path / "ready"
+    check = {"exec": {"command": ["test", "-e", str(flag)]}, "periodSeconds": 1}
+    await machine.run_pod("p", "sleep", "1000", container={"readinessProbe": check})
+    pod = await machine.running("p")
+    assert not state(pod)["ready"]
+    flag.touch()
+    ready = await machine.until("p", lambda p: state(p)["ready"])
+    conditions = {c["type"]: c["status"] for c in ready["status"]["conditions"]}
+    assert conditions["Ready"] == "True"
+    sick = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    await machine.run_pod("q", "sleep", "1000", container={"livenessProbe": sick})
+    dead = await machine.ended("q")
+    assert state(dead)["state"]["terminated"]["exitCode"] == 143
+
+
+async def test_a_pod_past_its_deadline_fails(machine: Machine) -> None:
+    await machine.run_pod("p", "sleep", "1000", activeDeadlineSeconds=1)
+    pod = await machine.ended("p")
+    assert pod["status"]["reason"] == "DeadlineExceeded"
+
+
+async def test_a_pod_beyond_its_memory_is_killed_and_it_says_so(
+    machine: Machine, isolation: None
+) -> None:
+    if Cgroups().version == 0:
+        pytest.skip("needs cgroups that this user may write")
+    hog = "b=bytearray(400<<20)\nfor i in range(0,len(b),4096): b[i]=1"
+    resources = {"limits": {"memory": "64Mi"}}
+    await machine.run_pod("p", "python3", "-c", hog, container={"resources": resources})
+    terminated = state(await machine.ended("p"))["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
+
+
+async def test_output_is_followed_to_its_end(machine: Machine, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    await machine.run_pod("p", "sh", "-c", f"echo one; read x < {gate}; echo two")
+    await machine.running("p")
+    async with machine.client.logs("p", namespace="default", follow=True) as chunks:
+        seen = await anext(chunks)
+        assert seen == b"one\n"
+        await asyncio.to_thread(gate.write_text, "\n")
+        async for chunk in chunks:
+            seen += chunk
+    assert seen == b"one\ntwo\n"
+    assert await machine.logs("p", tail_lines=1) == "two\n"
+    assert await machine.logs("p", limit_bytes=3) == "one"
+
+
+async def test_without_namespaces_a_volume_is_told_by_its_real_place(machine: Machine) -> None:
+    await machine.run_pod("first", "true")
+    await machine.ended("first")
+    await machine.stop_agent()
+    machine.start_agent(isolate=False)
+    await machine.run_pod(
+        "p",
+        "sh",
+        "-c",
+        "echo kept > $HEKLA_VOLUME_DATA/f; cat $HEKLA_VOLUME_DATA/f",
+        container={"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+        volumes=[{"name": "data", "emptyDir": {}}],
+    )
+    pod = await machine.ended("p")
+    assert pod["status"]["phase"] == "Succeeded"
+    assert await machine.logs("p") == "kept\n"

@@ -1,0 +1,183 @@
+"""A pod's life, as decisions: no process anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hekla.nodeagent import lifecycle
+from hekla.nodeagent.lifecycle import Over, PodRecord, Run, Start, Stop, Wake, next_step
+
+Object = dict[str, Any]
+
+
+def pod(*mains: str, inits: tuple[str | Object, ...] = (), **spec: Any) -> Object:
+    containers = [{"name": name} for name in mains or ("main",)]
+    first = [c if isinstance(c, dict) else {"name": c} for c in inits]
+    return {"spec": {"containers": containers, "initContainers": first, **spec}}
+
+
+def sidecar(name: str) -> Object:
+    return {"name": name, "restartPolicy": "Always"}
+
+
+class Machine:
+    """Does what it is told, and lets containers end."""
+
+    def __init__(self, of: Object) -> None:
+        self.pod = of
+        self.record = PodRecord(accepted_at=0.0)
+        self.now = 0.0
+
+    def step(self) -> list[lifecycle.Effect]:
+        """Decide and do, until nothing more is to be started."""
+        effects: list[lifecycle.Effect] = []
+        while True:
+            more = next_step(self.pod, self.record, self.now)
+            self._perform(more)
+            effects = [e for e in effects if isinstance(e, Start)] + more
+            if not any(isinstance(effect, Start) for effect in more):
+                return effects
+
+    def _perform(self, effects: list[lifecycle.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Start(name):
+                    known = self.record.of(name)
+                    known.last, known.current = known.current, Run(known.runs, self.now)
+                    known.started = known.ready = True
+                    known.waiting_reason = ""
+                case Stop(name):
+                    self.record.of(name).stopping = True
+
+    def end(self, name: str, code: int = 0) -> list[lifecycle.Effect]:
+        known = self.record.of(name)
+        assert known.current is not None
+        known.current.exit_code, known.current.finished_at = code, self.now
+        lifecycle.ended(known, self.now)
+        return self.step()
+
+
+def test_containers_start_together_and_the_pod_succeeds_when_all_did() -> None:
+    machine = Machine(pod("a", "b", restartPolicy="Never"))
+    assert machine.step() == [Start("a"), Start("b")]
+    assert machine.end("a") == []
+    assert machine.end("b") == [Over("Succeeded")]
+
+
+def test_one_failure_fails_a_pod_that_never_restarts() -> None:
+    machine = Machine(pod("a", "b", restartPolicy="Never"))
+    machine.step()
+    machine.end("a", 3)
+    assert machine.end("b") == [Over("Failed")]
+
+
+def test_init_containers_run_one_after_another_before_the_rest() -> None:
+    machine = Machine(pod("main", inits=("one", "two"), restartPolicy="Never"))
+    assert machine.step() == [Start("one")]
+    assert machine.end("one") == [Start("two")]
+    assert machine.end("two") == [Start("main")]
+
+
+def test_a_failing_init_container_fails_the_pod_or_is_tried_again() -> None:
+    never = Machine(pod("main", inits=("one",), restartPolicy="Never"))
+    never.step()
+    assert never.end("one", 1) == [Over("Failed")]
+    assert "init container 'one' failed" in never.record.failed_message
+    always = Machine(pod("main", inits=("one",), restartPolicy="Always"))
+    always.step()
+    assert always.end("one", 1) == [Start("one")]
+    assert always.end("one", 0) == [Start("main")]
+
+
+def test_a_sidecar_runs_beside_and_is_stopped_when_the_work_is_done() -> None:
+    machine = Machine(pod("main", inits=(sidecar("proxy"),), restartPolicy="Never"))
+    assert machine.step() == [Start("proxy"), Start("main")]
+    assert machine.end("main") == [Stop("proxy")]
+    assert machine.end("proxy", 143) == [Over("Succeeded")]
+
+
+def test_a_sidecar_that_has_not_started_holds_up_the_rest() -> None:
+    machine = Machine(pod("main", inits=(sidecar("proxy"),), restartPolicy="Never"))
+    machine.record.of("proxy").current = Run(0, 0.0)
+    assert next_step(machine.pod, machine.record, 0.0) == []
+
+
+def test_on_failure_restarts_only_failures() -> None:
+    machine = Machine(pod("a", "b", restartPolicy="OnFailure"))
+    machine.step()
+    assert machine.end("a", 1) == [Start("a")]
+    assert machine.end("b", 0) == []
+    assert machine.end("a", 0) == [Over("Succeeded")]
+    assert machine.record.of("a").restarts == 1
+
+
+def test_restarts_back_off_and_a_long_run_forgives() -> None:
+    machine = Machine(pod(restartPolicy="Always"))
+    machine.step()
+    assert machine.end("main", 1) == [Start("main")]
+    waits = []
+    for _ in range(7):
+        (wake,) = machine.end("main", 1)
+        assert isinstance(wake, Wake)
+        waits.append(wake.at - machine.now)
+        assert machine.record.of("main").waiting_reason == "CrashLoopBackOff"
+        machine.now = wake.at
+        assert machine.step() == [Start("main")]
+    assert waits == [10, 20, 40, 80, 160, 300, 300]
+    machine.now += lifecycle.BACKOFF_RESET_S
+    assert machine.end("main", 1) == [Start("main")]
+
+
+def test_a_pod_past_its_deadline_is_wound_down_and_failed() -> None:
+    machine = Machine(pod(restartPolicy="Always", activeDeadlineSeconds=60))
+    assert machine.step() == [Start("main"), Wake(60.0)]
+    machine.now = 60.0
+    assert machine.step() == [Stop("main")]
+    assert machine.end("main", 143) == [Over("Failed")]
+    assert machine.record.failed_reason == "DeadlineExceeded"
+
+
+def test_a_pod_asked_to_stop_stops_mains_first_then_sidecars_backwards() -> None:
+    machine = Machine(pod("main", inits=(sidecar("a"), sidecar("b")), restartPolicy="Always"))
+    machine.step()
+    machine.record.stop_asked_at = 0.0
+    assert machine.step() == [Stop("main")]
+    assert machine.step() == []
+    assert machine.end("main", 143) == [Stop("b")]
+    assert machine.end("b", 143) == [Stop("a")]
+    assert machine.end("a", 143) == [Over("Failed")]
+
+
+@given(data=st.data())
+def test_whatever_ends_when_a_pod_ends_once_and_nothing_runs_after(data: st.DataObject) -> None:
+    policy = data.draw(st.sampled_from(["Never", "OnFailure"]))
+    inits = data.draw(st.lists(st.sampled_from(["i", "s"]), max_size=3))
+    first = [sidecar(f"s{n}") if kind == "s" else {"name": f"i{n}"} for n, kind in enumerate(inits)]
+    mains = [f"m{n}" for n in range(data.draw(st.integers(1, 3)))]
+    machine = Machine(pod(*mains, inits=tuple(first), restartPolicy=policy))
+    failures_left = 6
+    for _ in range(200):
+        effects = machine.step()
+        if any(isinstance(effect, Over) for effect in effects):
+            assert not any(known.is_running for known in machine.record.containers.values())
+            assert machine.step() == effects, "over is over"
+            return
+        running = [n for n, known in machine.record.containers.items() if known.is_running]
+        stopping = [n for n in running if machine.record.of(n).stopping]
+        wakes = [effect.at for effect in effects if isinstance(effect, Wake)]
+        candidates = stopping or [n for n in running if not n.startswith("s")]
+        if not candidates:
+            assert wakes, "nothing runs, nothing waits, and it is not over"
+            machine.now = max(machine.now, min(wakes))
+            continue
+        name = data.draw(st.sampled_from(sorted(candidates)))
+        code = 0 if failures_left == 0 else data.draw(st.sampled_from([0, 0, 1]))
+        failures_left -= code
+        known = machine.record.of(name)
+        assert known.current is not None
+        known.current.exit_code, known.current.finished_at = code, machine.now
+        lifecycle.ended(known, machine.now)
+    raise AssertionError("the pod never came to its end")

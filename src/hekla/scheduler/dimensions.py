@@ -34,6 +34,20 @@ _BYTES: Final = ("memory", "ephemeral-storage", "storage")
 _FIRST_CAPACITY: Final = 16
 
 
+def is_counted(name: str) -> bool:
+    """Whether a name is a row: not `pods`, `count/jobs`, `requests.cpu` and their like.
+
+    PodGroups carry such names in minResources, for quotas.
+    """
+    if name.startswith(("count/", "requests.", "limits.")):
+        return False
+    return (
+        name in ("cpu", "memory", "ephemeral-storage")
+        or "/" in name
+        or name.startswith(("hugepages-", "attachable-volumes-"))
+    )
+
+
 def is_bytes(name: str) -> bool:
     """Whether a resource is counted in bytes rather than in thousandths."""
     return name in _BYTES or name.startswith("hugepages-")
@@ -87,12 +101,12 @@ class Dimensions:
     def vector(self, amounts: Mapping[str, str | int | float]) -> tuple[FloatArray, list[str]]:
         """Amounts by name as a vector, and what is wrong with them.
 
-        `pods` and `count/…` are left out, as everywhere in Volcano's arithmetic.
+        What is no resource of a machine is left out: `pods`, and names that only quotas know.
         """
         parsed: dict[int, float] = {}
         problems: list[str] = []
         for name, text in sorted(amounts.items()):
-            if name == PODS or name.startswith("count/"):
+            if not is_counted(name):
                 continue
             try:
                 amount = amount_of(name, text)

@@ -41,9 +41,10 @@ def read(body: bytes) -> Json:
 
 
 def mutate(request: Json, view: View) -> Json:
-    """Fill in a new object; the answer carries a JSON patch."""
-    if request.get("operation") != "CREATE":
-        return _answer(request)
+    """Fill in an object; the answer carries a JSON patch.
+
+    Which operations come here is for the webhook configurations to say (`webhooks.HOOKS`).
+    """
     obj = _object(request, "object")
     completed = deepcopy(obj)
     volcano.default(completed, view)

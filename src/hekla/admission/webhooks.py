@@ -42,7 +42,9 @@ _FLOW = ("flow.volcano.sh", "v1alpha1")
 _WRITES = ("CREATE", "UPDATE")
 
 HOOKS: tuple[Hook, ...] = (
-    Hook("jobs", "mutate", *_BATCH, ("CREATE",)),
+    # On update too: `kubectl apply` replaces the list of tasks whole, and what was filled in goes
+    # with it; without this the rules would see the tasks change and refuse another size.
+    Hook("jobs", "mutate", *_BATCH, _WRITES),
     Hook("jobs", "validate", *_BATCH, _WRITES),
     Hook("cronjobs", "validate", *_BATCH, _WRITES),
     Hook("queues", "mutate", *_SCHEDULING, ("CREATE",)),

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from hekla.api import wellknown
 from hekla.api.wellknown import Action, PodGroupPhase, QueueState
+from hekla.controllers.command import finish
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
@@ -311,14 +312,7 @@ class QueueController:
             case SetCounts(counts):
                 return await self._set_counts(queue, counts)
             case FinishCommand(command):
-                await self._client.delete(
-                    COMMANDS,
-                    command["metadata"]["name"],
-                    namespace=command["metadata"]["namespace"],
-                    uid=uid_of(command),
-                    missing_ok=True,
-                )
-                self._commands.deleted(command)
+                await finish(self._client, self._commands, command)
                 return 0.0  # there may be another
             case Refuse(action, why):
                 told = f"queue {name}: {why}"

@@ -12,8 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from hekla.api import wellknown
+from hekla.controllers.command import CommandController
+from hekla.controllers.cronjob import CronJobController
+from hekla.controllers.flowcontroller import JobFlowController
+from hekla.controllers.gc import GarbageController
 from hekla.controllers.job.controller import JobController
+from hekla.controllers.jobtemplate import JobTemplateController
 from hekla.controllers.metrics import Metrics
+from hekla.controllers.podgroup import PodGroupController
 from hekla.controllers.queue import QueueController
 from hekla.controllers.watched import World
 from hekla.kube.client import Client
@@ -37,6 +43,12 @@ Builder = Callable[[World, EventRecorder, Metrics], Controller]
 BUILDERS: Final[dict[str, Builder]] = {
     "job-controller": JobController,
     "queue-controller": QueueController,
+    "command-controller": CommandController,
+    "cronjob-controller": CronJobController,
+    "pg-controller": PodGroupController,
+    "gc-controller": GarbageController,
+    "jobflow-controller": JobFlowController,
+    "jobtemplate-controller": JobTemplateController,
 }
 
 

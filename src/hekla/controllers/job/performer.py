@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase, JobReason
+from hekla.controllers.command import finish
 from hekla.controllers.job import effects as do
 from hekla.controllers.job.plugins import Managed
 from hekla.controllers.job.pods import queue_of
@@ -22,7 +23,7 @@ from hekla.controllers.objects import Object, is_controlled_by, key_of, uid_of
 from hekla.controllers.watched import Watched
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from hekla.kube.resources import COMMANDS, JOBS, PERSISTENT_VOLUME_CLAIMS, PODGROUPS, PODS
+from hekla.kube.resources import JOBS, PERSISTENT_VOLUME_CLAIMS, PODGROUPS, PODS
 from hekla.units.clock import Clock
 from hekla.units.patches import merge_patch
 
@@ -180,14 +181,7 @@ class Performer:
                     await self._drop(managed)
                 self._desk.ensured.pop(uid_of(self._job), None)
             case do.FinishCommand(command):
-                await self._client.delete(
-                    COMMANDS,
-                    command["metadata"]["name"],
-                    namespace=self._namespace,
-                    uid=uid_of(command),
-                    missing_ok=True,
-                )
-                self._desk.commands.deleted(command)
+                await finish(self._client, self._desk.commands, command)
             case do.Tell():
                 self._desk.tell(self._job, effect)
             case do.Wake(after_s):

@@ -18,6 +18,7 @@ from typing import Final
 
 from hekla.api import wellknown
 from hekla.api.wellknown import Action, JobEvent, JobPhase, JobReason, PodGroupPhase
+from hekla.controllers.command import signature
 from hekla.controllers.job import upkeep
 from hekla.controllers.job.effects import (
     DeleteGroup,
@@ -86,20 +87,16 @@ def next_step(view: JobView) -> list[Effect]:
 # Commands
 
 
-def _signature(command: Object) -> str:
-    return f"command {command['metadata']['name']} ({uid_of(command)})"
-
-
 def _is_done(view: JobView, command: Object) -> bool:
     """Whether the record shows that the command was carried out before we could delete it."""
     message = (view.status.get("state") or {}).get("message") or ""
-    return _signature(command) in message
+    return signature(command) in message
 
 
 def _by_command(view: JobView, command: Object) -> list[Effect]:
     action = str(command.get("action") or "")
     told = command.get("message") or command.get("reason") or ""
-    why = f"{action} by {_signature(command)}" + (f": {told}" if told else "")
+    why = f"{action} by {signature(command)}" + (f": {told}" if told else "")
     acted = _act(view, action, [], why)
     if acted:
         acted.append(Tell("Normal", JobReason.COMMAND_ISSUED, f"{action}: job carries it out"))

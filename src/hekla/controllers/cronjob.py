@@ -1,0 +1,365 @@
+"""Jobs by the calendar.
+
+`next_step` is pure: the cron job, its jobs and the time in, effects out. A run's name follows from
+its time, so it can be started only once; what was started is read from the jobs themselves and
+from `lastScheduleTime`, whichever is later.
+
+What a newcomer gets wrong: of several runs that were missed only the latest is made up for, and
+only if it is not older than `startingDeadlineSeconds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from hekla.api import wellknown
+from hekla.api.wellknown import CronReason, JobPhase
+from hekla.controllers.keyed import KeyedController
+from hekla.controllers.metrics import Metrics
+from hekla.controllers.objects import (
+    Key,
+    Object,
+    annotations_of,
+    controller_of,
+    created_at,
+    is_deleting,
+    job_phase,
+    key_of,
+    owner_reference,
+    seconds,
+    status_of,
+    uid_of,
+)
+from hekla.controllers.watched import OWNER, World
+from hekla.kube.errors import AlreadyExists, KubeError
+from hekla.kube.recorder import EventRecorder
+from hekla.kube.resources import CRON_JOBS, JOBS
+from hekla.units.cron import CronError, Next, parse_cron
+from hekla.units.patches import create_merge_patch
+from hekla.units.timestamps import format_time
+
+MAX_MISSED: Final = 100
+AFTER_S: Final = 0.1
+DEFAULT_SUCCESSFUL: Final = 3
+DEFAULT_FAILED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    body: Object
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    job: Object
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    patch: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    after_s: float
+
+
+Effect = StartJob | DeleteJob | SetStatus | Tell | Wake
+
+
+@dataclass(frozen=True)
+class CronView:
+    cron: Object
+    now: float
+    jobs: Sequence[Object] = ()
+    local: tzinfo = UTC
+    """The zone of schedules that name none."""
+
+    @property
+    def spec(self) -> Object:
+        found: Object = self.cron["spec"]
+        return found
+
+
+def next_step(view: CronView) -> list[Effect]:
+    """What to do about a cron job."""
+    if is_deleting(view.cron):
+        return []
+    effects: list[Effect] = [*_history(view)]
+    active = [job for job in view.jobs if job_phase(job) not in JobPhase.FINISHED]
+    last = _last_scheduled(view)
+    starts: list[Effect] = []
+    if not view.spec.get("suspend"):
+        starts, active, last = _due(view, active, last)
+    effects += starts
+    patch = _status(view, active, last)
+    return effects + ([SetStatus(patch)] if patch else [])
+
+
+def _due(
+    view: CronView, active: list[Object], last: float | None
+) -> tuple[list[Effect], list[Object], float | None]:
+    """The run that is due, if any, and when to look again."""
+    try:
+        zone = _zone(view)
+        following = parse_cron(view.spec.get("schedule") or "")
+    except ZoneInfoNotFoundError as error:
+        return [Tell("Warning", CronReason.INVALID_TIME_ZONE, str(error))], active, last
+    except CronError as error:
+        told = f"schedule {view.spec.get('schedule')!r}: {error}"
+        return [Tell("Warning", CronReason.UNPARSEABLE_SCHEDULE, told)], active, last
+    effects: list[Effect] = []
+    earliest = last if last is not None else created_at(view.cron)
+    deadline_s = view.spec.get("startingDeadlineSeconds")
+    if deadline_s is not None:
+        earliest = max(earliest, view.now - float(deadline_s))
+    due, is_many = latest_missed(following, earliest, view.now, zone)
+    if is_many:
+        told = f"more than {MAX_MISSED} runs were missed; only the latest is started"
+        effects.append(Tell("Warning", CronReason.TOO_MANY_MISSED_TIMES, told))
+    wake = Wake(_seconds_to(following, view.now, zone) + AFTER_S)
+    if due is None:
+        return [*effects, wake], active, last
+    policy = view.spec.get("concurrencyPolicy") or "Allow"
+    if active and policy == "Forbid":
+        told = f"a run is still active: {active[0]['metadata']['name']}"
+        return [*effects, Tell("Normal", CronReason.FORBID_CONCURRENT, told), wake], active, last
+    if active and policy == "Replace":
+        effects += [DeleteJob(job) for job in active]
+        active = []
+    body = run(view.cron, due, zone if view.spec.get("timeZone") else UTC)
+    effects.append(StartJob(body))
+    return [*effects, wake], [*active, body], due
+
+
+def latest_missed(
+    following: Next, earliest: float, now: float, zone: tzinfo
+) -> tuple[float | None, bool]:
+    """The last scheduled time after `earliest` and not after `now`; whether there are very many."""
+    moment, end = datetime.fromtimestamp(earliest, zone), datetime.fromtimestamp(now, zone)
+    found: datetime | None = None
+    for _ in range(MAX_MISSED):
+        try:
+            moment = following(moment)
+        except StopIteration:
+            return (None if found is None else found.timestamp()), False
+        if moment > end:
+            return (None if found is None else found.timestamp()), False
+        found = moment
+    # Many: go on from as short a time ago as still has one.
+    back = timedelta(minutes=1)
+    while following(end - back) > end:
+        back *= 2
+    moment = max(end - back, moment)
+    while (after := following(moment)) <= end:
+        moment = found = after
+    assert found is not None
+    return found.timestamp(), True
+
+
+def _seconds_to(following: Next, now: float, zone: tzinfo) -> float:
+    with suppress(StopIteration):
+        return max(0.0, following(datetime.fromtimestamp(now, zone)).timestamp() - now)
+    return 86_400.0  # a schedule without a next time, such as 30 February
+
+
+def _zone(view: CronView) -> tzinfo:
+    name = view.spec.get("timeZone")
+    if not name:
+        return view.local
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError) as error:
+        raise ZoneInfoNotFoundError(f"time zone {name!r}: {error}") from error
+
+
+def run(cron: Object, due: float, zone: tzinfo) -> Object:
+    """The job of one run."""
+    template = cron["spec"]["jobTemplate"]
+    given = template.get("metadata") or {}
+    when = datetime.fromtimestamp(due, zone)
+    stamp = format_time(due) if zone is UTC else when.isoformat(timespec="seconds")
+    metadata: Object = {
+        "name": f"{cron['metadata']['name']}-{int(due) // 60}",
+        "namespace": cron["metadata"]["namespace"],
+        "annotations": {
+            **(given.get("annotations") or {}),
+            wellknown.CRONJOB_SCHEDULED_TIMESTAMP: stamp,
+        },
+        "ownerReferences": [owner_reference(wellknown.BATCH_API, "CronJob", cron)],
+    }
+    if given.get("labels"):
+        metadata["labels"] = dict(given["labels"])
+    return {
+        "apiVersion": wellknown.BATCH_API,
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": template["spec"],
+    }
+
+
+def _last_scheduled(view: CronView) -> float | None:
+    times = [seconds(status_of(view.cron).get("lastScheduleTime"))]
+    times += [
+        seconds(annotations_of(job).get(wellknown.CRONJOB_SCHEDULED_TIMESTAMP)) for job in view.jobs
+    ]
+    return max((time for time in times if time is not None), default=None)
+
+
+def _history(view: CronView) -> list[Effect]:
+    """Finished jobs beyond the limits, the oldest first. Volcano forgets the terminated ones."""
+    limits = (
+        ((JobPhase.COMPLETED,), "successfulJobsHistoryLimit", DEFAULT_SUCCESSFUL),
+        ((JobPhase.FAILED, JobPhase.TERMINATED), "failedJobsHistoryLimit", DEFAULT_FAILED),
+    )
+    effects: list[Effect] = []
+    for phases, name, usual in limits:
+        limit = view.spec.get(name)
+        keep = usual if limit is None else int(limit)
+        ended = sorted(
+            (job for job in view.jobs if job_phase(job) in phases and not is_deleting(job)),
+            key=lambda job: (created_at(job), key_of(job)),
+        )
+        effects += [DeleteJob(job) for job in ended[: max(0, len(ended) - keep)]]
+    return effects
+
+
+def _status(view: CronView, active: list[Object], last: float | None) -> Object:
+    old = status_of(view.cron)
+    new: Object = dict(old)
+    references = [
+        {
+            "apiVersion": wellknown.BATCH_API,
+            "kind": "Job",
+            "name": job["metadata"]["name"],
+            "namespace": job["metadata"]["namespace"],
+            **({"uid": uid_of(job)} if uid_of(job) else {}),
+        }
+        for job in sorted(active, key=key_of)
+    ]
+    if references or old.get("active"):
+        new["active"] = references
+    if last is not None:
+        new["lastScheduleTime"] = format_time(last)
+    ended = [
+        (status_of(job).get("state") or {}).get("lastTransitionTime")
+        for job in view.jobs
+        if job_phase(job) == JobPhase.COMPLETED
+    ]
+    known = [time for time in [*ended, old.get("lastSuccessfulTime")] if time]
+    if known:
+        new["lastSuccessfulTime"] = max(known)
+    patch: Object = create_merge_patch(old, new)
+    return patch
+
+
+@lru_cache(maxsize=1)
+def local_zone() -> tzinfo:
+    """This machine's zone with its rules for summer time; UTC where it does not say."""
+    try:
+        with Path("/etc/localtime").open("rb") as file:
+            return ZoneInfo.from_file(file)
+    except (OSError, ValueError):
+        return UTC
+
+
+class CronJobController(KeyedController):
+    name = "cronjob-controller"
+
+    def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
+        super().__init__(world, recorder, metrics)
+        self._crons = world.watch(CRON_JOBS)
+        self._jobs = world.watch(JOBS)
+        self._crons.add_handler(self.enqueue)
+        self._jobs.add_handler(self._on_job)
+
+    def _on_job(self, event: str, old: Object | None, new: Object | None) -> None:
+        job = new or old
+        assert job is not None
+        owner = controller_of(job)
+        if owner is None or owner.get("kind") != "CronJob":
+            return
+        if old is not None and new is not None and job_phase(old) == job_phase(new):
+            return
+        self.queue.add((key_of(job)[0], owner["name"]))
+        if new is not None and job_phase(new) in JobPhase.FINISHED:
+            cron = self._crons.get(key_of(job)[0], owner["name"])
+            if cron is not None:
+                told = f"{job['metadata']['name']}: {job_phase(new)}"
+                self.tell(CRON_JOBS, cron, "Normal", CronReason.SAW_COMPLETED_JOB, told)
+
+    async def sync(self, key: Key) -> float | None:
+        cron = self._crons.get(*key)
+        if cron is None:
+            return None
+        jobs = self._jobs.by_index(OWNER, uid_of(cron))
+        wake: float | None = None
+        for effect in next_step(CronView(cron, self.clock.now(), jobs, local_zone())):
+            if isinstance(effect, Wake):
+                wake = effect.after_s
+            else:
+                await self._perform(cron, effect)
+        return wake
+
+    async def _perform(self, cron: Object, effect: Effect) -> None:
+        namespace, name = key_of(cron)
+        match effect:
+            case StartJob(body):
+                await self._start(cron, body)
+            case DeleteJob(job):
+                job_name = job["metadata"]["name"]
+                await self.client.delete(
+                    JOBS,
+                    job_name,
+                    namespace=namespace,
+                    uid=uid_of(job),
+                    propagation="Background",
+                    missing_ok=True,
+                )
+                self._jobs.deleted(job)
+                told = f"deleted job {job_name}"
+                self.tell(CRON_JOBS, cron, "Normal", CronReason.SUCCESSFUL_DELETE, told)
+            case SetStatus(patch):
+                written = await self.client.patch_status(
+                    CRON_JOBS,
+                    name,
+                    patch,
+                    namespace=namespace,
+                    expect=cron["metadata"]["resourceVersion"],
+                )
+                self._crons.wrote(written)
+            case Tell(type, reason, message):
+                self.tell(CRON_JOBS, cron, type, reason, message)
+
+    async def _start(self, cron: Object, body: Object) -> None:
+        namespace, name = key_of(body)
+        try:
+            made: Any = await self.client.create(JOBS, body)
+        except AlreadyExists:
+            found = await self.client.get(JOBS, name, namespace=namespace)
+            owner = controller_of(found)
+            if owner is None or owner.get("uid") != uid_of(cron):
+                told = f"job {name} exists and is not this cron job's; the run is left out"
+                self.tell(CRON_JOBS, cron, "Warning", CronReason.FOREIGN_JOB, told)
+            return
+        except KubeError as error:
+            told = f"job {name} could not be created: {error}"
+            self.tell(CRON_JOBS, cron, "Warning", CronReason.FAILED_CREATE, told)
+            raise
+        self._jobs.wrote(made)
+        self.metrics.count("cronjob_runs_started")
+        self.tell(CRON_JOBS, cron, "Normal", CronReason.SUCCESSFUL_CREATE, f"created job {name}")

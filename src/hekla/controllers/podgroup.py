@@ -1,0 +1,237 @@
+"""PodGroups for pods that no job controller of ours made: bare pods, ReplicaSets, StatefulSets,
+DaemonSets and Kubernetes' own Jobs, if they name our scheduler.
+
+Pods of one owner share a group, `podgroup-<uid of the owner>`; a bare pod has one of its own. The
+group follows its owner: more members asked for by annotation are more members, no replicas are no
+group.
+
+What a newcomer gets wrong: the annotation on the pod is what the scheduler reads, and it is written
+last, when the group is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from hekla.api import wellknown
+from hekla.api.usage import Amounts, quota_usage
+from hekla.api.wellknown import PodGroupPhase
+from hekla.controllers.keyed import KeyedController
+from hekla.controllers.metrics import Metrics
+from hekla.controllers.objects import (
+    Key,
+    Object,
+    annotations_of,
+    controller_of,
+    is_deleting,
+    key_of,
+    labels_of,
+    owner_reference,
+    uid_of,
+)
+from hekla.controllers.watched import OWNER, World, is_volcano_job_ref
+from hekla.kube.errors import AlreadyExists
+from hekla.kube.recorder import EventRecorder
+from hekla.kube.resources import (
+    BATCH_JOBS,
+    DAEMON_SETS,
+    PODGROUPS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
+from hekla.units.patches import create_merge_patch
+
+WORKLOADS: Final[dict[str, Resource[Object]]] = {
+    "ReplicaSet": REPLICA_SETS,
+    "StatefulSet": STATEFUL_SETS,
+    "DaemonSet": DAEMON_SETS,
+    "Job": BATCH_JOBS,
+}
+_FROM_POD: Final = (wellknown.PREEMPTABLE, wellknown.COOLDOWN_TIME, wellknown.REVOCABLE_ZONE)
+
+
+def wants_group(pod: Object, schedulers: Sequence[str]) -> bool:
+    """Whether it is on us to give this pod a group."""
+    return (
+        (pod.get("spec") or {}).get("schedulerName") in schedulers
+        and wellknown.GROUP_NAME not in annotations_of(pod)
+        and not is_deleting(pod)
+        and not is_volcano_job_ref(controller_of(pod))
+    )
+
+
+def name_for(pod: Object) -> str:
+    owner = controller_of(pod)
+    return f"{wellknown.BARE_POD_GROUP_PREFIX}{owner['uid'] if owner else uid_of(pod)}"
+
+
+def min_member(owner: Object | None) -> int:
+    """How many pods make the gang: what the owner's annotation says, or one."""
+    text = annotations_of(owner).get(wellknown.GROUP_MIN_MEMBER, "") if owner else ""
+    return int(text) if text.isdecimal() else 1
+
+
+def build(pod: Object, owner: Object | None) -> Object:
+    """The group of a pod, from it and its owner."""
+    spec, annotations, members = pod["spec"], annotations_of(pod), min_member(owner)
+    wanted: Object = {
+        "minMember": members,
+        "minResources": _resources(quota_usage(spec), members),
+    }
+    if spec.get("priorityClassName"):
+        wanted["priorityClassName"] = spec["priorityClassName"]
+    if annotations.get(wellknown.POD_QUEUE_NAME):
+        wanted["queue"] = annotations[wellknown.POD_QUEUE_NAME]
+    if topology := _topology(annotations):
+        wanted["networkTopology"] = topology
+    inherited = {
+        key: value
+        for key, value in (annotations_of(owner) if owner else {}).items()
+        if key.startswith(wellknown.OWNER_ANNOTATION_PREFIX)
+    }
+    inherited |= {key: annotations[key] for key in _FROM_POD if key in annotations}
+    for key in (wellknown.JDB_MIN_AVAILABLE, wellknown.JDB_MAX_UNAVAILABLE):
+        if key in annotations:
+            inherited[key] = annotations[key]
+            break
+    keys = (wellknown.PREEMPTABLE, wellknown.COOLDOWN_TIME)
+    labels = {key: labels_of(pod)[key] for key in keys if key in labels_of(pod)}
+    owners = pod["metadata"].get("ownerReferences") if controller_of(pod) else None
+    metadata: Object = {
+        "name": name_for(pod),
+        "namespace": pod["metadata"]["namespace"],
+        "ownerReferences": owners or [owner_reference("v1", "Pod", pod)],
+    }
+    if inherited:
+        metadata["annotations"] = inherited
+    if labels:
+        metadata["labels"] = labels
+    return {
+        "apiVersion": wellknown.SCHEDULING_API,
+        "kind": "PodGroup",
+        "metadata": metadata,
+        "spec": wanted,
+        "status": {"phase": PodGroupPhase.PENDING},
+    }
+
+
+def update(group: Object, wanted: Object) -> Object:
+    """What must change in a group so that it follows its owner; what others wrote stays."""
+    spec = {**(group.get("spec") or {}), **wanted["spec"]}
+    annotations = {**annotations_of(group), **(wanted["metadata"].get("annotations") or {})}
+    patch: Object = {}
+    if changes := create_merge_patch(group.get("spec") or {}, spec):
+        patch["spec"] = changes
+    if changes := create_merge_patch(annotations_of(group), annotations):
+        patch["metadata"] = {"annotations": changes}
+    return patch
+
+
+def _resources(usage: Amounts, members: int) -> dict[str, str]:
+    return {name: str(amount * members) for name, amount in sorted(usage.items())}
+
+
+def _topology(annotations: dict[str, str]) -> Object | None:
+    mode = annotations.get(wellknown.NETWORK_TOPOLOGY_MODE)
+    tier = annotations.get(wellknown.NETWORK_TOPOLOGY_HIGHEST_TIER)
+    if mode is None and tier is None:
+        return None
+    found: Object = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
+    if tier is not None and tier.isdecimal():
+        found["highestTierAllowed"] = int(tier)
+    return found
+
+
+def wants_no_pods(owner: Object) -> bool:
+    return (owner.get("spec") or {}).get("replicas") == 0
+
+
+class PodGroupController(KeyedController):
+    """Keys are pods."""
+
+    name = "pg-controller"
+    workers = 5
+
+    def __init__(
+        self,
+        world: World,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        *,
+        schedulers: Sequence[str] = (wellknown.DEFAULT_SCHEDULER,),
+    ) -> None:
+        super().__init__(world, recorder, metrics)
+        self._schedulers = schedulers
+        self._pods = world.watch(PODS)
+        self._groups = world.watch(PODGROUPS)
+        self._owners = {kind: world.watch(resource) for kind, resource in WORKLOADS.items()}
+        self._pods.add_handler(self._on_pod)
+        for watched in self._owners.values():
+            watched.add_handler(self._on_owner)
+
+    def _on_pod(self, event: str, old: Object | None, new: Object | None) -> None:
+        if new is not None and wants_group(new, self._schedulers):
+            self.queue.add(key_of(new))
+
+    def _on_owner(self, event: str, old: Object | None, new: Object | None) -> None:
+        """One pod of the owner stands for all: its group is looked at again."""
+        if new is None:
+            return
+        namespace = key_of(new)[0]
+        if wants_no_pods(new):
+            self.queue.add((namespace, f"{wellknown.BARE_POD_GROUP_PREFIX}{uid_of(new)}"))
+            return
+        if old is not None and annotations_of(old) == annotations_of(new):
+            return
+        for pod in self._pods.by_index(OWNER, uid_of(new))[:1]:
+            self.queue.add(key_of(pod))
+
+    def _owner(self, pod: Object) -> Object | None:
+        reference = controller_of(pod)
+        if reference is None or reference.get("kind") not in self._owners:
+            return None
+        found = self._owners[reference["kind"]].get(key_of(pod)[0], reference["name"])
+        return found if found is not None and uid_of(found) == reference["uid"] else None
+
+    async def sync(self, key: Key) -> float | None:
+        namespace, name = key
+        pod = self._pods.get(*key)
+        if pod is None:
+            await self._drop_empty(namespace, name)
+            return None
+        ours = annotations_of(pod).get(wellknown.GROUP_NAME) == name_for(pod)
+        if not ours and not wants_group(pod, self._schedulers):
+            return None
+        wanted = build(pod, self._owner(pod))
+        group = self._groups.get(namespace, wanted["metadata"]["name"])
+        if group is None:
+            with suppress(AlreadyExists):  # a pod of the same owner was first
+                self._groups.wrote(await self.client.create(PODGROUPS, wanted))
+        elif controller_of(pod) is not None and (patch := update(group, wanted)):
+            written = await self.client.patch(
+                PODGROUPS, wanted["metadata"]["name"], patch, namespace=namespace
+            )
+            self._groups.wrote(written)
+        if not ours:
+            marks = {wellknown.GROUP_NAME: wanted["metadata"]["name"]}
+            patch = {"metadata": {"uid": uid_of(pod), "annotations": marks}}
+            self._pods.wrote(await self.client.patch(PODS, name, patch, namespace=namespace))
+        return None
+
+    async def _drop_empty(self, namespace: str, name: str) -> None:
+        """The group of a workload that was scaled to nothing."""
+        if not name.startswith(wellknown.BARE_POD_GROUP_PREFIX):
+            return
+        group = self._groups.get(namespace, name)
+        owner = controller_of(group) if group is not None else None
+        if group is None or owner is None or owner.get("kind") not in self._owners:
+            return
+        workload = self._owners[owner["kind"]].get(namespace, owner["name"])
+        if workload is not None and wants_no_pods(workload) and uid_of(workload) == owner["uid"]:
+            await self.client.delete(
+                PODGROUPS, name, namespace=namespace, uid=uid_of(group), missing_ok=True
+            )

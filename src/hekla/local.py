@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hekla.apiserver.server import ApiServer, Config
+from hekla.apiserver.store import Durability
 from hekla.controllers.runner import Controllers
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
 from hekla.nodeagent.images import Images
+from hekla.nodeagent.simulated import SimulatedNodes
 from hekla.scheduler.service import Scheduler
 
 log = logging.getLogger("hekla.local")
@@ -32,6 +34,8 @@ class LocalConfig:
     agent: bool = True
     host_images: bool = False
     """Run images nobody has mapped on the host."""
+    simulated_nodes: int = 0
+    durability: Durability = "process"
 
 
 def default_data_dir() -> Path:
@@ -57,7 +61,9 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
     """A running cluster; everything ends with the block."""
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(
-            ApiServer(Config(data_dir=config.data_dir, port=config.port))
+            ApiServer(
+                Config(data_dir=config.data_dir, port=config.port, durability=config.durability)
+            )
         )
         target = kubeconfig.load(server.kubeconfig)
 
@@ -77,6 +83,11 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
             )
             server.nodes.register(agent.node, agent)
             parts["agent"] = agent.run
+        if config.simulated_nodes:
+            simulated = SimulatedNodes(await client("simulated-nodes"), config.simulated_nodes)
+            parts["simulated nodes"] = simulated.run
+            for name in simulated.names:
+                server.nodes.register(name, simulated)
         tasks = [asyncio.create_task(_keep_running(name, part)) for name, part in parts.items()]
         stack.push_async_callback(_cancel, tasks)
         if config.agent:

@@ -35,7 +35,8 @@ from hekla.apiserver.store import Durability, Store
 from hekla.apiserver.streams import Streams
 from hekla.apiserver.subresources import Subresources
 from hekla.apiserver.tokens import TokenIssuer, new_signing_key
-from hekla.kube.kubeconfig import write_kubeconfig
+from hekla.kube import kubeconfig
+from hekla.kube.errors import KubeError
 from hekla.units.clock import Clock, SystemClock
 from hekla.web.server import WebServer
 
@@ -132,7 +133,7 @@ class ApiServer:
         caretakers.start()
         stack.push_async_callback(caretakers.stop)
         ca = serving.ca_pem.decode()
-        write_kubeconfig(self.kubeconfig, self.address, ca, token, "hekla")
+        kubeconfig.write_kubeconfig(self.kubeconfig, self.address, ca, token, "hekla")
         self.ready = True
         log.info("serving on %s", self.address)
 
@@ -174,10 +175,18 @@ def _locked(directory: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise AlreadyRunning(
-                f"{directory} is in use by another hekla; stop it with `hekla down`, or choose "
-                "another --data-dir"
+                f"{directory} is in use by another hekla{_address_in(directory)}; stop it with "
+                "`hekla down`, or choose another --data-dir"
             ) from error
         yield
+
+
+def _address_in(directory: Path) -> str:
+    """Where the one that runs there can be found, if its kubeconfig says so."""
+    try:
+        return f" at {kubeconfig.load(directory / 'kubeconfig').server}"
+    except KubeError:
+        return ""
 
 
 def _new_token() -> bytes:

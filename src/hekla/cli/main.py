@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,22 +26,64 @@ _data_dir = click.option(
 @main.command()
 @_data_dir
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option("--detach", "-d", is_flag=True, help="Go to the background; return when ready.")
 @click.option("--no-agent", is_flag=True, help="Control plane only: bring your own nodes.")
-def up(data_dir: Path | None, port: int, no_agent: bool) -> None:
-    """Start a cluster on this machine and keep it running until Ctrl-C."""
+@click.option(
+    "--simulated-nodes",
+    type=click.IntRange(0, 20_000),
+    default=0,
+    metavar="N",
+    help="Add N nodes whose pods only pretend.",
+)
+@click.option("--host-images", is_flag=True, help="Run images nobody has mapped on this machine.")
+@click.option(
+    "--durability",
+    type=click.Choice(["process", "power"]),
+    default="process",
+    show_default=True,
+    help="What a finished write survives: the death of the process, or a power cut too.",
+)
+def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
+    """Start a cluster on this machine.
+
+    It runs until Ctrl-C or `hekla down`. Pods that run when it is killed are taken up again by the
+    next `hekla up`.
+    """
     from hekla.cli import local
 
-    local.up(data_dir, port, agent=not no_agent)
+    local.up(data_dir, detach=detach, **options)
 
 
 @main.command()
 @_data_dir
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
-def run(data_dir: Path | None, files: tuple[Path, ...]) -> None:
-    """Run the jobs in FILES to their end; the exit code is their outcome."""
+def down(data_dir: Path | None) -> None:
+    """Stop the cluster on this machine: its pods first, then the rest."""
     from hekla.cli import local
 
-    raise SystemExit(local.run(data_dir, files))
+    local.down(data_dir)
+
+
+@main.command()
+@_data_dir
+def status(data_dir: Path | None) -> None:
+    """Show the cluster on this machine, and what it can promise here."""
+    from hekla.cli import local
+
+    raise SystemExit(local.status(data_dir))
+
+
+@main.command()
+@_data_dir
+@click.option("--host-images", is_flag=True, help="Run images nobody has mapped on this machine.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+def run(data_dir: Path | None, files: tuple[Path, ...], host_images: bool) -> None:
+    """Run the jobs in FILES to their end; the exit code is their outcome.
+
+    Uses the cluster on this machine if one is up, else one made for the occasion.
+    """
+    from hekla.cli import local
+
+    raise SystemExit(local.run(data_dir, files, host_images=host_images))
 
 
 @main.command()

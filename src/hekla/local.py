@@ -38,12 +38,6 @@ class LocalConfig:
     durability: Durability = "process"
 
 
-def default_data_dir() -> Path:
-    """Where a user's cluster lives, by the XDG rules."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "hekla"
-
-
 def images_path() -> Path:
     """The user's table of images."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"

@@ -81,9 +81,9 @@ def run(data_dir: Path | None, files: tuple[Path, ...], host_images: bool) -> No
 
     Uses the cluster on this machine if one is up, else one made for the occasion.
     """
-    from hekla.cli import local
+    from hekla.cli import run as running
 
-    raise SystemExit(local.run(data_dir, files, host_images=host_images))
+    raise SystemExit(running.run(data_dir, files, host_images=host_images))
 
 
 @main.command()

@@ -1,0 +1,169 @@
+"""Folding objects into state: any order and any history give the same books."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.model import BINDING, PENDING, RELEASING, RUNNING
+from hekla.testing import gang, node, pod, queue
+
+
+def load(steps: list[tuple[str, Any]]) -> Cluster:
+    state = Cluster()
+    for kind, obj in steps:
+        getattr(state, kind)(obj)
+    state.settle()
+    return state
+
+
+def books(state: Cluster) -> dict[str, Any]:
+    n = state.matrix.count
+    out: dict[str, Any] = {
+        name: getattr(state.matrix, name)[:4, :n].tolist()
+        for name in ("allocatable_rn", "idle_rn", "used_rn", "releasing_rn")
+    }
+    out["pods"] = state.matrix.pods_n[:n].tolist()
+    out["names"] = [one.name for one in state.node_list]
+    out["total"] = state.total_r[:4].tolist()
+    for key, job in sorted(state.jobs.items()):
+        out[f"job {key}"] = (
+            job.allocated_r.tolist(),
+            job.pending_r.tolist(),
+            job.ready_count,
+            sorted(job.tasks),
+            job.queue_name,
+        )
+    for name, one in sorted(state.queues.items()):
+        out[f"queue {name}"] = (
+            one.allocated_r.tolist(),
+            one.pending_r.tolist(),
+            one.inqueue_r.tolist(),
+            one.elastic_r.tolist(),
+            sorted(one.jobs),
+        )
+    out["waiting"] = sorted(state.waiting)
+    return out
+
+
+def objects() -> list[tuple[str, Any]]:
+    jobs = [
+        gang("a", members=3, minimum=2, cpu=1, running_on=["n1", "n2"], min_resources={"cpu": 2}),
+        gang("b", members=2, memory="1Gi", queue="q", min_resources={"memory": "2Gi"}),
+        gang("c", members=1, cpu=2, queue="q", running_on=["n3"], phase="Running"),
+    ]
+    steps: list[tuple[str, Any]] = [("set_node", node(f"n{i}", cpu=4)) for i in (3, 1, 2)]
+    steps += [("set_queue", queue("q")), ("set_queue", queue("default"))]
+    for job in jobs:
+        steps += [("set_group", job.group), *(("set_pod", one) for one in job.pods)]
+    steps += [
+        ("set_pod", pod("leaving", cpu=1, node="n1", deleting=True)),
+        ("set_pod", pod("foreign", cpu=1, node="n2", scheduler="default-scheduler")),
+        ("set_pod", pod("other", cpu=1, scheduler="default-scheduler")),
+    ]
+    return steps
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.permutations(objects()))
+def test_objects_may_come_in_any_order(steps: list[tuple[str, Any]]) -> None:
+    assert books(load(steps)) == books(load(objects()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(objects()), st.lists(st.integers(0, 15), max_size=12))
+def test_repeating_and_undoing_leaves_no_trace(
+    steps: list[tuple[str, Any]], again: list[int]
+) -> None:
+    state = load(steps)
+    for i in again:
+        kind, obj = steps[i % len(steps)]
+        if kind == "set_pod":
+            state.delete_pod(obj.metadata.uid)
+        elif kind == "set_node":
+            state.delete_node(obj.name)
+            if i % 2:
+                state.settle()
+        elif kind == "set_queue":
+            state.delete_queue(obj.name)
+        elif kind == "set_group":
+            state.delete_group(obj.namespace, obj.name)
+        getattr(state, kind)(obj)
+    state.settle()
+    assert books(state) == books(load(objects()))
+
+
+def test_node_accounting_follows_the_status_of_tasks() -> None:
+    """Reference §2.6: releasing takes from idle, adds to used and to releasing."""
+    state = load(
+        [
+            ("set_node", node("n1", cpu=4)),
+            ("set_pod", pod("run", cpu=1, node="n1")),
+            ("set_pod", pod("go", cpu=2, node="n1", deleting=True)),
+            ("set_pod", pod("done", cpu=3, node="n1", phase="Succeeded")),
+        ]
+    )
+    matrix = state.matrix
+    assert (matrix.idle_rn[0, 0], matrix.used_rn[0, 0], matrix.releasing_rn[0, 0]) == (
+        1000.0,
+        3000.0,
+        2000.0,
+    )
+    assert matrix.future_idle(0)[0] == 3000.0
+    assert [t.status for t in state.tasks.values()][:2] == [RUNNING, RELEASING]
+
+
+def test_a_bind_is_assumed_until_the_watch_confirms_it_and_can_be_taken_back() -> None:
+    job = gang("a", members=1, cpu=1)
+    state = load(
+        [
+            ("set_node", node("n1", cpu=4)),
+            ("set_queue", queue("default")),
+            ("set_group", job.group),
+            ("set_pod", job.pods[0]),
+        ]
+    )
+    before = books(state)
+    task = state.tasks["default-a-0"]
+    state.assume(task, "n1")
+    assert state.matrix.idle_rn[0, 0] == 3000.0
+    state.set_pod(job.pods[0])  # the watch is behind
+    assert state.tasks["default-a-0"].status == BINDING
+    state.forget(state.tasks["default-a-0"])
+    state.settle()
+    assert state.tasks["default-a-0"].status == PENDING
+    assert books(state) == before
+    state.assume(task, "n1")
+    state.set_pod(pod("a-0", group="a", cpu=1, node="n1"))
+    assert state.tasks["default-a-0"].status == RUNNING
+    assert state.matrix.idle_rn[0, 0] == 3000.0
+
+
+def test_equal_pods_share_one_class_and_numbering_labels_do_not_split_it() -> None:
+    state = Cluster()
+    for i in range(3):
+        state.set_pod(pod(f"p-{i}", cpu=1, labels={"volcano.sh/task-index": str(i), "x": str(i)}))
+    assert len({task.klass for task in state.tasks.values()}) == 1
+    state.set_pod(pod("q", cpu=2))
+    assert len({task.klass for task in state.tasks.values()}) == 2
+
+
+def test_more_resources_than_rows_make_the_arrays_grow() -> None:
+    extra = {f"example.com/r{i:02d}": 4 for i in range(40)}
+    state = load(
+        [
+            ("set_queue", queue("default")),
+            ("set_node", node("n1", cpu=4)),
+            ("set_pod", pod("early", cpu=1, node="n1")),
+            ("set_node", node("n2", extra=extra)),
+            ("set_pod", pod("late", node="n2", requests={"example.com/r39": 3})),
+        ]
+    )
+    row = state.dimensions.row("example.com/r39")
+    assert row is not None
+    assert state.matrix.idle_rn[row, :2].tolist() == [0.0, 1000.0]
+    assert np.count_nonzero(state.total_r) == 42

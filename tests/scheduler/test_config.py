@@ -1,0 +1,154 @@
+"""volcano-scheduler.conf: what is taken, and what is refused with line and reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from hekla.scheduler import config
+from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.plugins import builtin
+from hekla.scheduler.plugins.binpack import Binpack
+from hekla.scheduler.plugins.sla import Sla
+
+BINPACK = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+    arguments:
+      binpack.weight: 10
+      binpack.cpu: 1
+      binpack.memory: 1
+      binpack.resources: nvidia.com/gpu
+      binpack.resources.nvidia.com/gpu: 2
+"""
+
+NUMA = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+  - name: numa-aware
+    arguments:
+      weight: 2
+"""
+
+
+def names(text: str) -> list[list[str]]:
+    return [[o.plugin.name for o in tier] for tier in config.parse(text, builtin()).tiers]
+
+
+def test_the_default_is_the_one_that_volcanos_chart_installs() -> None:
+    parsed = config.default(builtin())
+    assert parsed.actions == ("enqueue", "allocate", "backfill")
+    assert names(config.DEFAULT) == [
+        ["priority", "gang", "conformance"],
+        ["overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack"],
+    ]
+    assert parsed.warnings == ()
+
+
+def test_arguments_reach_their_plugin() -> None:
+    parsed = config.parse(BINPACK, builtin())
+    plugin = parsed.tiers[1][3].make()
+    assert isinstance(plugin, Binpack)
+    assert plugin.weight == 10
+    assert plugin._weights == {"cpu": 1, "memory": 1, "nvidia.com/gpu": 2}
+
+
+def test_a_plugin_of_volcano_that_is_not_there_yet_is_skipped_with_a_warning() -> None:
+    parsed = config.parse(NUMA, builtin())
+    assert names(NUMA) == [["gang"]]
+    assert parsed.warnings == ("line 5: plugin 'numa-aware' is not available yet and is skipped",)
+
+
+def test_plugins_are_made_anew_for_every_cycle() -> None:
+    option = config.default(builtin()).tiers[0][0]
+    assert option.make() is not option.make()
+
+
+def test_sla_takes_a_duration() -> None:
+    text = (
+        'actions: "enqueue"\ntiers:\n- plugins:\n  - name: sla\n'
+        "    arguments: {sla-waiting-time: 5m}\n"
+    )
+    plugin = config.parse(text, builtin()).tiers[0][0].make()
+    assert isinstance(plugin, Sla)
+    assert plugin.waiting_time == "5m"
+
+
+def test_the_first_entry_of_configurations_counts() -> None:
+    text = """\
+actions: "allocate"
+configurations:
+- name: allocate
+  arguments: {predicateErrorCacheEnable: false}
+- name: allocate
+  arguments: {predicateErrorCacheEnable: true}
+"""
+    parsed = config.parse(text, builtin())
+    assert parsed.action_arguments == {"allocate": {"predicateErrorCacheEnable": False}}
+
+
+REFUSED = {
+    "an unknown action": (
+        'actions: "enqueue, alocate"\n',
+        "line 1: unknown action 'alocate'; did you mean 'allocate'?",
+    ),
+    "an action that Volcano has dropped": (
+        'actions: "reserve"\n',
+        "line 1: unknown action 'reserve'",
+    ),
+    "a misspelt plugin": (
+        'actions: "allocate"\ntiers:\n- plugins:\n  - name: gagn\n',
+        "line 4: unknown plugin 'gagn'; did you mean 'gang'?",
+    ),
+    "a misspelt switch": (
+        'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n    enableJobOrdr: false\n',
+        "line 5: unknown switch 'enableJobOrdr'; did you mean 'enableJobOrder'?",
+    ),
+    "a switch that is neither true nor false": (
+        'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n    enableJobOrder: 3\n',
+        "line 5: enableJobOrder must be true or false, and 3 is not",
+    ),
+    "an argument of the wrong kind": (
+        BINPACK.replace("binpack.weight: 10", "binpack.weight: heavy"),
+        "line 12: plugin 'binpack': binpack.weight must be a whole number, and 'heavy' is not",
+    ),
+    "a resource weight of the wrong kind": (
+        BINPACK.replace("nvidia.com/gpu: 2", "nvidia.com/gpu: two"),
+        "line 16: plugin 'binpack': binpack.resources.nvidia.com/gpu must be a whole number",
+    ),
+    "a duration that is none": (
+        'actions: "enqueue"\ntiers:\n- plugins:\n  - name: sla\n'
+        "    arguments:\n      sla-waiting-time: 5\n",
+        "line 6: plugin 'sla': sla-waiting-time must be text, and 5 is not",
+    ),
+    "no actions": ("tiers: []\n", "`actions` is missing"),
+    "nothing": ("", "the configuration is empty"),
+    "no YAML": ("actions: [\n", "line 2: not YAML"),
+    "tiers that are no list": ('actions: "allocate"\ntiers: 3\n', "line 2: tiers must be a list"),
+    "two ways to share at once": (
+        'actions: "allocate"\ntiers:\n- plugins:\n  - {name: drf, enableHierarchy: true}\n'
+        "  - {name: proportion}\n",
+        "line 3: drf with enableHierarchy and proportion contradict each other",
+    ),
+    "an unknown key": (
+        'actions: "allocate"\ntires: []\n',
+        "unknown key 'tires'; did you mean 'tiers'?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    text, want = REFUSED[case]
+    with pytest.raises(ConfigError) as error:
+        config.parse(text, builtin())
+    assert want in str(error.value)

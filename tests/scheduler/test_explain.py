@@ -1,0 +1,109 @@
+"""Verdicts: why a job waits, in numbers, in JSON and in words that do not flap."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hekla.scheduler.explain import Gate
+from hekla.testing import cluster, gang, node, pod, queue
+
+
+def test_a_gang_that_is_short_says_how_far_it_came_and_what_would_help() -> None:
+    nodes = [node("n1", cpu=4), node("n2", cpu=4, taints=["x=y:NoSchedule"])]
+    busy = gang("busy", members=1, cpu=2, running_on=["n1"], phase="Running")
+    result = cluster(nodes, [busy, gang("train", members=3, cpu=1)]).run()
+    verdict = result.verdict("train")
+    assert verdict is not None
+    assert verdict.gate == Gate.GANG_SHORT
+    assert (verdict.fitting, verdict.needed) == (2, 3)
+    assert verdict.nodes == {"Insufficient cpu": 1, "node(s) had untolerated taint(s)": 1}
+    assert verdict.total_nodes == 2
+    assert verdict.change == "room for 1 more tasks of 1 cpu"
+    assert [str(holder) for holder in verdict.holders] == ["default/busy (2 cpu)"]
+    assert verdict.histogram == (
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
+    )
+
+
+def test_a_queue_that_has_no_share_left_is_named_with_its_figures() -> None:
+    holder = gang("holder", members=3, cpu=1, queue="q", running_on=["n1"] * 3, phase="Running")
+    wait = gang("wait", members=2, cpu=1, queue="q")
+    queues = [queue("q", capability={"cpu": 4})]
+    result = cluster([node("n1", cpu=32)], [holder, wait], queues=queues).run()
+    assert result.binds == {}
+    verdict = result.verdict("wait")
+    assert verdict is not None
+    assert verdict.gate == Gate.QUEUE_SHARE
+    (blocked,) = verdict.blocked
+    assert (blocked.resource, blocked.asked, blocked.allowed, blocked.used) == (
+        "cpu",
+        1000.0,
+        4000.0,
+        4000.0,
+    )
+    assert verdict.change == "1 more cpu for queue 'q'"
+    assert [h.job for h in verdict.holders] == ["default/holder"]
+
+
+def test_the_json_form_has_everything_the_words_have() -> None:
+    result = cluster([node("n1", cpu=1)], [gang("a", members=2, cpu=1)]).run()
+    verdict = result.verdict("a")
+    assert verdict is not None
+    form = json.loads(json.dumps(verdict.to_dict()))
+    assert form["gate"] == verdict.gate
+    assert form["text"] == str(verdict)
+    assert form["needed"] == 2
+
+
+def test_an_empty_cluster_is_called_so() -> None:
+    result = cluster([], [gang("a", cpu=1)]).run()
+    assert result.binds == {}
+    assert "a" in result.phases
+    assert result.why("a") != ""
+
+
+NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
+    "a negative request": ({"cpu": "-1"}, "cpu: -1 is negative"),
+    "a request that no machine meets": ({"memory": "1e30"}, "is more than any machine has"),
+    "a request that is no quantity": ({"cpu": "lots"}, "does not look like a number"),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_nonsense_is_explained_and_stops_nobody_else(case: str) -> None:
+    amounts, want = NONSENSE[case]
+    bad = gang("bad", members=2, requests=amounts, age=99)
+    result = cluster([node("n1", cpu=4)], [bad, gang("good", members=2, cpu=1)]).run()
+    assert set(result.binds) == {"good-0", "good-1"}
+    verdict = result.verdict("bad")
+    assert verdict is not None
+    assert verdict.gate == Gate.NONSENSE
+    assert want in verdict.message
+    assert "bad-0" in verdict.message
+
+
+def test_a_huge_running_pod_leaves_the_books_exact_when_it_goes() -> None:
+    world = cluster([node("n1", cpu=4)], [gang("a", cpu=4)])
+    world.state.set_pod(pod("huge", requests={"cpu": "1e30"}, node="n1"))
+    assert world.run().binds == {}
+    world.state.delete_pod("default-huge")
+    assert world.run().binds == {"a-0": "n1"}
+
+
+def test_the_same_state_has_the_same_words() -> None:
+    nodes = [node(f"n{i}", cpu=1) for i in range(5)]
+    world = cluster(nodes, [gang(f"j{i}", members=4, cpu=1) for i in range(4)])
+    first = {key: str(v) for key, v in world.run().plan.verdicts.items()}
+    assert first == {key: str(v) for key, v in world.run().plan.verdicts.items()}
+    assert len(first) == 3
+
+
+def test_a_priority_class_that_does_not_exist_is_noted_and_the_default_counts() -> None:
+    world = cluster([node("n1")], [gang("a", cpu=1, priority_class="golden")])
+    assert world.state.jobs["default/a"].problems == (
+        "priority class 'golden' does not exist; the default counts",
+    )
+    assert world.run().binds == {"a-0": "n1"}

@@ -1,0 +1,95 @@
+"""The whole way from filters and scores to nodes: many at once equals one at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.scheduler import config
+from hekla.scheduler.model import PENDING
+from hekla.scheduler.session import Session
+from hekla.testing import TestCluster, cluster, gang, node, pod
+
+MIXED = """\
+actions: "allocate"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - name: nodeorder
+    arguments: {mostrequested.weight: 1, leastrequested.weight: 2}
+  - name: binpack
+    arguments: {binpack.weight: 1, binpack.cpu: 3}
+"""
+PREFERRED: dict[str, Any] = {
+    "affinity": {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 7,
+                    "preference": {
+                        "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]
+                    },
+                },
+                {
+                    "weight": 3,
+                    "preference": {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]},
+                },
+            ]
+        }
+    }
+}
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> TestCluster:
+    nodes = []
+    for i in range(draw(st.integers(1, 7))):
+        labels = {"zone": draw(st.sampled_from("abc"))}
+        if draw(st.booleans()):
+            labels["ssd"] = "yes"
+        nodes.append(
+            node(
+                f"n{i}",
+                cpu=draw(st.integers(1, 9)),
+                memory=f"{draw(st.integers(1, 16))}Gi",
+                labels=labels,
+                pods=draw(st.integers(1, 9)),
+                taints=draw(st.sampled_from([[], ["a=b:PreferNoSchedule"]])),
+            )
+        )
+    running = [
+        pod(f"r{i}", cpu=1, memory="1Gi", node=draw(st.sampled_from(nodes)).name)
+        for i in range(draw(st.integers(0, 4)))
+    ]
+    job = gang(
+        "job",
+        members=20,
+        minimum=1,
+        cpu=draw(st.sampled_from(["500m", 1, 2])),
+        memory=draw(st.sampled_from(["512Mi", "1Gi", "3Gi"])),
+        spec=draw(st.sampled_from([{}, PREFERRED])),
+    )
+    conf = draw(st.sampled_from([config.DEFAULT, MIXED]))
+    return cluster(nodes, [job], pods=running, conf=conf)
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds(), st.integers(1, 20))
+def test_placing_k_tasks_at_once_is_placing_them_one_by_one(world: TestCluster, k: int) -> None:
+    job = world.state.jobs["default/job"]
+    with Session(world.state, world.config, 0.0) as session:
+        tasks = session.in_task_order(job.by_status[PENDING].values())
+        at_once = session.places(tasks[0], k).tolist()
+        one_by_one: list[int] = []
+        with session.statement() as statement:
+            for task in tasks[:k]:
+                index = session.places(task, 1)
+                if len(index) == 0:
+                    break
+                statement.allocate((task,), index)
+                one_by_one += index.tolist()
+    assert one_by_one == at_once
+    assert not session.plan.failures

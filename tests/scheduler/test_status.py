@@ -1,0 +1,110 @@
+"""What PodGroups and pods are made to say at the end of a cycle."""
+
+from __future__ import annotations
+
+from hekla.api.scheduling import PodGroupCondition
+from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition
+from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
+
+
+def written(result: Result, name: str) -> SetGroupStatus:
+    (effect,) = [
+        e for e in result.plan.effects if isinstance(e, SetGroupStatus) and e.group == name
+    ]
+    return effect
+
+
+def conditions(result: Result, name: str) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in written(result, name).conditions}
+
+
+def test_a_group_goes_from_pending_to_inqueue_to_running_to_completed() -> None:
+    nodes = [node("n1", cpu=4)]
+    pending = gang("a", members=0, phase="Pending", min_resources={"cpu": 1})
+    assert cluster(nodes, [pending]).run().phases == {"a": "Inqueue"}
+    placed = gang("a", members=2, cpu=1)
+    assert cluster(nodes, [placed]).run().phases == {"a": "Inqueue"}, "nothing is bound yet"
+    bound = gang("a", members=2, cpu=1, running_on=["n1", "n1"])
+    assert cluster(nodes, [bound]).run().phases == {"a": "Running"}
+    over = GroupBuilder(bound.group).and_pods(
+        *(pod(f"a-{i}", group="a", cpu=1, node="n1", phase="Succeeded") for i in range(2))
+    )
+    done = written(cluster(nodes, [over]).run(), "a")
+    assert (done.phase, done.running, done.succeeded, done.failed) == ("Completed", 0, 2, 0)
+
+
+def test_a_running_group_that_lost_members_it_cannot_place_is_unknown() -> None:
+    job = gang("a", members=3, cpu=2, running_on=["n1", "n1"], phase="Running")
+    assert cluster([node("n1", cpu=4)], [job]).run().phases == {"a": "Unknown"}
+
+
+def test_an_unschedulable_gang_says_why_and_takes_it_back_once_placed() -> None:
+    job = gang("a", members=2, cpu=1)
+    short = cluster([node("n1", cpu=1)], [job]).run()
+    assert conditions(short, "a") == {"Unschedulable": ("True", "NotEnoughResources")}
+    (condition,) = written(short, "a").conditions
+    assert condition.message.startswith("1/2 tasks in gang unschedulable: 1/2 tasks fit")
+    world = cluster([node("n1", cpu=2)], [job])
+    world.state.jobs["default/a"].conditions = (
+        PodGroupCondition(
+            type="Unschedulable",
+            status="True",
+            reason="NotEnoughResources",
+            message=condition.message,
+        ),
+    )
+    placed = world.run()
+    assert {kind: status for kind, (status, _) in conditions(placed, "a").items()} == {
+        "Scheduled": "True",
+        "Unschedulable": "False",
+    }
+
+
+def test_nothing_is_written_twice() -> None:
+    """A second cycle over the written state plans no write: texts do not flap."""
+    world = cluster([node("n1", cpu=1)], [gang("a", members=2, cpu=1)])
+    first = world.run()
+    group = written(first, "a")
+    job = world.state.jobs["default/a"]
+    job.phase = group.phase
+    job.conditions = tuple(
+        PodGroupCondition(type=c.type, status=c.status, reason=c.reason, message=c.message)
+        for c in group.conditions
+    )
+    for effect in first.plan.effects:
+        if isinstance(effect, SetPodCondition):
+            world.state.tasks[effect.uid].condition = ("False", effect.reason, effect.message)
+    assert world.run().plan.effects == []
+
+
+def test_waiting_pods_carry_the_reason_and_one_event_is_sent_for_the_gang() -> None:
+    result = cluster([node("n1", cpu=1)], [gang("a", members=3, cpu=1)]).run()
+    told = [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
+    assert [e.pod for e in told] == ["a-0", "a-1", "a-2"]
+    assert {e.reason for e in told} == {"Unschedulable"}
+    events = [e for e in result.plan.effects if isinstance(e, Event)]
+    assert sorted((e.kind, e.reason) for e in events) == [
+        ("Pod", "FailedScheduling"),
+        ("PodGroup", "Unschedulable"),
+    ]
+
+
+def test_gated_pods_are_left_to_the_api_server() -> None:
+    job = gang("a", members=1, cpu=1, spec={"schedulingGates": [{"name": "x"}]})
+    result = cluster([node("n1")], [job]).run()
+    assert not [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
+
+
+def test_a_pipelined_pod_is_told_where_it_may_go() -> None:
+    leaving = pod("old", cpu=1, node="n1", deleting=True)
+    result = cluster([node("n1", cpu=1)], [gang("a", cpu=1)], pods=[leaving]).run()
+    (told,) = [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
+    assert told.message.startswith("Pod default/a-0 can possibly be assigned to n1, once resource")
+
+
+def test_messages_are_bounded() -> None:
+    nodes = [node(f"n{i}", taints=[f"{'k' * 60}{i}=v:NoSchedule"]) for i in range(40)]
+    job = gang("a" * 60, members=2, cpu=1)
+    result = cluster(nodes, [job]).run()
+    for condition in written(result, "a" * 60).conditions:
+        assert len(condition.message) <= 1024

@@ -1,0 +1,165 @@
+"""Carrying plans out: what is sent, what is taken back, and who backs off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hekla.kube.errors import ApiError, Conflict, NotFound
+from hekla.scheduler.effects import Performer
+from hekla.scheduler.model import BINDING, PENDING
+from hekla.testing import TestCluster, cluster, gang, node
+from hekla.units.clock import ManualClock
+
+
+class FakeClient:
+    """An API server that refuses what it is told to refuse."""
+
+    def __init__(self) -> None:
+        self.bound: list[str] = []
+        self.refuse: dict[str, Exception] = {}
+        self.patches: list[tuple[str, Any]] = []
+
+    async def bind(self, pod: str, node: str, *, namespace: str, uid: str) -> None:
+        await asyncio.sleep(0)
+        if pod in self.refuse:
+            raise self.refuse[pod]
+        self.bound.append(pod)
+
+    async def patch_status(self, resource: Any, name: str, status: Any, *, namespace: str) -> None:
+        await asyncio.sleep(0)
+        if name in self.refuse:
+            raise self.refuse[name]
+        self.patches.append((name, status))
+
+    async def patch(self, resource: Any, name: str, body: Any, **options: Any) -> None:
+        self.patches.append((name, body))
+
+
+class FakeCache:
+    def __init__(self, world: TestCluster) -> None:
+        self.cluster = world.state
+        self.groups = self
+        self.reread: list[str] = []
+
+    def get(self, namespace: str, name: str) -> None:
+        return None
+
+    def reread_group(self, namespace: str, name: str) -> None:
+        self.reread.append(name)
+
+
+class FakeRecorder:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def event(self, about: Any, kind: str, reason: str, message: str) -> None:
+        self.reasons.append(reason)
+
+
+class Stage:
+    """A stated cluster with everything around it faked."""
+
+    def __init__(self, world: TestCluster) -> None:
+        self.world = world
+        self.client = FakeClient()
+        self.cache = FakeCache(world)
+        self.recorder = FakeRecorder()
+        self.clock = ManualClock()
+        self.wakes = 0
+        self.performer = Performer(
+            self.client,  # type: ignore[arg-type]
+            self.cache,  # type: ignore[arg-type]
+            self.recorder,  # type: ignore[arg-type]
+            self.clock,
+            self.wake,
+        )
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    async def cycle(self) -> None:
+        result = self.world.run()
+        self.performer.start(result.plan)
+        await self.performer.idle()
+
+    def status_of(self, pod: str) -> int:
+        return self.world.state.tasks[f"default-{pod}"].status
+
+
+async def test_binds_are_assumed_at_once_and_confirmed_by_an_event() -> None:
+    stage = Stage(cluster([node("n1", cpu=4)], [gang("a", members=3, cpu=1)]))
+    stage.performer.start(stage.world.run().plan)
+    assert stage.status_of("a-0") == BINDING, "the next cycle must count with it"
+    await stage.performer.idle()
+    assert sorted(stage.client.bound) == ["a-0", "a-1", "a-2"]
+    assert stage.recorder.reasons.count("Scheduled") == 4  # three pods and their group
+    assert stage.performer.stats.bound == 3
+
+
+async def test_a_failed_bind_gives_the_unsent_rest_of_its_gang_back() -> None:
+    stage = Stage(cluster([node("n1", cpu=400, pods=300)], [gang("a", members=200, cpu=1)]))
+    stage.client.refuse["a-0"] = ApiError(500, "InternalError", "no")
+    await stage.cycle()
+    sent = len(stage.client.bound)
+    assert sent < 200
+    assert stage.performer.stats.rolled_back == 200 - sent - 1
+    assert stage.status_of("a-0") == PENDING
+    assert stage.world.state.jobs["default/a"].ready_count == sent
+    assert stage.wakes > 0
+
+
+async def test_a_job_whose_binds_fail_backs_off_and_lets_others_through() -> None:
+    world = cluster([node("n1", cpu=4)], [gang("a", cpu=1), gang("b", cpu=1)])
+    stage = Stage(world)
+    stage.client.refuse["a-0"] = ApiError(403, "Forbidden", "webhook says no")
+    await stage.cycle()
+    assert stage.client.bound == ["b-0"]
+    assert list(stage.performer.skipped()) == ["default/a"]
+    assert stage.performer.next_due_s() == 0.2
+    stage.clock.skip(0.3)
+    assert stage.performer.skipped() == {}
+    await stage.cycle()
+    assert stage.performer.next_due_s() == pytest.approx(0.4), "the wait doubles"
+
+
+async def test_a_back_off_ends_with_its_first_success() -> None:
+    stage = Stage(cluster([node("n1", cpu=4)], [gang("a", cpu=1)]))
+    stage.client.refuse["a-0"] = Conflict(409, "Conflict", "later")
+    await stage.cycle()
+    stage.client.refuse.clear()
+    stage.clock.skip(1.0)
+    await stage.cycle()
+    assert stage.client.bound == ["a-0"]
+    assert stage.performer.next_due_s() is None
+
+
+async def test_a_pod_that_is_gone_is_no_failure() -> None:
+    stage = Stage(cluster([node("n1", cpu=4)], [gang("a", cpu=1)]))
+    stage.client.refuse["a-0"] = NotFound(404, "NotFound", "gone")
+    await stage.cycle()
+    assert stage.performer.skipped() == {}
+    assert stage.status_of("a-0") == PENDING
+
+
+async def test_the_status_of_a_group_is_written_with_its_conditions() -> None:
+    stage = Stage(cluster([node("n1", cpu=1)], [gang("a", members=2, cpu=1)]))
+    await stage.cycle()
+    ((_, status),) = [patch for patch in stage.client.patches if patch[0] == "a"]
+    assert status["phase"] == "Inqueue"
+    assert [c["type"] for c in status["conditions"]] == ["Unschedulable"]
+    pods = sorted(name for name, _ in stage.client.patches if name != "a")
+    assert pods == ["a-0", "a-1"]
+
+
+async def test_a_write_that_fails_makes_the_group_be_read_again() -> None:
+    stage = Stage(cluster([node("n1", cpu=4)], [gang("a", members=0, phase="Pending")]))
+    stage.client.refuse["a"] = ApiError(500, "InternalError", "no")
+    stage.performer.start(stage.world.run().plan)
+    await stage.clock.settle()
+    await stage.clock.advance(1.0)
+    await stage.performer.idle()
+    assert stage.cache.reread == ["a"]
+    assert stage.performer.stats.write_failures == 1

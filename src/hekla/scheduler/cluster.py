@@ -74,7 +74,6 @@ class Cluster:
         self.queues: dict[str, Queue] = {}
         self.claims: dict[tuple[str, str], core.PersistentVolumeClaim] = {}
         self.volumes: dict[str, core.PersistentVolume] = {}
-        self.storage_classes: dict[str, core.StorageClass] = {}
         self.quotas: dict[str, dict[str, core.ResourceQuota]] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.label_groups: dict[tuple[str, tuple[tuple[str, str], ...]], LabelGroup] = {}
@@ -462,7 +461,7 @@ class Cluster:
         queue.state = obj.status.state or QueueState.OPEN
         queue.is_reclaimable = spec.reclaimable is not False
         queue.annotations = obj.annotations
-        queue.status = obj.status
+        queue.allocated_written = obj.status.allocated
         queue.capability_r, bad1 = self.dimensions.vector(spec.capability)
         queue.guarantee_r, bad2 = self.dimensions.vector(spec.guarantee.resource)
         queue.deserved_r, bad3 = self.dimensions.vector(spec.deserved)
@@ -489,6 +488,7 @@ class Cluster:
         if queue is None:
             return
         queue.jobs[job.key] = job
+        queue.allocated_pods += job.count(*ALLOCATED_CLASS)
         queue.allocated_r += job.allocated_r
         queue.pending_r += job.pending_r
         queue.inqueue_r += job.inqueue_r
@@ -499,6 +499,7 @@ class Cluster:
         if queue is None:
             return
         queue.jobs.pop(job.key, None)
+        queue.allocated_pods -= job.count(*ALLOCATED_CLASS)
         queue.allocated_r -= job.allocated_r
         queue.pending_r -= job.pending_r
         queue.inqueue_r -= job.inqueue_r

@@ -19,9 +19,17 @@ from hekla.kube.client import Client
 from hekla.kube.correlation import Reference
 from hekla.kube.errors import ApiError, Conflict, KubeError, NotFound
 from hekla.kube.recorder import EventRecorder
-from hekla.kube.resources import PODGROUPS, PODS
+from hekla.kube.resources import PODGROUPS, PODS, QUEUES
 from hekla.scheduler.cache import Cache
-from hekla.scheduler.plan import Bind, Event, Evict, Plan, SetGroupStatus, SetPodCondition
+from hekla.scheduler.plan import (
+    Bind,
+    Event,
+    Evict,
+    Plan,
+    SetGroupStatus,
+    SetPodCondition,
+    SetQueueStatus,
+)
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
 
@@ -104,6 +112,8 @@ class Performer:
                     self._spawn(self._evict(effect))
                 case SetGroupStatus():
                     self._write_group(effect)
+                case SetQueueStatus():
+                    self._spawn(self._write_queue(effect))
                 case SetPodCondition():
                     self._write_condition(effect)
                 case Event():
@@ -274,6 +284,25 @@ class Performer:
             log.warning("writing PodGroup %s/%s failed: %s", effect.namespace, effect.group, error)
             await self._clock.sleep(BACKOFF_BASE_S)
             self._cache.reread_group(effect.namespace, effect.group)
+
+    async def _write_queue(self, effect: SetQueueStatus) -> None:
+        queue = self._cache.cluster.queues.get(effect.queue)
+        if queue is None:
+            return
+        before, queue.allocated_written = queue.allocated_written, dict(effect.allocated)
+        # A merge patch keeps what it does not name: resources no longer in use must be named.
+        gone: dict[str, str | None] = {name: None for name in before or {}}
+        try:
+            await self._client.patch_status(
+                QUEUES, effect.queue, {"allocated": {**gone, **effect.allocated}}
+            )
+            self.stats.writes += 1
+        except NotFound:
+            return
+        except KubeError as error:
+            self.stats.write_failures += 1
+            queue.allocated_written = before
+            log.warning("writing queue %s failed: %s", effect.queue, error)
 
     def _write_condition(self, effect: SetPodCondition) -> None:
         """Conditions of pods come last and a few at a time: they must not delay a bind."""

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from hekla.api.core import ContainerImage, Taint
-from hekla.api.scheduling import PodGroupCondition, QueueStatus
+from hekla.api.scheduling import PodGroupCondition
 from hekla.api.wellknown import PodGroupPhase, QueueState
 from hekla.scheduler.classes import HostPort, TaskClass
 from hekla.scheduler.dimensions import Dimensions, FloatArray
@@ -157,7 +157,9 @@ class Queue:
         self.pending_r: FloatArray = dimensions.zeros()
         self.inqueue_r: FloatArray = dimensions.zeros()
         self.elastic_r: FloatArray = dimensions.zeros()
-        self.status = QueueStatus()
+        self.allocated_pods = 0
+        self.allocated_written: Mapping[str, str | int | float] | None = None
+        """`status.allocated` as the API server has it."""
 
     @property
     def is_open(self) -> bool:
@@ -295,6 +297,7 @@ class Job:
             _add(self.allocated_r, klass, count)
             if self.queue is not None:
                 _add(self.queue.allocated_r, klass, count)
+                self.queue.allocated_pods += count
 
     def count(self, *statuses: Status) -> int:
         return sum(len(self.by_status[status]) for status in statuses)

@@ -35,6 +35,7 @@ GATHER_MOST_S = 0.04
 # Deadlines (sla) pass without any event; while jobs wait for one, look this often.
 DEADLINE_POLL_S = 1.0
 CONFIG_POLL_S = 1.0
+RETRY_S = 1.0
 
 
 class Scheduler:
@@ -61,6 +62,7 @@ class Scheduler:
         """Why each job that waits does, as of the last cycle that looked at it."""
         self.cycles = 0
         self.plugin_failures: dict[str, int] = {}
+        self._failed_at: float | None = None
         self._file_text: str | None = None
         self._tried_text: str | None = None
         self._cache = Cache(client, self.cluster, self._changed.set, clock=self._clock)
@@ -97,6 +99,8 @@ class Scheduler:
             gathered_s += GATHER_S
 
     def _deadline_s(self) -> float | None:
+        if self._failed_at is not None:
+            return RETRY_S
         has_deadlines = any(o.plugin.name == "sla" for tier in self.config.tiers for o in tier)
         return DEADLINE_POLL_S if has_deadlines and self.cluster.waiting else None
 
@@ -105,13 +109,19 @@ class Scheduler:
         self._changed.clear()
         self._read_config()
         self.cycles += 1
-        plan = decide(
-            self.cluster,
-            self.config,
-            self._clock.now(),
-            stopwatch=time.perf_counter,
-            skipped=self._performer.skipped(),
-        )
+        try:
+            plan = decide(
+                self.cluster,
+                self.config,
+                self._clock.now(),
+                stopwatch=time.perf_counter,
+                skipped=self._performer.skipped(),
+            )
+        except Exception:  # our own mistake must not end scheduling: say it, and try again later
+            log.exception("a cycle failed; nothing was changed, trying again")
+            self._failed_at = self._clock.monotonic()
+            return
+        self._failed_at = None
         self._remember(plan.verdicts)
         self.cluster.settled()
         for failure in plan.failures:

@@ -452,7 +452,7 @@ class Session:
     # --- the plan -----------------------------------------------------------------------------
 
     def _write_plan(self) -> None:
-        from hekla.scheduler.status import group_effects  # needs the session's names
+        from hekla.scheduler.status import group_effects, queue_effects  # they need a Session
 
         effects: list[Effect] = self.plan.effects
         for operation in self._kept:
@@ -462,6 +462,7 @@ class Session:
                 elif operation.is_committed:
                     effects.append(_effect(operation, task))
         effects += group_effects(self)
+        effects += queue_effects(self)
         effects += self._events
         self.plan.failures = self.tiers.failures
         self.plan.considered = len(self.jobs)

@@ -7,9 +7,13 @@ and a group that was not let in has its reason in a condition too, not only in a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hekla.api.wellknown import PodGroupPhase, PodReason
+import numpy as np
+
+from hekla.api.wellknown import ROOT_QUEUE, PodGroupPhase, PodReason
+from hekla.scheduler.dimensions import is_bytes
 from hekla.scheduler.explain import Gate, Verdict
 from hekla.scheduler.model import (
     BOUND,
@@ -20,9 +24,18 @@ from hekla.scheduler.model import (
     RUNNING,
     SUCCEEDED,
     Job,
+    Queue,
     Task,
 )
-from hekla.scheduler.plan import Condition, Effect, Event, SetGroupStatus, SetPodCondition
+from hekla.scheduler.plan import (
+    Condition,
+    Effect,
+    Event,
+    SetGroupStatus,
+    SetPodCondition,
+    SetQueueStatus,
+)
+from hekla.units.quantity import Quantity
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
@@ -43,6 +56,57 @@ def group_effects(session: Session) -> list[Effect]:
             effects += _group(session, job, verdict)
             effects += _pods(job, verdict)
     return effects
+
+
+def queue_effects(session: Session) -> list[Effect]:
+    """What the queues of the jobs that were looked at, and their ancestors, have allocated."""
+    queues = session.cluster.queues
+    touched: dict[str, Queue] = {}
+    for job in session.jobs:
+        queue = job.queue
+        while queue is not None and queue.name not in touched:
+            touched[queue.name] = queue
+            parent = queue.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
+            queue = queues.get(parent)
+    effects: list[Effect] = []
+    for name in sorted(touched):
+        family = _descendants(name, queues)
+        pods = sum(queues[each].allocated_pods for each in family)
+        vector_r = sum(
+            (queues[each].allocated_r for each in family), np.zeros_like(session.total_r)
+        )
+        amounts = {
+            resource: _quantity(resource, float(vector_r[row]))
+            for row, resource in enumerate(session.dimensions.names)
+            if vector_r[row] or row < 2
+        }
+        if pods:
+            amounts["pods"] = str(pods)
+        if (touched[name].allocated_written or None) != (amounts if pods else None):
+            effects.append(SetQueueStatus(name, amounts if pods else {}))
+    return effects
+
+
+def _descendants(name: str, queues: Mapping[str, Queue]) -> list[str]:
+    """A queue and all below it; each once, even where parents form a circle."""
+    if name == ROOT_QUEUE:
+        return list(queues)
+    found, fresh = {name: None}, [name]
+    while fresh:
+        parent = fresh.pop()
+        for queue in queues.values():
+            if queue.parent == parent and queue.name not in found:
+                found[queue.name] = None
+                fresh.append(queue.name)
+    return list(found)
+
+
+def _quantity(resource: str, amount: float) -> str:
+    """As Volcano writes it: bytes in binary units, everything else in thousandths."""
+    whole = int(amount)
+    return str(
+        Quantity.from_int(whole, binary=True) if is_bytes(resource) else Quantity.from_milli(whole)
+    )
 
 
 def _last_word(session: Session, job: Job) -> Verdict | None:

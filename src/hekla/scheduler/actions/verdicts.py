@@ -101,8 +101,14 @@ def explain_overused(session: Session, job: Job, plugin: str) -> None:
 def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
     """Write the verdict of a job that was tried; nothing for one whose tasks all have a place."""
     if attempt.unplaced is None and attempt.refused is None:
-        if job.count(PIPELINED) and not session.job_ready(job):
+        gated = sum(1 for task in job.by_status[PENDING].values() if task.is_gated)
+        if session.job_ready(job):
+            session.plan.verdicts.pop(job.key, None)
+        elif job.count(PIPELINED) and session.job_pipelined(job):
             session.explain(_pipelined(job))
+        elif gated:
+            message = f"{gated} tasks that the gang needs are held by scheduling gates"
+            session.explain(Verdict(job.key, Gate.GATED, message, needed=job.min_member))
         else:
             session.plan.verdicts.pop(job.key, None)
         return

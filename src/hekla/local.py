@@ -10,6 +10,7 @@ import platform
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from hekla.apiserver.server import ApiServer, Config
 from hekla.apiserver.store import Durability
@@ -18,10 +19,14 @@ from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
 from hekla.nodeagent.images import Images
+from hekla.nodeagent.network import BridgeNetwork
+from hekla.nodeagent.network import ways as network_ways
 from hekla.nodeagent.simulated import SimulatedNodes
 from hekla.scheduler.service import Scheduler
 
 log = logging.getLogger("hekla.local")
+
+PodNetwork = Literal["auto", "bridge", "host"]
 
 RESTART_AFTER_S = 1.0
 STOP_GRACE_S = 5.0
@@ -34,6 +39,7 @@ class LocalConfig:
     agent: bool = True
     host_images: bool = False
     """Run images nobody has mapped on the host."""
+    pod_network: PodNetwork = "auto"
     simulated_nodes: int = 0
     durability: Durability = "process"
 
@@ -42,6 +48,11 @@ def images_path() -> Path:
     """The user's table of images."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "hekla" / "images.toml"
+
+
+def _wants_bridge(choice: PodNetwork) -> bool:
+    """`auto` gives pods a network of their own where that costs them nothing."""
+    return choice == "bridge" or (choice == "auto" and network_ways().bridge)
 
 
 def node_name() -> str:
@@ -74,6 +85,9 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
                 node_name(),
                 config.data_dir / "node",
                 images=Images.load(images_path(), host_images=config.host_images),
+                network=BridgeNetwork(config.data_dir)
+                if _wants_bridge(config.pod_network)
+                else None,
             )
             server.nodes.register(agent.node, agent)
             parts["agent"] = agent.run

@@ -17,6 +17,7 @@ from hekla.kube.resources import PODS
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.agent import Agent
 from hekla.nodeagent.images import Images
+from hekla.nodeagent.network import BridgeNetwork
 
 Object = dict[str, Any]
 NODE = "box"
@@ -32,8 +33,12 @@ class Machine:
         self.agent: Agent | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start_agent(self, *, isolate: bool | None = None) -> None:
-        self.agent = Agent(self.client, NODE, self.directory, images=Images(), isolate=isolate)
+    def start_agent(
+        self, *, isolate: bool | None = None, network: BridgeNetwork | None = None
+    ) -> None:
+        self.agent = Agent(
+            self.client, NODE, self.directory, images=Images(), isolate=isolate, network=network
+        )
         self.server.nodes.register(NODE, self.agent)
         self._task = asyncio.create_task(self.agent.run())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
 from hekla.nodeagent.cgroups import Cgroups
+from hekla.nodeagent.network import BridgeNetwork
 from tests.nodeagent.conftest import NODE, Machine
 
 Object = dict[str, Any]
@@ -322,3 +324,33 @@ async def test_without_namespaces_a_volume_is_told_by_its_real_place(machine: Ma
     pod = await machine.ended("p")
     assert pod["status"]["phase"] == "Succeeded"
     assert await machine.logs("p") == "kept\n"
+
+
+async def test_pods_with_networks_of_their_own_listen_on_the_same_port(
+    machine: Machine, isolation: None
+) -> None:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and the command ip (iproute2)")
+    await machine.stop_agent()
+    network = BridgeNetwork(machine.directory)
+    machine.start_agent(network=network)
+    listen = (
+        "import socket; s=socket.create_server(('0.0.0.0',7777));"
+        "print('up',flush=True); s.accept()[0].send(socket.gethostname().encode())"
+    )
+    for name in ("w0", "w1"):
+        await machine.run_pod(name, "python3", "-c", listen, hostname=name, subdomain="train")
+        await machine.running(name)
+    call = (
+        "import socket,time\n"
+        "for name in ('w0.train','w1.train'):\n"
+        "  for _ in range(200):\n"
+        "    try: print(socket.create_connection((name,7777)).recv(9).decode()); break\n"
+        "    except ConnectionRefusedError: time.sleep(0.05)\n"
+    )
+    await machine.run_pod("caller", "python3", "-c", call)
+    pod = await machine.ended("caller")
+    assert (await machine.logs("caller")).split() == ["w0", "w1"]
+    assert not network.path(pod["metadata"]["uid"]).exists(), "gone with the pod's last process"
+    served = await machine.ended("w0")
+    assert served["status"]["podIP"] != pod["status"]["podIP"]

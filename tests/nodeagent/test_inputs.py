@@ -181,7 +181,7 @@ def test_hosts_know_pods_by_name_and_subdomain() -> None:
 
 
 def test_addresses_and_devices_are_given_once_and_taken_back() -> None:
-    addresses = Addresses()
+    addresses = Addresses((127, 64, 0, 1))
     assert [addresses.give(uid) for uid in ("a", "b", "a")] == [
         "127.64.0.1",
         "127.64.0.2",

@@ -27,6 +27,7 @@ from hekla.local import LocalConfig, cluster
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.images import ImagesError
+from hekla.nodeagent.network import ways
 
 Object = dict[str, Any]
 
@@ -144,4 +145,8 @@ def status(data_dir: Path | None) -> int:
         limits = "none: this user may not write cgroups, so limits are not enforced"
     click.echo(f"  isolation {isolation}")
     click.echo(f"  limits    {limits}")
+    network = ways()
+    own = "each pod has its own: all may listen on the same port"
+    shared = f"pods share this machine's ({network.why_not}); `hekla up --pod-network bridge` tries"
+    click.echo(f"  network   {own if network.bridge else shared}")
     return 0

@@ -37,6 +37,13 @@ _data_dir = click.option(
 )
 @click.option("--host-images", is_flag=True, help="Run images nobody has mapped on this machine.")
 @click.option(
+    "--pod-network",
+    type=click.Choice(["auto", "bridge", "host"]),
+    default="auto",
+    show_default=True,
+    help="A network for each pod, or the machine's for all.",
+)
+@click.option(
     "--durability",
     type=click.Choice(["process", "power"]),
     default="process",

@@ -29,6 +29,7 @@ from hekla.nodeagent.environment import Sources
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.logs import LogFile
 from hekla.nodeagent.machine import Addresses, Gpus, gpu_count, gpus_wanted, hosts_file, node_object
+from hekla.nodeagent.network import BridgeNetwork, fingerprint
 from hekla.nodeagent.streams import run_stream
 from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
 from hekla.nodeagent.worker import PodWorker, Surroundings
@@ -56,6 +57,7 @@ class Agent:
         images: Images | None = None,
         clock: Clock | None = None,
         isolate: bool | None = None,
+        network: BridgeNetwork | None = None,
     ) -> None:
         self._client = client
         self.node = node
@@ -65,7 +67,9 @@ class Agent:
         self.isolates = sandbox.abilities().namespaces if isolate is None else isolate
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._addresses = Addresses()
+        self._network = network
+        first = (127, fingerprint(directory)[1], 0, 1)
+        self._addresses = Addresses(first if network is None else network.first)
         self._gpus = Gpus(gpu_count())
         self._pods: Informer[Object] = Informer(
             client, PODS, dict, field_selector=f"spec.nodeName={node}"
@@ -77,6 +81,8 @@ class Agent:
     async def run(self) -> None:
         """Until cancelled. Pods go on without us."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._network is not None:
+            self._network.set_up()
         node = await self._register()
         self._around = Surroundings(
             directory=self._directory,
@@ -84,6 +90,7 @@ class Agent:
             images=self._images,
             cgroups=Cgroups(),
             isolate=self.isolates,
+            network=self._network,
             node=node,
             report=self._report,
             fetch_sources=self._fetch_sources,
@@ -107,6 +114,8 @@ class Agent:
         for worker in self._workers.values():
             worker.stop(grace_s)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._network is not None:
+            self._network.tear_down()
 
     async def _register(self) -> Object:
         node = node_object(self.node, format_time(self._clock.now()))
@@ -119,6 +128,8 @@ class Agent:
 
     def _forget_strangers(self) -> None:
         """Directories of pods that went while no agent was here."""
+        if self._network is not None:
+            self._network.forget_all_but(self._workers)
         pods = self._directory / "pods"
         for path in list(pods.iterdir()) if pods.is_dir() else ():
             if path.name not in self._workers:

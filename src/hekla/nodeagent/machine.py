@@ -15,8 +15,6 @@ from hekla.api import wellknown
 Object = dict[str, Any]
 MAX_PODS = 500
 GPUS = Path("/proc/driver/nvidia/gpus")
-# Every address of 127/8 is this machine's without any set-up, so each pod can have its own.
-FIRST_ADDRESS = (127, 64, 0, 1)
 
 
 def gpu_count() -> int:
@@ -93,15 +91,19 @@ def _os_name() -> str:
 
 @dataclass
 class Addresses:
-    """An address of 127/8 for each pod."""
+    """An address for each pod, from the first on.
 
+    Of the pods' own network, or of 127/8: all of that is this machine's without any set-up.
+    """
+
+    first: tuple[int, int, int, int]
     taken: dict[str, str] = field(default_factory=dict)
 
     def give(self, uid: str) -> str:
         if uid in self.taken:
             return self.taken[uid]
         used = set(self.taken.values())
-        number = int.from_bytes(bytes(FIRST_ADDRESS), "big")
+        number = int.from_bytes(bytes(self.first), "big")
         while (address := ".".join(map(str, number.to_bytes(4, "big")))) in used:
             number += 1
         self.taken[uid] = address

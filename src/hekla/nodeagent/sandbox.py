@@ -21,6 +21,7 @@ from pathlib import Path
 
 # $1: file for the exit code, $2: where to work; the rest: the command. The shell outlives the
 # command on SIGTERM (it has a handler, which `exec` takes away from the command) to note its code.
+# The file $HEKLA_UP appears when the command is about to run: earlier signals would hit the set-up.
 # Its own remarks ("Terminated") do not belong into the command's output; the subshell is there
 # because dash would otherwise redirect them along with the command's.
 SUPERVISE = """
@@ -28,6 +29,7 @@ trap : TERM INT HUP QUIT
 out=$1; dir=$2; shift 2
 for group in $HEKLA_CGROUPS; do echo $$ > "$group/cgroup.procs"; done
 unset HEKLA_CGROUPS
+[ -z "$HEKLA_ENTERS" ] && { : > "$HEKLA_UP"; unset HEKLA_UP; }
 if cd "$dir"; then exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); code=$?; else code=128; fi
 echo "$code" > "$out.new" && mv "$out.new" "$out"
 exit "$code"
@@ -49,6 +51,8 @@ done <<END
 $mounts
 END
 cd "$dir" || exit 128
+: > "$HEKLA_UP"
+unset HEKLA_UP HEKLA_ENTERS
 exec 3>&2 2>/dev/null
 (exec "$@" 2>&3 3>&-)
 """
@@ -92,6 +96,7 @@ def wrap(
     hostname: str,
     mounts: Sequence[Mount],
     root: str = "",
+    network: Path | None = None,
     isolate: bool,
 ) -> list[str]:
     """The whole command line of a container's process."""
@@ -109,6 +114,8 @@ def wrap(
             "unshare", *_FLAGS, "sh", "-c", ENTER, "hekla", hostname, lines, directory, *inner,
         ]  # fmt: skip
         outer_directory = "/"
+    if network is not None:
+        inner = ["nsenter", f"--net={network}", *inner]
     return ["sh", "-c", SUPERVISE, "hekla", str(exit_file), outer_directory, *inner]
 
 
@@ -117,7 +124,7 @@ def enter(pid: int, directory: str, command: Sequence[str], *, root: str = "") -
     inside = innermost(pid)
     if inside is None:
         return ["sh", "-c", 'cd "$1" && shift && exec "$@"', "hekla", directory, *command]
-    line = ["nsenter", f"--target={inside}", "--mount", "--uts", "--pid"]
+    line = ["nsenter", f"--target={inside}", "--mount", "--uts", "--pid", "--net"]
     if root:
         line.append(f"--root={root}")
     return [*line, f"--wd={directory}", *command]

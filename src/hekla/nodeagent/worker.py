@@ -31,6 +31,7 @@ from hekla.nodeagent.environment import (
 from hekla.nodeagent.images import Environment, Images, NotMapped
 from hekla.nodeagent.lifecycle import ContainerRecord, Over, PodRecord, Run, Start, Stop, Wake
 from hekla.nodeagent.logs import LogFile
+from hekla.nodeagent.network import BridgeNetwork, NetworkError
 from hekla.nodeagent.processes import Process
 from hekla.nodeagent.status import pod_status
 from hekla.nodeagent.volumes import VolumeError, Volumes
@@ -55,6 +56,8 @@ class Surroundings:
     images: Images
     cgroups: Cgroups
     isolate: bool
+    network: BridgeNetwork | None
+    """None where pods share the machine's network."""
     node: Object
     report: Callable[[Object, Object], Awaitable[None]]
     """(pod, status) -> to the API."""
@@ -134,15 +137,12 @@ class PodWorker:
         return sandbox.enter(process.pid, directory, command, root=root), variables
 
     async def _entered(self, name: str) -> None:
-        """Wait until a container that was just started is inside its namespaces."""
-        process = self._processes.get(name)
-        while (
-            self._around.isolate
-            and process is not None
-            and process.is_alive
-            and sandbox.innermost(process.pid) is None
-        ):
-            await self._around.clock.sleep(0.01)
+        """Wait until the set-up of a container that was just started is through."""
+        process, run = self._processes.get(name), self.record.of(name).current
+        assert run is not None
+        up = self._path(name, run.attempt, "up")
+        while process is not None and process.is_alive and not up.exists():
+            await self._around.clock.sleep(0.005)
 
     def detach(self) -> None:
         """Leave everything running and forget it: the agent is going, the pod is not."""
@@ -150,7 +150,8 @@ class PodWorker:
             task.cancel()
 
     def remove(self) -> None:
-        """Everything the pod left on disk."""
+        """Everything the pod left on this machine."""
+        self._leave_network()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     # The loop
@@ -206,6 +207,11 @@ class PodWorker:
         for group in self._groups.values():
             group.kill()
             group.remove()
+        self._leave_network()
+
+    def _leave_network(self) -> None:
+        if self._around.network is not None:
+            self._around.network.remove(self.pod["metadata"]["uid"])
 
     async def _report(self) -> None:
         status = pod_status(
@@ -239,6 +245,7 @@ class PodWorker:
         try:
             await self._prepare()
             command, variables, environment = self._command(container)
+            network = self._network()
         except (MissingReference, VolumeError) as error:
             return self._hold(known, "CreateContainerConfigError", str(error))
         except NotMapped as error:
@@ -252,6 +259,11 @@ class PodWorker:
         group = self._around.cgroups.make(
             f"{self.pod['metadata']['uid']}-{name}", _limits(container)
         )
+        up = self._path(name, attempt, "up")
+        up.unlink(missing_ok=True)
+        variables = {**variables, "HEKLA_UP": str(up)}
+        if self._around.isolate:
+            variables["HEKLA_ENTERS"] = "1"
         if group is not None:
             self._groups[name] = group
             variables = {**variables, "HEKLA_CGROUPS": " ".join(map(str, group.paths))}
@@ -262,6 +274,7 @@ class PodWorker:
             hostname=self._hostname,
             mounts=self._mounts(container),
             root=environment.path if environment.kind == "rootfs" else "",
+            network=network,
             isolate=self._around.isolate,
         )
         now = self._around.clock.now()
@@ -302,6 +315,16 @@ class PodWorker:
                 self._sources,
             )
             self._volumes = volumes.make(node=self._around.node, pod_ip=self._address)
+
+    def _network(self) -> Path | None:
+        """The pod's own network; made with its first container, gone with the pod."""
+        network = self._around.network
+        if network is None or self.pod["spec"].get("hostNetwork"):
+            return None
+        try:
+            return network.add(self.pod["metadata"]["uid"], self._address)
+        except NetworkError as error:
+            raise VolumeError(f"the pod's network cannot be made: {error}") from error
 
     @property
     def _hostname(self) -> str:
@@ -520,6 +543,7 @@ class PodWorker:
                     line, variables = self.inside(name, hook["command"])
                     child = await asyncio.create_subprocess_exec(*line, env=variables)
                     await child.wait()
+        await self._entered(name)
         processes.terminate(process)
         while process.is_alive and clock.now() < ends:
             remaining = min(ends, clock.now() + 0.5) - clock.now()

@@ -1,0 +1,165 @@
+"""An address of its own for each pod, so that every pod of a job can listen on the same port.
+
+Two ways. *Bridge*: each pod gets a network namespace, joined by a bridge that only this machine
+sees; names and ports behave as on a cluster. It needs root, the command `ip`, and something that
+translates addresses on the way out (nft or iptables), or pods would be cut off from the world.
+*Host*: pods share the machine's network and each has a loopback address; two pods that listen on
+the same port of *all* addresses are in each other's way, and `hekla status` says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMESPACES = Path("/run/netns")
+
+Run = Callable[[list[str], str], str]
+
+
+class NetworkError(Exception):
+    """The machine refused; the message is the command's own."""
+
+
+def run(command: list[str], given: str = "") -> str:
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=20, check=False
+    )
+    if done.returncode != 0:
+        raise NetworkError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What this machine allows."""
+
+    bridge: bool
+    why_not: str = ""
+
+
+def ways() -> Ways:
+    """Whether pods can have a network of their own here without losing the world."""
+    if os.geteuid() != 0:
+        return Ways(False, "it needs root")
+    if shutil.which("ip") is None:
+        return Ways(False, "the command `ip` (iproute2) is not installed")
+    if shutil.which("nft") is None and shutil.which("iptables") is None:
+        return Ways(False, "neither nft nor iptables is installed, so pods could not get out")
+    return Ways(True)
+
+
+class BridgeNetwork:
+    """Network namespaces on a bridge. Everything it does can be done again without harm.
+
+    Several clusters may live on one machine, each in its directory: names and addresses come from
+    the directory, so that none touches another's.
+    """
+
+    def __init__(self, directory: Path, execute: Run = run) -> None:
+        mark, octet = fingerprint(directory)
+        self._run = execute
+        self._bridge = f"hekla-{mark}"
+        self._prefix = f"hekla-{mark}-"
+        self._gateway = f"10.{octet}.0.1"
+        self._subnet = f"10.{octet}.0.0/16"
+        self.first = (10, octet, 0, 2)
+
+    def set_up(self) -> None:
+        """The bridge, and the way out."""
+        if not Path(f"/sys/class/net/{self._bridge}").exists():
+            self._run(
+                ["ip", "-batch", "-"],
+                f"link add {self._bridge} type bridge\n"
+                f"addr add {self._gateway}/16 dev {self._bridge}\n"
+                f"link set {self._bridge} up\n",
+            )
+        with contextlib.suppress(OSError):
+            Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        with contextlib.suppress(NetworkError):
+            self._masquerade()
+
+    def _masquerade(self) -> None:
+        if shutil.which("nft"):
+            table = self._bridge
+            rules = (
+                f"table ip {table} {{ }}\ndelete table ip {table}\n"
+                f"table ip {table} {{ chain out {{ type nat hook postrouting priority 100; "
+                f"ip saddr {self._subnet} oifname != {self._bridge} masquerade; }} }}\n"
+            )
+            self._run(["nft", "-f", "-"], rules)
+        elif shutil.which("iptables"):
+            rule = ["POSTROUTING", "-s", self._subnet, "!", "-o", self._bridge, "-j", "MASQUERADE"]
+            try:
+                self._run(["iptables", "-t", "nat", "-C", *rule], "")
+            except NetworkError:
+                self._run(["iptables", "-t", "nat", "-A", *rule], "")
+
+    def tear_down(self) -> None:
+        """Everything that was set up, for good."""
+        self.forget_all_but(())
+        with contextlib.suppress(NetworkError):
+            self._run(["ip", "link", "del", self._bridge], "")
+        if shutil.which("nft"):
+            with contextlib.suppress(NetworkError):
+                self._run(["nft", "delete", "table", "ip", self._bridge], "")
+
+    def name(self, uid: str) -> str:
+        return f"{self._prefix}{uid}"
+
+    def path(self, uid: str) -> Path:
+        return NAMESPACES / self.name(uid)
+
+    def add(self, uid: str, address: str) -> Path:
+        """A namespace with an address; the one that is there, if it is."""
+        path = self.path(uid)
+        if path.exists():
+            return path
+        name, outside = self.name(uid), _link(uid)
+        try:
+            self._run(
+                ["ip", "-batch", "-"],
+                f"netns add {name}\n"
+                f"link add {outside} type veth peer name eth0 netns {name}\n"
+                f"link set {outside} master {self._bridge} up\n",
+            )
+            self._run(
+                ["ip", "-n", name, "-batch", "-"],
+                "link set lo up\n"
+                f"addr add {address}/16 dev eth0\n"
+                "link set eth0 up\n"
+                f"route add default via {self._gateway}\n",
+            )
+        except NetworkError:
+            self.remove(uid)
+            raise
+        return path
+
+    def remove(self, uid: str) -> None:
+        """The namespace; its link goes with it."""
+        with contextlib.suppress(NetworkError):
+            self._run(["ip", "netns", "del", self.name(uid)], "")
+
+    def forget_all_but(self, uids: Iterable[str]) -> None:
+        """Namespaces of pods that went while no agent was here."""
+        kept = {self.name(uid) for uid in uids}
+        for path in NAMESPACES.glob(f"{self._prefix}*") if NAMESPACES.is_dir() else ():
+            if path.name not in kept:
+                self.remove(path.name.removeprefix(self._prefix))
+
+
+def fingerprint(directory: Path) -> tuple[str, int]:
+    """A short mark and a number from 64 to 127 that tell one directory from another."""
+    digest = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()
+    return digest[:6], 64 + int(digest[6:8], 16) % 64
+
+
+def _link(uid: str) -> str:
+    """The outer end's name: the kernel takes fifteen characters."""
+    return "hk" + uid.replace("-", "")[:12]

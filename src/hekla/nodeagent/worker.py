@@ -176,8 +176,8 @@ class PodWorker:
                         self.phase = phase
             self._save()
             if self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
-                await self._report()
                 self._clean_up()
+                await self._report()
                 return
             if any(record.is_running for record in self.record.containers.values()):
                 self.phase = PodPhase.RUNNING if self._is_initialized() else PodPhase.PENDING

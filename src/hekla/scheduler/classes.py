@@ -54,7 +54,6 @@ class TaskClass:
     __slots__ = (
         "__weakref__",
         "_static",
-        "_static_version",
         "affinity",
         "amounts",
         "claims",
@@ -109,8 +108,7 @@ class TaskClass:
         )
         self.has_ephemeral_claims = any(v.ephemeral is not None for v in shape.volumes or ())
         self.priority = shape.priority
-        self._static: dict[str, Any] = {}
-        self._static_version = -1
+        self._static: dict[str, tuple[int, Any]] = {}
 
     @property
     def has_pod_terms(self) -> bool:
@@ -119,12 +117,10 @@ class TaskClass:
 
     def static(self, name: str, version: int, compute: Callable[[], Any]) -> Any:
         """A value that holds until nodes' labels or taints change; computed at most once."""
-        if version != self._static_version:
-            self._static.clear()
-            self._static_version = version
-        if name not in self._static:
-            self._static[name] = compute()
-        return self._static[name]
+        known = self._static.get(name)
+        if known is None or known[0] != version:
+            known = self._static[name] = (version, compute())
+        return known[1]
 
     def __repr__(self) -> str:
         return f"TaskClass({dict(zip(self.rows, self.amounts, strict=True))})"

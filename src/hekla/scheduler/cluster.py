@@ -111,6 +111,10 @@ class Cluster:
             self._nodes_changed = False
             self._labels_changed()
             self.total_r = self.matrix.allocatable_rn[:, : self.matrix.count].sum(axis=1)
+        if len(self.label_groups) > 2 * len(self.tasks) + 64:
+            # Labels of pods long gone must not pile up.
+            used = {id(task.group) for task in self.tasks.values()}
+            self.label_groups = {k: g for k, g in self.label_groups.items() if id(g) in used}
         if self._stale_sums:
             for job in self._stale_sums.values():
                 self._refresh_sums(job)
@@ -155,7 +159,6 @@ class Cluster:
         if not node.is_known:
             node.index = self.matrix.append()
             self._nodes_changed = True
-            self._touch_waiting()
         if (node.labels, node.taints) != (obj.labels, obj.spec.taints):
             node.labels, node.taints = obj.labels, obj.spec.taints
             self._labels_changed()
@@ -342,7 +345,6 @@ class Cluster:
             _less(node.ports, port)
         if task.group is not None:
             _less(task.group.per_node, node.name)
-            self._drop_empty_group(task.group)
         if task.klass.has_pod_terms:
             _less(self.placed_terms[task.klass], node.name)
             if not self.placed_terms[task.klass]:
@@ -351,15 +353,6 @@ class Cluster:
             self._book(task, node.index, -1)
         elif not node.tasks:
             del self.nodes[node.name]
-
-    def _drop_empty_group(self, group: LabelGroup) -> None:
-        """Labels of pods long gone must not pile up."""
-        if not group.per_node and len(self.label_groups) > 2 * len(self.tasks) + 64:
-            self.label_groups = {
-                key: known
-                for key, known in self.label_groups.items()
-                if known.per_node or known is group
-            }
 
     def _book(self, task: Task, i: int, sign: int) -> None:
         matrix, klass = self.matrix, task.klass
@@ -440,9 +433,6 @@ class Cluster:
         else:
             self.waiting.pop(job.key, None)
 
-    def _touch_waiting(self) -> None:
-        self.dirty.update(self.waiting)
-
     # --- queues and the rest ------------------------------------------------------------------
 
     def set_queue(self, obj: scheduling.Queue) -> None:
@@ -467,7 +457,6 @@ class Cluster:
         queue.deserved_r, bad3 = self.dimensions.vector(spec.deserved)
         queue.problems = (*bad1, *bad2, *bad3)
         self._fit_rows()
-        self._touch_waiting()
 
     def delete_queue(self, name: str) -> None:
         queue = self.queues.get(name)
@@ -527,7 +516,6 @@ class Cluster:
             job.priority, wrong = self._priority(job.priority_class)
             kept = tuple(text for text in job.problems if not text.startswith("priority class"))
             job.problems = (*kept, *wrong)
-        self._touch_waiting()
 
     def _priority(self, name: str) -> tuple[int, tuple[str, ...]]:
         """The value of a priority class; of the global default where none is named, else 0."""
@@ -545,11 +533,9 @@ class Cluster:
         for amounts in (obj.status.hard, obj.status.used, obj.spec.hard):
             self.dimensions.vector(amounts)
         self._fit_rows()
-        self._touch_waiting()
 
     def delete_quota(self, namespace: str, name: str) -> None:
         self.quotas.get(namespace, {}).pop(name, None)
-        self._touch_waiting()
 
     def _fit_rows(self) -> None:
         """Lengthen vectors after a new resource was heard of; rare."""

@@ -24,7 +24,7 @@ from hekla.units.timestamps import format_time
 
 Object = dict[str, Any]
 PATIENCE_S = 20.0
-POLL_S = 0.01
+POLL_S = 0.004
 
 
 class Crash(BaseException):
@@ -63,6 +63,7 @@ class Cluster:
         self.clock = clock
         self.controllers: Controllers | None = None
         self.control: Counting | None = None
+        self.select = ["*"]
         self._task: asyncio.Task[None] | None = None
         self.admits = True
         self.namespace = "default"
@@ -80,7 +81,9 @@ class Cluster:
     async def start(self, *, crash_after: int | None = None, **more: Any) -> None:
         self.control = Counting(kubeconfig.load(self.server.kubeconfig), component="controllers")
         self.control.crash_after = crash_after
-        self.controllers = Controllers(self.control, clock=self.clock, gather_counts_s=0.0, **more)
+        self.controllers = Controllers(
+            self.control, clock=self.clock, gather_counts_s=0.0, select=self.select, **more
+        )
         self._task = asyncio.create_task(self.controllers.run())
 
     async def stop(self) -> None:

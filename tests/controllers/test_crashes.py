@@ -1,0 +1,226 @@
+"""The crash law: whenever the controllers die, the end is the same.
+
+A lifecycle is played once undisturbed and its writes are counted. Then it is played again once for
+every one of them, with controllers that reach no further than that write; fresh ones take over.
+The final objects must be equal, no pod may be made more often than before, and no policy may have
+fired twice or not at all (retry count and version tell).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.kube.resources import (
+    COMMANDS,
+    CONFIGMAPS,
+    JOBS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODGROUPS,
+    PODS,
+    SECRETS,
+    SERVICES,
+)
+
+from .cluster import Cluster, running_cluster
+from .manifests import job, on, task
+
+Life = Callable[[Cluster], Awaitable[None]]
+KINDS = (
+    JOBS,
+    PODS,
+    PODGROUPS,
+    SERVICES,
+    CONFIGMAPS,
+    SECRETS,
+    NETWORK_POLICIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    COMMANDS,
+)
+MAX_WRITES = 60
+
+
+async def submit(cluster: Cluster, *tasks: Any, **spec: Any) -> None:
+    made = job("train", *tasks, namespace=cluster.namespace, **spec)
+    await cluster.client.create(JOBS, made)
+
+
+async def start(cluster: Cluster, count: int) -> None:
+    await cluster.has_pods(count, "Pending")
+    await cluster.run()
+    await cluster.reaches("Running")
+    await cluster.settle()
+
+
+async def retried(cluster: Cluster, count: int, pending: int) -> None:
+    """Wait for the restart, start its pods."""
+
+    async def there() -> bool:
+        status = (await cluster.job())["status"]
+        return status.get("retryCount") == count and len(await cluster.pods("Pending")) == pending
+
+    await cluster.until(there, f"restart {count}")
+    await cluster.run()
+    await cluster.reaches("Running")
+    await cluster.settle()
+
+
+async def run_to_completion(cluster: Cluster) -> None:
+    await submit(cluster, task("worker", 2), plugins={"svc": [], "env": []})
+    await start(cluster, 2)
+    await cluster.succeed()
+    await cluster.reaches("Completed")
+
+
+async def restart_job(cluster: Cluster) -> None:
+    await submit(cluster, task("worker", 2), policies=on("RestartJob"))
+    await start(cluster, 2)
+    await cluster.fail("train-worker-0")
+    await retried(cluster, 1, 2)
+    await cluster.succeed()
+    await cluster.reaches("Completed")
+
+
+async def restart_task(cluster: Cluster) -> None:
+    await submit(cluster, task("ps", 1), task("worker", 3), policies=on("RestartTask"))
+    await start(cluster, 4)
+    await cluster.fail("train-worker-1")
+    await retried(cluster, 1, 3)
+    await cluster.succeed()
+    await cluster.reaches("Completed")
+
+
+async def restart_pod(cluster: Cluster) -> None:
+    await submit(cluster, task("worker", 2), policies=on("RestartPod"))
+    await start(cluster, 2)
+    await cluster.fail("train-worker-1")
+    await retried(cluster, 1, 1)
+    await cluster.succeed()
+    await cluster.reaches("Completed")
+
+
+async def retries_spent(cluster: Cluster) -> None:
+    await submit(cluster, task("worker", 1), policies=on("RestartJob"), maxRetry=1)
+    await start(cluster, 1)
+    await cluster.fail("train-worker-0")
+    await retried(cluster, 1, 1)
+    await cluster.fail("train-worker-0")
+    await cluster.reaches("Failed")
+
+
+async def evicted_task(cluster: Cluster) -> None:
+    await submit(cluster, task("worker", 3), policies=on("RestartTask", "PodEvicted"))
+    await start(cluster, 3)
+    await cluster.client.delete(
+        PODS, "train-worker-1", namespace=cluster.namespace, grace_period_s=0
+    )
+    await retried(cluster, 1, 3)
+    await cluster.succeed()
+    await cluster.reaches("Completed")
+
+
+async def suspend_and_resume(cluster: Cluster) -> None:
+    await submit(cluster, task("worker", 2))
+    await start(cluster, 2)
+    await cluster.succeed("train-worker-0")
+    await cluster.command("AbortJob")
+    await cluster.reaches("Aborted")
+    await cluster.settle()
+    await cluster.command("ResumeJob")
+    await cluster.has_pods(1, "Pending")
+    await cluster.run()
+    await cluster.reaches("Running")
+    await cluster.succeed()
+    await cluster.reaches("Completed")
+
+
+async def completed_by_one_task(cluster: Cluster) -> None:
+    master = task("master", 1, policies=on("CompleteJob", "TaskCompleted"))
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    volumes = [{"mountPath": "/data", "volumeClaim": claim}]
+    await submit(cluster, master, task("worker", 2), volumes=volumes)
+    await start(cluster, 3)
+    await cluster.succeed("train-master-0")
+    await cluster.reaches("Completed")
+
+
+LIVES: dict[str, Life] = {
+    life.__name__: life
+    for life in (
+        run_to_completion,
+        restart_job,
+        restart_task,
+        restart_pod,
+        retries_spent,
+        evicted_task,
+        suspend_and_resume,
+        completed_by_one_task,
+    )
+}
+
+
+async def play(cluster: Cluster, life: Life, name: str, crash_after: int | None) -> tuple[Any, int]:
+    """One life in a namespace of its own: what is left of it, and how many writes it took."""
+    cluster.namespace = name
+    await cluster.client.create(NAMESPACES, {"metadata": {"name": name}})
+    await cluster.start(crash_after=crash_after)
+    first = cluster.control
+    assert first is not None
+    await life(cluster)
+    await cluster.settle()
+    left = {str(kind): await _left(cluster, kind) for kind in KINDS}
+    made = {key.split("/")[1]: n for key, n in cluster.made.items() if key.startswith(f"{name}/")}
+    await cluster.stop()
+    return (left, made), len(first.writes)
+
+
+async def _left(cluster: Cluster, kind: Any) -> list[Any]:
+    found = (await cluster.client.list(kind, namespace=cluster.namespace)).items
+    return sorted((_essence(each) for each in found), key=lambda each: str(each["name"]))
+
+
+def _essence(obj: Any) -> Any:
+    """An object without what differs from run to run: times, identities, keys."""
+    metadata = obj["metadata"]
+    uid = (metadata.get("ownerReferences") or [{"uid": "?"}])[0]["uid"]
+    status = obj.get("status") or {}
+    name = metadata["name"].replace(uid, "UID")
+    if obj.get("kind") == "PersistentVolumeClaim":
+        name = "claim"
+    essence: dict[str, Any] = {"name": name}
+    if "retryCount" in str(status) or "taskStatusCount" in status or "state" in status:
+        state = status.get("state") or {}
+        counts = ("succeeded", "failed", "running", "pending", "terminating", "version")
+        essence["phase"] = state.get("phase")
+        essence["reason"] = state.get("reason")
+        essence["conditions"] = [each["status"] for each in status.get("conditions") or ()]
+        essence["counts"] = {key: status.get(key) or 0 for key in (*counts, "retryCount")}
+        essence["tasks"] = status.get("taskStatusCount")
+        essence["controlled"] = sorted(
+            value.split("-")[0] for value in (status.get("controlledResources") or {}).values()
+        )
+    elif "containerStatuses" in status:
+        essence["phase"] = status["phase"]
+        essence["annotations"] = {
+            key: value.replace(uid, "UID") for key, value in metadata["annotations"].items()
+        }
+    return essence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("life", LIVES)
+async def test_whenever_the_controllers_die_the_end_is_the_same(life: str, tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "data", start=False) as cluster:
+        cluster.select = ["job-controller", "queue-controller"]
+        want, writes = await play(cluster, LIVES[life], "undisturbed", None)
+        assert 3 < writes < MAX_WRITES
+        for number in range(1, writes + 1):
+            found, _ = await play(cluster, LIVES[life], f"crash-{number}", number)
+            assert want == found, f"after write {number}"
+        # The queue's counts are written by the clock, so a run may end a write or two earlier.
+        assert writes - 3 <= cluster.crashes <= writes

@@ -17,7 +17,8 @@ import msgspec
 from hekla.apiserver import errors, streams
 from hekla.apiserver.authn import ANONYMOUS, Authenticator, User
 from hekla.apiserver.discovery import Discovery
-from hekla.apiserver.handlers import Handlers, Request, Response
+from hekla.apiserver.exchange import Request, Response
+from hekla.apiserver.handlers import Handlers
 from hekla.apiserver.metrics import Metrics
 from hekla.apiserver.rbac import Authorizer
 from hekla.apiserver.registry import Registry

@@ -14,7 +14,7 @@ import msgspec
 
 from hekla.api import kinds
 from hekla.apiserver import gnostic
-from hekla.apiserver.handlers import Response
+from hekla.apiserver.exchange import Response
 from hekla.apiserver.openapi import OpenApi
 from hekla.apiserver.registry import Registry, Served
 

@@ -8,76 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from hekla.apiserver import bodies, errors, lists
-from hekla.apiserver.authn import User
+from hekla.apiserver.exchange import JSON, Request, Response
 from hekla.apiserver.filters import Matcher, matcher
 from hekla.apiserver.history import Entry
-from hekla.apiserver.ownership import ignored_fields
+from hekla.apiserver.patching import patch_change
 from hekla.apiserver.registry import Served
-from hekla.apiserver.requests import Query, Target, Wants, parse_revision
-from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources, Written
+from hekla.apiserver.requests import Query, Target, parse_revision
+from hekla.apiserver.resources import DeleteOptions, Object, Resources, Written
 from hekla.apiserver.tables import Tables
 from hekla.apiserver.watch import Shaper, Watch
-from hekla.units import apply, patches
 
-JSON = "application/json"
 # Deletions of a collection under way at once: they share commits.
 TOGETHER = 64
 _WATCH_TIMEOUT_S = (1800.0, 3600.0)
 
 encode = msgspec.json.encode
 decode = msgspec.json.decode
-
-
-@dataclass(slots=True)
-class Response:
-    status: int
-    body: bytes | Iterable[bytes] | AsyncIterator[bytes]
-    content_type: str = JSON
-    headers: list[tuple[str, str]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, obj: Any, status: int = 200) -> Response:
-        return cls(status, encode(obj))
-
-
-@dataclass(slots=True)
-class Request:
-    """A request after parsing and authentication, body read."""
-
-    target: Target
-    query: Query
-    wants: Wants
-    user: User
-    content_type: str = ""
-    user_agent: str = ""
-    body: bytes = b""
-    warnings: list[str] = field(default_factory=list)
-
-    def options(self) -> Options:
-        manager = self.query.get("fieldManager") or self.user_agent.split("/", 1)[0] or "unknown"
-        if len(manager) > 128:
-            raise errors.bad_request("fieldManager may not be longer than 128 characters")
-        validation = self.query.get("fieldValidation") or "Warn"
-        if validation not in ("Ignore", "Warn", "Strict"):
-            raise errors.bad_request(
-                f"fieldValidation {validation!r} is not one of Ignore, Warn, Strict"
-            )
-        return Options(
-            user=self.user,
-            dry_run=self.query.is_dry_run,
-            manager=manager[:128],
-            field_validation=validation,
-            find_duplicates=validation != "Ignore" and "fieldValidation" in self.query.values,
-            subresource=self.target.subresource,
-            warnings=self.warnings,
-        )
 
 
 class Handlers:
@@ -246,7 +198,7 @@ class Handlers:
     async def patch(self, served: Served, request: Request) -> Response:
         options = request.options()
         target = request.target
-        change, is_apply = self.patch_change(served, request, options)
+        change, is_apply = patch_change(served, request, options, self.resources.now())
         written = await self.resources.update(
             served,
             target.namespace,
@@ -256,62 +208,6 @@ class Handlers:
             create_missing=is_apply and not target.subresource,
         )
         return self._respond_written(served, request, written)
-
-    def patch_change(self, served: Served, request: Request, options: Options) -> Any:
-        """The function a patch stands for, and whether it is an apply (which may create)."""
-        media = request.content_type.partition(";")[0].strip()
-        if request.query.get("force") and media != bodies.APPLY:
-            raise errors.bad_request("force is only allowed for apply patches")
-        if media == bodies.APPLY:
-            return self._apply_change(served, request, options), True
-        patch = bodies.read_patch(request.body, media, custom=served.custom)
-        shape = served.shape
-
-        def change(obj: Object) -> Object:
-            try:
-                match media:
-                    case bodies.JSON_PATCH:
-                        return patches.json_patch(obj, patch)  # type: ignore[no-any-return]
-                    case bodies.STRATEGIC:
-                        return patches.strategic_merge_patch(obj, patch, shape, share=True)
-                    case _:
-                        return patches.merge_patch(obj, patch, share=True)  # type: ignore[no-any-return]
-            except patches.PatchError as error:
-                kind = served.kind
-                causes = [{"reason": "FieldValueInvalid", "message": str(error), "field": "patch"}]
-                raise errors.invalid(kind.group, kind.kind, request.target.name, causes) from error
-
-        return change, False
-
-    def _apply_change(self, served: Served, request: Request, options: Options) -> Any:
-        if not request.query.get("fieldManager"):
-            raise errors.bad_request("fieldManager is required for apply patches")
-        applied = bodies.read(request.body, bodies.YAML, options)
-        force = request.query.flag("force")
-        options.applies = True
-        if isinstance(applied, dict) and (applied.get("metadata") or {}).get("managedFields"):
-            raise errors.bad_request("metadata.managedFields must be nil in an apply patch")
-        now = self.resources.now()
-
-        def change(live: Object) -> Object:
-            try:
-                return apply.apply(
-                    live or None,
-                    applied,
-                    manager=options.manager,
-                    force=force,
-                    shape=served.shape,
-                    api_version=served.kind.api_version,
-                    now=now,
-                    subresource=options.subresource,
-                    ignored=ignored_fields(served, options.subresource),
-                )
-            except apply.ApplyConflict as conflict:
-                raise _apply_conflict(conflict) from conflict
-            except apply.ApplyError as error:
-                raise errors.bad_request(f"the apply patch cannot be used: {error}") from error
-
-        return change
 
     async def delete(self, served: Served, request: Request) -> Response:
         target = request.target
@@ -414,25 +310,6 @@ class Handlers:
             if asked > self.store.revision:
                 raise errors.version_too_large(asked, self.store.revision)
         return asked
-
-
-def _apply_conflict(conflict: apply.ApplyConflict) -> errors.StatusError:
-    causes = []
-    for manager, subresource, api_version, path in conflict.conflicts:
-        by = f'conflict with "{manager}"'
-        if subresource:
-            by += f' with subresource "{subresource}"'
-        causes.append(
-            {
-                "reason": "FieldManagerConflict",
-                "message": f"{by} using {api_version}",
-                "field": path,
-            }
-        )
-    noun = "conflict" if len(causes) == 1 else "conflicts"
-    listed = ", ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
-    message = f"Apply failed with {len(causes)} {noun}: {listed}"
-    return errors.StatusError(409, "Conflict", message, {"causes": causes})
 
 
 def partial_metadata(body: bytes) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 
 from hekla.api import schemas
 from hekla.apiserver import gnostic
-from hekla.apiserver.handlers import Response
+from hekla.apiserver.exchange import Response
 from hekla.apiserver.registry import Registry, Served
 
 Object = dict[str, Any]

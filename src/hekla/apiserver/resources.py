@@ -22,6 +22,7 @@ from hekla.apiserver.admission import Admission, Also, Attempt
 from hekla.apiserver.authn import SYSTEM, User
 from hekla.apiserver.history import Entry
 from hekla.apiserver.identifiers import SUFFIX_LENGTH, Identifiers
+from hekla.apiserver.intake import check_identity, check_schema
 from hekla.apiserver.ownership import Ownership
 from hekla.apiserver.registry import Registry, Served
 from hekla.apiserver.store import Stale, Store, StoreError
@@ -33,7 +34,6 @@ Change = Callable[[Object], Object]
 
 _MAX_GENERATED = 63
 _STALE_RETRIES = 8
-_EMPTY_MEANS_UNSET = ("labels", "annotations", "finalizers", "ownerReferences")
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
@@ -110,8 +110,8 @@ class Resources:
     ) -> Written:
         """Store a new object; 409 when the name is taken."""
         options = options or Options()
-        self._check_identity(served, namespace, obj, name=None)
-        self._check_schema(served, obj, options)
+        check_identity(served, namespace, obj, name=None)
+        check_schema(served, obj, options)
         metadata = obj["metadata"]
         generate = not metadata.get("name")
         for attempt in range(8):
@@ -187,7 +187,7 @@ class Resources:
                 if not create_missing:
                     raise errors.not_found(served.kind.group, served.kind.plural, name)
                 obj = change({})
-                self._check_identity(served, namespace, obj, name=name)
+                check_identity(served, namespace, obj, name=name)
                 return await self.create(served, namespace, obj, options)
             try:
                 return await self._update(served, namespace, name, entry, change, options)
@@ -211,9 +211,9 @@ class Resources:
             served.from_storage(decode(entry.body)) if served.from_storage else decode(entry.body)
         )
         obj = change(shown)
-        self._check_identity(served, namespace, obj, name=name)
+        check_identity(served, namespace, obj, name=name)
         self._check_preconditions(served, obj, old)
-        self._check_schema(served, obj, options)
+        check_schema(served, obj, options)
         self._carry_over(served, obj, old, options)
         extra: Sequence[Also] = ()
         # A status is its writer's word, and a binding is checked where it is made: the rules for
@@ -418,72 +418,6 @@ class Resources:
         return await self._stage(served, entry.key, obj, entry, options, removed=True)
 
     # Shared
-
-    def _check_identity(
-        self, served: Served, namespace: str, obj: Any, *, name: str | None
-    ) -> None:
-        """apiVersion, kind, name and namespace must agree with the path; absent ones are filled."""
-        kind = served.kind
-        if not isinstance(obj, dict):
-            raise errors.bad_request(f"a {kind.kind} must be a JSON object")
-        for label, want in (("apiVersion", kind.api_version), ("kind", kind.kind)):
-            given = obj.setdefault(label, want)
-            if given != want:
-                raise errors.bad_request(
-                    f"the object provided is unrecognized: {label} {given!r} was sent to a path "
-                    f"that takes {kind.api_version} {kind.kind}"
-                )
-        metadata = obj.get("metadata")
-        if metadata is None:
-            metadata = obj["metadata"] = {}
-        if not isinstance(metadata, dict):
-            raise errors.bad_request("metadata must be an object")
-        if name is not None and metadata.setdefault("name", name) != name:
-            raise errors.bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL "
-                f"({name})"
-            )
-        if kind.namespaced:
-            if not namespace:
-                raise errors.bad_request(f"a namespace must be given for {kind.plural}")
-            if not metadata.get("namespace"):
-                metadata["namespace"] = namespace
-            elif metadata["namespace"] != namespace:
-                raise errors.bad_request(
-                    "the namespace of the provided object does not match the namespace sent on "
-                    f"the request ({metadata['namespace']} and {namespace})"
-                )
-        else:
-            metadata.pop("namespace", None)
-
-    def _check_schema(self, served: Served, obj: Object, options: Options) -> None:
-        findings = served.structure.check(obj)
-        if findings.type_errors:
-            first = findings.type_errors[0]
-            raise errors.bad_request(
-                f"{served.kind.kind} in version {served.kind.version!r} cannot be handled as a "
-                f"{served.kind.kind}: {first['field']}: {first['message']}"
-            )
-        if findings.unknown:
-            if options.field_validation == "Strict":
-                listed = ", ".join(f'unknown field "{path[1:]}"' for path in findings.unknown)
-                raise errors.bad_request(
-                    f"{served.kind.kind} in version {served.kind.version!r} cannot be handled as a "
-                    f"{served.kind.kind}: strict decoding error: {listed}"
-                )
-            if options.field_validation == "Warn":
-                options.warnings += [f'unknown field "{path[1:]}"' for path in findings.unknown]
-        if findings.errors:
-            name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
-            raise errors.invalid(served.kind.group, served.kind.kind, name, findings.errors)
-        metadata = obj["metadata"]
-        for label in _EMPTY_MEANS_UNSET:
-            if label in metadata and not metadata[label]:
-                del metadata[label]
-        if served.to_storage is not None:
-            converted = served.to_storage(obj)
-            obj.clear()
-            obj.update(converted)
 
     def _default(self, served: Served, obj: Object) -> None:
         if not served.custom:

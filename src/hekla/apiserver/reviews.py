@@ -6,7 +6,7 @@ from typing import Any
 
 from hekla.apiserver import bodies, errors
 from hekla.apiserver.authn import Authenticator, User
-from hekla.apiserver.handlers import Request, Response
+from hekla.apiserver.exchange import Request, Response
 from hekla.apiserver.rbac import Authorizer
 from hekla.apiserver.registry import Served
 from hekla.apiserver.requests import Target

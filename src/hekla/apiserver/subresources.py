@@ -12,10 +12,12 @@ import msgspec
 
 from hekla.api import wellknown
 from hekla.apiserver import bodies, disruption, errors
-from hekla.apiserver.handlers import Handlers, Request, Response, read_delete_options
+from hekla.apiserver.exchange import Request, Response
+from hekla.apiserver.handlers import Handlers, read_delete_options
 from hekla.apiserver.nodeproxy import LogRequest, Nodes
+from hekla.apiserver.patching import patch_change
 from hekla.apiserver.registry import Served
-from hekla.apiserver.resources import DeleteOptions, Object
+from hekla.apiserver.resources import Change, DeleteOptions, Object
 from hekla.apiserver.tokens import TokenIssuer
 
 SUCCESS = {
@@ -78,14 +80,12 @@ class Subresources:
             return Response.of(scale)
         options = request.options()
         options.subresource = ""
+        change_scale: Change
         if target.verb == "update":
             asked = self._body(request)
-
-            def change_scale(_: Object) -> Object:
-                return asked
-
+            change_scale = lambda _: asked  # noqa: E731 - one of two ways to get the same thing
         elif target.verb == "patch":
-            change_scale, _ = self.handlers.patch_change(served, request, options)
+            change_scale, _ = patch_change(served, request, options, self.resources.now())
         else:
             raise self._refuse(served, request)
         assert served.scale is not None

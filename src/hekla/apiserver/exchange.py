@@ -1,0 +1,61 @@
+"""A request after parsing and authentication, and the response to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hekla.apiserver import errors
+from hekla.apiserver.authn import User
+from hekla.apiserver.requests import Query, Target, Wants
+from hekla.apiserver.resources import Options
+
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Response:
+    status: int
+    body: bytes | Iterable[bytes] | AsyncIterator[bytes]
+    content_type: str = JSON
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, obj: Any, status: int = 200) -> Response:
+        return cls(status, msgspec.json.encode(obj))
+
+
+@dataclass(slots=True)
+class Request:
+    """A request after parsing and authentication, body read."""
+
+    target: Target
+    query: Query
+    wants: Wants
+    user: User
+    content_type: str = ""
+    user_agent: str = ""
+    body: bytes = b""
+    warnings: list[str] = field(default_factory=list)
+
+    def options(self) -> Options:
+        manager = self.query.get("fieldManager") or self.user_agent.split("/", 1)[0] or "unknown"
+        if len(manager) > 128:
+            raise errors.bad_request("fieldManager may not be longer than 128 characters")
+        validation = self.query.get("fieldValidation") or "Warn"
+        if validation not in ("Ignore", "Warn", "Strict"):
+            raise errors.bad_request(
+                f"fieldValidation {validation!r} is not one of Ignore, Warn, Strict"
+            )
+        return Options(
+            user=self.user,
+            dry_run=self.query.is_dry_run,
+            manager=manager[:128],
+            field_validation=validation,
+            find_duplicates=validation != "Ignore" and "fieldValidation" in self.query.values,
+            subresource=self.target.subresource,
+            warnings=self.warnings,
+        )

@@ -110,3 +110,11 @@ def test_jobs_of_one_queue_go_by_priority_then_age() -> None:
     ]
     result = cluster([node("n1", cpu=2)], jobs, priorities={"high": 5}).run()
     assert [bind.pod for bind in result.plan.binds] == ["urgent-0", "old-0"]
+
+
+def test_a_nominated_pod_goes_where_room_was_made_for_it() -> None:
+    nodes = [node("n1", cpu=4), node("n2", cpu=4)]
+    chosen = gang("a", cpu=1, status={"nominatedNodeName": "n2"})
+    assert cluster(nodes, [chosen]).run().binds == {"a-0": "n2"}
+    full = pod("r", cpu=4, node="n2")
+    assert cluster(nodes, [chosen], pods=[full]).run().binds == {"a-0": "n1"}

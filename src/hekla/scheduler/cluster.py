@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from hekla.api import core, scheduling, wellknown
-from hekla.api.wellknown import PodGroupPhase, PodPhase, QueueState
+from hekla.api.wellknown import QueueState
 from hekla.scheduler import wire
 from hekla.scheduler.classes import NUMBERING_LABELS, Classes, TaskClass
 from hekla.scheduler.dimensions import (
@@ -28,29 +28,30 @@ from hekla.scheduler.dimensions import (
     amount_of,
     padded,
 )
+from hekla.scheduler.fields import (
+    index_of,
+    integer,
+    is_leaving,
+    oversubscribed,
+    seconds,
+    status_of,
+)
 from hekla.scheduler.labels import NodeLabels
 from hekla.scheduler.matrix import Matrix
 from hekla.scheduler.model import (
     ALLOCATED_CLASS,
     BINDING,
-    BOUND,
     COMPLETED_CLASS,
-    FAILED,
     PENDING,
     PIPELINED,
     RELEASING,
-    RUNNING,
-    SUCCEEDED,
-    UNKNOWN,
     Job,
     LabelGroup,
     Node,
     Queue,
-    Status,
     Task,
 )
 from hekla.units.quantity import QuantityError
-from hekla.units.timestamps import TimestampError, parse_time
 
 DEFAULT_TASK_PRIORITY = 1
 
@@ -179,8 +180,8 @@ class Cluster:
         vector_r, _ = self.dimensions.vector(allocatable)
         self._fit_rows()
         vector_r = padded(vector_r, self.dimensions.capacity)
-        vector_r[CPU] += _number(node.annotations.get(wellknown.OVERSUBSCRIPTION_CPU))
-        vector_r[MEMORY] += _number(node.annotations.get(wellknown.OVERSUBSCRIPTION_MEMORY))
+        vector_r[CPU] += oversubscribed(node.annotations.get(wellknown.OVERSUBSCRIPTION_CPU))
+        vector_r[MEMORY] += oversubscribed(node.annotations.get(wellknown.OVERSUBSCRIPTION_MEMORY))
         matrix, i = self.matrix, node.index
         if not np.array_equal(matrix.allocatable_rn[:, i], vector_r):
             self.total_r = padded(self.total_r, self.dimensions.capacity)
@@ -226,7 +227,7 @@ class Cluster:
             self.delete_pod(meta.uid)
             return
         old = self.tasks.get(meta.uid)
-        if old is not None and old.status == BINDING and not spec.node_name and not _leaving(pod):
+        if old is not None and old.status == BINDING and not spec.node_name and not is_leaving(pod):
             # The watch runs behind our own bind; the pod is where we put it.
             return
         if old is not None:
@@ -268,14 +269,14 @@ class Cluster:
         task = Task(meta.uid, meta.namespace, meta.name, self.classes.of(pod))
         task.role = annotations.get(wellknown.TASK_SPEC) or labels.get(wellknown.TASK_SPEC, "")
         task.priority = DEFAULT_TASK_PRIORITY if spec.priority is None else spec.priority
-        given = _integer(annotations.get(wellknown.TASK_PRIORITY))
+        given = integer(annotations.get(wellknown.TASK_PRIORITY))
         if given is not None:
             task.priority = given
         task.priority_class = spec.priority_class_name
         task.preemption_policy = spec.preemption_policy or ""
-        task.created = _seconds(meta.creation_timestamp)
-        task.index = _index(meta.name)
-        task.status = _status(pod)
+        task.created = seconds(meta.creation_timestamp)
+        task.index = index_of(meta.name)
+        task.status = status_of(pod)
         task.node_name = spec.node_name
         task.nominated_node = pod.status.nominated_node_name
         gates = {gate.name for gate in spec.scheduling_gates or ()}
@@ -380,7 +381,7 @@ class Cluster:
         job.phase = group.status.phase
         job.conditions = group.status.conditions
         job.counts_written = (group.status.running, group.status.succeeded, group.status.failed)
-        job.created = _seconds(group.metadata.creation_timestamp)
+        job.created = seconds(group.metadata.creation_timestamp)
         job.annotations, job.labels = group.annotations, group.labels
         job.priority_class = spec.priority_class_name
         problems: list[str] = []
@@ -444,7 +445,7 @@ class Cluster:
                     self._move_to_queue(job, obj.name)
         spec = obj.spec
         queue.uid = obj.uid
-        queue.created = _seconds(obj.metadata.creation_timestamp)
+        queue.created = seconds(obj.metadata.creation_timestamp)
         queue.weight, queue.priority, queue.parent = spec.weight, spec.priority, spec.parent
         # A queue just made has no state until its controller has seen it; Volcano's webhook and
         # controller make it Open, so that is how it counts.
@@ -562,62 +563,9 @@ class Cluster:
         self.images_version += 1
 
 
-# --- reading single fields --------------------------------------------------------------------
-
-
-def _leaving(pod: wire.Pod) -> bool:
-    return pod.metadata.deletion_timestamp is not None
-
-
-def _status(pod: wire.Pod) -> Status:
-    phase = pod.status.phase or PodPhase.PENDING
-    if phase == PodPhase.SUCCEEDED:
-        return SUCCEEDED
-    if phase == PodPhase.FAILED:
-        return FAILED
-    if phase not in (PodPhase.PENDING, PodPhase.RUNNING):
-        return UNKNOWN
-    if _leaving(pod):
-        return RELEASING
-    if phase == PodPhase.RUNNING:
-        return RUNNING
-    return BOUND if pod.spec.node_name else PENDING
-
-
-def _seconds(text: str | None) -> float:
-    if not text:
-        return 0.0
-    try:
-        return parse_time(text)
-    except TimestampError:
-        return 0.0
-
-
-def _index(name: str) -> int:
-    """The number at the end of `job-role-7`; -1 for names of fewer than three parts."""
-    parts = name.rsplit("-", 2)
-    return int(parts[2]) if len(parts) == 3 and parts[2].isdecimal() else -1
-
-
-def _integer(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None
-
-
-def _number(text: str | None) -> float:
-    """An oversubscription annotation: a whole number, or nothing."""
-    value = _integer(text)
-    return float(value) if value is not None and 0 <= value < 2**50 else 0.0
-
-
 def _less(counts: dict, key: object) -> None:  # type: ignore[type-arg]
     left = counts.get(key, 0) - 1
     if left > 0:
         counts[key] = left
     else:
         counts.pop(key, None)
-
-
-__all__ = ["ALLOCATED_CLASS", "BOUND", "Cluster", "PodGroupPhase"]

@@ -113,7 +113,7 @@ class NodeLabels:
                 1
                 for key, value, effect in kind
                 if effect in effects
-                and not any(_tolerates(t, key, value, effect) for t in tolerations)
+                and not any(tolerates(t, key, value, effect) for t in tolerations)
             )
             for kind in self._taint_kinds
         ]
@@ -122,7 +122,7 @@ class NodeLabels:
         return np.asarray(counts, dtype=np.float64)[self._taint_ids_n]
 
 
-def _tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
+def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
     if toleration.effect and toleration.effect != effect:
         return False
     if toleration.key and toleration.key != key:

@@ -26,7 +26,7 @@ Score = Callable[[IntArray, IntArray], FloatArray]
 """Scores of nodes (first) that already got so many copies (second)."""
 
 _PROBES: Final = 8
-_NOWHERE: Final[IntArray] = np.zeros(0, dtype=np.int64)
+NOWHERE: Final[IntArray] = np.zeros(0, dtype=np.int64)
 
 
 def place(score: Score, index: IntArray, copies: IntArray, k: int, head: FloatArray) -> IntArray:
@@ -36,7 +36,7 @@ def place(score: Score, index: IntArray, copies: IntArray, k: int, head: FloatAr
     one), `head` the score of each with nothing added.
     """
     if k <= 0 or len(index) == 0:
-        return _NOWHERE
+        return NOWHERE
     if k == 1:
         return index[[int(np.argmax(head))]]
     if k < len(index):

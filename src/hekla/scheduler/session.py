@@ -214,15 +214,22 @@ class Session:
     # --- nodes for tasks ----------------------------------------------------------------------
 
     def places(
-        self, task: Task, count: int, *, future: bool = False, ignore_room: bool = False
+        self,
+        task: Task,
+        count: int,
+        *,
+        future: bool = False,
+        ignore_room: bool = False,
+        only: str = "",
     ) -> IntArray:
         """Nodes for up to `count` tasks equal to this one, in the order of placing one by one.
 
-        With `future`, room that is being released counts too. For tasks whose placing changes what
+        With `future`, room that is being released counts too; `only` names the one node that is
+        looked at. For tasks whose placing changes what
         other nodes answer (pod affinity, spread) it is one node at a time: apply it, ask again.
         """
         if future and not self._has_future:
-            return placement._NOWHERE
+            return placement.NOWHERE
         state = self._state(task)
         if state.is_coupled:
             count = min(count, 1)
@@ -231,8 +238,11 @@ class Session:
             copies_n = self._copies(task, self.nodes, future=future, ignore_room=ignore_room)
         live_n = state.ok_n & (copies_n > 0)
         index = np.flatnonzero(live_n)
+        if only:
+            node = self.cluster.nodes.get(only)
+            return index[index == node.index] if node is not None else placement.NOWHERE
         if len(index) == 0 or count <= 0:
-            return placement._NOWHERE
+            return placement.NOWHERE
         if len(index) == 1 and not state.parts:
             return np.repeat(index, min(count, int(copies_n[index[0]])))
         chosen = self._chosen_by_plugin(task, state, index)
@@ -258,7 +268,7 @@ class Session:
         The candidates change when a node is full, and the scale with them if it was the one that
         set it: up to there the shortcut is right, from there it starts again.
         """
-        score, left_n, out = self._scorer(task), copies_n.copy(), [placement._NOWHERE]
+        score, left_n, out = self._scorer(task), copies_n.copy(), [placement.NOWHERE]
         placed_n = np.zeros(len(left_n), dtype=np.int64)
         while count > 0:
             index = np.flatnonzero(state.ok_n & (left_n > 0))

@@ -140,6 +140,8 @@ def _place(
 def _place_equal(session: Session, statement: Statement, tasks: list[Task]) -> int:
     """Place as many of some equal tasks as fit, on what is free and then on what will be."""
     placed = 0
+    if tasks[0].nominated_node and len(tasks) == 1:
+        placed = _place_nominated(session, statement, tasks)
     for future in (False, True):
         put = statement.pipeline if future else statement.allocate
         while placed < len(tasks):
@@ -149,6 +151,16 @@ def _place_equal(session: Session, statement: Statement, tasks: list[Task]) -> i
             put(tasks[placed : placed + len(index)], index)
             placed += len(index)
     return placed
+
+
+def _place_nominated(session: Session, statement: Statement, tasks: list[Task]) -> int:
+    """Room was made for this task on a node: it goes there if it still can."""
+    for future in (False, True):
+        index = session.places(tasks[0], 1, future=future, only=tasks[0].nominated_node)
+        if len(index):
+            (statement.pipeline if future else statement.allocate)(tasks, index)
+            return 1
+    return 0
 
 
 def _until_ready(job: Job, run: list[Task]) -> int:
@@ -169,14 +181,19 @@ def _runs(session: Session, job: Job) -> Iterator[list[Task]]:
     """
     tasks = session.in_task_order(_waiting(job))
     if len(tasks) <= job.needs_until_ready:
-        together: dict[tuple[TaskClass, str, int], list[Task]] = {}
+        together: dict[tuple[TaskClass, str, int, str], list[Task]] = {}
         for task in tasks:
-            together.setdefault((task.klass, task.role, id(task.group)), []).append(task)
+            key = (task.klass, task.role, id(task.group), task.nominated_node and task.uid)
+            together.setdefault(key, []).append(task)
         yield from together.values()
         return
     run: list[Task] = []
     for task in tasks:
-        if run and (task.klass, task.role, task.group) != (run[0].klass, run[0].role, run[0].group):
+        if run and (
+            task.nominated_node
+            or run[-1].nominated_node
+            or (task.klass, task.role, task.group) != (run[0].klass, run[0].role, run[0].group)
+        ):
             yield run
             run = []
         run.append(task)

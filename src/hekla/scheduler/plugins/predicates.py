@@ -21,7 +21,7 @@ from hekla.api.wellknown import (
 )
 from hekla.scheduler.classes import ports_conflict
 from hekla.scheduler.dimensions import BoolArray, FloatArray
-from hekla.scheduler.labels import _tolerates
+from hekla.scheduler.labels import tolerates
 from hekla.scheduler.model import Task
 from hekla.scheduler.nodes import Nodes
 from hekla.scheduler.plugin import Key, Plugin
@@ -101,7 +101,7 @@ class Predicates(Plugin, name="predicates"):
         return bool(self._session.cluster.term_classes) and affinity.is_coupled(self._session, task)
 
     def _tolerates_key(self, task: Task, key: str) -> bool:
-        return any(_tolerates(t, key, "", "NoSchedule") for t in task.klass.tolerations)
+        return any(tolerates(t, key, "", "NoSchedule") for t in task.klass.tolerations)
 
     def _static(self, task: Task) -> Iterator[tuple[BoolArray, str]]:
         klass, labels = task.klass, self._session.cluster.labels

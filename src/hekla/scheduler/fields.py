@@ -1,0 +1,64 @@
+"""Single fields of objects as the scheduler wants them; nonsense becomes a harmless default."""
+
+from __future__ import annotations
+
+from hekla.api.wellknown import PodPhase
+from hekla.scheduler import wire
+from hekla.scheduler.model import (
+    BOUND,
+    FAILED,
+    PENDING,
+    RELEASING,
+    RUNNING,
+    SUCCEEDED,
+    UNKNOWN,
+    Status,
+)
+from hekla.units.timestamps import TimestampError, parse_time
+
+
+def is_leaving(pod: wire.Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def status_of(pod: wire.Pod) -> Status:
+    phase = pod.status.phase or PodPhase.PENDING
+    if phase == PodPhase.SUCCEEDED:
+        return SUCCEEDED
+    if phase == PodPhase.FAILED:
+        return FAILED
+    if phase not in (PodPhase.PENDING, PodPhase.RUNNING):
+        return UNKNOWN
+    if is_leaving(pod):
+        return RELEASING
+    if phase == PodPhase.RUNNING:
+        return RUNNING
+    return BOUND if pod.spec.node_name else PENDING
+
+
+def seconds(text: str | None) -> float:
+    if not text:
+        return 0.0
+    try:
+        return parse_time(text)
+    except TimestampError:
+        return 0.0
+
+
+def index_of(name: str) -> int:
+    """The number at the end of `job-role-7`; -1 for names of fewer than three parts."""
+    parts = name.rsplit("-", 2)
+    return int(parts[2]) if len(parts) == 3 and parts[2].isdecimal() else -1
+
+
+def integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def oversubscribed(text: str | None) -> float:
+    """An oversubscription annotation: a whole number, or nothing."""
+    value = integer(text)
+    return float(value) if value is not None and 0 <= value < 2**50 else 0.0

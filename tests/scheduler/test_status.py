@@ -108,3 +108,10 @@ def test_messages_are_bounded() -> None:
     result = cluster(nodes, [job]).run()
     for condition in written(result, "a" * 60).conditions:
         assert len(condition.message) <= 1024
+
+
+def test_a_gang_whose_pods_are_still_being_made_writes_to_none_of_them() -> None:
+    result = cluster([node("n1", cpu=9)], [gang("a", members=3, minimum=5, cpu=1)]).run()
+    assert not [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
+    (condition,) = written(result, "a").conditions
+    assert "3 of the 5 needed exist" in condition.message

@@ -211,8 +211,12 @@ def _phase(job: Job, is_unschedulable: bool) -> str:
 
 
 def _pods(job: Job, verdict: Verdict | None) -> list[Effect]:
-    """PodScheduled=False for pods that wait, where they do not say so yet."""
-    if verdict is None:
+    """PodScheduled=False for pods that wait, where they do not say so yet.
+
+    A gang whose pods are still being made says so in its PodGroup only: with every new pod the
+    text changes, and would have to be written to all that exist.
+    """
+    if verdict is None or verdict.gate == Gate.NOT_ENOUGH_TASKS:
         return []
     effects: list[Effect] = []
     waiting = [*job.by_status[PENDING].values(), *job.by_status[PIPELINED].values()]
@@ -247,7 +251,8 @@ def _pod_message(task: Task, verdict: Verdict) -> str:
             f"Pod {task.key} can possibly be assigned to {task.node_name}, "
             "once resource is released and minAvailable is satisfied"
         )
-    return _bounded(str(verdict))
+    # Less than the whole verdict: who holds what changes often, and a gang has many pods.
+    return _bounded(verdict.histogram or verdict.message)
 
 
 def _bounded(text: str) -> str:

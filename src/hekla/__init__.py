@@ -1,3 +1,46 @@
-"""hekla: a batch system that speaks Volcano's Kubernetes API, on any cluster and on one machine."""
+"""hekla: a batch system that speaks Volcano's Kubernetes API, on any cluster and on one machine.
+
+    from hekla import Job, Queue, Task, submit
+
+The names of the SDK are found when first used, so that importing hekla stays free.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hekla.sdk import (
+        AsyncJobHandle,
+        Job,
+        JobHandle,
+        LogLine,
+        Queue,
+        Task,
+        create_queue,
+        submit,
+        submit_async,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AsyncJobHandle",
+    "Job",
+    "JobHandle",
+    "LogLine",
+    "Queue",
+    "Task",
+    "__version__",
+    "create_queue",
+    "submit",
+    "submit_async",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'hekla' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("hekla.sdk"), name)

@@ -1,0 +1,187 @@
+"""click bent to the manners of Volcano's tools, which scripts and fingers know.
+
+- Flags may be spelt with underscores, `-n=x` and `--watch=true` work, as in Go.
+- A wrong command line exits 1; a command that fails exits 255 and says `Failed to view job: …`.
+- A group without a command, or with an unknown one, shows its help and exits 0.
+- Extra words after a command are not an error.
+
+What a newcomer gets wrong: Volcano prints the failure line on stdout. Here it goes to stderr, and
+for Volcano's own commands to stdout as well when that is not a terminal, so that `out=$(vcctl …)`
+still sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from hekla.cli.vcctl.errors import FAILURE, USAGE, CommandFailed, did_you_mean, explained
+from hekla.kube.errors import KubeError
+
+SETTINGS: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "token_normalize_func": lambda text: text.replace("_", "-"),
+    "max_content_width": 100,
+}
+
+
+class Leaf(click.Command):
+    """One command that does something. `additive` ones are ours and keep stdout for results."""
+
+    def __init__(
+        self, *args: Any, examples: Sequence[str] = (), additive: bool = False, **kwargs: Any
+    ) -> None:
+        settings = {**SETTINGS, "allow_extra_args": True, **kwargs.pop("context_settings", {})}
+        kwargs["context_settings"] = settings
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        self.additive = additive
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, go_spelling(self, args))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KubeError, CommandFailed) as error:
+            if ctx.params.get("debug") or os.environ.get("HEKLA_DEBUG"):
+                traceback.print_exc()
+            failure = explained(error) if isinstance(error, KubeError) else error
+            self._report(ctx, failure)
+            ctx.exit(failure.code)
+
+    def _report(self, ctx: click.Context, failure: CommandFailed) -> None:
+        line = f"Failed to{_words(ctx)}: {failure.message}"
+        as_volcano = not self.additive and not ctx.params.get("output")
+        if as_volcano and not sys.stdout.isatty():
+            click.echo(line)
+        click.echo(line, err=True)
+        if failure.hint:
+            click.echo(f"  {failure.hint}", err=True)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"  {example}\n")
+        super().format_epilog(ctx, formatter)
+
+
+class Noun(click.Group):
+    """A group such as `vcctl job`."""
+
+    command_class = Leaf
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["context_settings"] = {**SETTINGS, **kwargs.get("context_settings", {})}
+        super().__init__(*args, **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            self.unknown(ctx, name)
+        return super().resolve_command(ctx, args)
+
+    def unknown(self, ctx: click.Context, name: str) -> NoReturn:
+        """As Volcano's: help and exit code 0. What was wrong is said on stderr."""
+        near = did_you_mean(name, self.list_commands(ctx))
+        click.echo(
+            f'unknown command "{name}" for "{ctx.command_path}"; {near}'.rstrip("; "), err=True
+        )
+        click.echo(ctx.get_help())
+        ctx.exit(0)
+
+
+def _words(ctx: click.Context) -> str:
+    """` view job` for `vcctl job view`: from the command up to the group, without the program."""
+    words = []
+    level: click.Context | None = ctx
+    while level is not None and level.parent is not None:
+        words.append(level.info_name or "")
+        level = level.parent
+    return "".join(f" {word}" for word in words)
+
+
+def go_spelling(command: click.Command, args: Sequence[str]) -> list[str]:
+    """Arguments as Go's flag package reads them, rewritten as click does."""
+    flags: set[str] = set()
+    valued: set[str] = set()
+    for param in command.params:
+        if isinstance(param, click.Option):
+            (flags if param.is_flag else valued).update(param.opts)
+    rewritten: list[str] = []
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return [*rewritten, word, *rest]
+        name, equals, value = word.partition("=")
+        name = name[:2] + name[2:].replace("_", "-") if name.startswith("--") else name
+        if equals and len(name) == 2 and name in valued:
+            rewritten += [name, value]
+        elif equals and name in flags and value.lower() in ("true", "1", "t", "false", "0", "f"):
+            rewritten += [name] if value.lower()[0] in "t1" else []
+        else:
+            rewritten.append(word)
+            if word in valued and rest:
+                rewritten.append(rest.pop(0))  # a value may look like a flag
+    return rewritten
+
+
+def run(command: click.Command, program: str, args: Sequence[str] | None = None) -> int:
+    """Run a command line to its exit code, with every failure told in a sentence."""
+    words = sys.argv[1:] if args is None else list(args)
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    try:
+        code = command.main(words, program, standalone_mode=False, color=False if plain else None)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.UsageError as error:
+        click.echo(f"Error: {error.format_message()}", err=True)
+        if error.ctx is not None:
+            click.echo(f"  see `{error.ctx.command_path} --help`", err=True)
+        return USAGE
+    except click.ClickException as error:
+        click.echo(f"Error: {error.format_message()}", err=True)
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # Whoever read us has seen enough; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if "--debug" in words or os.environ.get("HEKLA_DEBUG"):
+            traceback.print_exc()
+        else:
+            told = f"{type(error).__name__}: {error}".rstrip(": ")
+            click.echo(f"Error: {program} has a fault: {told}", err=True)
+            click.echo("  run it again with --debug and report what it says", err=True)
+        return FAILURE
+
+
+def note(text: str) -> None:
+    """A confirmation for people: Volcano is silent here, so scripts see nothing."""
+    if sys.stderr.isatty():
+        click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    """Something that works, and is probably not what was meant."""
+    click.echo(f"Warning: {text}", err=True)
+
+
+Callback = Callable[..., Any]

@@ -1,0 +1,31 @@
+"""`vcctl completion bash`: the script that teaches a shell our commands, flags and live names."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from hekla.cli.vcctl.commands import Leaf
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(
+    cls=Leaf,
+    additive=True,
+    examples=[
+        "source <(vcctl completion bash)",
+        "vcctl completion zsh > ~/.zfunc/_vcctl",
+        "vcctl completion fish > ~/.config/fish/completions/vcctl.fish",
+    ],
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell."""
+    from hekla.cli.vcctl.main import vcctl
+
+    found = get_completion_class(shell)
+    assert found is not None, shell
+    script = found(vcctl, {}, "vcctl", "_VCCTL_COMPLETE")
+    # Not `source()`: for bash that starts one to see how old it is.
+    click.echo(script.source_template % script.source_vars())

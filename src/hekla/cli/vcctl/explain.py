@@ -1,0 +1,190 @@
+"""`vcctl job explain`: why a job is where it is, from everything the cluster says about it.
+
+What a newcomer gets wrong: the job itself never says why it waits. Its PodGroup does, in a
+condition that the scheduler writes, and the newest condition counts: older ones are never unset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from hekla.api import wellknown
+from hekla.api.wellknown import GroupCondition, JobPhase, PodGroupPhase, PodPhase, QueueState
+from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.job_view import event_time
+from hekla.cli.vcctl.options import Session, Target, connected, one_job
+from hekla.cli.vcctl.output import age, named, part, phase_colour, spaced
+from hekla.kube.resources import EVENTS, PODGROUPS, PODS, QUEUES
+from hekla.sdk import intents
+
+Object = dict[str, Any]
+
+RECENT_EVENTS = 8
+
+
+@click.command(
+    cls=Leaf,
+    additive=True,
+    examples=["vcctl job explain my-job", "vcctl job explain -N my-job -n ml"],
+)
+@one_job
+@connected
+def explain(session: Session, target: Target) -> None:
+    """Say why a job waits, runs or failed."""
+    from hekla.cli.vcctl.jobs import find_job
+
+    client = session.client
+    job = find_job(session, target, "explain")
+    namespace = spaced(job)
+    group = client.find(PODGROUPS, intents.group_name(job), namespace=namespace)
+    queue = client.find(QUEUES, part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE)
+    pods = client.list(
+        PODS, namespace=namespace, label_selector=intents.pods_selector(named(job))
+    ).items
+    about = {obj["metadata"]["uid"] for obj in (job, group, *pods) if obj is not None}
+    events = [
+        event
+        for event in client.list(EVENTS, namespace=namespace)
+        if part(event, "involvedObject", "uid") in about
+    ]
+    click.echo("\n".join(reasons(job, group, queue, pods, events)))
+
+
+def reasons(
+    job: Object,
+    group: Object | None,
+    queue: Object | None,
+    pods: list[Object],
+    events: Iterable[Object],
+) -> Iterator[str]:
+    """The explanation, line by line: the answer first, then what it rests on."""
+    phase = intents.phase_of(job)
+    yield f"job {spaced(job)}/{named(job)} is {click.style(phase, fg=phase_colour(phase))}"
+    yield f"  {_answer(job, group, queue, pods)}"
+    for hint in _next_steps(job, group, queue, pods):
+        yield f"  next: {hint}"
+    yield from _group_lines(group)
+    yield from _queue_line(job, queue)
+    yield from _pod_lines(pods)
+    yield from _event_lines(events)
+
+
+def verdict(group: Object | None) -> Object | None:
+    """The newest condition: older ones stay true for ever."""
+    conditions = part(group or {}, "status", "conditions") or []
+    return max(conditions, key=lambda one: str(one.get("lastTransitionTime") or ""), default=None)
+
+
+def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[Object]) -> str:
+    phase, name = intents.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
+    if phase == JobPhase.ABORTED:
+        return "it was suspended, and waits to be resumed"
+    if phase == JobPhase.COMPLETED:
+        return "it has run to its end"
+    if phase in (JobPhase.FAILED, JobPhase.TERMINATED):
+        return _why_failed(job, pods)
+    if phase == JobPhase.RUNNING:
+        waiting = sum(part(pod, "status", "phase") == PodPhase.PENDING for pod in pods)
+        return f"its gang runs; {waiting} more pods wait for room" if waiting else "its gang runs"
+    if queue is None:
+        return f"there is no queue {name!r}"
+    state = part(queue, "status", "state") or QueueState.OPEN
+    if state != QueueState.OPEN:
+        return f"queue {name!r} is {state}: it lets nothing new in"
+    if group is None:
+        return "no controller has taken it up yet: it has no PodGroup"
+    newest = verdict(group)
+    if newest is not None and newest.get("type") == GroupCondition.UNSCHEDULABLE:
+        return str(newest.get("message") or newest.get("reason") or "it does not fit")
+    if part(group, "status", "phase") in (None, "", PodGroupPhase.PENDING):
+        return f"queue {name!r} has not let it in yet"
+    return "it was let in, and its pods are being placed"
+
+
+def _why_failed(job: Object, pods: list[Object]) -> str:
+    for pod in pods:
+        for status in part(pod, "status", "containerStatuses") or ():
+            ended = part(status, "state", "terminated") or part(status, "lastState", "terminated")
+            if ended and ended.get("exitCode"):
+                why = ended.get("message") or ended.get("reason") or ""
+                told = f"pod {named(pod)} exited with code {ended['exitCode']}"
+                return f"{told}: {why}" if why else told
+    failed = part(job, "status", "failed") or 0
+    return f"{failed} of its pods failed" if failed else "it was ended before it was done"
+
+
+def _next_steps(
+    job: Object, group: Object | None, queue: Object | None, pods: list[Object]
+) -> Iterator[str]:
+    phase, name = intents.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
+    me = f"-N {named(job)} -n {spaced(job)}"
+    if phase == JobPhase.ABORTED:
+        yield f"vcctl job resume {me}"
+    elif phase in (JobPhase.FAILED, JobPhase.TERMINATED):
+        yield f"vcctl job logs {me}"
+    elif phase == JobPhase.PENDING and queue is None:
+        yield f"vcctl queue create -n {name}"
+    elif phase == JobPhase.PENDING and part(queue or {}, "status", "state") in (
+        QueueState.CLOSED,
+        QueueState.CLOSING,
+    ):
+        yield f"vcctl queue operate -n {name} -a open"
+    elif phase == JobPhase.PENDING and group is not None:
+        yield "vcctl queue top"
+
+
+def _group_lines(group: Object | None) -> Iterator[str]:
+    if group is None:
+        return
+    spec, status = group.get("spec") or {}, group.get("status") or {}
+    yield ""
+    phase = status.get("phase") or PodGroupPhase.PENDING
+    yield f"PodGroup {named(group)}: {phase}, {spec.get('minMember', 0)} members at least"
+    if spec.get("minResources"):
+        asked = ", ".join(f"{key} {value}" for key, value in sorted(spec["minResources"].items()))
+        yield f"  they ask for {asked}"
+    for condition in status.get("conditions") or ():
+        why = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
+        yield f"  {condition.get('type')} {age(condition.get('lastTransitionTime'))} ago: {why}"
+    for key, value in sorted((part(group, "metadata", "annotations") or {}).items()):
+        if key.endswith("/verdict"):
+            yield f"  {key}: {value}"
+
+
+def _queue_line(job: Object, queue: Object | None) -> Iterator[str]:
+    if queue is None:
+        return
+    state = part(queue, "status", "state") or QueueState.OPEN
+    used = part(queue, "status", "allocated") or {}
+    told = ", ".join(f"{key} {value}" for key, value in sorted(used.items())) or "nothing"
+    yield f"Queue {named(queue)}: {state}, uses {told}"
+
+
+def _pod_lines(pods: list[Object]) -> Iterator[str]:
+    if not pods:
+        return
+    counts: dict[str, int] = {}
+    for pod in pods:
+        phase = part(pod, "status", "phase") or PodPhase.PENDING
+        counts[phase] = counts.get(phase, 0) + 1
+    yield "Pods: " + ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))
+    said: dict[str, int] = {}
+    for pod in pods:
+        for condition in part(pod, "status", "conditions") or ():
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+                text = condition.get("message") or condition.get("reason") or ""
+                said[text] = said.get(text, 0) + 1
+    for text, count in sorted(said.items()):
+        yield f"  {count} not placed: {text}"
+
+
+def _event_lines(events: Iterable[Object]) -> Iterator[str]:
+    newest = sorted(events, key=event_time)[-RECENT_EVENTS:]
+    if newest:
+        yield "Events, newest last:"
+    for event in newest:
+        what = f"{part(event, 'involvedObject', 'kind')} {event.get('reason', '')}"
+        yield f"  {age(event_time(event))} ago  {what}: {event.get('message', '')}"

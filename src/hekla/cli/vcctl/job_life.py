@@ -1,0 +1,201 @@
+"""`vcctl job wait`, `logs` and `scale`: being with a job while it lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hekla.api.wellknown import JobPhase
+from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.errors import TIMED_OUT, CommandFailed, did_you_mean
+from hekla.cli.vcctl.options import Session, Target, connected, one_job
+from hekla.cli.vcctl.output import named, phase_colour, spaced
+
+Object = dict[str, Any]
+
+PHASES = tuple(
+    value for name, value in vars(JobPhase).items() if name.isupper() and isinstance(value, str)
+)
+_PALETTE = ("cyan", "yellow", "green", "magenta", "blue", "bright_red", "bright_cyan", "white")
+
+
+def _duration(_: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    from hekla.units.durations import DurationError, parse_duration
+
+    if not value:
+        return None
+    try:
+        return float(value) if value.replace(".", "", 1).isdigit() else parse_duration(value)
+    except DurationError as error:
+        raise click.BadParameter(str(error), param=param) from error
+
+
+def _until(_: click.Context, param: click.Parameter, value: str) -> str:
+    known = {word.lower(): word for word in ("finished", "started", *PHASES)}
+    if value.lower() not in known:
+        near = did_you_mean(value, known.values()) or f"one of {', '.join(known.values())}"
+        raise click.BadParameter(f"{value!r} is nothing to wait for; {near}", param=param)
+    return known[value.lower()]
+
+
+@click.command(
+    cls=Leaf,
+    additive=True,
+    examples=[
+        "vcctl job wait my-job",
+        "vcctl job wait my-job --for Running --timeout 5m",
+        "vcctl job wait my-job && echo it worked",
+    ],
+)
+@one_job
+@click.option(
+    "--for",
+    "until",
+    default="finished",
+    callback=_until,
+    help="finished, started or a phase such as Running.  [default: finished]",
+)
+@click.option("--timeout", callback=_duration, help="Give up after 90s, 5m, ….  [default: never]")
+@connected
+def wait(session: Session, target: Target, until: str, timeout: float | None) -> None:
+    """Wait for a job.
+
+    Exits 0 when it is there (for `finished`: Completed), 1 when it ended otherwise, 124 when time
+    is up.
+    """
+    from hekla.cli.vcctl.jobs import find_job
+    from hekla.sdk import intents, waiting
+
+    job = find_job(session, target, "wait")
+    try:
+        job = waiting.wait(
+            session.client, named(job), namespace=spaced(job), until=until, timeout_s=timeout
+        )
+    except waiting.JobEnded as ended:
+        job = ended.job
+        _say_phase(job)
+        click.get_current_context().exit(1)
+    except TimeoutError as error:
+        raise CommandFailed(
+            str(error),
+            hint=f"`vcctl job explain {named(job)}` says what it waits for",
+            code=TIMED_OUT,
+        ) from error
+    _say_phase(job)
+    if until == "finished" and intents.phase_of(job) != JobPhase.COMPLETED:
+        click.get_current_context().exit(1)
+
+
+def _say_phase(job: Object) -> None:
+    from hekla.sdk import intents
+
+    phase = intents.phase_of(job)
+    click.echo(f"job {named(job)} is {click.style(phase, fg=phase_colour(phase))}")
+
+
+@click.command(
+    cls=Leaf,
+    additive=True,
+    examples=[
+        "vcctl job logs my-job",
+        "vcctl job logs my-job -f",
+        "vcctl job logs my-job --task worker --tail 20",
+    ],
+)
+@one_job
+@click.option("-f", "--follow", is_flag=True, help="Stay until the job has finished.")
+@click.option("-t", "--task", default="", help="Only of this task.")
+@click.option("-c", "--container", default="", help="Only of this container.")
+@click.option("--tail", type=click.IntRange(0), help="Only the last lines of each pod.")
+@click.option("--since", callback=_duration, help="Only what is younger than 90s, 5m, ….")
+@click.option("--timestamps", is_flag=True, help="When each line was written.")
+@click.option("-p", "--previous", is_flag=True, help="Of the containers before a restart.")
+@click.option("--prefix/--no-prefix", default=True, help="The pod before each line.")
+@connected
+def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
+    """Show what all pods of a job have written."""
+    from hekla.cli.vcctl.jobs import find_job
+    from hekla.sdk.logs import LogOptions, job_logs, pods_of
+
+    job = find_job(session, target, "logs")
+    options = LogOptions(
+        follow=given["follow"],
+        previous=given["previous"],
+        timestamps=given["timestamps"],
+        tail_lines=given["tail"],
+        since_s=None if given["since"] is None else max(1, round(given["since"])),
+    )
+    lines = job_logs(
+        session.client,
+        named(job),
+        namespace=spaced(job),
+        task=given["task"],
+        container=given["container"],
+        options=options,
+    )
+    printer = LinePrinter(prefix=prefix)
+    for line in lines:
+        printer.show(line)
+    if not printer.seen and not options.follow:
+        pods = pods_of(session.client, named(job), spaced(job), given["task"])
+        told = f"its {len(pods)} pods have" if pods else "it has no pods yet, so it has"
+        click.echo(f"job {named(job)}: {told} written nothing", err=True)
+
+
+class LinePrinter:
+    """Lines with their pod before them, each pod in a colour of its own."""
+
+    def __init__(self, *, prefix: bool = True) -> None:
+        self._prefix = prefix
+        self.seen: dict[str, str] = {}
+
+    def show(self, line: Any) -> None:
+        colour = self.seen.setdefault(line.pod, _PALETTE[len(self.seen) % len(_PALETTE)])
+        before = click.style(f"{line.pod} | ", fg=colour) if self._prefix else ""
+        click.echo(before + line.text)
+
+
+def finish(session: Session, name: str, namespace: str, *, logs: bool) -> None:
+    """Stay with a job until its end; the exit code is its outcome."""
+    from hekla.sdk import intents, waiting
+    from hekla.sdk.logs import job_logs
+
+    if logs:
+        printer = LinePrinter()
+        for line in job_logs(session.client, name, namespace=namespace, follow=True):
+            printer.show(line)
+    job = waiting.wait(session.client, name, namespace=namespace)
+    _say_phase(job)
+    if intents.phase_of(job) != JobPhase.COMPLETED:
+        click.get_current_context().exit(1)
+
+
+@click.command(
+    cls=Leaf,
+    additive=True,
+    examples=["vcctl job scale my-job -r 8", "vcctl job scale my-job -r 8 --task worker -m 4"],
+)
+@one_job
+@click.option("-r", "--replicas", type=click.IntRange(0), required=True, help="Pods of the task.")
+@click.option("-t", "--task", default="", help="Which task, if there are several.")
+@click.option("-m", "--min", "min_available", type=click.IntRange(0), help="New gang size.")
+@connected
+def scale(
+    session: Session, target: Target, replicas: int, task: str, min_available: int | None
+) -> None:
+    """Give a task of a job another number of pods."""
+    from hekla.cli.vcctl.jobs import find_job
+    from hekla.kube.resources import JOBS
+    from hekla.sdk import intents
+
+    job = find_job(session, target, "scale")
+    try:
+        patch = intents.scale(job, replicas, task=task, min_available=min_available)
+    except ValueError as error:
+        raise CommandFailed(str(error), hint="--task names one") from error
+    made = session.client.patch(JOBS, named(job), patch, namespace=spaced(job), kind="json")
+    gang = made["spec"].get("minAvailable")
+    click.echo(f"scale job {named(job)} successfully")
+    if gang != job["spec"].get("minAvailable"):
+        click.echo(f"  its gang is now {gang}", err=True)

@@ -1,0 +1,285 @@
+"""`vcctl job`: Volcano's six verbs, and the group that ours hang on too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hekla.api import wellknown
+from hekla.api.wellknown import Action
+from hekla.cli.vcctl import watching
+from hekla.cli.vcctl.commands import Leaf, Noun, note
+from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
+from hekla.cli.vcctl.options import (
+    Session,
+    Target,
+    all_namespaces_option,
+    connected,
+    label_option,
+    live,
+    namespace_option,
+    one_job,
+    watch_option,
+)
+from hekla.cli.vcctl.output import (
+    Column,
+    age_of,
+    counted,
+    named,
+    output_option,
+    part,
+    phase_colour,
+    show_object,
+    spaced,
+    told,
+)
+from hekla.kube.errors import Forbidden, NotFound
+from hekla.kube.resources import COMMANDS, JOBS, NAMESPACES, QUEUES
+
+Object = dict[str, Any]
+
+
+@click.group(cls=Noun)
+def job() -> None:
+    """Run, list, follow and change jobs."""
+
+
+def _replicas(job: Object) -> int:
+    return sum(task.get("replicas") or 0 for task in part(job, "spec", "tasks") or ())
+
+
+def _type(job: Object) -> str:
+    return str((part(job, "metadata", "labels") or {}).get(wellknown.JOB_TYPE) or "Batch")
+
+
+NAMESPACE_COLUMN = Column("Namespace", spaced, gap=3)
+COLUMNS = (
+    Column("Name", named, gap=3),
+    Column("Creation", lambda job: told("metadata", "creationTimestamp")(job)[:10], 15),
+    Column("Phase", told("status", "state", "phase"), 12, colour=phase_colour),
+    Column("JobType", _type, 12),
+    Column("Replicas", _replicas, 12),
+    Column("Min", counted("status", "minAvailable"), 6),
+    Column("Pending", counted("status", "pending"), 10),
+    Column("Running", counted("status", "running"), 10),
+    Column("Succeeded", counted("status", "succeeded"), 12),
+    Column("Failed", counted("status", "failed"), 10),
+    Column("Unknown", counted("status", "unknown"), 12),
+    Column("RetryCount", counted("status", "retryCount"), 10),
+    Column("Queue", told("spec", "queue"), gap=3, wide=True),
+    Column("Priority", told("spec", "priorityClassName"), gap=3, wide=True),
+    Column("Age", age_of, 8, wide=True),
+)
+
+
+def list_jobs(
+    session: Session,
+    *,
+    namespace: str | None,
+    queue: str = "",
+    scheduler: str = "",
+    selector: str = "",
+    phases: frozenset[str] = frozenset(),
+    labels: str = "",
+    output: str = "",
+    watch: bool = False,
+    header_always: bool = False,
+) -> None:
+    """The table of `vcctl job list` and `vjobs`; no namespace means all."""
+
+    def wanted(job: Object) -> bool:
+        return (
+            (not queue or part(job, "spec", "queue") == queue)
+            and (not scheduler or part(job, "spec", "schedulerName") == scheduler)
+            and selector in named(job)
+            and (not phases or told("status", "state", "phase")(job).lower() in phases)
+        )
+
+    watching.show(
+        session.client,
+        JOBS,
+        COLUMNS if namespace else (NAMESPACE_COLUMN, *COLUMNS),
+        output,
+        namespace=namespace,
+        labels=labels,
+        wanted=wanted,
+        watch=watch,
+        header_always=header_always,
+    )
+
+
+def phases_of(text: str) -> frozenset[str]:
+    return frozenset(word.strip().lower() for word in text.split(",") if word.strip())
+
+
+@job.command(
+    "list",
+    examples=[
+        "vcctl job list",
+        "vcctl job list -A --phase Pending,Running -o wide",
+        "vcctl job list -q ml -l team=vision --watch",
+        "vcctl job list -o jsonpath='{range .items[*]}{.metadata.name}{\"\\n\"}{end}'",
+    ],
+)
+@namespace_option
+@all_namespaces_option
+@click.option("-q", "--queue", default="", help="Only of this queue.", shell_complete=live(QUEUES))
+@click.option("-S", "--scheduler", default="", help="Only for this scheduler.")
+@click.option("--selector", default="", help="Only with this text in their name.")
+@label_option
+@click.option("--phase", default="", help="Only in these phases, such as Pending,Running.")
+@output_option
+@watch_option
+@connected
+def list_(
+    session: Session,
+    namespace: str,
+    all_namespaces: bool,
+    queue: str,
+    scheduler: str,
+    selector: str,
+    labels: str,
+    phase: str,
+    output: str,
+    watch: bool,
+) -> None:
+    """List jobs."""
+    list_jobs(
+        session,
+        namespace=None if all_namespaces else namespace or session.namespace,
+        queue=queue,
+        scheduler=scheduler,
+        selector=selector,
+        phases=phases_of(phase),
+        labels=labels,
+        output=output,
+        watch=watch,
+    )
+
+
+def find_job(session: Session, target: Target, verb: str, missing: str = "") -> Object:
+    """The job that is meant; if there is none, what may have been meant."""
+    if not target.name:
+        raise CommandFailed(
+            missing or f"job name is mandatory to {verb} job",
+            hint=f"write `vcctl job {verb} NAME`; `vcctl job list` shows the names",
+        )
+    namespace = target.namespace or session.namespace
+    try:
+        return session.client.get(JOBS, target.name, namespace=namespace)
+    except NotFound as error:
+        hint = suggesting(lambda: _other_jobs(session, target, namespace))
+        raise CommandFailed(error.message, hint=hint) from error
+
+
+def _other_jobs(session: Session, target: Target, namespace: str) -> str:
+    """Where a name that is not there may have gone: misspelt, elsewhere, or no job at all."""
+    client, name = session.client, target.name
+    if target.by_n and client.find(NAMESPACES, name) is not None:
+        return (
+            f'there is a namespace "{name}": -n alone is the job\'s name; '
+            f"for a job in that namespace write -N NAME -n {name}"
+        )
+    names = [named(one) for one in client.list(JOBS, namespace=namespace)]
+    if near := did_you_mean(name, names):
+        return near
+    try:
+        elsewhere = [spaced(one) for one in client.list(JOBS) if named(one) == name]
+    except Forbidden:
+        elsewhere = []
+    if elsewhere:
+        return f"there is one in namespace {elsewhere[0]}: write -N {name} -n {elsewhere[0]}"
+    return f"`vcctl job list -n {namespace}` shows the jobs of namespace {namespace}"
+
+
+@job.command(
+    examples=[
+        "vcctl job view my-job",
+        "vcctl job view -n my-job",
+        "vcctl job view -N my-job -n ml -o yaml",
+    ]
+)
+@one_job
+@output_option
+@connected
+def view(session: Session, target: Target, output: str) -> None:
+    """Show everything about one job, its tasks and its events."""
+    found = find_job(
+        session,
+        target,
+        "view",
+        "job name (specified by --name or -N) is mandatory to view a particular job",
+    )
+    if output and output != "wide":
+        show_object(JOBS, found, output)
+        return
+    from hekla.cli.vcctl import job_view
+
+    click.echo(job_view.report(found, job_view.events_of(session.client, found)))
+
+
+def send(session: Session, target: Target, verb: str, action: str) -> Object:
+    """Ask the controller for an action on a job."""
+    from hekla.sdk import intents
+
+    found = find_job(session, target, verb)
+    session.client.create(COMMANDS, intents.command(found, action))
+    return found
+
+
+@job.command(examples=["vcctl job suspend my-job", "vcctl job suspend -N my-job -n ml"])
+@one_job
+@connected
+def suspend(session: Session, target: Target) -> None:
+    """Stop a job's pods and keep the job, to be resumed."""
+    found = send(session, target, "suspend", Action.ABORT_JOB)
+    note(f"asked to suspend job {named(found)}; `vcctl job resume {named(found)}` takes it up")
+
+
+@job.command(examples=["vcctl job resume my-job", "vcctl job resume -N my-job -n ml"])
+@one_job
+@connected
+def resume(session: Session, target: Target) -> None:
+    """Run a suspended job again."""
+    found = send(session, target, "resume", Action.RESUME_JOB)
+    note(f"asked to resume job {named(found)}; `vcctl job wait {named(found)}` waits for its end")
+
+
+def delete_job(session: Session, target: Target, verb: str = "delete") -> None:
+    if not target.name:
+        find_job(session, target, verb)
+    namespace = target.namespace or session.namespace
+    try:
+        session.client.delete(JOBS, target.name, namespace=namespace)
+    except NotFound as error:
+        hint = suggesting(lambda: _other_jobs(session, target, namespace))
+        raise CommandFailed(error.message, hint=hint) from error
+
+
+@job.command(examples=["vcctl job delete my-job", "vcctl job delete -N my-job -n ml"])
+@one_job
+@connected
+def delete(session: Session, target: Target) -> None:
+    """Delete a job and its pods."""
+    delete_job(session, target)
+    click.echo(f"delete job {target.name} successfully")
+
+
+def _register() -> None:
+    """The other modules' commands; below, because they use what stands above."""
+    from hekla.cli.vcctl import explain, job_life, submission
+
+    for command in (
+        submission.run_command,
+        submission.submit,
+        job_life.wait,
+        job_life.logs,
+        job_life.scale,
+        explain.explain,
+    ):
+        assert isinstance(command, Leaf)
+        job.add_command(command)
+
+
+_register()

@@ -1,0 +1,99 @@
+"""The tree of commands, each loaded when it is named, and the entry point of every script."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from hekla.cli.vcctl.commands import Noun, run
+from hekla.cli.vcctl.errors import did_you_mean
+
+# Where each command lives: `module:attribute` below this package.
+COMMANDS = {
+    "job": "jobs:job",
+    "queue": "queues:queue",
+    "jobflow": "flows:jobflow",
+    "jobtemplate": "templates:jobtemplate",
+    "pod": "pods:pod",
+    "podgroup": "podgroups:podgroup",
+    "version": "version:version",
+    "completion": "completion:completion",
+}
+SHORTCUTS = ("vsub", "vjobs", "vqueues", "vcancel", "vsuspend", "vresume")
+
+
+class Tree(Noun):
+    """The root: an unknown word here is an error, unlike below a group."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name].split(":")
+        found: Any = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
+        return found if isinstance(found, click.Command) else None
+
+    def unknown(self, ctx: click.Context, name: str) -> NoReturn:
+        near = did_you_mean(name, COMMANDS)
+        told = f'unknown command "{name}" for "{ctx.command_path}"'
+        raise click.UsageError(f"{told}; {near}" if near else told, ctx)
+
+
+vcctl = Tree(
+    name="vcctl",
+    help="Jobs and queues of a Volcano or hekla cluster, from the command line.",
+    epilog="`vcctl COMMAND --help` shows examples.",
+)
+
+
+def main() -> NoReturn:
+    sys.exit(run(vcctl, "vcctl"))
+
+
+def kubectl_vc() -> NoReturn:
+    """`kubectl vc …`: kubectl finds plugins by their names on PATH."""
+    sys.exit(run(vcctl, "kubectl vc"))
+
+
+def kubectl_hekla() -> NoReturn:
+    """`kubectl hekla …`"""
+    sys.exit(run(vcctl, "kubectl hekla"))
+
+
+def _shortcut(name: str) -> NoReturn:
+    from hekla.cli.vcctl import shortcuts
+
+    sys.exit(run(getattr(shortcuts, name), name))
+
+
+def vsub() -> NoReturn:
+    _shortcut("vsub")
+
+
+def vjobs() -> NoReturn:
+    _shortcut("vjobs")
+
+
+def vqueues() -> NoReturn:
+    _shortcut("vqueues")
+
+
+def vcancel() -> NoReturn:
+    _shortcut("vcancel")
+
+
+def vsuspend() -> NoReturn:
+    _shortcut("vsuspend")
+
+
+def vresume() -> NoReturn:
+    _shortcut("vresume")
+
+
+if __name__ == "__main__":
+    main()

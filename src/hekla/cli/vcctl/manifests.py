@@ -1,0 +1,71 @@
+"""Files in: read, checked with the rules of admission, and only then sent."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hekla.cli.vcctl.commands import warn
+from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
+from hekla.kube.errors import KubeError
+from hekla.kube.sync_client import SyncClient
+
+Object = dict[str, Any]
+
+STDIN = "-"
+
+
+def read(path: str) -> list[Object]:
+    """The documents of a YAML file, or of stdin for `-`."""
+    import yaml
+
+    try:
+        text = sys.stdin.read() if path == STDIN else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CommandFailed(f"open {path}: {reason.lower()}") from error
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        documents = [one for one in yaml.load_all(text, Loader=loader) if one is not None]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark is not None else ""
+        what = getattr(error, "problem", None) or str(error)
+        raise CommandFailed(f"{path} is not YAML:{where} {what}") from error
+    for index, document in enumerate(documents):
+        if not isinstance(document, dict):
+            raise CommandFailed(f"{path}: document {index + 1} is not an object")
+    return documents
+
+
+def checked(client: SyncClient, obj: Object) -> None:
+    """Refuse what the server would refuse, and warn of fields that nobody reads."""
+    from hekla.sdk import checks
+
+    view = checks.ClientView(client)
+    for doubt in checks.doubts(obj):
+        warn(doubt)
+    found = checks.problems(obj, view)
+    if not found:
+        return
+    name = (obj.get("metadata") or {}).get("name", "")
+    lines = [str(one) for one in found]
+    told = lines[0] if len(lines) == 1 else "".join(f"\n  - {line}" for line in lines)
+    wrong_queue = next((one.bad_value for one in found if one.field == "spec.queue"), None)
+    hint = ""
+    if wrong_queue:
+        hint = suggesting(lambda: _near_queue(str(wrong_queue), view))
+    raise CommandFailed(
+        f'{obj.get("kind", "object")} "{name}" is invalid: {told}',
+        hint=hint or "correct it and try again; --no-check sends it as it is",
+    )
+
+
+def _near_queue(wrong: str, view: Any) -> str:
+    try:
+        names = [queue["metadata"]["name"] for queue in view.queues()]
+    except KubeError:
+        return ""
+    near = did_you_mean(wrong, names)
+    return near or f"`vcctl queue list` shows the queues; `vcctl queue create -n {wrong}` makes it"

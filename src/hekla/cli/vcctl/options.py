@@ -1,0 +1,266 @@
+"""The flags that many commands share, and what they mean.
+
+What a newcomer gets wrong: -n. For lists and queues it is what it seems; for the verbs on one job
+Volcano takes `-N name -n namespace` while everybody writes `-n name`. Both work: with a name given
+by -N or as a bare word -n is the namespace, alone it is the job's name. `--name` and `--namespace`
+mean what they say, always.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from hekla.cli.vcctl.errors import CommandFailed
+from hekla.kube import kubeconfig
+from hekla.kube.errors import ConfigError, KubeError
+from hekla.kube.kubeconfig import ClusterConfig
+from hekla.kube.resources import JOBS, NAMESPACES, QUEUES, Obj, Resource
+from hekla.kube.sync_client import SyncClient
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMPLETION_TIMEOUT_S = 2.0
+
+
+class Session:
+    """Which cluster, as whom, and in which namespace unless one is named."""
+
+    def __init__(
+        self, path: str = "", master: str = "", context: str = "", timeout_s: float = 30.0
+    ) -> None:
+        self._path = path
+        self._master = master
+        self._context = context
+        self._timeout_s = timeout_s
+
+    @cached_property
+    def config(self) -> ClusterConfig:
+        try:
+            config = self._load()
+        except ConfigError:
+            if not self._master or self._path or self._context:
+                raise
+            config = ClusterConfig(server=self._master)
+        if self._master:
+            # As upstream: only the address; who we are stays as the kubeconfig says.
+            server = self._master if "://" in self._master else f"https://{self._master}"
+            config = msgspec.structs.replace(config, server=server.rstrip("/"))
+        return config
+
+    def _load(self) -> ClusterConfig:
+        try:
+            return kubeconfig.load(self._path or None, context=self._context or None)
+        except ConfigError:
+            # `hekla up` in one terminal, vcctl in the next: no need to export anything.
+            own = own_kubeconfig()
+            if self._path or os.environ.get("KUBECONFIG") or not own.exists():
+                raise
+            return kubeconfig.load(own, context=self._context or None)
+
+    @cached_property
+    def client(self) -> SyncClient:
+        return SyncClient(
+            self.config, component="vcctl", timeout_s=self._timeout_s, field_manager="vcctl"
+        )
+
+    @property
+    def namespace(self) -> str:
+        """That of the context; Volcano's tools always take `default` instead."""
+        return self.config.namespace
+
+
+def own_kubeconfig() -> Path:
+    """Where `hekla up` writes its kubeconfig unless told otherwise."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "hekla" / "kubeconfig"
+
+
+def connected(function: F) -> F:
+    """Add the connection flags; the function gets a `Session` first."""
+
+    @wraps(function)
+    def called(
+        *args: Any, kubeconfig: str, master: str, context: str, debug: bool, **rest: Any
+    ) -> Any:
+        for ignored in ("v", "vmodule", "log_flush_frequency"):
+            rest.pop(ignored, None)
+        return function(Session(kubeconfig, master, context), *args, **rest)
+
+    for option in reversed(_CONNECTION):
+        called = option(called)
+    return called  # type: ignore[return-value]
+
+
+_CONNECTION = (
+    click.option("-k", "--kubeconfig", default="", metavar="FILE", help="Kubeconfig to use."),
+    click.option(
+        "-s", "--master", default="", metavar="URL", help="API server, if not the file's."
+    ),
+    click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig."),
+    click.option("--debug", is_flag=True, help="Show where a failure comes from."),
+    # Go's log flags: scripts pass them, and there is no such log here.
+    click.option("-v", "v", hidden=True, metavar="LEVEL"),
+    click.option("--vmodule", hidden=True),
+    click.option("--log-flush-frequency", hidden=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One object meant by a command line; no namespace means the context's."""
+
+    name: str
+    namespace: str | None = None
+    by_n: bool = False
+    """The name came from a lone -n: perhaps a namespace was meant."""
+
+
+def job_target(word: str | None, name: str, n: str, namespace: str) -> Target:
+    """Who is meant by a bare word, -N/--name, -n and --namespace; an empty name if nobody is."""
+    if word and name and word != name:
+        raise click.UsageError(f'which job: "{word}" or "{name}"? Give one name.')
+    named = name or word or ""
+    if not named:
+        return Target(n, namespace or None, by_n=bool(n))
+    if n and namespace and n != namespace:
+        raise click.UsageError(f'which namespace: -n "{n}" or --namespace "{namespace}"?')
+    return Target(named, namespace or n or None)
+
+
+def live(resource: Resource[Obj]) -> Callable[..., list[CompletionItem]]:
+    """Completion with the names that are there, asked of the cluster; quietly none if it is not."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        given = ctx.params
+        session = Session(
+            given.get("kubeconfig") or "",
+            given.get("master") or "",
+            given.get("context") or "",
+            COMPLETION_TIMEOUT_S,
+        )
+        try:
+            namespace = None
+            if resource.namespaced and not given.get("all_namespaces"):
+                namespace = given.get("namespace") or session.namespace
+                if given.get("n") and resource is JOBS:
+                    namespace = given["n"]
+            found = session.client.list(resource, namespace=namespace)
+        except KubeError:
+            return []
+        names = (str(one["metadata"]["name"]) for one in found)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def one_job(function: F) -> F:
+    """The flags of verbs on one job; the function gets a `Target`."""
+
+    @wraps(function)
+    def called(*args: Any, word: str | None, name: str, n: str, namespace: str, **rest: Any) -> Any:
+        return function(*args, target=job_target(word, name, n, namespace), **rest)
+
+    jobs = live(JOBS)
+    for option in reversed(
+        (
+            click.argument("word", metavar="[NAME]", required=False, shell_complete=jobs),
+            click.option("-N", "--name", default="", help="Name of the job.", shell_complete=jobs),
+            click.option(
+                "-n",
+                "n",
+                default="",
+                metavar="TEXT",
+                help="Namespace if the name is given by -N or as a word; else the job's name.",
+                shell_complete=jobs,
+            ),
+            click.option(
+                "--namespace",
+                default="",
+                help="Namespace.  [default: the context's]",
+                shell_complete=live(NAMESPACES),
+            ),
+        )
+    ):
+        called = option(called)
+    return called  # type: ignore[return-value]
+
+
+def namespace_option(function: F) -> F:
+    """-n for commands on many objects, and for those where it never means a name."""
+    return click.option(
+        "-n",
+        "--namespace",
+        default="",
+        help="Namespace.  [default: the context's]",
+        shell_complete=live(NAMESPACES),
+    )(function)
+
+
+def all_namespaces_option(function: F) -> F:
+    return click.option("-A", "--all-namespaces", is_flag=True, help="Objects of every namespace.")(
+        function
+    )
+
+
+def label_option(function: F) -> F:
+    return click.option(
+        "-l", "--labels", default="", metavar="SELECTOR", help="Label selector, such as team=ml."
+    )(function)
+
+
+def watch_option(function: F) -> F:
+    return click.option("-w", "--watch", is_flag=True, help="Stay, and show every change.")(
+        function
+    )
+
+
+def queue_name(text: str = "Name of the queue.", **more: Any) -> Callable[[F], F]:
+    """-n of the queue commands: a name, as queues have no namespace."""
+
+    def add(function: F) -> F:
+        return click.option("-n", "--name", help=text, shell_complete=live(QUEUES), **more)(
+            function
+        )
+
+    return add
+
+
+def resources(_: click.Context, param: click.Parameter, value: str) -> dict[str, str]:
+    """`cpu=1,memory=2Gi` as a map; for click's `callback`."""
+    found: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in (value or "").split(","))):
+        name, equals, amount = part.partition("=")
+        if not equals or not name.strip() or not amount.strip():
+            raise CommandFailed(f"invalid resource {part!r}, expected <resource>=<value>")
+        found[name.strip()] = _amount(name.strip(), amount.strip())
+    return found
+
+
+def _amount(name: str, text: str) -> str:
+    from hekla.units.quantity import QuantityError, parse_quantity
+
+    try:
+        parse_quantity(text)
+    except QuantityError as error:
+        raise CommandFailed(f"resource {name}: {error}", hint="for example cpu=500m") from error
+    return text
+
+
+def pairs(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Repeated `key=value` flags as a map; for click's `callback`."""
+    found: dict[str, str] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param=param)
+        found[key] = value
+    return found

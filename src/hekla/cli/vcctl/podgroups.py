@@ -1,0 +1,162 @@
+"""`vcctl podgroup`: gangs, as the scheduler sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from hekla.cli.vcctl import watching
+from hekla.cli.vcctl.commands import Noun
+from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
+from hekla.cli.vcctl.job_view import event_lines, event_time
+from hekla.cli.vcctl.options import (
+    Session,
+    all_namespaces_option,
+    connected,
+    label_option,
+    live,
+    namespace_option,
+    watch_option,
+)
+from hekla.cli.vcctl.output import (
+    Column,
+    age,
+    age_of,
+    counted,
+    named,
+    output_option,
+    part,
+    phase_colour,
+    show_object,
+    spaced,
+    told,
+)
+from hekla.kube.errors import NotFound
+from hekla.kube.resources import EVENTS, PODGROUPS, QUEUES
+
+Object = dict[str, Any]
+
+NAMESPACE_COLUMN = Column("Namespace", spaced, gap=3)
+COLUMNS = (
+    Column("Name", named, gap=3),
+    Column("Phase", told("status", "phase"), 12, colour=phase_colour),
+    Column("MinMember", counted("spec", "minMember"), 12),
+    Column("Running", counted("status", "running"), 10),
+    Column("Succeeded", counted("status", "succeeded"), 12),
+    Column("Failed", counted("status", "failed"), 10),
+    Column("Queue", told("spec", "queue"), gap=3),
+    Column("Age", age_of, 8),
+    Column("Priority", told("spec", "priorityClassName"), gap=3, wide=True),
+)
+
+
+@click.group(cls=Noun)
+def podgroup() -> None:
+    """List and show pod groups."""
+
+
+@podgroup.command(
+    "list",
+    additive=True,
+    examples=["vcctl podgroup list -A --phase Pending", "vcctl podgroup list -q ml -w"],
+)
+@namespace_option
+@all_namespaces_option
+@click.option("-q", "--queue", default="", help="Only of this queue.", shell_complete=live(QUEUES))
+@label_option
+@click.option("--phase", default="", help="Only in these phases, such as Pending,Inqueue.")
+@output_option
+@watch_option
+@connected
+def list_(
+    session: Session,
+    namespace: str,
+    all_namespaces: bool,
+    queue: str,
+    labels: str,
+    phase: str,
+    output: str,
+    watch: bool,
+) -> None:
+    """List pod groups."""
+    phases = {word.strip().lower() for word in phase.split(",") if word.strip()}
+
+    def wanted(group: Object) -> bool:
+        return (not queue or part(group, "spec", "queue") == queue) and (
+            not phases or told("status", "phase")(group).lower() in phases
+        )
+
+    watching.show(
+        session.client,
+        PODGROUPS,
+        (NAMESPACE_COLUMN, *COLUMNS) if all_namespaces else COLUMNS,
+        output,
+        namespace=None if all_namespaces else namespace or session.namespace,
+        labels=labels,
+        wanted=wanted,
+        watch=watch,
+    )
+
+
+@podgroup.command(additive=True, examples=["vcctl podgroup view my-group -n ml"])
+@click.argument("word", metavar="[NAME]", required=False, shell_complete=live(PODGROUPS))
+@click.option("-N", "--name", default="", help="Its name.", shell_complete=live(PODGROUPS))
+@namespace_option
+@output_option
+@connected
+def view(session: Session, word: str | None, name: str, namespace: str, output: str) -> None:
+    """Show one pod group, its conditions and its events."""
+    wanted, where = name or word or "", namespace or session.namespace
+    if not wanted:
+        raise CommandFailed("podgroup name must be specified", hint="vcctl podgroup view NAME")
+    try:
+        group = session.client.get(PODGROUPS, wanted, namespace=where)
+    except NotFound as error:
+        hint = suggesting(lambda: _near(session, wanted, where))
+        raise CommandFailed(error.message, hint=hint) from error
+    if output and output != "wide":
+        show_object(PODGROUPS, group, output)
+        return
+    events = session.client.list(
+        EVENTS,
+        namespace=where,
+        field_selector=f"involvedObject.name={wanted},involvedObject.kind=PodGroup",
+    )
+    click.echo("\n".join(report(group, sorted(events, key=event_time))))
+
+
+def _near(session: Session, wanted: str, where: str) -> str:
+    names = [named(one) for one in session.client.list(PODGROUPS, namespace=where)]
+    return did_you_mean(wanted, names) or f"`vcctl podgroup list -n {where}` shows what is there"
+
+
+def report(group: Object, events: list[Object]) -> Iterator[str]:
+    """A pod group as text."""
+    spec, status = group.get("spec") or {}, group.get("status") or {}
+    yield f"Name:\t{named(group)}"
+    yield f"Namespace:\t{spaced(group)}"
+    for owner in part(group, "metadata", "ownerReferences") or ():
+        yield f"Owner:\t{owner.get('kind')}/{owner.get('name')}"
+    yield f"Queue:\t{spec.get('queue', '')}"
+    yield f"Min Member:\t{spec.get('minMember', 0)}"
+    for task, least in sorted((spec.get("minTaskMember") or {}).items()):
+        yield f"  {task}:\t{least}"
+    if spec.get("minResources"):
+        yield "Min Resources:"
+        for name, amount in sorted(spec["minResources"].items()):
+            yield f"  {name}:\t{amount}"
+    if spec.get("priorityClassName"):
+        yield f"Priority Class:\t{spec['priorityClassName']}"
+    yield f"Phase:\t{status.get('phase') or 'Pending'}"
+    for word in ("running", "succeeded", "failed"):
+        if status.get(word):
+            yield f"  {word.capitalize()}:\t{status[word]}"
+    if status.get("conditions"):
+        yield "Conditions:"
+        for one in status["conditions"]:
+            why = ": ".join(filter(None, (one.get("reason"), one.get("message"))))
+            since = age(one.get("lastTransitionTime"))
+            yield f"  {one.get('type')}={one.get('status')}\t{since} ago\t{why}"
+    yield from event_lines(events)

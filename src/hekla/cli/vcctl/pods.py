@@ -1,0 +1,127 @@
+"""`vcctl pod list`: the pods of jobs and queues, as kubectl prints pods."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from hekla.api import wellknown
+from hekla.cli.vcctl.commands import Noun
+from hekla.cli.vcctl.errors import CommandFailed
+from hekla.cli.vcctl.options import (
+    Session,
+    all_namespaces_option,
+    connected,
+    label_option,
+    live,
+    namespace_option,
+    watch_option,
+)
+from hekla.cli.vcctl.output import (
+    Column,
+    Table,
+    named,
+    output_option,
+    part,
+    phase_colour,
+    show_list,
+    spaced,
+)
+from hekla.cli.vcctl.watching import changes
+from hekla.kube.resources import JOBS, PODS, QUEUES
+
+Object = dict[str, Any]
+
+
+@click.group(cls=Noun)
+def pod() -> None:
+    """List the pods of jobs and queues."""
+
+
+def _cells(pod: Object) -> list[Any]:
+    """Name, ready, status, restarts, age, address, node, …"""
+    from hekla.apiserver.tables.pods import PODS as PRINTER
+
+    return PRINTER.cells(pod, time.time())
+
+
+def _column(header: str, index: int, *, wide: bool = False) -> Column:
+    colour = phase_colour if header == "Status" else None
+    width = len(header) + 2
+    return Column(header, lambda pod: _cells(pod)[index], width, 8, colour=colour, wide=wide)
+
+
+NAMESPACE_COLUMN = Column("Namespace", spaced, len("Namespace") + 2, 8)
+COLUMNS = (
+    _column("Name", 0),
+    _column("Ready", 1),
+    _column("Status", 2),
+    _column("Restart", 3),
+    _column("Age", 4),
+    _column("IP", 5, wide=True),
+    _column("Node", 6, wide=True),
+)
+
+
+def _label(pod: Object, key: str) -> str:
+    return str((part(pod, "metadata", "labels") or {}).get(key) or "")
+
+
+def _in_queue(pod: Object, queue: str) -> bool:
+    annotations = part(pod, "metadata", "annotations") or {}
+    return queue in (_label(pod, wellknown.QUEUE_NAME), annotations.get(wellknown.POD_QUEUE_NAME))
+
+
+def _selector(job: str, queue: str, labels: str) -> str:
+    any_job = "" if queue else wellknown.JOB_NAME
+    own = f"{wellknown.JOB_NAME} in ({job})" if job else any_job
+    return ",".join(filter(None, (own, labels)))
+
+
+@pod.command(
+    "list",
+    examples=["vcctl pod list -j my-job", "vcctl pod list -q ml -A", "vcctl pod list -o wide -w"],
+)
+@click.option("-j", "--job", default="", help="Only of this job.", shell_complete=live(JOBS))
+@click.option("-q", "--queue", default="", help="Only of this queue.", shell_complete=live(QUEUES))
+@namespace_option
+@all_namespaces_option
+@label_option
+@output_option
+@watch_option
+@connected
+def list_(
+    session: Session,
+    job: str,
+    queue: str,
+    namespace: str,
+    all_namespaces: bool,
+    labels: str,
+    output: str,
+    watch: bool,
+) -> None:
+    """List pods: those of jobs, of one job, or of one queue."""
+    where = None if all_namespaces else namespace or session.namespace
+    selector = _selector(job, queue, labels)
+    listed = session.client.list(PODS, namespace=where, label_selector=selector)
+    pods = sorted(listed, key=lambda one: (spaced(one), named(one)))
+    if job and queue:
+        if any(_label(one, wellknown.QUEUE_NAME) != queue for one in pods):
+            raise CommandFailed(
+                f"the input vcjob {job} does not match the queue {queue}",
+                hint="leave one of -j and -q away",
+            )
+    elif queue:
+        pods = [one for one in pods if _in_queue(one, queue)]
+    columns = (NAMESPACE_COLUMN, *COLUMNS) if all_namespaces else COLUMNS
+    shown = show_list(PODS, pods, columns, output)
+    if not watch:
+        return
+    table = shown or Table([c for c in columns if not c.wide], pods)
+    for changed in changes(
+        session.client, PODS, listed.resource_version, namespace=where, labels=selector
+    ):
+        if not queue or _in_queue(changed, queue):
+            click.echo(table.row(changed))

@@ -1,0 +1,202 @@
+"""`vcctl queue top`: the tree of queues, and what each uses of what it is owed.
+
+    root
+    ├─ ml          cpu     ██████████▒▒▒▒······  12 of 8 deserved, 4 borrowed, most 16
+
+A bar is as long as the most the queue may use: its capability, or else what it deserves or uses.
+Full blocks are its own, shaded ones are borrowed, dots are free; `|` marks what is guaranteed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from hekla.api import wellknown
+from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.options import Session, connected, watch_option
+from hekla.cli.vcctl.output import named, part
+from hekla.cli.vcctl.queues import Counts, group_counts
+from hekla.cli.vcctl.watching import changes
+from hekla.kube.resources import PODGROUPS, QUEUES
+from hekla.units.quantity import Quantity, QuantityError, parse_quantity
+
+Object = dict[str, Any]
+Amounts = dict[str, Quantity]
+
+BAR = 24
+OWN, BORROWED, FREE, MARK = "█", "▒", "·", "|"
+_FIRST = (wellknown.CPU, wellknown.MEMORY)
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command(
+    cls=Leaf,
+    additive=True,
+    examples=["vcctl queue top", "vcctl queue top -r cpu --watch"],
+)
+@click.option("-r", "--resource", "only", multiple=True, help="Only this resource; may repeat.")
+@watch_option
+@connected
+def top(session: Session, only: tuple[str, ...], watch: bool) -> None:
+    """Show the tree of queues and what each uses, deserves and is guaranteed."""
+    client = session.client
+    while True:
+        listed = client.list(QUEUES)
+        text = "\n".join(tree(listed.items, group_counts(client.list(PODGROUPS)), only))
+        click.echo((_CLEAR if watch and sys.stdout.isatty() else "") + text)
+        if not watch:
+            return
+        sys.stdout.flush()
+        # The scheduler writes what a queue uses into its status: any change of a queue counts.
+        next(changes(client, QUEUES, listed.resource_version))
+        if not sys.stdout.isatty():
+            click.echo()
+
+
+def tree(queues: Sequence[Object], counts: Counts, only: Sequence[str] = ()) -> Iterator[str]:
+    """The whole picture, line by line. Queues whose parent is missing hang at the root."""
+    names = {named(queue) for queue in queues}
+    below: dict[str, list[Object]] = {}
+    root: Object = {"metadata": {"name": wellknown.ROOT_QUEUE}}
+    for queue in sorted(queues, key=named):
+        if named(queue) == wellknown.ROOT_QUEUE:
+            root = queue
+            continue
+        parent = part(queue, "spec", "parent") or wellknown.ROOT_QUEUE
+        at = parent if parent in names else wellknown.ROOT_QUEUE
+        below.setdefault(at, []).append(queue)
+    widest = max((_depth_of(q, queues) * 3 + len(named(q)) for q in queues), default=4)
+    yield from _branch(root, below, counts, only, "", "", max(widest, 4) + 2, set())
+
+
+def _depth_of(queue: Object, queues: Sequence[Object]) -> int:
+    parents = {named(one): part(one, "spec", "parent") or "" for one in queues}
+    depth, at = 0, named(queue)
+    while at and at != wellknown.ROOT_QUEUE and depth <= len(queues):
+        depth, at = depth + 1, parents.get(at, "")
+    return depth
+
+
+def _branch(
+    queue: Object,
+    below: dict[str, list[Object]],
+    counts: Counts,
+    only: Sequence[str],
+    lead: str,
+    trunk: str,
+    width: int,
+    seen: set[str],
+) -> Iterator[str]:
+    name = named(queue)
+    if name in seen:
+        return  # parents in a circle: each is drawn once
+    seen.add(name)
+    children = below.get(name, [])
+    bars = list(resource_bars(queue, only))
+    label = f"{lead}{name}"
+    yield f"{label:<{width}} {_headline(queue, counts)}".rstrip()
+    stem = trunk + ("│  " if children else "   ")
+    for bar in bars:
+        yield f"{stem:<{width}} {bar}"
+    for index, child in enumerate(children):
+        last = index == len(children) - 1
+        yield from _branch(
+            child,
+            below,
+            counts,
+            only,
+            trunk + ("└─ " if last else "├─ "),
+            trunk + ("   " if last else "│  "),
+            width,
+            seen,
+        )
+
+
+def _headline(queue: Object, counts: Counts) -> str:
+    state = part(queue, "status", "state")
+    told = [f"weight {part(queue, 'spec', 'weight')}"] if part(queue, "spec", "weight") else []
+    if state and state != "Open":
+        told.append(click.style(str(state), fg="red"))
+    for phase, count in sorted(counts.get(named(queue), {}).items()):
+        told.append(f"{count} {phase.lower()}")
+    return ", ".join(told)
+
+
+def _amounts(found: Any) -> Amounts:
+    amounts: Amounts = {}
+    for name, text in (found or {}).items():
+        try:
+            amounts[name] = parse_quantity(text)
+        except QuantityError:
+            continue
+    return amounts
+
+
+def resource_bars(queue: Object, only: Sequence[str] = ()) -> Iterator[str]:
+    """One line for each resource that the queue uses or is owed."""
+    used = _amounts(part(queue, "status", "allocated"))
+    deserved = _amounts(part(queue, "spec", "deserved"))
+    guarantee = _amounts(part(queue, "spec", "guarantee", "resource"))
+    capability = _amounts(part(queue, "spec", "capability"))
+    names = {n for some in (used, deserved, guarantee, capability) for n, v in some.items() if v}
+    names.discard(wellknown.PODS)
+    if only:
+        names &= set(only)
+    zero = Quantity()
+    for name in sorted(names, key=lambda n: (_FIRST.index(n) if n in _FIRST else 9, n)):
+        yield bar_line(
+            name,
+            used.get(name, zero),
+            deserved.get(name),
+            guarantee.get(name),
+            capability.get(name),
+        )
+
+
+def bar_line(
+    name: str,
+    used: Quantity,
+    deserved: Quantity | None,
+    guarantee: Quantity | None,
+    capability: Quantity | None,
+) -> str:
+    own = deserved if deserved is not None else capability
+    told = f"{used} used"
+    if deserved is not None:
+        told = f"{used} of {deserved} deserved"
+        if used > deserved:
+            told += f", {used - deserved} borrowed"
+    if guarantee is not None:
+        told += f", {guarantee} guaranteed"
+    if capability is not None:
+        told += f", most {capability}"
+    return f"{name:<8} {bar(used, own, guarantee, capability)} {told}"
+
+
+def bar(
+    used: Quantity,
+    own: Quantity | None,
+    guarantee: Quantity | None = None,
+    capability: Quantity | None = None,
+) -> str:
+    """What is used, in blocks; beyond its own share in shades."""
+    most = max(float(amount) for amount in (used, own, guarantee, capability) if amount is not None)
+    if most <= 0:
+        return FREE * BAR
+    filled = _cells(used, most)
+    mine = filled if own is None else min(filled, _cells(own, most))
+    text = OWN * mine + BORROWED * (filled - mine) + FREE * (BAR - filled)
+    if guarantee:
+        at = min(BAR - 1, max(0, _cells(guarantee, most) - 1))
+        text = text[:at] + (MARK if text[at] == FREE else text[at]) + text[at + 1 :]
+    colours = {OWN: "green", BORROWED: "yellow", FREE: None, MARK: "cyan"}
+    return "".join(click.style(c, fg=colours[c]) if colours[c] else c for c in text)
+
+
+def _cells(amount: Quantity, most: float) -> int:
+    # Something is never drawn as nothing.
+    return min(BAR, max(1 if amount else 0, round(float(amount) / most * BAR)))

@@ -1,0 +1,277 @@
+"""`vcctl queue`: shares of the cluster. -n is the queue's name, as queues have no namespace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+from hekla.api import wellknown
+from hekla.api.wellknown import Action, PodGroupPhase, QueueState
+from hekla.cli.vcctl import manifests
+from hekla.cli.vcctl.commands import Noun, note
+from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
+from hekla.cli.vcctl.options import (
+    Session,
+    connected,
+    label_option,
+    live,
+    pairs,
+    queue_name,
+    resources,
+    watch_option,
+)
+from hekla.cli.vcctl.output import (
+    NONE_FOUND,
+    Column,
+    counted,
+    named,
+    output_option,
+    part,
+    phase_colour,
+    show_list,
+    show_object,
+    told,
+)
+from hekla.cli.vcctl.watching import changes
+from hekla.kube.errors import NotFound
+from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
+
+Object = dict[str, Any]
+Counts = dict[str, Counter[str]]
+
+OPEN, CLOSE, UPDATE = "open", "close", "update"
+
+
+@click.group(cls=Noun)
+def queue() -> None:
+    """Create, list and change queues."""
+
+
+def group_counts(groups: Iterable[Object]) -> Counts:
+    """PodGroups by queue and phase. Volcano's queues do not say it themselves any more."""
+    counts: Counts = {}
+    for group in groups:
+        name = part(group, "spec", "queue") or wellknown.DEFAULT_QUEUE
+        phase = part(group, "status", "phase") or PodGroupPhase.PENDING
+        counts.setdefault(name, Counter())[phase] += 1
+    return counts
+
+
+def columns(counts: Counts) -> tuple[Column, ...]:
+    """The table of `queue list` and `get`."""
+
+    def count(phase: str) -> Callable[[Object], int]:
+        return lambda queue: counts.get(named(queue), Counter())[phase]
+
+    return (
+        Column("Name", named, 25),
+        Column("Weight", counted("spec", "weight"), 8),
+        Column("State", told("status", "state"), 8, colour=phase_colour),
+        Column("Parent", told("spec", "parent"), 8),
+        Column("Inqueue", count(PodGroupPhase.INQUEUE), 8),
+        Column("Pending", count(PodGroupPhase.PENDING), 8),
+        Column("Running", count(PodGroupPhase.RUNNING), 8),
+        Column("Unknown", count(PodGroupPhase.UNKNOWN), 8),
+        Column("Completed", count(PodGroupPhase.COMPLETED), 8),
+        Column("Allocated", _amounts("status", "allocated"), gap=2, wide=True),
+        Column("Deserved", _amounts("spec", "deserved"), gap=2, wide=True),
+        Column("Guarantee", _amounts("spec", "guarantee", "resource"), gap=2, wide=True),
+        Column("Capability", _amounts("spec", "capability"), gap=2, wide=True),
+    )
+
+
+def _amounts(*path: str) -> Callable[[Object], str]:
+    def cell(queue: Object) -> str:
+        found = part(queue, *path) or {}
+        return ",".join(f"{name}={amount}" for name, amount in sorted(found.items())) or "<none>"
+
+    return cell
+
+
+@queue.command("list", examples=["vcctl queue list", "vcctl queue list -o wide --watch"])
+@label_option
+@output_option
+@watch_option
+@connected
+def list_(session: Session, labels: str, output: str, watch: bool) -> None:
+    """List queues."""
+    client = session.client
+    listed = client.list(QUEUES, label_selector=labels)
+    if not listed.items and output in ("", "wide"):
+        click.echo(NONE_FOUND)
+    else:
+        counts = group_counts(client.list(PODGROUPS)) if output in ("", "wide") else {}
+        table = show_list(QUEUES, listed.items, columns(counts), output)
+    if not watch:
+        return
+    for changed in changes(client, QUEUES, listed.resource_version, labels=labels):
+        if output in ("", "wide"):
+            counts.clear()
+            counts.update(group_counts(client.list(PODGROUPS)))
+            if table is not None:
+                click.echo(table.row(changed))
+        else:
+            show_object(QUEUES, changed, output)
+
+
+def find_queue(session: Session, name: str) -> Object:
+    """The queue that is meant; if there is none, what may have been meant."""
+    try:
+        return session.client.get(QUEUES, name)
+    except NotFound as error:
+        hint = suggesting(lambda: _other_queues(session, name))
+        raise CommandFailed(error.message, hint=hint) from error
+
+
+def _other_queues(session: Session, name: str) -> str:
+    names = [named(one) for one in session.client.list(QUEUES)]
+    return did_you_mean(name, names) or f"there are: {', '.join(sorted(names))}"
+
+
+def _name(name: str | None, word: str | None, missing: str, verb: str) -> str:
+    if name and word and name != word:
+        raise click.UsageError(f'which queue: "{name}" or "{word}"? Give one name.')
+    found = name or word
+    if not found:
+        raise CommandFailed(missing, hint=f"write `vcctl queue {verb} -n NAME`")
+    return found
+
+
+_word = click.argument("word", metavar="[NAME]", required=False, shell_complete=live(QUEUES))
+
+
+@queue.command(examples=["vcctl queue get -n ml", "vcctl queue get ml -o yaml"])
+@_word
+@queue_name()
+@output_option
+@connected
+def get(session: Session, word: str | None, name: str | None, output: str) -> None:
+    """Show one queue."""
+    missing = "name is mandatory to get the particular queue details"
+    found = find_queue(session, _name(name, word, missing, "get"))
+    if output not in ("", "wide"):
+        show_object(QUEUES, found, output)
+        return
+    show_list(QUEUES, [found], columns(group_counts(session.client.list(PODGROUPS))), output)
+
+
+@queue.command(
+    examples=[
+        "vcctl queue create -n my-queue -w 2",
+        "vcctl queue create -n ml --parent research --deserved cpu=16,memory=64Gi \\",
+        "    --guarantee cpu=4 --capability cpu=32",
+    ]
+)
+@_word
+@queue_name("Name of the queue.  [default: test]", default=None)
+@click.option("-w", "--weight", default=1, show_default=True, help="Share among its siblings.")
+@click.option("-S", "--state", default="Open", show_default=True, help="Open or Closed.")
+@click.option("--parent", default="", help="Queue above it.", shell_complete=live(QUEUES))
+@click.option("--guarantee", default="", callback=resources, help="Kept free for it: cpu=4.")
+@click.option("--deserved", default="", callback=resources, help="Given back on demand.")
+@click.option("--capability", default="", callback=resources, help="The most it may use.")
+@click.option("--reclaimable/--not-reclaimable", default=None, help="May others take it back?")
+@click.option("--priority", type=int, help="Order among its siblings.")
+@click.option("--dequeue-strategy", default="", help="traverse or fifo.")
+@click.option("--type", "kind", default="", help="Type of the queue.")
+@click.option("--label", "labels", multiple=True, callback=pairs, help="KEY=VALUE on the queue.")
+@click.option("--annotation", "annotations", multiple=True, callback=pairs, help="KEY=VALUE.")
+@click.option("--check/--no-check", default=True, help="Check it first.  [default: check]")
+@output_option
+@connected
+def create(session: Session, word: str | None, name: str | None, **given: Any) -> None:
+    """Create a queue."""
+    from hekla.sdk import intents
+    from hekla.sdk.build import Queue
+
+    if given["state"] not in (QueueState.OPEN, QueueState.CLOSED):
+        raise CommandFailed(f"state {given['state']} invalid, valid states are Open and Closed")
+    built = Queue(
+        # Volcano's own default; a script may count on it.
+        _name(name, word or (None if name else "test"), "", "create"),
+        weight=given["weight"],
+        parent=given["parent"],
+        guarantee=given["guarantee"],
+        deserved=given["deserved"],
+        capability=given["capability"],
+        reclaimable=given["reclaimable"],
+        priority=given["priority"],
+        dequeue_strategy=given["dequeue_strategy"],
+        type=given["kind"],
+        labels=given["labels"],
+        annotations=given["annotations"],
+    )
+    manifest = built.manifest()
+    if given["check"]:
+        manifests.checked(session.client, manifest)
+    made = session.client.create(QUEUES, manifest)
+    if given["state"] == QueueState.CLOSED:
+        # Volcano writes the state into the new object, where servers drop it.
+        session.client.create(COMMANDS, intents.command(made, Action.CLOSE_QUEUE))
+    if given["output"] and given["output"] != "wide":
+        show_object(QUEUES, made, given["output"])
+    else:
+        note(f"queue {named(made)} created")
+
+
+@queue.command(examples=["vcctl queue delete -n my-queue"])
+@_word
+@queue_name()
+@connected
+def delete(session: Session, word: str | None, name: str | None) -> None:
+    """Delete a queue that is closed."""
+    wanted = _name(name, word, "queue name must be specified", "delete")
+    find_queue(session, wanted)
+    session.client.delete(QUEUES, wanted)
+    note(f"queue {wanted} deleted")
+
+
+@queue.command(
+    examples=[
+        "vcctl queue operate -n ml -a close",
+        "vcctl queue operate -n ml -a open",
+        "vcctl queue operate -n ml -a update -w 4",
+    ]
+)
+@_word
+@queue_name()
+@click.option("-w", "--weight", default=0, help="New weight, for the action update.")
+@click.option("-a", "--action", default="", help="open, close or update.")
+@connected
+def operate(session: Session, word: str | None, name: str | None, weight: int, action: str) -> None:
+    """Open or close a queue, or change its weight."""
+    from hekla.sdk import intents
+
+    wanted = _name(name, word, "queue name must be specified", "operate")
+    if action == UPDATE:
+        if weight == 0:
+            raise CommandFailed(
+                f"when {UPDATE} queue {wanted}, weight must be specified, "
+                "the value must be greater than 0",
+                hint=f"write `vcctl queue operate -n {wanted} -a update -w 2`",
+            )
+        find_queue(session, wanted)
+        session.client.patch(QUEUES, wanted, {"spec": {"weight": weight}})
+    elif action in (OPEN, CLOSE):
+        command = Action.OPEN_QUEUE if action == OPEN else Action.CLOSE_QUEUE
+        session.client.create(COMMANDS, intents.command(find_queue(session, wanted), command))
+    elif not action:
+        raise CommandFailed("action can not be null", hint="-a open, -a close or -a update")
+    else:
+        raise CommandFailed(
+            f"action {action} invalid, valid actions are {OPEN}, {CLOSE} and {UPDATE}",
+            hint=did_you_mean(action, (OPEN, CLOSE, UPDATE)),
+        )
+    note(f"asked queue {wanted} to {action}")
+
+
+def _register() -> None:
+    from hekla.cli.vcctl import queue_top
+
+    queue.add_command(queue_top.top)
+
+
+_register()

@@ -1,0 +1,217 @@
+"""vsub, vjobs, vqueues, vcancel, vsuspend, vresume: one tool for one thing.
+
+What a newcomer gets wrong: here -N is the namespace and -n the name, the other way round than in
+`vcctl job`. It is Volcano's doing, and fingers know it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from hekla.api.wellknown import Action, PodGroupPhase
+from hekla.cli.vcctl import jobs
+from hekla.cli.vcctl.commands import Leaf, note
+from hekla.cli.vcctl.errors import CommandFailed
+from hekla.cli.vcctl.options import (
+    Session,
+    Target,
+    all_namespaces_option,
+    connected,
+    label_option,
+    live,
+    resources,
+    watch_option,
+)
+from hekla.cli.vcctl.output import (
+    Column,
+    counted,
+    named,
+    output_option,
+    phase_colour,
+    show_list,
+    show_object,
+    told,
+)
+from hekla.cli.vcctl.queues import find_queue, group_counts
+from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, plain_job
+from hekla.kube.resources import JOBS, NAMESPACES, PODGROUPS, QUEUES
+
+Object = dict[str, Any]
+
+_name = click.option("-n", "--name", default="", help="Name of the job.", shell_complete=live(JOBS))
+_namespace = click.option(
+    "-N",
+    "--namespace",
+    default="",
+    help="Namespace.  [default: the context's]",
+    shell_complete=live(NAMESPACES),
+)
+
+
+def _target(name: str, namespace: str, verb: str) -> Target:
+    if not name:
+        raise CommandFailed(
+            f"job name is mandatory to {verb} a particular job", hint=f"write `v{verb} -n NAME`"
+        )
+    return Target(name, namespace or None)
+
+
+@click.command(
+    cls=Leaf,
+    examples=["vsub -n my-job -i busybox -r 2 -c 'echo hello'", "vsub -n my-job -N ml -R cpu=2"],
+)
+@_name
+@click.option(
+    "-N",
+    "--namespace",
+    default="",
+    envvar="VOLCANO_DEFAULT_JOB_NAMESPACE",
+    help="Namespace.  [default: the context's]",
+)
+@click.option("-i", "--image", default="busybox", envvar="VOLCANO_DEFAULT_IMAGE", help="Image.")
+@click.option("-S", "--scheduler", default="volcano", envvar="VOLCANO_SCHEDULER_NAME", help="Who.")
+@click.option("-m", "--min", "min_available", default=1, show_default=True, help="Gang size.")
+@click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")
+@click.option("-R", "--requests", default=DEFAULT_RESOURCES, callback=resources, help="Requests.")
+@click.option("-L", "--limits", default=DEFAULT_RESOURCES, callback=resources, help="Limits.")
+@click.option("-c", "--command", default="", help="What to run.")
+@click.option("--check/--no-check", default=True, help="Check it first.  [default: check]")
+@connected
+def vsub(
+    session: Session,
+    name: str,
+    namespace: str,
+    image: str,
+    scheduler: str,
+    min_available: int,
+    replicas: int,
+    requests: dict[str, str],
+    limits: dict[str, str],
+    command: str,
+    check: bool,
+) -> None:
+    """Submit a job."""
+    if not name:
+        raise CommandFailed("job name cannot be left blank", hint="write `vsub -n NAME`")
+    manifest = plain_job(
+        name,
+        image=image,
+        scheduler=scheduler,
+        min_available=min_available,
+        replicas=replicas,
+        requests=requests,
+        limits=limits,
+        command=command,
+    )
+    made = create(session, manifest, namespace or None, check=check)
+    click.echo(f"run job {named(made)} successfully")
+
+
+@click.command(cls=Leaf, examples=["vjobs", "vjobs --all-namespaces", "vjobs -n my-job -N ml"])
+@_name
+@_namespace
+@click.option("-S", "--scheduler", default="", help="Only for this scheduler.")
+@all_namespaces_option
+@click.option("--selector", default="", help="Only with this text in their name.")
+@label_option
+@click.option("--phase", default="", help="Only in these phases, such as Pending,Running.")
+@output_option
+@watch_option
+@connected
+def vjobs(
+    session: Session,
+    name: str,
+    namespace: str,
+    scheduler: str,
+    all_namespaces: bool,
+    selector: str,
+    labels: str,
+    phase: str,
+    output: str,
+    watch: bool,
+) -> None:
+    """List jobs, or show one."""
+    if name:
+        found = jobs.find_job(session, Target(name, namespace or None), "view")
+        if output and output != "wide":
+            show_object(JOBS, found, output)
+            return
+        from hekla.cli.vcctl import job_view
+
+        events = job_view.events_of(session.client, found)
+        click.echo(job_view.report(found, events, conditions=False))
+        return
+    # Filters that drop every row leave the header standing; an empty cluster does not.
+    filtered = bool(scheduler or selector or phase)
+    jobs.list_jobs(
+        session,
+        namespace=None if all_namespaces else namespace or session.namespace,
+        scheduler=scheduler,
+        selector=selector,
+        phases=jobs.phases_of(phase),
+        labels=labels,
+        output=output,
+        watch=watch,
+        header_always=filtered,
+    )
+
+
+@click.command(cls=Leaf, examples=["vcancel -n my-job", "vcancel -n my-job -N ml"])
+@_name
+@_namespace
+@connected
+def vcancel(session: Session, name: str, namespace: str) -> None:
+    """Delete a job."""
+    jobs.delete_job(session, _target(name, namespace, "cancel"))
+    click.echo(f"cancel job {name} successfully")
+
+
+@click.command(cls=Leaf, examples=["vsuspend -n my-job", "vsuspend -n my-job -N ml"])
+@_name
+@_namespace
+@connected
+def vsuspend(session: Session, name: str, namespace: str) -> None:
+    """Stop a job's pods and keep the job, to be resumed."""
+    jobs.send(session, _target(name, namespace, "suspend"), "suspend", Action.ABORT_JOB)
+    note(f"asked to suspend job {name}; `vresume -n {name}` takes it up again")
+
+
+@click.command(cls=Leaf, examples=["vresume -n my-job", "vresume -n my-job -N ml"])
+@_name
+@_namespace
+@connected
+def vresume(session: Session, name: str, namespace: str) -> None:
+    """Run a suspended job again."""
+    jobs.send(session, _target(name, namespace, "resume"), "resume", Action.RESUME_JOB)
+    note(f"asked to resume job {name}")
+
+
+@click.command(cls=Leaf, examples=["vqueues", "vqueues -n ml"])
+@click.option("-n", "--name", default="", help="One queue.", shell_complete=live(QUEUES))
+@output_option
+@connected
+def vqueues(session: Session, name: str, output: str) -> None:
+    """List queues, or show one."""
+    found = [find_queue(session, name)] if name else list(session.client.list(QUEUES))
+    if name and output not in ("", "wide"):
+        show_object(QUEUES, found[0], output)
+        return
+    # Volcano reads these from the queue's status, where nobody writes them any more.
+    counts = group_counts(session.client.list(PODGROUPS))
+
+    def count(phase: str) -> Any:
+        return lambda queue: counts.get(named(queue), Counter())[phase]
+
+    columns = (
+        Column("Name", named, 25),
+        Column("Weight", counted("spec", "weight"), 8),
+        Column("State", told("status", "state"), 8, colour=phase_colour),
+        Column("Inqueue", count(PodGroupPhase.INQUEUE), 8),
+        Column("Pending", count(PodGroupPhase.PENDING), 8),
+        Column("Running", count(PodGroupPhase.RUNNING), 8),
+        Column("Unknown", count(PodGroupPhase.UNKNOWN), 8),
+    )
+    show_list(QUEUES, found, columns, output)

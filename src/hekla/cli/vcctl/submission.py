@@ -1,0 +1,310 @@
+"""`vcctl job run`, as Volcano has it, and `vcctl job submit`, which knows all of a job."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hekla.api import wellknown
+from hekla.cli.vcctl import manifests
+from hekla.cli.vcctl.commands import Leaf, note
+from hekla.cli.vcctl.errors import CommandFailed
+from hekla.cli.vcctl.options import Session, connected, live, pairs, resources
+from hekla.cli.vcctl.output import as_yaml, output_option, show_object
+from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
+
+Object = dict[str, Any]
+
+DEFAULT_RESOURCES = "cpu=1000m,memory=100Mi"
+
+
+def plain_job(
+    name: str,
+    *,
+    image: str,
+    scheduler: str,
+    min_available: int,
+    replicas: int,
+    requests: dict[str, str],
+    limits: dict[str, str],
+    command: str = "",
+) -> Object:
+    """The job that `vcctl job run` and `vsub` make: one task, whose name admission fills in."""
+    container: Object = {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": requests, "limits": limits},
+    }
+    if command:
+        container["command"] = shlex.split(command)
+    return {
+        "apiVersion": wellknown.BATCH_API,
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "minAvailable": min_available,
+            "schedulerName": scheduler,
+            "tasks": [
+                {
+                    "replicas": replicas,
+                    "template": {
+                        "metadata": {"name": name, "labels": {"job.volcano.sh": name}},
+                        "spec": {"restartPolicy": "Never", "containers": [container]},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def create(session: Session, manifest: Object, namespace: str | None, *, check: bool) -> Object:
+    """Send a job into the namespace it names, the one asked for, or the context's."""
+    metadata = manifest.setdefault("metadata", {})
+    inside = metadata.get("namespace") or ""
+    if namespace and inside and namespace != inside:
+        raise CommandFailed(
+            f"the namespace of the provided object does not match the namespace sent on the "
+            f"request: {inside!r} and {namespace!r}",
+            hint=f"leave -n away, or write -n {inside}",
+        )
+    where = namespace or inside or session.namespace
+    if check:
+        metadata["namespace"] = where
+        manifests.checked(session.client, manifest)
+    return session.client.create(JOBS, manifest, namespace=where)
+
+
+def job_of_file(path: str) -> Object:
+    if path != manifests.STDIN and ".yaml" not in path and ".yml" not in path:
+        raise CommandFailed("only support yaml file", hint=f"rename {path} to end in .yaml")
+    documents = manifests.read(path)
+    if not documents:
+        raise CommandFailed(f"{path} holds no object")
+    if len(documents) > 1:
+        raise CommandFailed(
+            f"{path} holds {len(documents)} documents, and one job is wanted",
+            hint=f"`kubectl apply -f {path}` or `hekla run {path}` takes them all",
+        )
+    kind = (documents[0].get("apiVersion"), documents[0].get("kind"))
+    if kind != (wellknown.BATCH_API, "Job"):
+        raise CommandFailed(
+            f"{path} holds a {kind[1]} of {kind[0]}, and not a Job of {wellknown.BATCH_API}",
+            hint=f"`kubectl apply -f {path}` takes any kind",
+        )
+    return documents[0]
+
+
+_check = click.option(
+    "--check/--no-check", default=True, help="Check the job before it is sent.  [default: check]"
+)
+
+
+@click.command(
+    "run",
+    cls=Leaf,
+    examples=[
+        "vcctl job run -f job.yaml",
+        "vcctl job run -N my-job -i busybox -r 3 -m 2 -R cpu=500m,memory=64Mi",
+    ],
+)
+@click.option("-N", "--name", default="", help="Name of the job; not needed with -f.")
+@click.option("-n", "n", default="", metavar="TEXT", help="Namespace; alone, the job's name.")
+@click.option("--namespace", default="", help="Namespace.  [default: the context's]")
+@click.option("-i", "--image", default="busybox", show_default=True, help="Image of its pods.")
+@click.option("-m", "--min", "min_available", default=1, show_default=True, help="Gang size.")
+@click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")
+@click.option(
+    "-R", "--requests", default=DEFAULT_RESOURCES, show_default=True, help="What a pod asks for."
+)
+@click.option("-L", "--limits", default=DEFAULT_RESOURCES, show_default=True, help="Its limits.")
+@click.option("-S", "--scheduler", default="volcano", show_default=True, help="Who places it.")
+@click.option("-f", "--filename", default="", metavar="FILE", help="A job as YAML; - is stdin.")
+@_check
+@output_option
+@connected
+def run_command(
+    session: Session,
+    name: str,
+    n: str,
+    namespace: str,
+    image: str,
+    min_available: int,
+    replicas: int,
+    requests: str,
+    limits: str,
+    scheduler: str,
+    filename: str,
+    check: bool,
+    output: str,
+) -> None:
+    """Run a job, from a file or from a few flags."""
+    if not name and not filename:
+        name, n = n, ""
+    if n and namespace and n != namespace:
+        raise click.UsageError(f'which namespace: -n "{n}" or --namespace "{namespace}"?')
+    if filename:
+        manifest = job_of_file(filename)
+    elif not name:
+        raise CommandFailed(
+            "job name cannot be left blank", hint="write `vcctl job run -N NAME` or `-f job.yaml`"
+        )
+    else:
+        manifest = plain_job(
+            name,
+            image=image,
+            scheduler=scheduler,
+            min_available=min_available,
+            replicas=replicas,
+            requests=_amounts(requests),
+            limits=_amounts(limits),
+        )
+    made = create(session, manifest, namespace or n or None, check=check)
+    if output and output != "wide":
+        show_object(JOBS, made, output)
+        return
+    click.echo(f"run job {made['metadata']['name']} successfully")
+
+
+def _amounts(text: str) -> dict[str, str]:
+    return resources(None, None, text)  # type: ignore[arg-type]
+
+
+def _plugins(texts: tuple[str, ...]) -> dict[str, list[str]]:
+    """`svc` or `ssh=--no-root,--x=y`."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, arguments = text.partition("=")
+        found[name] = [word for word in arguments.split(",") if word]
+    return found
+
+
+@click.command(
+    cls=Leaf,
+    additive=True,
+    examples=[
+        "vcctl job submit hello --image busybox -- echo hello",
+        "vcctl job submit train --image pytorch --replicas 4 --gpu 1 -q ml --plugin pytorch \\",
+        "    --env EPOCHS=3 --logs -- python train.py",
+        "vcctl job submit hello --dry-run -o yaml -- date",
+        "vcctl job submit --python flows.nightly:make_job",
+    ],
+)
+@click.argument("name", required=False, default="")
+@click.argument("words", nargs=-1, metavar="[-- COMMAND…]")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    help="Namespace.  [default: the context's]",
+    shell_complete=live(NAMESPACES),
+)
+@click.option("-q", "--queue", default="", help="Queue.", shell_complete=live(QUEUES))
+@click.option("-i", "--image", default="busybox", show_default=True, help="Image of its pods.")
+@click.option("-c", "--command", default="", help="A line for the shell, instead of -- COMMAND.")
+@click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")
+@click.option("-m", "--min", "min_available", type=int, help="Gang size.  [default: all pods]")
+@click.option("--cpu", default=None, help="CPU of each pod, such as 2 or 500m.")
+@click.option("--memory", default=None, help="Memory of each pod, such as 4Gi.")
+@click.option("--gpu", default=None, help="GPUs of each pod.")
+@click.option("-R", "--requests", default="", callback=resources, help="Other resources: a=1,b=2.")
+@click.option("--task", "task_name", default="worker", show_default=True, help="Name of the task.")
+@click.option(
+    "-p", "--plugin", "plugins", multiple=True, help="Job plugin, such as svc or ssh=--no-root."
+)
+@click.option("-e", "--env", multiple=True, callback=pairs, help="KEY=VALUE for its pods.")
+@click.option("--label", "labels", multiple=True, callback=pairs, help="KEY=VALUE on the job.")
+@click.option(
+    "--policy", "policies", multiple=True, callback=pairs, help="Event=Action for the job."
+)
+@click.option("--priority-class", default="", help="PriorityClass of the job.")
+@click.option("--max-retry", type=int, help="How often the job may be restarted.")
+@click.option("--ttl", type=int, help="Seconds it is kept after its end.")
+@click.option("--restart-policy", default="Never", show_default=True, help="Of its pods.")
+@click.option("--workdir", default="", help="Working directory of the command.")
+@click.option("-S", "--scheduler", default="volcano", show_default=True, help="Who places it.")
+@click.option("--python", "entry", default="", metavar="MODULE:FUNCTION", help="Who builds it.")
+@click.option("--wait", "wait_", is_flag=True, help="Wait for its end; exit 1 if it fails.")
+@click.option("--logs", "logs_", is_flag=True, help="Show its output until its end.")
+@click.option("--dry-run", is_flag=True, help="Show the job as YAML and send nothing.")
+@_check
+@output_option
+@connected
+def submit(session: Session, **given: Any) -> None:
+    """Build a job from flags, or with a Python function, and run it."""
+    manifest = _from_python(given["entry"]) if given["entry"] else _from_flags(given)
+    if given["dry_run"]:
+        click.echo(as_yaml(manifest).rstrip("\n"))
+        return
+    made = create(session, manifest, given["namespace"] or None, check=given["check"])
+    if given["output"] and given["output"] != "wide":
+        show_object(JOBS, made, given["output"])
+    elif not given["logs_"]:
+        click.echo(f"run job {made['metadata']['name']} successfully")
+        note(f"`vcctl job wait {made['metadata']['name']}` waits for its end")
+    if given["logs_"] or given["wait_"]:
+        from hekla.cli.vcctl import job_life
+
+        where = made["metadata"]["namespace"]
+        job_life.finish(session, made["metadata"]["name"], where, logs=given["logs_"])
+
+
+def _from_flags(given: dict[str, Any]) -> Object:
+    from hekla.sdk.build import Job, Task
+
+    if not given["name"]:
+        raise CommandFailed(
+            "job name cannot be left blank", hint="write `vcctl job submit NAME -- COMMAND`"
+        )
+    if given["command"] and given["words"]:
+        raise click.UsageError("give the command once: by --command or after --")
+    task = Task(
+        given["task_name"],
+        image=given["image"],
+        command=given["command"] or list(given["words"]),
+        replicas=given["replicas"],
+        cpu=given["cpu"],
+        memory=given["memory"],
+        gpu=given["gpu"],
+        requests=given["requests"],
+        env=given["env"],
+        working_dir=given["workdir"],
+        restart_policy=given["restart_policy"],
+    )
+    built = Job(
+        given["name"],
+        [task],
+        queue=given["queue"],
+        min_available=given["min_available"],
+        plugins=_plugins(given["plugins"]),
+        policies=given["policies"],
+        priority_class=given["priority_class"],
+        max_retry=given["max_retry"],
+        ttl_s=given["ttl"],
+        scheduler=given["scheduler"],
+        labels=given["labels"],
+    )
+    return built.manifest()
+
+
+def _from_python(entry: str) -> Object:
+    """What a function returns: a `hekla.Job` or a manifest."""
+    module, colon, attribute = entry.partition(":")
+    if not colon:
+        raise click.UsageError(f"--python {entry!r}: write MODULE:FUNCTION")
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m`: the user's own modules first
+    try:
+        made = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise CommandFailed(f"--python {entry}: {error}") from error
+    if callable(made):
+        made = made()
+    manifest = made.manifest() if hasattr(made, "manifest") else made
+    if not isinstance(manifest, dict):
+        raise CommandFailed(f"--python {entry}: gave {type(made).__name__}, and no hekla.Job")
+    return manifest

@@ -1,0 +1,24 @@
+"""`vcctl jobtemplate`: the jobs that flows are made of."""
+
+from __future__ import annotations
+
+import click
+
+from hekla.cli.vcctl.commands import Noun
+from hekla.cli.vcctl.flows import Verbs, add_verbs
+from hekla.cli.vcctl.output import Column, named, spaced
+from hekla.kube.resources import JOB_TEMPLATES
+
+
+@click.group(cls=Noun)
+def jobtemplate() -> None:
+    """Create, list and delete the templates of flows."""
+
+
+TEMPLATES = Verbs(
+    JOB_TEMPLATES,
+    "jobtemplate",
+    "job template name must be specified",
+    (Column("Name", named, gap=4), Column("Namespace", spaced, gap=4)),
+)
+add_verbs(jobtemplate, TEMPLATES)

@@ -1,0 +1,225 @@
+"""What to run, as Python objects that write themselves as manifests.
+
+    workers = Task("worker", image="pytorch", command="python train.py", replicas=4, gpu=1)
+    Job("train", [workers], queue="ml", plugins={"pytorch": []})
+
+Every builder has `manifest()`; nothing is sent here. Whatever has no parameter of its own goes into
+`template` (merged into the pod template) or `spec` (merged into the object's spec).
+
+What a newcomer gets wrong: `min_available` is the gang. Left out, all tasks start together or none
+does; give a smaller number to let a job begin with part of its workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hekla.api import wellknown
+from hekla.units.documents import copy_json
+
+Manifest = dict[str, Any]
+Amount = str | int | float
+Command = str | Sequence[str]
+
+DEFAULT_IMAGE = "busybox"
+
+
+@dataclass(kw_only=True)
+class Task:
+    """Pods of one shape within a job.
+
+    `command` as a list is run as it is; as one text it goes to `sh -c`. `cpu`, `memory` and `gpu`
+    are what each pod asks for; `requests` takes any other resource by name. `policies` maps an
+    event to an action, such as {"TaskCompleted": "CompleteJob"}.
+    """
+
+    name: str = field(default="", kw_only=False)
+    image: str = DEFAULT_IMAGE
+    command: Command = ()
+    args: Sequence[str] = ()
+    replicas: int = 1
+    min_available: int | None = None
+    cpu: Amount | None = None
+    memory: Amount | None = None
+    gpu: Amount | None = None
+    requests: Mapping[str, Amount] = field(default_factory=dict)
+    limits: Mapping[str, Amount] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    working_dir: str = ""
+    restart_policy: str = "Never"
+    depends_on: Sequence[str] = ()
+    policies: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    template: Manifest = field(default_factory=dict)
+
+    def manifest(self) -> Manifest:
+        """The entry of `spec.tasks`."""
+        task: Manifest = {"replicas": self.replicas, "template": self._template()}
+        if self.name:
+            task["name"] = self.name
+        if self.min_available is not None:
+            task["minAvailable"] = self.min_available
+        if self.depends_on:
+            task["dependsOn"] = {"name": list(self.depends_on)}
+        if self.policies:
+            task["policies"] = policies(self.policies)
+        return task
+
+    def _template(self) -> Manifest:
+        pod: Manifest = {"restartPolicy": self.restart_policy, "containers": [self._container()]}
+        template: Manifest = {"spec": pod}
+        metadata = _without_empty(labels=dict(self.labels), annotations=dict(self.annotations))
+        if metadata:
+            template["metadata"] = metadata
+        return merged(template, self.template)
+
+    def _container(self) -> Manifest:
+        requests = amounts(self.requests, cpu=self.cpu, memory=self.memory)
+        limits = amounts(self.limits)
+        if self.gpu is not None:
+            # Kubernetes wants devices limited, and takes the limit as the request.
+            limits.setdefault(wellknown.NVIDIA_GPU, str(self.gpu))
+            requests.setdefault(wellknown.NVIDIA_GPU, str(self.gpu))
+        return {
+            "name": self.name or "main",
+            "image": self.image,
+            **_without_empty(
+                command=argv(self.command),
+                args=list(self.args),
+                workingDir=self.working_dir,
+                env=[{"name": key, "value": value} for key, value in self.env.items()],
+                resources=_without_empty(requests=requests, limits=limits),
+            ),
+        }
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A Volcano Job: tasks that start together, in a queue."""
+
+    name: str = field(kw_only=False)
+    tasks: Sequence[Task] = field(default=(), kw_only=False)
+    namespace: str = ""
+    queue: str = ""
+    min_available: int | None = None
+    plugins: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    policies: Mapping[str, str] = field(default_factory=dict)
+    priority_class: str = ""
+    max_retry: int | None = None
+    ttl_s: int | None = None
+    scheduler: str = wellknown.DEFAULT_SCHEDULER
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    spec: Manifest = field(default_factory=dict)
+
+    def manifest(self) -> Manifest:
+        """The object to send."""
+        spec: Manifest = {"schedulerName": self.scheduler}
+        if self.min_available is not None:
+            spec["minAvailable"] = self.min_available
+        spec |= _without_empty(
+            queue=self.queue,
+            priorityClassName=self.priority_class,
+            plugins={name: list(arguments) for name, arguments in self.plugins.items()},
+            policies=policies(self.policies),
+        )
+        if self.max_retry is not None:
+            spec["maxRetry"] = self.max_retry
+        if self.ttl_s is not None:
+            spec["ttlSecondsAfterFinished"] = self.ttl_s
+        spec["tasks"] = [task.manifest() for task in self.tasks]
+        return {
+            "apiVersion": wellknown.BATCH_API,
+            "kind": "Job",
+            "metadata": _metadata(self.name, self.namespace, self.labels, self.annotations),
+            "spec": merged(spec, self.spec),
+        }
+
+
+@dataclass(kw_only=True)
+class Queue:
+    """A share of the cluster: a weight among its siblings, and amounts it is owed or held to.
+
+    `guarantee` is kept free for it, `deserved` is given back by others on demand, `capability` is
+    the most it may ever use.
+    """
+
+    name: str = field(kw_only=False)
+    weight: int = 1
+    parent: str = ""
+    guarantee: Mapping[str, Amount] = field(default_factory=dict)
+    deserved: Mapping[str, Amount] = field(default_factory=dict)
+    capability: Mapping[str, Amount] = field(default_factory=dict)
+    reclaimable: bool | None = None
+    priority: int | None = None
+    dequeue_strategy: str = ""
+    type: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    spec: Manifest = field(default_factory=dict)
+
+    def manifest(self) -> Manifest:
+        """The object to send."""
+        spec: Manifest = {"weight": self.weight}
+        if self.guarantee:
+            spec["guarantee"] = {"resource": amounts(self.guarantee)}
+        if self.reclaimable is not None:
+            spec["reclaimable"] = self.reclaimable
+        if self.priority is not None:
+            spec["priority"] = self.priority
+        spec |= _without_empty(
+            parent=self.parent,
+            deserved=amounts(self.deserved),
+            capability=amounts(self.capability),
+            dequeueStrategy=self.dequeue_strategy,
+            type=self.type,
+        )
+        return {
+            "apiVersion": wellknown.SCHEDULING_API,
+            "kind": "Queue",
+            "metadata": _metadata(self.name, "", self.labels, self.annotations),
+            "spec": merged(spec, self.spec),
+        }
+
+
+def argv(command: Command) -> list[str]:
+    """A command as Kubernetes takes it; one text is for the shell."""
+    if isinstance(command, str):
+        return ["sh", "-c", command] if command else []
+    return list(command)
+
+
+def amounts(given: Mapping[str, Amount], **named: Amount | None) -> dict[str, str]:
+    """Resources by name, as text; those that are None are left out."""
+    found = {name: str(amount) for name, amount in named.items() if amount is not None}
+    return found | {name: str(amount) for name, amount in given.items()}
+
+
+def policies(given: Mapping[str, str]) -> list[Manifest]:
+    return [{"event": event, "action": action} for event, action in given.items()]
+
+
+def merged(base: Manifest, over: Mapping[str, Any]) -> Manifest:
+    """`base` with `over` laid upon it; lists are replaced, objects are merged."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, dict)
+        result[key] = merged(below, value) if both and below is not None else copy_json(value)
+    return result
+
+
+def _metadata(
+    name: str, namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> Manifest:
+    return {
+        "name": name,
+        **_without_empty(namespace=namespace, labels=dict(labels), annotations=dict(annotations)),
+    }
+
+
+def _without_empty(**fields: Any) -> Manifest:
+    return {name: value for name, value in fields.items() if value}

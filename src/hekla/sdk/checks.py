@@ -1,0 +1,111 @@
+"""What is wrong with an object, told before it is sent: admission's rules, and misspelt fields.
+
+Two kinds of finding. A *problem* would be refused by the server too, and is refused here. A *doubt*
+is a field that no schema knows: servers drop those without a word, which is how `minAvaliable: 4`
+becomes a job without a gang.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from hekla.api import batch, flow, scheduling, volcano, wellknown
+from hekla.api.rules.fields import FieldError
+from hekla.kube.errors import KubeError
+from hekla.kube.resources import NAMESPACES, QUEUES
+from hekla.kube.sync_client import SyncClient
+
+Object = dict[str, Any]
+
+MODELS: dict[tuple[str, str], Any] = {
+    (wellknown.BATCH_API, "Job"): batch.JobSpec,
+    (wellknown.BATCH_API, "CronJob"): batch.CronJobSpec,
+    (wellknown.SCHEDULING_API, "Queue"): scheduling.QueueSpec,
+    (wellknown.SCHEDULING_API, "PodGroup"): scheduling.PodGroupSpec,
+    (wellknown.FLOW_API, "JobFlow"): flow.JobFlowSpec,
+    (wellknown.FLOW_API, "JobTemplate"): batch.JobSpec,
+}
+
+
+class ClientView:
+    """The cluster as the rules see it, asked when they ask."""
+
+    job_plugins = frozenset(wellknown.JOB_PLUGINS)
+
+    def __init__(self, client: SyncClient, scheduler: str = wellknown.DEFAULT_SCHEDULER) -> None:
+        self._client = client
+        self._queues: list[Object] | None = None
+        self.scheduler_names: tuple[str, ...] = (scheduler,)
+
+    def queues(self) -> Iterable[Object]:
+        if self._queues is None:
+            self._queues = list(self._client.list(QUEUES))
+        return self._queues
+
+    def queue(self, name: str) -> Object | None:
+        return next((q for q in self.queues() if q["metadata"]["name"] == name), None)
+
+    def namespace(self, name: str) -> Object | None:
+        return self._client.find(NAMESPACES, name)
+
+
+def problems(obj: Object, view: volcano.View) -> list[FieldError]:
+    """Everything the rules refuse about a new object; the object itself is left as it is."""
+    draft = deepcopy(obj)
+    draft.setdefault("metadata", {})
+    draft.setdefault("spec", {})
+    try:
+        volcano.default(draft, view)
+        return list(volcano.check("create", draft, None, view))
+    except (KubeError, TypeError, ValueError, KeyError, AttributeError):
+        # Not ours to look at (no right to read queues), or of a shape that only a schema can name:
+        # the server has both, and says it better.
+        return []
+
+
+def doubts(obj: Object) -> Iterator[str]:
+    """Fields that nobody reads, each with the name that was probably meant."""
+    model = MODELS.get((obj.get("apiVersion", ""), obj.get("kind", "")))
+    if model is not None and isinstance(obj.get("spec"), dict):
+        yield from _unknown("spec", obj["spec"], model)
+
+
+def _unknown(path: str, value: Any, hint: Any) -> Iterator[str]:
+    model, many = _model_of(hint)
+    if model is None:
+        return
+    if many:
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from _unknown(f"{path}[{index}]", item, model)
+        return
+    if not isinstance(value, dict):
+        return
+    hints = get_type_hints(model)
+    known = {field.encode_name: hints[field.name] for field in msgspec.structs.fields(model)}
+    for key, inner in value.items():
+        if key in known:
+            yield from _unknown(f"{path}.{key}", inner, known[key])
+        else:
+            close = difflib.get_close_matches(str(key), known, 1, 0.6)
+            told = f"; did you mean {close[0]!r}?" if close else ""
+            yield f"{path}.{key}: there is no such field, so it has no effect{told}"
+
+
+def _model_of(hint: Any) -> tuple[Any, bool]:
+    """The struct a type stands for, and whether there may be many."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint, False
+    if get_origin(hint) is tuple:
+        model, _ = _model_of(get_args(hint)[0])
+        return model, True
+    for choice in get_args(hint) if get_origin(hint) is not dict else ():
+        model, many = _model_of(choice)
+        if model is not None:
+            return model, many
+    return None, False

@@ -1,0 +1,87 @@
+"""Following one object until it is as wanted, over watches that may end at any time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from hekla.kube.errors import Gone, NotFound, TransportError
+from hekla.kube.resources import JOBS, Resource
+from hekla.kube.sync_client import SyncClient
+from hekla.sdk import intents
+
+Object = dict[str, Any]
+
+# A watch is asked to end by itself now and then, so that a dead connection is noticed.
+WATCH_S = 290.0
+RETRY_S = 1.0
+
+
+class JobEnded(Exception):
+    """The job ended in another way than was waited for; `job` is its last state."""
+
+    def __init__(self, job: Object) -> None:
+        super().__init__(f"the job ended as {intents.phase_of(job)}")
+        self.job = job
+
+
+def states(
+    client: SyncClient,
+    resource: Resource[Object],
+    name: str,
+    *,
+    namespace: str | None = None,
+    timeout_s: float | None = None,
+) -> Iterator[Object]:
+    """An object now, and after each change; ends when it is deleted. TimeoutError when time is up.
+
+    NotFound is raised if there is none to begin with.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    version = ""
+    while True:
+        if not version:
+            found = client.get(resource, name, namespace=namespace)
+            version = found["metadata"]["resourceVersion"]
+            yield found
+        left_s = WATCH_S if deadline is None else min(WATCH_S, deadline - time.monotonic())
+        if left_s <= 0:
+            raise TimeoutError(f"{name} did not get there in {timeout_s:g} s")
+        try:
+            with client.watch(
+                resource,
+                namespace=namespace,
+                field_selector=f"metadata.name={name}",
+                resource_version=version,
+                timeout_s=max(1, round(left_s)),
+            ) as events:
+                for event in events:
+                    version = events.resource_version
+                    if event.type == "DELETED":
+                        return
+                    yield event.object
+                version = events.resource_version
+        except Gone:
+            version = ""
+        except TransportError:
+            # The server may be on its way back: ask anew, and let that say what is wrong.
+            version = ""
+            time.sleep(RETRY_S)
+
+
+def wait(
+    client: SyncClient,
+    name: str,
+    *,
+    namespace: str | None = None,
+    until: str = intents.FINISHED,
+    timeout_s: float | None = None,
+) -> Object:
+    """The job once it is where `until` says; JobEnded if it never can be, NotFound if deleted."""
+    for job in states(client, JOBS, name, namespace=namespace, timeout_s=timeout_s):
+        if intents.is_reached(job, until):
+            return job
+        if intents.is_beyond(job, until):
+            raise JobEnded(job)
+    raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{name}" was deleted')

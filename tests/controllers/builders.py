@@ -36,7 +36,7 @@ def job(name: str = "train", *, tasks: list[Object] | None = None, **spec: Any) 
     tasks = [task()] if tasks is None else tasks
     status = spec.pop("status", {})
     annotations = spec.pop("annotations", None)
-    spec.setdefault("minAvailable", sum(each["minAvailable"] for each in tasks))
+    spec.setdefault("minAvailable", sum(each["minAvailable"] or 0 for each in tasks))
     spec.setdefault("maxRetry", 3)
     metadata: Object = {
         "name": name,

@@ -1,0 +1,161 @@
+"""Expiry, groups for foreign pods, selection of controllers."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.controllers import podgroup
+from hekla.controllers.gc import seconds_left
+from hekla.controllers.runner import BUILDERS, Controllers, selected
+from hekla.kube.resources import JOBS, PODGROUPS, PODS, REPLICA_SETS
+from hekla.units.clock import ManualClock
+
+from .builders import NOW, recorded
+from .builders import job as stored_job
+from .cluster import Cluster, running_cluster
+from .manifests import job, task
+
+Object = dict[str, Any]
+
+
+def test_only_finished_jobs_expire_counted_from_their_end() -> None:
+    running = recorded(stored_job(ttlSecondsAfterFinished=60), [], "Running")
+    assert seconds_left(running, NOW + 1000) is None
+    done = recorded(stored_job(ttlSecondsAfterFinished=60), [], "Failed")
+    assert seconds_left(done, NOW + 10) == 50.0
+    assert seconds_left(done, NOW + 100) == 0.0
+    assert seconds_left(recorded(stored_job(), [], "Failed"), NOW) is None
+    assert seconds_left(recorded(stored_job(ttlSecondsAfterFinished=0), [], "Aborted"), NOW) is None
+
+
+async def test_a_finished_job_goes_when_its_time_is_up(tmp_path: Path) -> None:
+    clock = ManualClock(float(int(time.time())))  # certificates are judged by the real date
+    async with running_cluster(tmp_path / "data", clock=clock) as cluster:
+        await cluster.client.create(
+            JOBS, job("train", task("worker", 1), ttlSecondsAfterFinished=60)
+        )
+        await cluster.has_pods(1, "Pending")
+        await cluster.run()
+        await cluster.reaches("Running")
+        await cluster.succeed()
+        await cluster.reaches("Completed")
+        await cluster.settle()
+        await clock.advance(59)
+        await cluster.settle()
+        assert await cluster.phase() == "Completed"
+        await clock.advance(2)
+
+        async def gone() -> bool:
+            return await cluster.client.find(JOBS, "train", namespace="default") is None
+
+        await cluster.until(gone, "it is gone")
+        await cluster.has_pods(0)
+
+
+def bare(name: str = "p", owner: Object | None = None, **annotations: str) -> Object:
+    container = {"name": "c", "image": "host", "resources": {"requests": {"cpu": "2"}}}
+    metadata: Object = {"name": name, "namespace": "default", "annotations": annotations}
+    if owner is not None:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+    return {"metadata": metadata, "spec": {"schedulerName": "volcano", "containers": [container]}}
+
+
+def test_a_bare_pods_group_is_made_from_its_annotations() -> None:
+    pod = bare(
+        **{
+            "scheduling.volcano.sh/queue-name": "q",
+            "volcano.sh/preemptable": "true",
+            "volcano.sh/network-topology-mode": "SOFT",
+            "volcano.sh/network-topology-highest-tier": "2",
+        }
+    )
+    pod["metadata"]["uid"] = "u"
+    group = podgroup.build(pod, None)
+    assert group["metadata"]["name"] == "podgroup-u"
+    assert group["metadata"]["ownerReferences"][0]["kind"] == "Pod"
+    assert group["metadata"]["annotations"] == {"volcano.sh/preemptable": "true"}
+    spec = group["spec"]
+    assert (spec["minMember"], spec["queue"], spec["minResources"]["cpu"]) == (1, "q", "2")
+    assert spec["networkTopology"] == {"mode": "soft", "highestTierAllowed": 2}
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", ""])
+def test_pods_of_other_schedulers_are_left_alone(scheduler: str) -> None:
+    pod = bare()
+    pod["spec"]["schedulerName"] = scheduler
+    assert not podgroup.wants_group(pod, ["volcano"])
+
+
+async def test_a_bare_pod_gets_a_group_of_its_own(cluster: Cluster) -> None:
+    made = await cluster.client.create(PODS, bare())
+    name = f"podgroup-{made['metadata']['uid']}"
+
+    async def marked() -> bool:
+        pod = (await cluster.pods())["p"]
+        annotations = pod["metadata"].get("annotations") or {}
+        return annotations.get("scheduling.k8s.io/group-name") == name
+
+    await cluster.until(marked, "the pod is marked")
+    await cluster.client.get(PODGROUPS, name, namespace="default")
+
+
+async def test_pods_of_a_replica_set_share_a_group_that_follows_it(cluster: Cluster) -> None:
+    labels = {"matchLabels": {"a": "b"}}
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "host"}]},
+    }
+    body = {
+        "metadata": {
+            "name": "rs",
+            "namespace": "default",
+            "annotations": {"scheduling.volcano.sh/group-min-member": "2"},
+        },
+        "spec": {"replicas": 2, "selector": labels, "template": template},
+    }
+    owner = await cluster.client.create(REPLICA_SETS, body)
+    for name in ("p1", "p2"):
+        await cluster.client.create(PODS, bare(name, owner))
+    name = f"podgroup-{owner['metadata']['uid']}"
+
+    async def members() -> int:
+        group = await cluster.client.find(PODGROUPS, name, namespace="default")
+        return group["spec"]["minMember"] if group else 0
+
+    async def has(count: int) -> bool:
+        return await members() == count
+
+    await cluster.until(lambda: has(2), "two members")
+    await cluster.settle()
+    patch: Object = {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "1"}}}
+    await cluster.client.patch(REPLICA_SETS, "rs", patch, namespace="default")
+    await cluster.until(lambda: has(1), "one member")
+    await cluster.client.patch(REPLICA_SETS, "rs", {"spec": {"replicas": 0}}, namespace="default")
+    await cluster.until(lambda: has(0), "no group")
+
+
+def test_controllers_are_chosen_by_name() -> None:
+    assert list(BUILDERS) == selected(["*"]) == selected([])
+    assert "gc-controller" not in selected(["*", "-gc-controller"])
+    assert selected(["+job-controller"]) == ["job-controller"]
+    with pytest.raises(ValueError, match="no controller 'jobs'"):
+        selected(["jobs"])
+
+
+async def test_of_two_sets_of_controllers_one_leads(cluster: Cluster) -> None:
+    await cluster.stop()
+    await cluster.start(leader_identity="a")
+    await cluster.client.create(JOBS, job())
+    await cluster.has_pods(2)
+    assert isinstance(cluster.controllers, Controllers)
+    assert cluster.controllers.metrics.get("pods_created") == 2

@@ -154,3 +154,13 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"not a database, not at all" * 100)
     with pytest.raises(StoreError, match="cannot open"):
         Store.open(path)
+
+
+async def test_the_first_object_of_a_resource_is_known_while_it_is_staged(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "s.db")
+    done = put(store, "a")
+    assert store.resources() == ["things"]
+    assert [entry.key for entry in store.heads("things")] == ["a"]
+    await done
+    assert store.resources() == ["things"]
+    await store.close()

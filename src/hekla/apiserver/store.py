@@ -207,7 +207,8 @@ class Store:
         return list(found.values())
 
     def resources(self) -> list[str]:
-        return list(self._tables)
+        """Every resource that has objects, be the first of them only staged."""
+        return [*self._tables, *({r for r, _ in self._overlay} - self._tables.keys())]
 
     def subscribe(self, callback: Callable[[str, Event], None]) -> None:
         """Call back with (resource, event) as each change becomes visible, before any watcher."""

@@ -29,6 +29,11 @@ def both(ladders: list[list[int]], k: int) -> tuple[list[int], list[int]]:
     head = score(index, np.zeros(len(index), dtype=np.int64))
     quick = placement.place(score, index, copies, k, head)
     slow = placement.one_by_one(score, index, copies, k, head)
+    habit = placement.Habit()
+    for heaped in (0, 1):
+        habit.heaped = heaped
+        by_habit = placement.place(score, index, copies, k, head, habit)
+        assert by_habit.tolist() == slow.tolist()
     return quick.tolist(), slow.tolist()
 
 

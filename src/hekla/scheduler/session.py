@@ -33,7 +33,7 @@ HOLDERS_SHOWN = 3
 class _ClassState:
     """What is known of a class in this session, and as of which change."""
 
-    __slots__ = ("copies_n", "is_coupled", "ok_n", "parts", "score_n", "seen")
+    __slots__ = ("copies_n", "habit", "is_coupled", "ok_n", "parts", "score_n", "seen")
 
     def __init__(self, ok_n: BoolArray, is_coupled: bool) -> None:
         self.ok_n = ok_n
@@ -41,6 +41,7 @@ class _ClassState:
         self.copies_n: IntArray
         self.score_n: FloatArray
         self.parts: list[Normalized] = []
+        self.habit = placement.Habit()
         self.seen = 0
 
 
@@ -250,7 +251,12 @@ class Session:
             return chosen
         if not state.parts:
             return placement.place(
-                self._scorer(task), index, copies_n[index], count, state.score_n[index]
+                self._scorer(task),
+                index,
+                copies_n[index],
+                count,
+                state.score_n[index],
+                state.habit,
             )
         return self._places_normalized(task, state, copies_n, count)
 

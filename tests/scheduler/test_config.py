@@ -68,6 +68,16 @@ def test_a_plugin_of_volcano_that_is_not_there_yet_is_skipped_with_a_warning() -
     assert parsed.warnings == ("line 5: plugin 'numa-aware' is not available yet and is skipped",)
 
 
+def test_an_argument_that_nobody_reads_is_named_with_what_was_meant() -> None:
+    text = BINPACK.replace("binpack.memory: 1", "binpack.memry: 1")
+    (warning,) = config.parse(text, builtin()).warnings
+    assert warning == (
+        "line 12: plugin 'binpack' does not know the argument 'binpack.memry' "
+        "(did you mean 'binpack.memory'?); it has no effect"
+    )
+    assert config.parse(BINPACK, builtin()).warnings == ()
+
+
 def test_plugins_are_made_anew_for_every_cycle() -> None:
     option = config.default(builtin()).tiers[0][0]
     assert option.make() is not option.make()

@@ -248,6 +248,11 @@ class _Reader:
             raise ConfigError(f"unknown plugin {name!r}; {hint}", value.line)
         option = PluginOption(plugin, self._arguments(fields.get("arguments")), switches)
         self._try(option, fields.get("arguments", value))
+        for unknown in plugin.unknown_arguments(option.arguments):
+            self._warnings.append(
+                f"line {fields['arguments'].line}: plugin {name!r} does not know the argument "
+                f"{unknown}; it has no effect"
+            )
         return option
 
     def _arguments(self, value: _Value | None) -> dict[str, Any]:

@@ -112,6 +112,8 @@ class Plugin:
     essential: ClassVar[bool] = False
     """Whether tasks wait when it fails, rather than be placed without its word."""
 
+    free_arguments: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of argument names that it reads from `raw` itself."""
     by_class: ClassVar[bool] = False
     """Whether its filters and scores depend on the task's class alone, not on its job or name.
 
@@ -141,6 +143,17 @@ class Plugin:
                     f"it has: {', '.join(self.arguments_of) or 'none'}"
                 )
             setattr(self, attribute, self.arguments_of[attribute].convert(value))
+
+    @classmethod
+    def unknown_arguments(cls, raw: Mapping[str, Any]) -> list[str]:
+        """Arguments that it does not read, each with a guess at what was meant."""
+        known = [key for argument in cls.arguments_of.values() for key in argument.keys]
+        found = []
+        for key in raw:
+            if key not in known and not key.startswith(cls.free_arguments or "\0"):
+                close = difflib.get_close_matches(key, known, n=1)
+                found.append(f"{key!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+        return found
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         """Take arguments as a tiers file gives them; raises PluginError naming the key."""
@@ -185,7 +198,7 @@ HOOKS: Final[tuple[str, ...]] = (
     "deallocated",
 )
 
-_BASE: Final = frozenset({"configure"})
+_BASE: Final = frozenset({"configure", "unknown_arguments"})
 
 # Volcano's switch for each hook, and its default. Hooks without one are always asked.
 SWITCHES: Final[Mapping[str, str]] = {

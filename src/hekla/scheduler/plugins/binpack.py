@@ -23,6 +23,7 @@ class Binpack(Plugin, name="binpack"):
     """Score: the mean of how full the node would be, over the requested resources with a weight."""
 
     by_class: ClassVar[bool] = True
+    free_arguments: ClassVar[tuple[str, ...]] = ("binpack.resources.",)
 
     weight: Annotated[int, Key("binpack.weight")] = 1
     cpu: Annotated[int, Key("binpack.cpu")] = 1

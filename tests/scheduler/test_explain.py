@@ -21,7 +21,7 @@ def test_a_gang_that_is_short_says_how_far_it_came_and_what_would_help() -> None
     assert (verdict.fitting, verdict.needed) == (2, 3)
     assert verdict.nodes == {"Insufficient cpu": 1, "node(s) had untolerated taint(s)": 1}
     assert verdict.total_nodes == 2
-    assert verdict.change == "room for 1 more tasks of 1 cpu"
+    assert verdict.change == "room for 1 more task of 1 cpu"
     assert [str(holder) for holder in verdict.holders] == ["default/busy (2 cpu)"]
     assert verdict.histogram == (
         "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
@@ -46,6 +46,15 @@ def test_a_queue_that_has_no_share_left_is_named_with_its_figures() -> None:
     )
     assert verdict.change == "1 more cpu for queue 'q'"
     assert [h.job for h in verdict.holders] == ["default/holder"]
+
+
+def test_a_resource_that_no_node_has_is_missed_on_every_node() -> None:
+    result = cluster([node("n1"), node("n2")], [gang("a", cpu=1, gpu=1)]).run()
+    verdict = result.verdict("a")
+    assert verdict is not None
+    assert verdict.gate == Gate.GANG_SHORT
+    assert verdict.nodes == {"Insufficient nvidia.com/gpu": 2}
+    assert verdict.change == "room for 1 more task of 1 nvidia.com/gpu"
 
 
 def test_the_json_form_has_everything_the_words_have() -> None:

@@ -90,8 +90,13 @@ def numbers(world: TestCluster) -> list[bytes]:
     ]
     for job in state.jobs.values():
         out += [job.allocated_r.tobytes(), job.pending_r.tobytes(), job.phase.encode()]
+        out += [job.inqueue_r.tobytes(), job.elastic_r.tobytes()]
+        counts = {role: tally for role, tally in sorted(job.by_role.items()) if any(tally)}
+        out += [f"{job.ready_count} {job.pending_best_effort} {counts}".encode()]
+        out += [str([sorted(tasks) for tasks in job.by_status]).encode()]
     for one in state.queues.values():
         out += [one.allocated_r.tobytes(), one.pending_r.tobytes()]
+        out += [one.inqueue_r.tobytes(), str(one.allocated_pods).encode()]
     out += [f"{t.uid} {t.status} {t.node_name}".encode() for t in state.tasks.values()]
     return out
 

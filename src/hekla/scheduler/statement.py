@@ -169,5 +169,5 @@ class Statement:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._is_done or error is not None:
+        if not self._is_done:
             self.rollback()

@@ -155,14 +155,17 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
                 name, used = session.dimensions.names[row], float(queue.allocated_r[row])
                 blocked.append(Blocked(name, amount, float(limit_r[row]), used))
     rows = [session.dimensions.row(b.resource) for b in blocked]
-    # A queue that deserves the whole cluster is not what stands in the way: the cluster is.
-    where = f"for queue {queue.name!r}"
-    if any(
+    # A queue that deserves all there is does not stand in the way: the cluster is too small.
+    is_whole_cluster = any(
         float(session.total_r[r]) <= b.allowed
         for r, b in zip(rows, blocked, strict=True)
         if r is not None
-    ):
-        where = "in the cluster"
+    )
+    if is_whole_cluster:
+        attempt.reasons = session.reasons(task)
+        if sum(attempt.reasons.values()) == len(session.nodes):
+            return _no_node(session, job, attempt, task, session.job_ready(job))
+    where = "in the cluster" if is_whole_cluster else f"for queue {queue.name!r}"
     change = "; ".join(
         f"{show_amount(b.resource, b.used + b.asked - b.allowed)} more {b.resource} {where}"
         for b in blocked
@@ -209,7 +212,7 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
         change = "add a node"
     elif blocked:
         per_task = ", ".join(f"{show_amount(b.resource, b.asked)} {b.resource}" for b in blocked)
-        change = f"room for {missing} more tasks of {per_task}"
+        change = f"room for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
     else:
         worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]
         change = f"a node without: {worst}" if worst else ""

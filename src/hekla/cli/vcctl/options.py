@@ -72,6 +72,10 @@ class Session:
             self.config, component="vcctl", timeout_s=self._timeout_s, field_manager="vcctl"
         )
 
+    def close(self) -> None:
+        if "client" in vars(self):
+            self.client.close()
+
     @property
     def namespace(self) -> str:
         """That of the context; Volcano's tools always take `default` instead."""
@@ -93,7 +97,11 @@ def connected(function: F) -> F:
     ) -> Any:
         for ignored in ("v", "vmodule", "log_flush_frequency"):
             rest.pop(ignored, None)
-        return function(Session(kubeconfig, master, context), *args, **rest)
+        session = Session(kubeconfig, master, context)
+        try:
+            return function(session, *args, **rest)
+        finally:
+            session.close()
 
     for option in reversed(_CONNECTION):
         called = option(called)
@@ -156,6 +164,8 @@ def live(resource: Resource[Obj]) -> Callable[..., list[CompletionItem]]:
             found = session.client.list(resource, namespace=namespace)
         except KubeError:
             return []
+        finally:
+            session.close()
         names = (str(one["metadata"]["name"]) for one in found)
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 

@@ -1,0 +1,153 @@
+"""One server process for all tests of a worker; a namespace of its own for each test.
+
+Commands run in this process: quick, and what they print is what scripts see, as stdout is no
+terminal here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from hekla.cli.vcctl import main, shortcuts
+from hekla.cli.vcctl.commands import run
+from hekla.kube import kubeconfig
+from hekla.kube.resources import JOBS, NAMESPACES
+from hekla.kube.sync_client import SyncClient
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a running server."""
+    data = tmp_path_factory.mktemp("server")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(data)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip(), "the server did not start"
+    yield data / "kubeconfig"
+    process.terminate()
+    process.wait(30)
+    process.stdout.close()
+
+
+@pytest.fixture
+def admin(server: Path) -> Iterator[SyncClient]:
+    with SyncClient(kubeconfig.load(server), component="test") as client:
+        yield client
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name that no other test has, for queues: they have no namespace."""
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def namespace(admin: SyncClient, unique: str) -> str:
+    admin.create(
+        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
+    )
+    return unique
+
+
+@pytest.fixture
+def config(server: Path, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubeconfig, in $KUBECONFIG, whose context has the test's own namespace."""
+    content = yaml.safe_load(server.read_text())
+    content["contexts"][0]["context"]["namespace"] = namespace
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.delenv("HEKLA_DEBUG", raising=False)
+    return path
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run any command of ours, by its name."""
+
+    def call(program: str, *args: str) -> Result:
+        command: click.Command = main.vcctl if program == "vcctl" else getattr(shortcuts, program)
+        capsys.readouterr()
+        code = run(command, program, args)
+        said = capsys.readouterr()
+        return Result(code, said.out, said.err)
+
+    return call
+
+
+@pytest.fixture
+def vcctl(call: Run, config: Path) -> Run:
+    return lambda *args: call("vcctl", *args)
+
+
+@pytest.fixture
+def tool(call: Run, config: Path) -> Run:
+    """One of the one-purpose tools: `tool("vsub", "-n", "x")`."""
+    return call
+
+
+def job(name: str, *, queue: str = "default", replicas: int = 1, labels: Any = None) -> Object:
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {
+            "queue": queue,
+            "schedulerName": "volcano",
+            "tasks": [
+                {
+                    "name": "worker",
+                    "replicas": replicas,
+                    "template": {
+                        "spec": {
+                            "restartPolicy": "Never",
+                            "containers": [{"name": "main", "image": "busybox"}],
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+@pytest.fixture
+def make_job(admin: SyncClient, namespace: str) -> Callable[..., Object]:
+    """Store a job, in a phase if one is given, as a controller would."""
+
+    def make(name: str, *, phase: str = "", status: Object | None = None, **more: Any) -> Object:
+        made = admin.create(JOBS, job(name, **more), namespace=namespace)
+        if phase or status:
+            wanted = {**(status or {}), "state": {"phase": phase}}
+            made = admin.patch_status(JOBS, name, wanted, namespace=namespace)
+        return made
+
+    return make

@@ -129,12 +129,12 @@ def status(data_dir: Path | None) -> int:
         click.echo(f"no cluster is running in {where}; start one with `hekla up`")
         return NOT_RUNNING
     config = kubeconfig.load(where / "kubeconfig")
-    client = SyncClient(config)
-    pods = client.list(PODS).items
+    with SyncClient(config) as client:
+        pods, nodes = client.list(PODS).items, client.list(NODES).items
     phases = Counter((pod.get("status") or {}).get("phase", "Unknown") for pod in pods)
     click.echo(f"hekla is up at {config.server} (process {pid})")
     click.echo(f"  data      {where}")
-    click.echo(f"  nodes     {len(client.list(NODES).items)}")
+    click.echo(f"  nodes     {len(nodes)}")
     click.echo("  pods      " + (", ".join(f"{n} {p}" for p, n in phases.items()) or "none"))
     able, version = sandbox.abilities(), Cgroups().version
     isolation = "namespaces: volumes at their paths, names of pods, nothing left behind"

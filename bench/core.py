@@ -115,6 +115,20 @@ def case_f() -> None:
     run("f  idle cycle after one pod changed", state, loading)
 
 
+def case_w() -> None:
+    """A full cluster and a long queue in front of it."""
+
+    def make() -> Cluster:
+        state = build(1000, 5000, 10)
+        for n in range(1000):
+            state.set_pod(pod(f"busy-{n}", cpu="63500m", memory="1Gi", node=f"node-{n:05d}"))
+        for job in state.jobs.values():
+            job.phase = "Inqueue"
+        return state
+
+    run("w  5,000 gangs of 10 wait before 1,000 full nodes", *timed(make))
+
+
 def case_g() -> None:
     """Growth: double one thing at a time."""
     for nodes in (1000, 2000, 4000, 8000):

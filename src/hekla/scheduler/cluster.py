@@ -20,6 +20,7 @@ from hekla.scheduler import wire
 from hekla.scheduler.classes import NUMBERING_LABELS, Classes, TaskClass
 from hekla.scheduler.dimensions import (
     CPU,
+    MAX_AMOUNT,
     MEMORY,
     PODS,
     Dimensions,
@@ -457,6 +458,8 @@ class Cluster:
         queue.guarantee_r, bad2 = self.dimensions.vector(spec.guarantee.resource)
         queue.deserved_r, bad3 = self.dimensions.vector(spec.deserved)
         queue.problems = (*bad1, *bad2, *bad3)
+        # A guarantee that no cluster can give would take everything from everybody else.
+        queue.guarantee_r[queue.guarantee_r >= MAX_AMOUNT] = 0.0
         self._fit_rows()
 
     def delete_queue(self, name: str) -> None:

@@ -32,6 +32,7 @@ log = logging.getLogger("hekla.scheduler")
 # A burst is gathered as long as more keeps coming, but a single pod waits only this long.
 GATHER_S = 0.005
 GATHER_MOST_S = 0.04
+GATHER_LONGEST_S = 1.0
 # Deadlines (sla) pass without any event; while jobs wait for one, look this often.
 DEADLINE_POLL_S = 1.0
 CONFIG_POLL_S = 1.0
@@ -63,6 +64,7 @@ class Scheduler:
         self.cycles = 0
         self.plugin_failures: dict[str, int] = {}
         self._failed_at: float | None = None
+        self._cycle_s = 0.0
         self._file_text: str | None = None
         self._tried_text: str | None = None
         self._cache = Cache(client, self.cluster, self._changed.set, clock=self._clock)
@@ -92,6 +94,8 @@ class Scheduler:
                 await self._changed.wait()
         except TimeoutError:
             return
+        # A cycle that takes long (thousands of jobs wait) must leave time for everything else.
+        await asyncio.sleep(min(self._cycle_s, GATHER_LONGEST_S))
         gathered_s = 0.0
         while self._changed.is_set() and gathered_s < GATHER_MOST_S:
             self._changed.clear()
@@ -109,6 +113,7 @@ class Scheduler:
         self._changed.clear()
         self._read_config()
         self.cycles += 1
+        started_s = time.perf_counter()
         try:
             plan = decide(
                 self.cluster,
@@ -122,6 +127,7 @@ class Scheduler:
             self._failed_at = self._clock.monotonic()
             return
         self._failed_at = None
+        self._cycle_s = time.perf_counter() - started_s
         self._remember(plan.verdicts)
         self.cluster.settled()
         for failure in plan.failures:

@@ -92,6 +92,10 @@ class Session:
             for plugin, _ in self.tiers.calls(hook)
         )
         self._touched: list[IntArray] = []
+        self.stamp = 0
+        """Equal stamps mean equal numbers: a rolled back statement puts it back too."""
+        self._last_stamp = 0
+        self._reasons: dict[Any, tuple[int, dict[str, int]]] = {}
         self._names = [node.name for node in cluster.node_list]
         self._has_future = bool(self.columns.releasing_rn.any() or self.columns.pipelined_rn.any())
         self._holders: dict[tuple[str, int], tuple[Holder, ...]] = {}
@@ -171,6 +175,8 @@ class Session:
 
     def apply(self, operation: Operation) -> None:
         operation.apply(self.columns, self._names)
+        self._last_stamp += 1
+        self.stamp = self._last_stamp
         self._has_future |= operation.to in (PIPELINED, RELEASING)
         self._touch(operation.index)
         if operation.to != RELEASING:
@@ -424,8 +430,33 @@ class Session:
 
     # --- explaining ---------------------------------------------------------------------------
 
-    def reasons(self, task: Task) -> dict[str, int]:
-        """Every node that will not take the task now, by its first reason; over all nodes."""
+    def room(self, task: Task, count: int) -> int:
+        """How many tasks like this one there is room for, now or later, at most `count`."""
+        state = self._state(task)
+        if state.is_coupled:
+            return count  # it depends on where the others go: only trying tells
+        copies_n = state.copies_n
+        if self._has_future:
+            copies_n = np.maximum(copies_n, self._copies(task, self.nodes, future=True))
+        return min(count, int(np.minimum(copies_n[state.ok_n], count).sum()))
+
+    def passing(self, task: Task) -> BoolArray:
+        """Nodes that pass the filters, whatever room they have."""
+        return self._state(task).ok_n
+
+    def reasons(self, task: Task, *, filled: bool = False) -> dict[str, int]:
+        """Every node that will not take the task now, by its first reason; over all nodes.
+
+        With `filled`, as it would be with as many such tasks as fit on every node. Many jobs wait
+        for the same: what was found for one is kept until something is placed.
+        """
+        key = (self._key(task), filled)
+        known = self._reasons.get(key)
+        if known is None or known[0] != self.stamp:
+            known = self._reasons[key] = (self.stamp, self._count_reasons(task, filled))
+        return known[1]
+
+    def _count_reasons(self, task: Task, filled: bool) -> dict[str, int]:
         left_n = np.ones(len(self.nodes), dtype=bool)
         counts: dict[str, int] = {}
 
@@ -442,7 +473,13 @@ class Session:
                 self.columns.idle_rn[row] + EPSILON <= amount,
                 f"Insufficient {self.dimensions.names[row]}",
             )
-        rule_out(self._copies(task, self.nodes) <= 0, "node(s) pod number exceeded")
+        copies_n = self._copies(task, self.nodes)
+        rule_out(copies_n <= 0, "node(s) pod number exceeded")
+        if filled:
+            for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+                after_n = self.columns.idle_rn[row] - copies_n * amount
+                rule_out(after_n + EPSILON <= amount, f"Insufficient {self.dimensions.names[row]}")
+            rule_out(left_n.copy(), "node(s) pod number exceeded")
         return counts
 
     def explain(self, verdict: Verdict) -> None:

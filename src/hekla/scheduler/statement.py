@@ -109,6 +109,7 @@ class Statement:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._stamp = session.stamp
         self.operations: list[Operation] = []
         self._is_done = False
 
@@ -157,6 +158,7 @@ class Statement:
     def rollback(self) -> None:
         for operation in reversed(self.operations):
             self._session.revert(operation)
+        self._session.stamp = self._stamp
         self.operations = []
         self._is_done = True
 

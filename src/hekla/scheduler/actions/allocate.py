@@ -124,6 +124,12 @@ def _place(
             if allowed == 0:
                 attempt.refused_by_queue(run[0])
                 break
+            if job.min_member >= len(job.tasks) and not is_surplus:
+                # Every member is needed: if there is no room for all, trying would be in vain.
+                room = session.room(run[0], allowed)
+                if room < allowed:
+                    attempt.no_node_for(session, run[0], room=room, wanted=allowed)
+                    break
             placed = _place_equal(session, statement, run[:allowed])
             run = run[placed:]
             if placed < allowed:

@@ -18,18 +18,21 @@ class Attempt:
         self.refused: Task | None = None
         self.unplaced: Task | None = None
         self.fitting = 0
+        self.wanted = 0
         self.reasons: dict[str, int] = {}
 
     def refused_by_queue(self, task: Task) -> None:
         self.refused = self.refused or task
         self.fitting = self._fitting()
 
-    def no_node_for(self, session: Session, task: Task) -> None:
+    def no_node_for(self, session: Session, task: Task, *, room: int = 0, wanted: int = 0) -> None:
+        """A task found no node; or of so many `wanted` there was `room` for fewer."""
         self.failed_roles.add(task.role)
         if self.unplaced is None:
             self.unplaced = task
-            self.reasons = session.reasons(task)
-        self.fitting = self._fitting()
+            self.reasons = session.reasons(task, filled=wanted > 0)
+            self.wanted = wanted
+        self.fitting = self._fitting() + room
 
     def _fitting(self) -> int:
         return self.job.ready_count + self.job.pending_best_effort + self.job.waiting_count
@@ -198,20 +201,29 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
     names = session.dimensions.names
     blocked = []
     for row, amount in zip(klass.rows, klass.amounts, strict=True):
-        if names[row] in short:
-            # The roomiest node says how far away the task is from fitting somewhere.
-            best = int(session.columns.idle_rn[row].argmax())
-            allowed = float(session.columns.allocatable_rn[row, best])
-            blocked.append(
-                Blocked(
-                    names[row], amount, allowed, allowed - float(session.columns.idle_rn[row, best])
-                )
-            )
+        if names[row] not in short:
+            continue
+        offered_n, idle_n = session.columns.allocatable_rn[row], session.columns.idle_rn[row]
+        if attempt.wanted:
+            # The gang as a whole, against all nodes that would do.
+            ok_n = session.passing(task)
+            asked, allowed = amount * attempt.wanted, float(offered_n[ok_n].sum())
+            used = allowed - float(idle_n[ok_n].sum())
+        else:
+            # The roomiest node says how far the task is from fitting somewhere.
+            best = int(idle_n.argmax())
+            asked, allowed = amount, float(offered_n[best])
+            used = allowed - float(idle_n[best])
+        blocked.append(Blocked(names[row], asked, allowed, used))
     missing = max(job.min_member - attempt.fitting, 1)
     if total == 0:
         change = "add a node"
     elif blocked:
-        per_task = ", ".join(f"{show_amount(b.resource, b.asked)} {b.resource}" for b in blocked)
+        per_task = ", ".join(
+            f"{show_amount(names[r], a)} {names[r]}"
+            for r, a in zip(klass.rows, klass.amounts, strict=True)
+            if names[r] in short
+        )
         change = f"room for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
     else:
         worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]

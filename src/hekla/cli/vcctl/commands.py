@@ -91,7 +91,8 @@ class Noun(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
+        known = ctx.resilient_parsing or self.get_command(ctx, name) is not None
+        if not known and not name.startswith("-"):
             self.unknown(ctx, name)
         return super().resolve_command(ctx, args)
 

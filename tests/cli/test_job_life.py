@@ -1,0 +1,238 @@
+"""Being with a job: submit, wait, explain, scale and --watch, against a server without controllers.
+
+The tests play the controllers: what a command waits for is written by them, so nothing sleeps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hekla.cli.vcctl import explain
+from hekla.kube.resources import JOBS, PODGROUPS
+from hekla.kube.sync_client import SyncClient
+from tests.cli.conftest import Run
+
+Make = Callable[..., dict[str, Any]]
+
+
+def test_submit_builds_a_job_from_flags(vcctl: Run, admin: SyncClient, namespace: str) -> None:
+    done = vcctl(
+        *("job", "submit", "train", "--image", "pytorch", "-r", "4", "--gpu", "1", "--cpu", "2"),
+        *("--memory", "4Gi", "--plugin", "svc", "--plugin", "ssh=--no-root", "-e", "EPOCHS=3"),
+        *("--label", "team=ml", "--policy", "PodFailed=RestartJob", "--max-retry", "1", "-m", "2"),
+        *("--", "python", "train.py", "-n", "3"),
+    )
+    assert (done.code, done.out) == (0, "run job train successfully\n"), done.err
+    made = admin.get(JOBS, "train", namespace=namespace)
+    spec = made["spec"]
+    assert spec["plugins"] == {"svc": [], "ssh": ["--no-root"]}
+    assert spec["policies"] == [{"event": "PodFailed", "action": "RestartJob"}]
+    assert (spec["minAvailable"], spec["maxRetry"]) == (2, 1)
+    assert made["metadata"]["labels"] == {"team": "ml"}
+    (container,) = spec["tasks"][0]["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "train.py", "-n", "3"]
+    assert container["env"] == [{"name": "EPOCHS", "value": "3"}]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert container["resources"]["requests"]["memory"] == "4Gi"
+
+
+def test_submit_can_show_instead_of_send(vcctl: Run, admin: SyncClient, namespace: str) -> None:
+    done = vcctl("job", "submit", "x", "--dry-run", "-c", "echo hi | wc")
+    shown = yaml.safe_load(done.out)
+    (container,) = shown["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    assert container["command"] == ["sh", "-c", "echo hi | wc"]
+    assert not admin.list(JOBS, namespace=namespace).items
+
+
+def test_submit_takes_a_job_from_a_python_function(
+    vcctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    (tmp_path / f"{unique}.py").write_text(
+        "from hekla import Job, Task\n"
+        "def make():\n"
+        "    return Job('made', [Task('worker', command='true')])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = vcctl("job", "submit", "--python", f"{unique}:make")
+    assert (done.code, done.out) == (0, "run job made successfully\n")
+    assert vcctl("job", "submit", "--python", f"{unique}:gone").code == 255
+    assert vcctl("job", "submit").code == 255
+
+
+def test_wait_ends_when_the_job_does_and_its_exit_code_is_the_outcome(
+    vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
+) -> None:
+    make_job("good", phase="Completed")
+    make_job("bad", phase="Failed")
+    make_job("aborted", phase="Aborted")
+    done = vcctl("job", "wait", "good")
+    assert (done.code, done.out) == (0, "job good is Completed\n")
+    done = vcctl("job", "wait", "bad")
+    assert (done.code, done.out) == (1, "job bad is Failed\n")
+    assert vcctl("job", "wait", "bad", "--for", "running").code == 1
+    assert vcctl("job", "wait", "aborted", "--for", "Aborted").code == 0
+    assert vcctl("job", "wait", "good", "--for", "compleated").code == 1
+    done = vcctl("job", "wait", "aborted", "--timeout", "0.01")
+    assert done.code == 124
+    assert "vcctl job explain aborted" in done.err
+
+
+def test_wait_sees_a_change_that_comes_later(
+    vcctl: Run, make_job: Make, server: Path, namespace: str
+) -> None:
+    from hekla.kube import kubeconfig
+
+    make_job("later", phase="Running")
+
+    def complete() -> None:
+        with SyncClient(kubeconfig.load(server), component="test") as client:
+            client.patch_status(
+                JOBS, "later", {"state": {"phase": "Completed"}}, namespace=namespace
+            )
+
+    controller = threading.Thread(target=complete)
+    controller.start()
+    done = vcctl("job", "wait", "later", "--timeout", "30s")
+    controller.join()
+    assert (done.code, done.out) == (0, "job later is Completed\n")
+
+
+def test_logs_of_a_job_without_pods_say_so_on_stderr(vcctl: Run, make_job: Make) -> None:
+    make_job("quiet")
+    done = vcctl("job", "logs", "quiet")
+    assert (done.code, done.out) == (0, "")
+    assert "no pods yet" in done.err
+
+
+def test_scale_changes_a_task_and_keeps_the_gang_possible(
+    vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
+) -> None:
+    make_job("train", replicas=4)
+    done = vcctl("job", "scale", "train", "-r", "2")
+    assert (done.code, done.out) == (0, "scale job train successfully\n"), done.err
+    assert "its gang is now 2" in done.err
+    spec = admin.get(JOBS, "train", namespace=namespace)["spec"]
+    assert spec["minAvailable"] == 2
+    assert (spec["tasks"][0]["replicas"], spec["tasks"][0]["minAvailable"]) == (2, 2)
+    done = vcctl("job", "scale", "train", "-r", "2", "--task", "nope")
+    assert done.code == 255
+    assert "there are: worker" in done.err
+
+
+def test_explain_says_that_nobody_has_taken_a_job_up(vcctl: Run, make_job: Make) -> None:
+    make_job("train")
+    done = vcctl("job", "explain", "train")
+    assert done.code == 0
+    assert "no controller has taken it up yet" in done.out
+
+
+def test_explain_gives_the_newest_condition_as_the_answer(
+    vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
+) -> None:
+    made = make_job("train", phase="Pending")
+    message = "2/2 tasks in gang unschedulable: 0/3 nodes are available"
+    body = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": f"train-{made['metadata']['uid']}"},
+        "spec": {"queue": "default", "minMember": 2, "minResources": {"cpu": "8"}},
+        "status": {
+            "phase": "Inqueue",
+            "conditions": [
+                {
+                    "type": "Scheduled",
+                    "status": "True",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                },
+                {
+                    "type": "Unschedulable",
+                    "status": "True",
+                    "reason": "NotEnoughResources",
+                    "message": message,
+                    "lastTransitionTime": "2026-01-02T00:00:00Z",
+                },
+            ],
+        },
+    }
+    admin.create(PODGROUPS, body, namespace=namespace)
+    lines = vcctl("job", "explain", "-n", "train").lines
+    assert lines[:3] == [
+        f"job {namespace}/train is Pending",
+        f"  {message}",
+        "  next: vcctl queue top",
+    ]
+    assert "  they ask for cpu 8" in lines
+
+
+def _job(phase: str, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "j", "namespace": "n", "uid": "u"},
+        "spec": {"queue": "q"},
+        "status": {"state": {"phase": phase}, **status},
+    }
+
+
+def _answer(job: dict[str, Any], queue: Any = None, pods: Any = ()) -> list[str]:
+    return list(explain.reasons(job, None, queue, list(pods), []))[1:3]
+
+
+def test_each_state_has_its_own_answer_and_next_step() -> None:
+    open_queue = {"metadata": {"name": "q"}, "status": {"state": "Open"}}
+    closed = {"metadata": {"name": "q"}, "status": {"state": "Closed"}}
+    failed_pod = {
+        "metadata": {"name": "j-w-0"},
+        "status": {
+            "phase": "Failed",
+            "containerStatuses": [{"state": {"terminated": {"exitCode": 3, "reason": "Error"}}}],
+        },
+    }
+    assert _answer(_job("Aborted"), open_queue) == [
+        "  it was suspended, and waits to be resumed",
+        "  next: vcctl job resume -N j -n n",
+    ]
+    assert _answer(_job("Failed"), open_queue, [failed_pod]) == [
+        "  pod j-w-0 exited with code 3: Error",
+        "  next: vcctl job logs -N j -n n",
+    ]
+    assert _answer(_job("Pending")) == [
+        "  there is no queue 'q'",
+        "  next: vcctl queue create -n q",
+    ]
+    assert _answer(_job("Pending"), closed) == [
+        "  queue 'q' is Closed: it lets nothing new in",
+        "  next: vcctl queue operate -n q -a open",
+    ]
+    assert _answer(_job("Completed"), open_queue)[0] == "  it has run to its end"
+
+
+def test_watch_prints_the_list_and_then_every_change(
+    config: Path, make_job: Make, admin: SyncClient, namespace: str
+) -> None:
+    make_job("train", phase="Pending")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hekla.cli.vcctl.main", "job", "list", "--watch"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "KUBECONFIG": str(config)},
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().startswith("Name    Creation")
+        assert re.match(r"train   \S+ +Pending", process.stdout.readline())
+        admin.patch_status(JOBS, "train", {"state": {"phase": "Running"}}, namespace=namespace)
+        assert re.match(r"train   \S+ +Running", process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,229 @@
+"""What holds for every command: exit codes, spelling, streams, colour, help, completion."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from hekla.cli.vcctl import main, shortcuts
+from hekla.cli.vcctl.commands import Leaf, go_spelling
+from hekla.cli.vcctl.errors import did_you_mean
+from hekla.cli.vcctl.options import job_target
+from tests.cli.conftest import Run
+
+Make = Callable[..., dict[str, Any]]
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every leaf command, with the words that lead to it."""
+    context = click.Context(main.vcctl)
+    for name in main.vcctl.list_commands(context):
+        found = main.vcctl.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            for leaf in sorted(found.commands):
+                yield f"vcctl {name} {leaf}", found.commands[leaf]
+        else:
+            yield f"vcctl {name}", found
+    for name in main.SHORTCUTS:
+        yield name, getattr(shortcuts, name)
+
+
+def test_bare_groups_show_help_and_exit_0(call: Run) -> None:
+    for args in ((), ("job",), ("queue",)):
+        done = call("vcctl", *args)
+        assert done.code == 0
+        assert done.out.startswith("Usage: vcctl")
+
+
+def test_an_unknown_word_below_a_group_is_help_and_above_it_an_error(call: Run) -> None:
+    done = call("vcctl", "job", "lsit")
+    assert done.code == 0
+    assert done.out.startswith("Usage: vcctl job")
+    assert 'did you mean "list"' in done.err
+    done = call("vcctl", "jbo", "list")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith('Error: unknown command "jbo" for "vcctl"; did you mean "job"?')
+
+
+def test_a_wrong_flag_or_number_exits_1_on_stderr(call: Run) -> None:
+    for args in (("job", "list", "--nope"), ("queue", "create", "-w", "many")):
+        done = call("vcctl", *args)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("Error: ")
+        assert "--help`" in done.err
+
+
+def test_extra_words_are_ignored_as_volcano_does(vcctl: Run) -> None:
+    assert vcctl("job", "list", "whatever").out == "No resources found\n"
+
+
+def test_flags_may_be_spelt_as_in_go(vcctl: Run, namespace: str) -> None:
+    for args in (
+        ("--all_namespaces=false", f"-n={namespace}"),
+        ("--all-namespaces=0", "-v", "4", "--log-flush-frequency=5s"),
+    ):
+        assert vcctl("job", "list", *args).out == "No resources found\n"
+
+
+def test_go_spelling_leaves_values_and_what_follows_two_dashes_alone() -> None:
+    command = click.Command(
+        "x", params=[click.Option(["-n", "--name"]), click.Option(["-w"], is_flag=True)]
+    )
+    assert go_spelling(command, ["-n=a", "-n", "-w=true", "-w=true", "--", "-n=b"]) == [
+        *("-n", "a", "-n", "-w=true", "-w", "--", "-n=b")
+    ]
+
+
+def test_no_cluster_is_a_sentence_with_the_next_step_and_no_traceback(
+    call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    done = call("vcctl", "job", "list")
+    assert done.code == 255
+    assert "start one here with `hekla up`" in done.err
+    assert "Traceback" not in done.err
+    done = call("vcctl", "job", "list", "-s", "http://127.0.0.1:9")
+    assert done.code == 255
+    assert "is the cluster up?" in done.err
+
+
+def test_the_cluster_of_hekla_up_is_found_without_exporting_anything(
+    call: Run, server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "hekla").mkdir()
+    (tmp_path / "hekla" / "kubeconfig").write_text(server.read_text())
+    assert call("vcctl", "queue", "get", "default", "-o", "name").code == 0
+
+
+def test_debug_shows_where_a_failure_comes_from(vcctl: Run) -> None:
+    assert "Traceback" not in vcctl("job", "view", "gone").err
+    assert "Traceback" in vcctl("job", "view", "gone", "--debug").err
+
+
+def test_a_fault_of_ours_is_told_without_a_traceback(
+    vcctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hekla.cli.vcctl import jobs
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(jobs, "list_jobs", broken)
+    done = vcctl("job", "list")
+    assert done.code == 255
+    assert "vcctl has a fault: ZeroDivisionError: oops" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_context_that_is_not_there_is_answered_with_those_that_are(vcctl: Run) -> None:
+    done = vcctl("job", "list", "--context", "nope")
+    assert done.code == 255
+    assert "no context 'nope'; there are: " in done.err
+
+
+def test_new_commands_and_formats_keep_failures_off_stdout(vcctl: Run) -> None:
+    assert vcctl("job", "explain", "gone").out == ""
+    assert vcctl("job", "view", "gone", "-o", "json").out == ""
+
+
+def test_colour_is_for_terminals_only(vcctl: Run, make_job: Make) -> None:
+    make_job("train", phase="Running")
+    assert "\x1b[" not in vcctl("job", "list").out
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), list(commands()), ids=[path for path, _ in commands()]
+)
+def test_every_command_has_help_with_an_example(path: str, command: click.Command) -> None:
+    assert isinstance(command, Leaf)
+    assert command.get_short_help_str()
+    assert command.examples, f"{path} shows no example"
+    for param in command.params:
+        if isinstance(param, click.Option) and not param.hidden:
+            assert param.help, f"{path}: {param.opts} has no help"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_printed_for_each_shell(call: Run, shell: str) -> None:
+    done = call("vcctl", "completion", shell)
+    assert done.code == 0
+    assert f"_VCCTL_COMPLETE={shell}_complete" in done.out
+
+
+def test_names_are_completed_from_the_cluster(
+    make_job: Make, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from click.shell_completion import ShellComplete
+
+    make_job("training")
+    make_job("other")
+    completer = ShellComplete(main.vcctl, {}, "vcctl", "_VCCTL_COMPLETE")
+
+    def complete(args: list[str], incomplete: str) -> list[str]:
+        return [item.value for item in completer.get_completions(args, incomplete)]
+
+    assert complete(["job", "view", "-N"], "tr") == ["training"]
+    assert complete(["job", "view"], "") == ["other", "training"]
+    assert "default" in complete(["queue", "get", "-n"], "def")
+    assert complete(["job", "list", "-o"], "js") == ["json", "jsonpath="]
+    assert "job" in complete([], "jo")
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    assert complete(["job", "view"], "") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    {
+        "a lone -n is the name": ((None, "", "x", ""), ("x", None)),
+        "-N makes -n the namespace": ((None, "x", "ml", ""), ("x", "ml")),
+        "a word makes -n the namespace": (("x", "", "ml", ""), ("x", "ml")),
+        "--namespace is never a name": ((None, "", "", "ml"), ("", "ml")),
+        "-n with --namespace": ((None, "", "x", "ml"), ("x", "ml")),
+        "the same name twice": (("x", "x", "", ""), ("x", None)),
+        "nothing": ((None, "", "", ""), ("", None)),
+    }.values(),
+)
+def test_who_is_meant(given: tuple[Any, ...], want: tuple[str, str | None]) -> None:
+    target = job_target(*given)
+    assert (target.name, target.namespace) == want
+
+
+def test_did_you_mean_prefers_near_names_and_then_beginnings() -> None:
+    assert did_you_mean("trian", ["train", "other"]) == 'did you mean "train"?'
+    assert did_you_mean("t", ["training-of-the-model"]) == 'did you mean "training-of-the-model"?'
+    assert did_you_mean("zzz", ["train"]) == ""
+
+
+def test_starting_vcctl_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from hekla.cli.vcctl import main, jobs, queues, flows, pods; "
+        "heavy = {'numpy', 'aiohttp', 'asyncio', 'uvicorn', 'cryptography', 'jsonschema_rs', "
+        "'hekla.scheduler', 'hekla.apiserver'} & set(sys.modules); print(sorted(heavy))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_hekla_imports_no_part_of_it() -> None:
+    script = (
+        "import sys, hekla; print([m for m in sys.modules if m.startswith('hekla.')]); "
+        "from hekla import Job, Queue, submit; print(Job.__name__, Queue.__name__, submit.__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[]", "Job Queue submit"]

@@ -1,0 +1,171 @@
+"""Jobs from Python: builders, checks, handles; sync and async."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hekla
+from hekla import Job, Queue, Task, create_queue, submit, submit_async
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.errors import Invalid
+from hekla.kube.resources import COMMANDS, JOBS, QUEUES
+from hekla.kube.sync_client import SyncClient
+from hekla.sdk import checks, intents
+from hekla.sdk.waiting import JobEnded
+
+
+def test_a_job_writes_itself_as_a_manifest() -> None:
+    built = Job(
+        "train",
+        [
+            Task("ps", image="tf", command=["python", "ps.py"], cpu=1),
+            Task(
+                "worker",
+                image="tf",
+                command="python worker.py",
+                replicas=4,
+                gpu=1,
+                depends_on=["ps"],
+                policies={"TaskCompleted": "CompleteJob"},
+                template={"spec": {"nodeSelector": {"disk": "fast"}}},
+            ),
+        ],
+        queue="ml",
+        min_available=3,
+        plugins={"svc": []},
+        spec={"networkTopology": {"mode": "hard"}},
+    )
+    manifest = built.manifest()
+    assert manifest["metadata"] == {"name": "train"}
+    spec = manifest["spec"]
+    assert (spec["queue"], spec["minAvailable"]) == ("ml", 3)
+    assert spec["networkTopology"] == {"mode": "hard"}
+    ps, worker = spec["tasks"]
+    assert ps["template"]["spec"]["containers"][0]["command"] == ["python", "ps.py"]
+    assert ps["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1"}}
+    assert worker["dependsOn"] == {"name": ["ps"]}
+    assert worker["policies"] == [{"event": "TaskCompleted", "action": "CompleteJob"}]
+    assert worker["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
+    container = worker["template"]["spec"]["containers"][0]
+    assert container["command"] == ["sh", "-c", "python worker.py"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_a_queue_writes_itself_as_a_manifest() -> None:
+    built = Queue("ml", weight=3, parent="root", guarantee={"cpu": 2}, reclaimable=False)
+    assert built.manifest()["spec"] == {
+        "weight": 3,
+        "guarantee": {"resource": {"cpu": "2"}},
+        "reclaimable": False,
+        "parent": "root",
+    }
+
+
+def test_names_that_are_not_there_are_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Jbo'"):
+        _ = hekla.Jbo  # type: ignore[attr-defined]
+
+
+def test_a_job_is_submitted_suspended_scaled_waited_for_and_deleted(
+    admin: SyncClient, namespace: str
+) -> None:
+    handle = submit(Job("train", [Task("worker", replicas=2)]), namespace=namespace, client=admin)
+    assert (handle.name, handle.namespace, handle.phase) == ("train", namespace, "Pending")
+    handle.suspend()
+    handle.resume()
+    assert len(admin.list(COMMANDS, namespace=namespace)) == 2
+    handle.scale(3)
+    assert handle.object["spec"]["tasks"][0]["replicas"] == 3
+    admin.patch_status(JOBS, "train", {"state": {"phase": "Completed"}}, namespace=namespace)
+    assert handle.wait(timeout_s=10) == "Completed"
+    with pytest.raises(JobEnded):
+        handle.wait("Running")
+    assert list(handle.logs()) == []
+    assert handle.pods() == []
+    handle.delete()
+    assert admin.find(JOBS, "train", namespace=namespace) is None
+
+
+def test_a_wrong_job_is_refused_with_every_reason(
+    admin: SyncClient, namespace: str, unique: str
+) -> None:
+    wrong = Job("train", [Task("worker", min_available=4)], queue=f"{unique}-nowhere")
+    with pytest.raises(Invalid) as refused:
+        submit(wrong, namespace=namespace, client=admin)
+    assert len(refused.value.causes) >= 2
+    assert any("spec.queue" in cause for cause in refused.value.causes)
+
+
+def test_a_queue_is_created(admin: SyncClient, unique: str) -> None:
+    create_queue(Queue(unique, weight=2), client=admin)
+    assert admin.get(QUEUES, unique)["spec"]["weight"] == 2
+
+
+async def test_the_async_handle_does_the_same(
+    server: Path, admin: SyncClient, namespace: str
+) -> None:
+    async with Client(kubeconfig.load(server), component="test") as client:
+        handle = await submit_async(
+            Job("train", [Task("worker")]), client=client, namespace=namespace
+        )
+        assert handle.phase == "Pending"
+        await handle.suspend()
+        await handle.scale(2)
+        admin.patch_status(JOBS, "train", {"state": {"phase": "Completed"}}, namespace=namespace)
+        assert await handle.wait(timeout_s=10) == "Completed"
+        assert [line async for line in handle.logs()] == []
+        assert [line async for line in handle.logs(follow=True)] == []
+        await handle.delete()
+
+
+def test_fields_that_nobody_reads_are_doubted_with_the_one_that_was_meant() -> None:
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "spec": {
+            "minAvaliable": 1,
+            "tasks": [{"replica": 3, "template": {"anything": "goes"}}],
+            "policies": [{"event": "PodFailed", "actoin": "RestartJob"}],
+        },
+    }
+    assert list(checks.doubts(job)) == [
+        "spec.minAvaliable: there is no such field, so it has no effect; did you mean "
+        "'minAvailable'?",
+        "spec.tasks[0].replica: there is no such field, so it has no effect; did you mean "
+        "'replicas'?",
+        "spec.policies[0].actoin: there is no such field, so it has no effect; did you mean "
+        "'action'?",
+    ]
+
+
+def _two_tasks() -> dict[str, Any]:
+    tasks = [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 4, "minAvailable": 4}]
+    return {"spec": {"minAvailable": 5, "tasks": tasks}}
+
+
+def test_scaling_names_the_task_and_lowers_a_gang_that_could_never_start() -> None:
+    with pytest.raises(ValueError, match="has 2 tasks: a, b; say which"):
+        intents.scale(_two_tasks(), 2)
+    patch = intents.scale(_two_tasks(), 2, task="b")
+    assert patch == [
+        {"op": "test", "path": "/spec/tasks/1/name", "value": "b"},
+        {"op": "replace", "path": "/spec/tasks/1/replicas", "value": 2},
+        {"op": "replace", "path": "/spec/tasks/1/minAvailable", "value": 2},
+        {"op": "replace", "path": "/spec/minAvailable", "value": 3},
+    ]
+
+
+def test_what_counts_as_reached() -> None:
+    def job(phase: str) -> dict[str, Any]:
+        return {"status": {"state": {"phase": phase}}}
+
+    assert intents.is_reached(job("Failed"), "finished")
+    assert not intents.is_reached(job("Aborted"), "finished")
+    assert intents.is_reached(job("Running"), "started")
+    assert not intents.is_reached(job(""), "started")
+    assert intents.is_reached(job("Aborted"), "Aborted")
+    assert intents.is_beyond(job("Completed"), "Running")

@@ -90,6 +90,7 @@ class Watched:
             clock=clock,
         )
         self._written: dict[Key, Object] = {}
+        self._filed: dict[tuple[str, str], set[Key]] = {}
         self._leaving: set[str] = set()
         self.informer.add_handler(self._on_change)
 
@@ -107,11 +108,10 @@ class Watched:
     def by_index(self, index: str, key: str) -> list[Object]:
         """The objects under an index key, our own writes included."""
         found = {key_of(each): each for each in self.informer.by_index(index, key)}
-        if self._written:
-            for place in list(self._written):
-                ours = self._ours(place)
-                if ours is not None and key in self._indexers[index](ours):
-                    found[place] = ours
+        for place in tuple(self._filed.get((index, key), ())):
+            ours = self._ours(place)
+            if ours is not None:
+                found[place] = ours
         if self._leaving:
             return [self._as_leaving(each) for each in found.values()]
         return list(found.values())
@@ -119,14 +119,34 @@ class Watched:
     def wrote(self, obj: Object) -> None:
         """The server has answered our write with this."""
         if version_number(obj) > self._reached():
-            self._written[key_of(obj)] = obj
+            place = key_of(obj)
+            self._drop(place)
+            self._written[place] = obj
+            for index in self._filed_under(obj):
+                self._filed.setdefault(index, set()).add(place)
 
     def deleted(self, obj: Object) -> None:
         """The server has accepted that this goes; the watch will say so."""
         known = self.informer.get(*key_of(obj))
         if known is not None and uid_of(known) == uid_of(obj):
             self._leaving.add(uid_of(obj))
-        self._written.pop(key_of(obj), None)
+        self._drop(key_of(obj))
+
+    def _filed_under(self, obj: Object) -> Iterator[tuple[str, str]]:
+        for name, indexer in self._indexers.items():
+            for key in indexer(obj):
+                yield name, key
+
+    def _drop(self, place: Key) -> None:
+        obj = self._written.pop(place, None)
+        if obj is None:
+            return
+        for index in self._filed_under(obj):
+            filed = self._filed.get(index)
+            if filed is not None:
+                filed.discard(place)
+                if not filed:
+                    del self._filed[index]
 
     def _as_leaving(self, obj: Object) -> Object:
         if uid_of(obj) not in self._leaving or obj["metadata"].get("deletionTimestamp"):
@@ -136,7 +156,7 @@ class Watched:
     def _ours(self, key: Key) -> Object | None:
         ours = self._written.get(key)
         if ours is not None and version_number(ours) <= self._reached():
-            del self._written[key]
+            self._drop(key)
             return None
         return ours
 
@@ -152,7 +172,7 @@ class Watched:
         if self._written:
             ours = self._written.get(key_of(obj))
             if ours is not None and version_number(obj) >= version_number(ours):
-                del self._written[key_of(obj)]
+                self._drop(key_of(obj))
 
 
 def _without_managed_fields(obj: Object) -> Object:

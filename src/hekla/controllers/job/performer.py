@@ -204,7 +204,7 @@ class Performer:
     async def _set_status(self, patch: Object, is_urgent: bool) -> float | None:
         uid, now = uid_of(self._job), self._desk.clock.monotonic()
         if not is_urgent and self._desk.gather_counts_s:
-            wait_s = self._desk.counted_at.get(uid, -1e9) + self._desk.gather_counts_s - now
+            wait_s = self._desk.counted_at.setdefault(uid, now) + self._desk.gather_counts_s - now
             if wait_s > 0:
                 return wait_s
         try:

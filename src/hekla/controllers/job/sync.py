@@ -108,7 +108,7 @@ def _by_command(view: JobView, command: Object) -> list[Effect]:
 
 def _by_policy(view: JobView) -> tuple[list[Effect], list[Effect]]:
     """What policies make of what happened, and when to ask again."""
-    if view.phase not in (*_ALIVE, JobPhase.RESTARTING):
+    if view.phase not in (*_ALIVE, JobPhase.RESTARTING) or not _has_policies(view):
         return [], []
     chosen, fired, wake = "", [], []
     waiting_evictions: list[Happening] = []
@@ -136,6 +136,11 @@ def _by_policy(view: JobView) -> tuple[list[Effect], list[Effect]]:
     return remember + effects if effects else [], (
         [*([] if effects else remember), *([Wake(min(wake))] if wake else [])]
     )
+
+
+def _has_policies(view: JobView) -> bool:
+    """Most jobs have none; then nothing that happens needs looking for."""
+    return bool(view.spec.get("policies")) or any(task.get("policies") for task in view.tasks)
 
 
 def _remember_evictions(view: JobView, waiting: list[Happening]) -> list[Effect]:

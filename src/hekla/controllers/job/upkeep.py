@@ -84,19 +84,18 @@ def alive(view: JobView) -> list[Effect]:
     }
     step = step_for(view.phase, Action.SYNC_JOB, view.facts)
     follow = step.rule(view.facts, view.counts) if step.rule else None
-    if follow is None and pods and job_phase(view.job):
+    if follow is None and pods:
         return effects  # the counts are about to change: they are worth one write, afterwards
     return effects + _record(view, follow, controlled)
 
 
 def _record(view: JobView, phase: str | None, controlled: dict[str, str]) -> list[Effect]:
-    if not job_phase(view.job):
-        phase = JobPhase.PENDING  # seen for the first time
+    is_urgent = phase is not None
+    if not job_phase(view.job) and phase is None:
+        # Seen for the first time. A group that is let in at once brings pods to tell of as well.
+        phase = JobPhase.PENDING
     patch = status_patch(view, phase=phase, controlled=controlled or None)
-    if patch is None:
-        return []
-    is_urgent = phase is not None or "controlledResources" in patch
-    return [SetStatus(patch, is_urgent=is_urgent)]
+    return [] if patch is None else [SetStatus(patch, is_urgent=is_urgent)]
 
 
 def _before_all(view: JobView) -> list[Effect]:

@@ -172,3 +172,23 @@ async def test_an_idle_cluster_runs_no_cycles(world: World) -> None:
         return world.scheduler.cycles == before
 
     await world.until(quiet)
+
+
+async def test_a_configuration_file_wins_over_the_config_map(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "volcano-scheduler.conf"
+    path.write_text('actions: "allocate"\n')
+    other = Scheduler(world.client, name="other", conf=path)
+    running = asyncio.create_task(other.run())
+
+    async def taken() -> bool:
+        return other.config.actions == ("allocate",)
+
+    await world.until(taken)
+    path.write_text('actions: "enqueue, allocate"\n')
+
+    async def taken_again() -> bool:
+        return other.config.actions == ("enqueue", "allocate")
+
+    await world.until(taken_again)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

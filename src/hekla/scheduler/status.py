@@ -220,10 +220,12 @@ def _pods(job: Job, verdict: Verdict | None) -> list[Effect]:
         return []
     effects: list[Effect] = []
     waiting = [*job.by_status[PENDING].values(), *job.by_status[PIPELINED].values()]
+    # Less than the whole verdict: who holds what changes often, and a gang has many pods.
+    why = _bounded(verdict.histogram or verdict.message)
     for task in sorted(waiting, key=lambda task: task.key):
         if task.is_gated:
             continue  # the API server says that itself
-        message = _pod_message(task, verdict)
+        message = _promise(task) if task.status == PIPELINED else why
         if task.condition != ("False", PodReason.UNSCHEDULABLE, message):
             effects.append(
                 SetPodCondition(
@@ -245,14 +247,11 @@ def _pods(job: Job, verdict: Verdict | None) -> list[Effect]:
     return effects
 
 
-def _pod_message(task: Task, verdict: Verdict) -> str:
-    if task.status == PIPELINED:
-        return (
-            f"Pod {task.key} can possibly be assigned to {task.node_name}, "
-            "once resource is released and minAvailable is satisfied"
-        )
-    # Less than the whole verdict: who holds what changes often, and a gang has many pods.
-    return _bounded(verdict.histogram or verdict.message)
+def _promise(task: Task) -> str:
+    return (
+        f"Pod {task.key} can possibly be assigned to {task.node_name}, "
+        "once resource is released and minAvailable is satisfied"
+    )
 
 
 def _bounded(text: str) -> str:

@@ -23,6 +23,12 @@ from hekla.sdk import intents
 Object = dict[str, Any]
 
 RECENT_EVENTS = 8
+_QUOTA_NAMES = (
+    wellknown.PODS,
+    wellknown.COUNT_PREFIX,
+    wellknown.REQUESTS_PREFIX,
+    wellknown.LIMITS_PREFIX,
+)
 
 
 @click.command(
@@ -101,7 +107,18 @@ def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[
         return str(newest.get("message") or newest.get("reason") or "it does not fit")
     if part(group, "status", "phase") in (None, "", PodGroupPhase.PENDING):
         return f"queue {name!r} has not let it in yet"
-    return "it was let in, and its pods are being placed"
+    return _why_not_started(pods) or "it was let in, and its pods are being placed"
+
+
+def _why_not_started(pods: list[Object]) -> str:
+    """What keeps a placed pod from starting, such as an image that cannot be had."""
+    for pod in pods:
+        for status in part(pod, "status", "containerStatuses") or ():
+            waiting = part(status, "state", "waiting") or {}
+            if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
+                why = ": ".join(filter(None, (waiting["reason"], waiting.get("message"))))
+                return f"it was let in, and pod {named(pod)} cannot start: {why}"
+    return ""
 
 
 def _why_failed(job: Object, pods: list[Object]) -> str:
@@ -132,7 +149,7 @@ def _next_steps(
         QueueState.CLOSING,
     ):
         yield f"vcctl queue operate -n {name} -a open"
-    elif phase == JobPhase.PENDING and group is not None:
+    elif phase == JobPhase.PENDING and group is not None and not _why_not_started(pods):
         yield "vcctl queue top"
 
 
@@ -143,8 +160,7 @@ def _group_lines(group: Object | None) -> Iterator[str]:
     yield ""
     phase = status.get("phase") or PodGroupPhase.PENDING
     yield f"PodGroup {named(group)}: {phase}, {spec.get('minMember', 0)} members at least"
-    if spec.get("minResources"):
-        asked = ", ".join(f"{key} {value}" for key, value in sorted(spec["minResources"].items()))
+    if asked := _amounts(spec.get("minResources")):
         yield f"  they ask for {asked}"
     for condition in status.get("conditions") or ():
         why = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
@@ -158,9 +174,17 @@ def _queue_line(job: Object, queue: Object | None) -> Iterator[str]:
     if queue is None:
         return
     state = part(queue, "status", "state") or QueueState.OPEN
-    used = part(queue, "status", "allocated") or {}
-    told = ", ".join(f"{key} {value}" for key, value in sorted(used.items())) or "nothing"
-    yield f"Queue {named(queue)}: {state}, uses {told}"
+    used = _amounts(part(queue, "status", "allocated")) or "nothing"
+    yield f"Queue {named(queue)}: {state}, uses {used}"
+
+
+def _amounts(found: Object | None) -> str:
+    """Resources as people count them: without zeros and without the names that quotas use."""
+    return ", ".join(
+        f"{name} {amount}"
+        for name, amount in sorted((found or {}).items())
+        if not name.startswith(_QUOTA_NAMES) and str(amount) != "0"
+    )
 
 
 def _pod_lines(pods: list[Object]) -> Iterator[str]:

@@ -21,12 +21,12 @@ from hekla.cli.vcctl.options import (
 )
 from hekla.cli.vcctl.output import (
     Column,
-    Table,
     named,
     output_option,
     part,
     phase_colour,
     show_list,
+    show_object,
     spaced,
 )
 from hekla.cli.vcctl.watching import changes
@@ -116,12 +116,15 @@ def list_(
     elif queue:
         pods = [one for one in pods if _in_queue(one, queue)]
     columns = (NAMESPACE_COLUMN, *COLUMNS) if all_namespaces else COLUMNS
-    shown = show_list(PODS, pods, columns, output)
+    table = show_list(PODS, pods, columns, output)
     if not watch:
         return
-    table = shown or Table([c for c in columns if not c.wide], pods)
     for changed in changes(
         session.client, PODS, listed.resource_version, namespace=where, labels=selector
     ):
-        if not queue or _in_queue(changed, queue):
+        if queue and not _in_queue(changed, queue):
+            continue
+        if table is None:
+            show_object(PODS, changed, output)
+        else:
             click.echo(table.row(changed))

@@ -24,7 +24,6 @@ from hekla.cli.vcctl.options import (
     watch_option,
 )
 from hekla.cli.vcctl.output import (
-    NONE_FOUND,
     Column,
     counted,
     named,
@@ -100,21 +99,17 @@ def list_(session: Session, labels: str, output: str, watch: bool) -> None:
     """List queues."""
     client = session.client
     listed = client.list(QUEUES, label_selector=labels)
-    if not listed.items and output in ("", "wide"):
-        click.echo(NONE_FOUND)
-    else:
-        counts = group_counts(client.list(PODGROUPS)) if output in ("", "wide") else {}
-        table = show_list(QUEUES, listed.items, columns(counts), output)
+    counts = group_counts(client.list(PODGROUPS)) if output in ("", "wide") else {}
+    table = show_list(QUEUES, listed.items, columns(counts), output)
     if not watch:
         return
     for changed in changes(client, QUEUES, listed.resource_version, labels=labels):
-        if output in ("", "wide"):
-            counts.clear()
-            counts.update(group_counts(client.list(PODGROUPS)))
-            if table is not None:
-                click.echo(table.row(changed))
-        else:
+        if table is None:
             show_object(QUEUES, changed, output)
+            continue
+        counts.clear()
+        counts.update(group_counts(client.list(PODGROUPS)))
+        click.echo(table.row(changed))
 
 
 def find_queue(session: Session, name: str) -> Object:

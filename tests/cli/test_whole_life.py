@@ -1,0 +1,118 @@
+"""As a new user: `hekla up` here, vcctl and Python there, real processes in between."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hekla import Job, JobHandle, Task, submit, submit_async
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.sync_client import SyncClient
+from tests.cli.conftest import Run
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a whole cluster on this machine."""
+    data = tmp_path_factory.mktemp("cluster")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(data)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert "is up" in process.stdout.readline()
+    yield data / "kubeconfig"
+    process.terminate()
+    process.communicate(timeout=30)
+
+
+@pytest.fixture
+def here(call: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("KUBECONFIG", str(cluster))
+    return lambda *args: call("vcctl", *args)
+
+
+def test_submit_with_logs_shows_every_pod_and_ends_with_the_job(here: Run) -> None:
+    done = here(
+        *("job", "submit", "hello", "--image", "host", "-r", "2", "--cpu", "10m", "--logs"),
+        *("--", "sh", "-c", "echo one; echo two"),
+    )
+    assert done.code == 0, done.err
+    assert sorted(done.lines[:-1]) == [
+        "hello-worker-0 | one",
+        "hello-worker-0 | two",
+        "hello-worker-1 | one",
+        "hello-worker-1 | two",
+    ]
+    assert done.lines[-1] == "job hello is Completed"
+    assert here("job", "logs", "hello", "--tail", "1").lines == [
+        "hello-worker-0 | two",
+        "hello-worker-1 | two",
+    ]
+    assert here("job", "logs", "hello", "--no-prefix", "--tail", "1").lines == ["two", "two"]
+
+
+def test_a_job_that_fails_is_explained_by_its_exit_code(here: Run) -> None:
+    args = ("--image", "host", "--cpu", "10m", "--wait", "--", "sh", "-c", "exit 3")
+    done = here("job", "submit", "bad", *args)
+    assert done.code == 1
+    assert done.lines[-1] == "job bad is Failed"
+    assert "pod bad-worker-0 exited with code 3" in here("job", "explain", "bad").out
+
+
+def test_a_job_is_suspended_and_resumed_by_the_founding_forms(here: Run) -> None:
+    args = ("--image", "host", "--cpu", "10m", "--", "sleep", "300")
+    assert here("job", "submit", "my-job", *args).code == 0
+    assert here("job", "wait", "my-job", "--for", "Running", "--timeout", "60s").code == 0
+    assert here("job", "suspend", "-n", "my-job").code == 0
+    assert here("job", "wait", "my-job", "--for", "Aborted", "--timeout", "60s").code == 0
+    assert here("job", "resume", "-n", "my-job").code == 0
+    assert here("job", "wait", "my-job", "--for", "Running", "--timeout", "60s").code == 0
+    assert here("job", "delete", "-n", "my-job").code == 0
+
+
+def test_an_image_that_cannot_be_had_is_the_answer(here: Run, cluster: Path) -> None:
+    assert here("job", "submit", "lost", "--image", "no-such-image", "--", "true").code == 0
+    with SyncClient(kubeconfig.load(cluster), component="test") as client:
+        handle = JobHandle.of("lost", client=client)
+        from hekla.kube.resources import PODS
+
+        with client.watch(PODS, namespace="default", timeout_s=60) as events:
+            for event in events:
+                status = event.object.get("status") or {}
+                if event.identity.name == "lost-worker-0" and status.get("containerStatuses"):
+                    break
+        handle.refresh()
+    said = here("job", "explain", "lost").out
+    assert "pod lost-worker-0 cannot start: " in said
+    assert "no-such-image" in said
+
+
+def test_python_follows_a_job_to_its_end(cluster: Path) -> None:
+    with SyncClient(kubeconfig.load(cluster), component="test") as client:
+        job = submit(
+            Job("from-python", [Task("w", image="host", command="echo a; echo b", cpu="10m")]),
+            client=client,
+        )
+        assert [str(line) for line in job.logs(follow=True)] == [
+            "from-python-w-0 | a",
+            "from-python-w-0 | b",
+        ]
+        assert job.wait(timeout_s=60) == "Completed"
+
+
+async def test_asyncio_follows_a_job_to_its_end(cluster: Path) -> None:
+    async with Client(kubeconfig.load(cluster), component="test") as client:
+        job = await submit_async(
+            Job("from-asyncio", [Task("w", image="host", command="echo a; echo b", cpu="10m")]),
+            client=client,
+        )
+        lines = [line.text async for line in job.logs(follow=True)]
+        assert lines == ["a", "b"]
+        assert await job.wait(timeout_s=60) == "Completed"

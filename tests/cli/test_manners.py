@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -40,6 +41,11 @@ def test_bare_groups_show_help_and_exit_0(call: Run) -> None:
         done = call("vcctl", *args)
         assert done.code == 0
         assert done.out.startswith("Usage: vcctl")
+
+
+def test_help_is_also_a_word(call: Run) -> None:
+    assert call("vcctl", "help").out == call("vcctl").out
+    assert call("vcctl", "help", "job", "list").out.startswith("Usage: vcctl job list")
 
 
 def test_an_unknown_word_below_a_group_is_help_and_above_it_an_error(call: Run) -> None:
@@ -138,9 +144,37 @@ def test_new_commands_and_formats_keep_failures_off_stdout(vcctl: Run) -> None:
     assert vcctl("job", "view", "gone", "-o", "json").out == ""
 
 
-def test_colour_is_for_terminals_only(vcctl: Run, make_job: Make) -> None:
+def _on_a_terminal(config: Path, **env: str) -> str:
+    """What `vcctl queue list` writes to a terminal."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hekla.cli.vcctl.main", "queue", "get", "default"],
+        stdout=theirs,
+        env={**os.environ, "KUBECONFIG": str(config), "TERM": "xterm", **env},
+    )
+    process.wait(30)
+    os.close(theirs)
+    written = os.read(ours, 65536).decode()
+    os.close(ours)
+    return written
+
+
+def test_colour_is_for_terminals_only_and_not_with_no_color(
+    vcctl: Run, make_job: Make, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
     make_job("train", phase="Running")
     assert "\x1b[" not in vcctl("job", "list").out
+    assert "\x1b[32mOpen\x1b[0m" in _on_a_terminal(config)
+    assert "\x1b[" not in _on_a_terminal(config, NO_COLOR="1")
+
+
+def test_what_cannot_be_a_name_is_refused_in_a_sentence(vcctl: Run) -> None:
+    for name in ("a/b", "..", "../secrets/x"):
+        done = vcctl("job", "view", name)
+        assert done.code == 255
+        assert "cannot be a name" in done.err
+        assert "has a fault" not in done.err
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hekla.api.wellknown import JobPhase
-from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.commands import Leaf, note
 from hekla.cli.vcctl.errors import TIMED_OUT, CommandFailed, did_you_mean
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
 from hekla.cli.vcctl.output import named, phase_colour, spaced
@@ -135,12 +135,21 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
         options=options,
     )
     printer = LinePrinter(prefix=prefix)
+    if options.follow:
+        _say_waiting(job)
     for line in lines:
         printer.show(line)
     if not printer.seen and not options.follow:
         pods = pods_of(session.client, named(job), spaced(job), given["task"])
         told = f"its {len(pods)} pods have" if pods else "it has no pods yet, so it has"
         click.echo(f"job {named(job)}: {told} written nothing", err=True)
+
+
+def _say_waiting(job: Object) -> None:
+    from hekla.sdk import intents
+
+    if intents.phase_of(job) == JobPhase.PENDING:
+        note(f"job {named(job)} is Pending; `vcctl job explain {named(job)}` says why")
 
 
 class LinePrinter:

@@ -38,6 +38,16 @@ class Tree(Noun):
         found: Any = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
         return found if isinstance(found, click.Command) else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "help":  # `vcctl help job list`, as Go's tools have it
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit(0)
+            args = [*args[1:], "--help"]
+        return super().resolve_command(ctx, args)
+
     def unknown(self, ctx: click.Context, name: str) -> NoReturn:
         near = did_you_mean(name, COMMANDS)
         told = f'unknown command "{name}" for "{ctx.command_path}"'

@@ -100,6 +100,11 @@ def connected(function: F) -> F:
         session = Session(kubeconfig, master, context)
         try:
             return function(session, *args, **rest)
+        except ValueError as error:
+            # From the building of paths: `a/b` or `..` where a name or namespace belongs.
+            if "cannot be a n" not in str(error):
+                raise
+            raise CommandFailed(str(error), hint="names hold letters, digits, - and .") from error
         finally:
             session.close()
 

@@ -7,6 +7,7 @@ import pytest
 from hekla.kube.resources import (
     COMMANDS,
     CONFIGMAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     JOBS,
     NETWORK_POLICIES,
@@ -320,3 +321,26 @@ async def test_deleting_a_job_leaves_nothing_behind(cluster: Cluster) -> None:
         return True
 
     await cluster.until(empty, "everything is gone")
+
+
+async def test_a_plugin_that_cannot_work_says_so_on_the_job(cluster: Cluster) -> None:
+    await cluster.client.create(JOBS, job("train", task("worker", 1), plugins={"ray": []}))
+
+    async def told() -> list[str]:
+        events = (await cluster.client.list(EVENTS)).items
+        return [event["message"] for event in events if event["reason"] == "PluginError"]
+
+    (message,) = await cluster.until(told, "the job says what is wrong")
+    assert "there is no task 'head'; name one so, or give --head=TASK" in message
+
+
+async def test_a_kind_that_the_server_does_not_know_stops_only_those_who_need_it(
+    cluster: Cluster,
+) -> None:
+    await cluster.stop()
+    await cluster.client.delete(
+        CUSTOM_RESOURCE_DEFINITIONS, "jobflows.flow.volcano.sh", missing_ok=True
+    )
+    await cluster.start()
+    await cluster.client.create(JOBS, job())
+    await cluster.has_pods(2, "Pending")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from hekla.api import wellknown
@@ -21,7 +21,7 @@ from hekla.controllers.jobtemplate import JobTemplateController
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.podgroup import PodGroupController
 from hekla.controllers.queue import QueueController
-from hekla.controllers.watched import World
+from hekla.controllers.watched import Watched, World
 from hekla.kube.client import Client
 from hekla.kube.leases import LeaderElector
 from hekla.kube.recorder import EventRecorder
@@ -106,12 +106,21 @@ class Controllers:
         recorder = EventRecorder(
             self._recorder_client, component=wellknown.CONTROLLER_COMPONENT, clock=self._clock
         )
-        self.controllers = {
-            name: BUILDERS[name](world, recorder, self.metrics) for name in self._names
-        }
+        needs: dict[str, list[Watched]] = {}
+        self.controllers = {}
+        for name in self._names:
+            self.controllers[name] = BUILDERS[name](world, recorder, self.metrics)
+            needs[name] = world.asked_for()
         jobs = self.controllers.get("job-controller")
         if isinstance(jobs, JobController) and self._gather_counts_s is not None:
             jobs.gather_counts_for(self._gather_counts_s)
         async with recorder, world.running(), asyncio.TaskGroup() as group:
             for name, controller in self.controllers.items():
-                group.create_task(controller.run(), name=name)
+                group.create_task(_run_when_ready(controller, needs[name]), name=name)
+
+
+async def _run_when_ready(controller: Controller, needs: Iterable[Watched]) -> None:
+    """A controller that acted on half of what there is would do harm."""
+    for watched in needs:
+        await watched.informer.synced()
+    await controller.run()

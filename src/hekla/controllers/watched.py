@@ -187,6 +187,7 @@ class World:
         self.client = client
         self.clock = clock
         self._kinds: dict[str, Watched] = {}
+        self._asked: list[Watched] = []
 
     def watch(self, resource: Resource[Any]) -> Watched:
         """The one watch of this kind."""
@@ -195,15 +196,20 @@ class World:
             self._kinds[name] = Watched(
                 self.client, resource, clock=self.clock, indexers=INDEXES.get(name)
             )
+        self._asked.append(self._kinds[name])
         return self._kinds[name]
+
+    def asked_for(self) -> list[Watched]:
+        """What has been asked for since this was last called: the kinds of one controller."""
+        asked, self._asked = self._asked, []
+        return asked
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow everything; begins when all first lists are in."""
+        """Follow everything. A kind that the server does not know keeps only those waiting
+        who need it.
+        """
         async with AsyncExitStack() as stack:
-            informers = [watched.informer for watched in self._kinds.values()]
-            for informer in informers:
-                await stack.enter_async_context(informer)
-            for informer in informers:
-                await informer.synced()
+            for watched in self._kinds.values():
+                await stack.enter_async_context(watched.informer)
             yield

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from hekla.api.wellknown import JobPhase
+from hekla.api.wellknown import JobPhase, JobReason
 from hekla.controllers.job import effects as do
 from hekla.controllers.job.performer import Desk, Performer
 from hekla.controllers.job.pods import group_name, queue_of
@@ -130,7 +130,12 @@ class JobController:
             return None
         view = await self._view(job)
         try:
-            return await Performer(self._desk, job).perform(next_step(view))
+            effects = next_step(view)
+        except ValueError as error:  # a plugin that cannot work with this job
+            self._tell(job, do.Tell("Warning", JobReason.PLUGIN_ERROR, str(error)))
+            raise
+        try:
+            return await Performer(self._desk, job).perform(effects)
         except AlreadyExists:
             raise
         except (Conflict, NotFound) as error:

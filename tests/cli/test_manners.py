@@ -261,3 +261,26 @@ def test_importing_hekla_imports_no_part_of_it() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["[]", "Job Queue submit"]
+
+
+def test_the_nouns_stand_under_hekla_too_and_cost_its_start_nothing(
+    config: Path, make_job: Make
+) -> None:
+    from click.testing import CliRunner
+
+    from hekla.cli.main import main as hekla
+
+    make_job("train")
+    runner = CliRunner()
+    assert runner.invoke(hekla, ["job", "list"]).output.splitlines()[1].startswith("train ")
+    told = runner.invoke(hekla, ["explain", "train"])
+    assert told.exit_code == 0
+    assert "no controller has taken it up yet" in told.output
+    missing = runner.invoke(hekla, ["explain", "trian"])
+    assert missing.exit_code == 255
+    assert 'did you mean "train"?' in missing.output
+    script = "import sys, hekla.cli.main; print('hekla.kube.sync_client' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

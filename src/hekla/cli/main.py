@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hekla import __version__
+from hekla.cli.vcctl.registration import register
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -109,6 +110,9 @@ def admission(
     from hekla.cli import components
 
     components.admission(kubeconfig, host, port, service, url)
+
+
+register(main)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
     watching.py    lists that stay: --watch
     jobs.py submission.py job_view.py job_life.py explain.py     `vcctl job`
     queues.py queue_top.py flows.py templates.py pods.py podgroups.py version.py completion.py
+    registration.py  the same nouns under `hekla`
     shortcuts.py   vsub, vjobs, vqueues, vcancel, vsuspend, vresume
 
 What a newcomer gets wrong: stdout belongs to scripts. What Volcano prints there is printed there,

@@ -29,6 +29,8 @@ test: lint
 
 bench: setup
 	$(BIN)/python -m bench.apiserver
+	$(BIN)/python -m bench.core
+	$(BIN)/python -m bench.controllers
 
 lock:
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install --quiet uv

@@ -29,6 +29,7 @@ from hekla.units.patches import merge_patch
 
 MAX_WRITES_IN_FLIGHT: Final = 64
 FOREIGN_POD_RETRY_S: Final = 5.0
+NAME_FREED_RETRY_S: Final = 0.05
 
 
 class ForeignObject(KubeError):
@@ -146,12 +147,13 @@ class Performer:
         if found is not None and is_controlled_by(found, uid_of(self._job)):
             self._desk.pods.wrote(found)
             return None
-        if found is not None:
-            self._tell(
-                "Warning",
-                JobReason.FAILED_CREATE,
-                f"pod {self._namespace}/{name} exists and is not this job's; delete it",
-            )
+        if found is None:
+            return NAME_FREED_RETRY_S
+        self._tell(
+            "Warning",
+            JobReason.FAILED_CREATE,
+            f"pod {self._namespace}/{name} exists and is not this job's; delete it",
+        )
         return FOREIGN_POD_RETRY_S
 
     async def _one(self, effect: do.Effect) -> float | None:

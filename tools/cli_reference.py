@@ -53,7 +53,7 @@ def leaves() -> Iterator[tuple[str, Leaf]]:
         found = main.vcctl.get_command(context, name)
         if isinstance(found, click.Group):
             for word in found.list_commands(context):
-                yield f"vcctl {name} {word}", _leaf(found.commands[word])
+                yield f"vcctl {name} {word}", _leaf(found.get_command(context, word))
         else:
             yield f"vcctl {name}", _leaf(found)
     for name in main.SHORTCUTS:

@@ -28,8 +28,10 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         found = main.vcctl.get_command(context, name)
         assert found is not None
         if isinstance(found, click.Group):
-            for leaf in sorted(found.commands):
-                yield f"vcctl {name} {leaf}", found.commands[leaf]
+            for leaf in found.list_commands(context):
+                command = found.get_command(context, leaf)
+                assert command is not None
+                yield f"vcctl {name} {leaf}", command
         else:
             yield f"vcctl {name}", found
     for name in main.SHORTCUTS:

@@ -233,3 +233,22 @@ def test_top_shows_the_cluster_as_it_is(vcctl: Run, make_queue: MakeQueue, uniqu
     assert done.code == 0
     assert f"─ {unique}" in done.out
     assert "0 used, most 4" in done.out
+
+
+def test_a_user_of_one_namespace_still_sees_the_queues(
+    vcctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hekla.kube.errors import Forbidden
+
+    listing = SyncClient.list
+
+    def guarded(self: SyncClient, resource: Any, **more: Any) -> Any:
+        if resource is PODGROUPS:
+            raise Forbidden(403, "Forbidden", "no")
+        return listing(self, resource, **more)
+
+    monkeypatch.setattr(SyncClient, "list", guarded)
+    done = vcctl("queue", "list")
+    assert done.code == 0
+    assert any(line.startswith("default ") for line in done.lines)
+    assert "you may not list podgroups of all namespaces" in done.err

@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
@@ -73,13 +74,28 @@ class Leaf(click.Command):
 
 
 class Noun(click.Group):
-    """A group such as `vcctl job`."""
+    """A group such as `vcctl job`.
+
+    `later` names commands of other modules, as `module:attribute` below this package: they are
+    imported when they are named, so that `vcctl job list` does not pay for `vcctl job submit`.
+    """
 
     command_class = Leaf
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, later: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         kwargs["context_settings"] = {**SETTINGS, **kwargs.get("context_settings", {})}
         super().__init__(*args, **kwargs)
+        self._later = dict(later or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *self._later})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in self._later:
+            module, attribute = self._later[cmd_name].split(":")
+            found: click.Command = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
+            self.add_command(found, cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:

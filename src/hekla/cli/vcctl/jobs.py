@@ -9,7 +9,7 @@ import click
 from hekla.api import wellknown
 from hekla.api.wellknown import Action
 from hekla.cli.vcctl import watching
-from hekla.cli.vcctl.commands import Leaf, Noun, note
+from hekla.cli.vcctl.commands import Noun, note
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
 from hekla.cli.vcctl.options import (
     Session,
@@ -40,7 +40,17 @@ from hekla.kube.resources import COMMANDS, JOBS, NAMESPACES, QUEUES
 Object = dict[str, Any]
 
 
-@click.group(cls=Noun)
+@click.group(
+    cls=Noun,
+    later={
+        "run": "submission:run_command",
+        "submit": "submission:submit",
+        "wait": "job_life:wait",
+        "logs": "job_life:logs",
+        "scale": "job_life:scale",
+        "explain": "explain:explain",
+    },
+)
 def job() -> None:
     """Run, list, follow and change jobs."""
 
@@ -264,22 +274,3 @@ def delete(session: Session, target: Target) -> None:
     """Delete a job and its pods."""
     delete_job(session, target)
     click.echo(f"delete job {target.name} successfully")
-
-
-def _register() -> None:
-    """The other modules' commands; below, because they use what stands above."""
-    from hekla.cli.vcctl import explain, job_life, submission
-
-    for command in (
-        submission.run_command,
-        submission.submit,
-        job_life.wait,
-        job_life.logs,
-        job_life.scale,
-        explain.explain,
-    ):
-        assert isinstance(command, Leaf)
-        job.add_command(command)
-
-
-_register()

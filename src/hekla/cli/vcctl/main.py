@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -31,13 +30,6 @@ class Tree(Noun):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[cmd_name].split(":")
-        found: Any = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
-        return found if isinstance(found, click.Command) else None
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -56,6 +48,7 @@ class Tree(Noun):
 
 vcctl = Tree(
     name="vcctl",
+    later=COMMANDS,
     help="Jobs and queues of a Volcano or hekla cluster, from the command line.",
     epilog="`vcctl COMMAND --help` shows examples.",
 )

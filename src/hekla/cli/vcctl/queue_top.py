@@ -19,9 +19,9 @@ from hekla.api import wellknown
 from hekla.cli.vcctl.commands import Leaf
 from hekla.cli.vcctl.options import Session, connected, watch_option
 from hekla.cli.vcctl.output import named, part
-from hekla.cli.vcctl.queues import Counts, group_counts
+from hekla.cli.vcctl.queues import Counts, counts_of
 from hekla.cli.vcctl.watching import changes
-from hekla.kube.resources import PODGROUPS, QUEUES
+from hekla.kube.resources import QUEUES
 from hekla.units.quantity import Quantity, QuantityError, parse_quantity
 
 Object = dict[str, Any]
@@ -46,7 +46,7 @@ def top(session: Session, only: tuple[str, ...], watch: bool) -> None:
     client = session.client
     while True:
         listed = client.list(QUEUES)
-        text = "\n".join(tree(listed.items, group_counts(client.list(PODGROUPS)), only))
+        text = "\n".join(tree(listed.items, counts_of(session), only))
         click.echo((_CLEAR if watch and sys.stdout.isatty() else "") + text)
         if not watch:
             return

@@ -11,7 +11,7 @@ import click
 from hekla.api import wellknown
 from hekla.api.wellknown import Action, PodGroupPhase, QueueState
 from hekla.cli.vcctl import manifests
-from hekla.cli.vcctl.commands import Noun, note
+from hekla.cli.vcctl.commands import Noun, note, warn
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
 from hekla.cli.vcctl.options import (
     Session,
@@ -35,7 +35,7 @@ from hekla.cli.vcctl.output import (
     told,
 )
 from hekla.cli.vcctl.watching import changes
-from hekla.kube.errors import NotFound
+from hekla.kube.errors import Forbidden, NotFound
 from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
 
 Object = dict[str, Any]
@@ -44,7 +44,7 @@ Counts = dict[str, Counter[str]]
 OPEN, CLOSE, UPDATE = "open", "close", "update"
 
 
-@click.group(cls=Noun)
+@click.group(cls=Noun, later={"top": "queue_top:top"})
 def queue() -> None:
     """Create, list and change queues."""
 
@@ -57,6 +57,15 @@ def group_counts(groups: Iterable[Object]) -> Counts:
         phase = part(group, "status", "phase") or PodGroupPhase.PENDING
         counts.setdefault(name, Counter())[phase] += 1
     return counts
+
+
+def counts_of(session: Session) -> Counts:
+    """The same, asked of the cluster; none for users who may not look into all namespaces."""
+    try:
+        return group_counts(session.client.list(PODGROUPS))
+    except Forbidden:
+        warn("you may not list podgroups of all namespaces: the counts below are not known")
+        return {}
 
 
 def columns(counts: Counts) -> tuple[Column, ...]:
@@ -99,7 +108,7 @@ def list_(session: Session, labels: str, output: str, watch: bool) -> None:
     """List queues."""
     client = session.client
     listed = client.list(QUEUES, label_selector=labels)
-    counts = group_counts(client.list(PODGROUPS)) if output in ("", "wide") else {}
+    counts = counts_of(session) if output in ("", "wide") else {}
     table = show_list(QUEUES, listed.items, columns(counts), output)
     if not watch:
         return
@@ -108,7 +117,7 @@ def list_(session: Session, labels: str, output: str, watch: bool) -> None:
             show_object(QUEUES, changed, output)
             continue
         counts.clear()
-        counts.update(group_counts(client.list(PODGROUPS)))
+        counts.update(counts_of(session))
         click.echo(table.row(changed))
 
 
@@ -150,7 +159,7 @@ def get(session: Session, word: str | None, name: str | None, output: str) -> No
     if output not in ("", "wide"):
         show_object(QUEUES, found, output)
         return
-    show_list(QUEUES, [found], columns(group_counts(session.client.list(PODGROUPS))), output)
+    show_list(QUEUES, [found], columns(counts_of(session)), output)
 
 
 @queue.command(
@@ -261,12 +270,3 @@ def operate(session: Session, word: str | None, name: str | None, weight: int, a
             hint=did_you_mean(action, (OPEN, CLOSE, UPDATE)),
         )
     note(f"asked queue {wanted} to {action}")
-
-
-def _register() -> None:
-    from hekla.cli.vcctl import queue_top
-
-    queue.add_command(queue_top.top)
-
-
-_register()

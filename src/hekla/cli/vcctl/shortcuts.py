@@ -35,9 +35,9 @@ from hekla.cli.vcctl.output import (
     show_object,
     told,
 )
-from hekla.cli.vcctl.queues import find_queue, group_counts
+from hekla.cli.vcctl.queues import counts_of, find_queue
 from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, plain_job
-from hekla.kube.resources import JOBS, NAMESPACES, PODGROUPS, QUEUES
+from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 
 Object = dict[str, Any]
 
@@ -200,7 +200,7 @@ def vqueues(session: Session, name: str, output: str) -> None:
         show_object(QUEUES, found[0], output)
         return
     # Volcano reads these from the queue's status, where nobody writes them any more.
-    counts = group_counts(session.client.list(PODGROUPS))
+    counts = counts_of(session)
 
     def count(phase: str) -> Any:
         return lambda queue: counts.get(named(queue), Counter())[phase]

@@ -1,6 +1,8 @@
 """Whole lives of jobs on the embedded server; kubelet and scheduler are played by the test."""
 
 import base64
+import time
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +19,9 @@ from hekla.kube.resources import (
     SECRETS,
     SERVICES,
 )
+from hekla.units.clock import ManualClock
 
-from .cluster import Cluster
+from .cluster import Cluster, running_cluster
 from .manifests import job, on, task
 
 
@@ -344,3 +347,22 @@ async def test_a_kind_that_the_server_does_not_know_stops_only_those_who_need_it
     await cluster.start()
     await cluster.client.create(JOBS, job())
     await cluster.has_pods(2, "Pending")
+
+
+async def test_a_deadline_that_passes_while_the_controllers_are_away_is_kept(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock(float(int(time.time())))
+    async with running_cluster(tmp_path / "data", clock=clock) as cluster:
+        late = on("AbortJob", "PodPending", timeout="10m")
+        await cluster.client.create(JOBS, job("train", policies=late))
+        await cluster.has_pods(2, "Pending")
+        await cluster.run(["train-worker-0"])
+        await cluster.settle()
+        await cluster.stop()
+        await clock.advance(599)
+        await cluster.start()
+        await cluster.settle()
+        assert await cluster.phase() == "Pending"
+        await clock.advance(2)
+        await cluster.reaches("Aborted")

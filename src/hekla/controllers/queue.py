@@ -41,6 +41,7 @@ log = logging.getLogger("hekla.controllers")
 
 WORKERS: Final = 5
 GATHER_COUNTS_S: Final = 1.0
+GATHER_GROUPS_S: Final = 0.2
 OPEN_RETRY_S: Final = 1.0
 OPEN_PATIENCE_S: Final = 15.0
 
@@ -259,7 +260,9 @@ class QueueController:
             return
         group = new or old
         assert group is not None
-        self.queue.add(("", group["spec"].get("queue") or wellknown.DEFAULT_QUEUE))
+        # Looking at a queue means looking at all its groups: once for many changes.
+        name = (group.get("spec") or {}).get("queue") or wellknown.DEFAULT_QUEUE
+        self.queue.add_after(("", name), GATHER_GROUPS_S)
 
     def _on_command(self, event: str, old: Object | None, new: Object | None) -> None:
         command = new or old

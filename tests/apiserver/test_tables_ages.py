@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hekla.apiserver.tables.age import age, human_duration
-from hekla.apiserver.tables.jsonpath import PathError, compile_path
+from hekla.units.jsonpath import PathError, compile_path
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 YEAR = 365 * DAY

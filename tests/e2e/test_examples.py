@@ -35,6 +35,13 @@ def jobs_in(name: str) -> list[str]:
     ]
 
 
+def forget_first_tries() -> None:
+    """Examples that fail once leave a mark behind, which a run that was cut off did not remove."""
+    for path in EXAMPLES.glob("policy-*.yaml"):
+        for mark in re.findall(r"touch (/tmp/hekla-[a-z-]+)", path.read_text()):
+            Path(mark).unlink(missing_ok=True)
+
+
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "state"
@@ -57,6 +64,7 @@ def test_the_table_names_every_example() -> None:
 @pytest.mark.slow
 @pytest.mark.kubectl
 def test_every_example_ends_as_its_table_says(data_dir: Path) -> None:
+    forget_first_tries()
     want: dict[str, str] = {}
     for name, ends_as in TABLE.items():
         line = [str(KUBECTL), "--kubeconfig", str(data_dir / "kubeconfig"), "apply", "-f"]

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hekla.api import wellknown
+from hekla.api.volcano.plugins import job_plugin_names
 from hekla.kube.client import Client
 from hekla.kube.informers import Informer
 from hekla.kube.resources import NAMESPACES, QUEUES
@@ -22,12 +23,12 @@ class InformerView:
         client: Client,
         *,
         scheduler_names: tuple[str, ...] = (wellknown.DEFAULT_SCHEDULER,),
-        job_plugins: frozenset[str] = frozenset(wellknown.JOB_PLUGINS),
+        job_plugins: frozenset[str] | None = None,
     ) -> None:
         self._queues: Informer[Json] = Informer(client, QUEUES, dict)
         self._namespaces: Informer[Json] = Informer(client, NAMESPACES, dict)
         self._scheduler_names = scheduler_names
-        self._job_plugins = job_plugins
+        self._job_plugins = job_plugins or job_plugin_names()
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from hekla.kube.informers import Informer
 from hekla.kube.resources import JOBS, PODS, resource
 
 Object = dict[str, Any]
+ENDS = {*JobPhase.FINISHED, JobPhase.ABORTED}
+"""A job that a policy aborted can be resumed, but nobody here will."""
 
 
 def run(data_dir: Path | None, files: Sequence[Path], *, host_images: bool = False) -> int:
@@ -93,7 +95,7 @@ class Runner:
         ):
             job_informer.add_handler(self._on_job)
             pod_informer.add_handler(self._on_pod)
-            while not jobs <= {u for u, p in self._phases.items() if p in JobPhase.FINISHED}:
+            while not jobs <= {uid for uid, phase in self._phases.items() if phase in ENDS}:
                 await self._changed.wait()
                 self._changed.clear()
             await asyncio.gather(*self._tails)

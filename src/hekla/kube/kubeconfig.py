@@ -15,7 +15,6 @@ import contextlib
 import ipaddress
 import logging
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -293,6 +292,8 @@ def write_kubeconfig(
     text = yaml.dump(content, Dumper=_Dumper, sort_keys=False)
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # mkstemp makes the file 0600 from the start: there is no moment when others could read it.
+    import tempfile  # only writers need it, and every command reads
+
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w") as file:

@@ -16,6 +16,7 @@ import msgspec
 
 from hekla.api import batch, flow, scheduling, volcano, wellknown
 from hekla.api.rules.fields import FieldError
+from hekla.api.volcano.plugins import job_plugin_names
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import NAMESPACES, QUEUES
 from hekla.kube.sync_client import SyncClient
@@ -35,7 +36,7 @@ MODELS: dict[tuple[str, str], Any] = {
 class ClientView:
     """The cluster as the rules see it, asked when they ask."""
 
-    job_plugins = frozenset(wellknown.JOB_PLUGINS)
+    job_plugins = job_plugin_names()
 
     def __init__(self, client: SyncClient, scheduler: str = wellknown.DEFAULT_SCHEDULER) -> None:
         self._client = client

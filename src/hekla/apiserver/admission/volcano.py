@@ -9,6 +9,7 @@ import msgspec
 
 from hekla.api import volcano, wellknown
 from hekla.api.rules import causes
+from hekla.api.volcano.plugins import job_plugin_names
 from hekla.apiserver import errors
 from hekla.apiserver.admission.chain import Also, Attempt, Controller, Object
 from hekla.apiserver.history import Entry
@@ -25,7 +26,7 @@ _VOLCANO = ".volcano.sh"
 class StoreView:
     """What rules ask of the cluster, answered from the newest state."""
 
-    job_plugins = frozenset(wellknown.JOB_PLUGINS)
+    job_plugins = job_plugin_names()
     scheduler_names = (wellknown.DEFAULT_SCHEDULER,)
 
     def __init__(self, store: Store) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from hekla.apiserver.tables.age import age
 from hekla.apiserver.tables.columns import AGE, NAME, Column, Object, Printer
 from hekla.apiserver.tables.formats import name_of
-from hekla.apiserver.tables.jsonpath import PathError, compile_path
+from hekla.units.jsonpath import PathError, compile_path
 
 Find = Callable[[Any], list[Any]]
 

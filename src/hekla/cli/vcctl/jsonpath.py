@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hekla.apiserver.tables.jsonpath import PathError, compile_path
 from hekla.cli.vcctl.errors import CommandFailed
+from hekla.units.jsonpath import PathError, compile_path
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'"}
 

@@ -24,13 +24,14 @@ from importlib.metadata import entry_points
 from typing import Any, ClassVar, Final, get_type_hints
 
 from hekla.api import wellknown
+from hekla.api.volcano import plugins
 from hekla.controllers.job.plugins.flags import FlagError, parse_flags
 from hekla.controllers.objects import Object, owner_reference
 from hekla.kube.resources import Resource
 
 log = logging.getLogger("hekla.controllers")
 
-ENTRY_POINTS: Final = "hekla.job_plugins"
+ENTRY_POINTS: Final = plugins.GROUP
 
 
 @dataclass(frozen=True, slots=True)

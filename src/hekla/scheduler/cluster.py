@@ -55,6 +55,7 @@ from hekla.scheduler.model import (
 from hekla.units.quantity import QuantityError
 
 DEFAULT_TASK_PRIORITY = 1
+_SUMS = ("allocated_r", "pending_r", "inqueue_r", "elastic_r", "promised_r")
 
 
 class Cluster:
@@ -550,12 +551,12 @@ class Cluster:
         self.classes.fit_rows()
         self.total_r = padded(self.total_r, capacity)
         for job in self.jobs.values():
-            for name in ("allocated_r", "pending_r", "inqueue_r", "elastic_r"):
+            for name in _SUMS:
                 setattr(job, name, padded(getattr(job, name), capacity))
             if job.min_resources_r is not None:
                 job.min_resources_r = padded(job.min_resources_r, capacity)
         for queue in self.queues.values():
-            for name in ("allocated_r", "pending_r", "inqueue_r", "elastic_r"):
+            for name in _SUMS:
                 setattr(queue, name, padded(getattr(queue, name), capacity))
             for name in ("capability_r", "guarantee_r", "deserved_r"):
                 setattr(queue, name, padded(getattr(queue, name), capacity))

@@ -30,6 +30,7 @@ class Gate(StrEnum):
     GANG_SHORT = "GangShort"  # nodes will do, but not for enough members
     SURPLUS = "Surplus"  # the gang runs; members beyond its minimum wait for room
     PIPELINED = "Pipelined"  # waits for room that is being released
+    VICTIMS = "WaitingForVictims"  # pods were told to leave for it, and have not left yet
     ORDERING = "Ordering"  # others go first
 
 

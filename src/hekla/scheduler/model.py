@@ -157,9 +157,17 @@ class Queue:
         self.pending_r: FloatArray = dimensions.zeros()
         self.inqueue_r: FloatArray = dimensions.zeros()
         self.elastic_r: FloatArray = dimensions.zeros()
+        self.promised_r: FloatArray = dimensions.zeros()
+        """Requests of pipelined tasks: in a session only, room that others are leaving."""
         self.allocated_pods = 0
         self.allocated_written: Mapping[str, str | int | float] | None = None
         """`status.allocated` as the API server has it."""
+
+    @property
+    def claimed_r(self) -> FloatArray:
+        """What its jobs hold and what they were promised: both count against its limits."""
+        claimed_r: FloatArray = self.allocated_r + self.promised_r
+        return claimed_r
 
     @property
     def is_open(self) -> bool:
@@ -240,6 +248,7 @@ class Job:
         self.pending_r: FloatArray = dimensions.zeros()
         self.inqueue_r: FloatArray = dimensions.zeros()
         self.elastic_r: FloatArray = dimensions.zeros()
+        self.promised_r: FloatArray = dimensions.zeros()
         self.backoff_until = 0.0
 
     # --- tasks --------------------------------------------------------------------------------
@@ -298,6 +307,10 @@ class Job:
             if self.queue is not None:
                 _add(self.queue.allocated_r, klass, count)
                 self.queue.allocated_pods += count
+        elif status == PIPELINED:
+            _add(self.promised_r, klass, count)
+            if self.queue is not None:
+                _add(self.queue.promised_r, klass, count)
 
     def count(self, *statuses: Status) -> int:
         return sum(len(self.by_status[status]) for status in statuses)
@@ -307,6 +320,12 @@ class Job:
     @property
     def waiting_count(self) -> int:
         return len(self.by_status[PIPELINED])
+
+    @property
+    def claimed_r(self) -> FloatArray:
+        """What it holds and what it was promised."""
+        claimed_r: FloatArray = self.allocated_r + self.promised_r
+        return claimed_r
 
     @property
     def valid_count(self) -> int:

@@ -76,6 +76,8 @@ class Session:
             [[option.make() for option in tier] for tier in config.tiers], stopwatch=stopwatch
         )
         self.unschedulable: set[str] = set()
+        self.nominated: set[str] = set()
+        """Tasks for which others were told to leave in this cycle."""
         self._kept: list[Operation] = []
         self._phases: dict[str, tuple[Job, str]] = {}
         self._events: list[Event] = []
@@ -155,6 +157,9 @@ class Session:
 
     def overused(self, queue: Queue) -> Plugin | None:
         return self.tiers.any_true("overused", queue)
+
+    def preemptive(self, queue: Queue, task: Task) -> bool:
+        return self.tiers.all_true("preemptive", queue, task)
 
     def allowance(self, queue: Queue, task: Task, wanted: int) -> int:
         return self.tiers.allowance(queue, task, wanted)

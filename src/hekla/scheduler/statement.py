@@ -147,6 +147,8 @@ class Statement:
         """These things will be done."""
         for operation in self.operations:
             operation.is_committed = True
+        if self.evicted:
+            self._session.nominated.update(task.uid for task in self.promised)
         self._session.keep(self.operations)
         self._is_done = True
 
@@ -154,6 +156,19 @@ class Statement:
         """Hold the room until the cycle ends, and do nothing: how a gang waits for releases."""
         self._session.keep(self.operations)
         self._is_done = True
+
+    def absorb(self, other: Statement) -> None:
+        """Take over what another statement did; it stands or falls with this one."""
+        self.operations += other.operations
+        other._is_done = True
+
+    @property
+    def evicted(self) -> list[Task]:
+        return [task for o in self.operations if o.to == RELEASING for task in o.tasks]
+
+    @property
+    def promised(self) -> list[Task]:
+        return [task for o in self.operations if o.to == PIPELINED for task in o.tasks]
 
     def rollback(self) -> None:
         for operation in reversed(self.operations):

@@ -54,7 +54,7 @@ def group_effects(session: Session) -> list[Effect]:
         if job.has_group:
             verdict = _last_word(session, job)
             effects += _group(session, job, verdict)
-            effects += _pods(job, verdict)
+            effects += _pods(session, job, verdict)
     return effects
 
 
@@ -210,7 +210,7 @@ def _phase(job: Job, is_unschedulable: bool) -> str:
     return PodGroupPhase.INQUEUE if job.phase == PodGroupPhase.INQUEUE else PodGroupPhase.PENDING
 
 
-def _pods(job: Job, verdict: Verdict | None) -> list[Effect]:
+def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
     """PodScheduled=False for pods that wait, where they do not say so yet.
 
     A gang whose pods are still being made says so in its PodGroup only: with every new pod the
@@ -226,10 +226,12 @@ def _pods(job: Job, verdict: Verdict | None) -> list[Effect]:
         if task.is_gated:
             continue  # the API server says that itself
         message = _promise(task) if task.status == PIPELINED else why
-        if task.condition != ("False", PodReason.UNSCHEDULABLE, message):
+        nominated = _nomination(session, task)
+        is_said = task.condition == ("False", PodReason.UNSCHEDULABLE, message)
+        if not is_said or task.nominated_node != nominated:
             effects.append(
                 SetPodCondition(
-                    task.namespace, task.name, task.uid, PodReason.UNSCHEDULABLE, message
+                    task.namespace, task.name, task.uid, PodReason.UNSCHEDULABLE, message, nominated
                 )
             )
             if task.name == verdict.task:
@@ -245,6 +247,14 @@ def _pods(job: Job, verdict: Verdict | None) -> list[Effect]:
                     )
                 )
     return effects
+
+
+def _nomination(session: Session, task: Task) -> str:
+    """The node on which others leave for this task; none once that plan no longer holds."""
+    is_promised = task.status == PIPELINED
+    if is_promised and (task.uid in session.nominated or task.nominated_node == task.node_name):
+        return task.node_name
+    return ""
 
 
 def _promise(task: Task) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from hekla.api import core, scheduling, wellknown
 from hekla.api.meta import convert
 from hekla.scheduler import config, wire
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.core import decide
 from hekla.scheduler.explain import Verdict
-from hekla.scheduler.plan import Plan, SetGroupStatus
+from hekla.scheduler.plan import Plan, SetGroupStatus, SetPodCondition
 from hekla.scheduler.plugin import Plugin, Registry
 from hekla.scheduler.plugins import builtin
 from hekla.testing.objects import START, GroupBuilder, queue
@@ -60,9 +62,12 @@ class TestCluster:
 
     __test__ = False  # not a test, whatever pytest thinks of the name
 
-    def __init__(self, state: Cluster, settings: config.Config) -> None:
+    def __init__(
+        self, state: Cluster, settings: config.Config, pods: Iterable[wire.Pod] = ()
+    ) -> None:
         self.state = state
         self.config = settings
+        self.pods = {pod.metadata.uid: pod for pod in pods}
 
     def run(self, *, now: float = START) -> Result:
         return Result(decide(self.state, self.config, now), self.state)
@@ -76,6 +81,47 @@ class TestCluster:
             if isinstance(effect, SetGroupStatus):
                 self.state.jobs[f"{effect.namespace}/{effect.group}"].phase = effect.phase
         self.state.settled()
+
+    def live(self, result: Result) -> None:
+        """Let a plan come true: who was bound runs, who was evicted leaves and is made anew."""
+        for bind in result.plan.binds:
+            pod = self.pods[bind.uid]
+            self._set(
+                replace(
+                    pod,
+                    spec=replace(pod.spec, node_name=bind.node),
+                    status=replace(pod.status, phase="Running", nominated_node_name=""),
+                )
+            )
+        for effect in result.plan.effects:
+            if isinstance(effect, SetPodCondition):
+                pod = self.pods[effect.uid]
+                status = replace(pod.status, nominated_node_name=effect.nominated_node)
+                self._set(replace(pod, status=status))
+            elif isinstance(effect, SetGroupStatus):
+                self.state.jobs[f"{effect.namespace}/{effect.group}"].phase = effect.phase
+        for eviction in result.plan.evictions:
+            pod = self.pods.pop(eviction.uid)
+            self.state.delete_pod(eviction.uid)
+            self._set(
+                replace(
+                    pod,
+                    metadata=replace(pod.metadata, uid=f"{eviction.uid}+"),
+                    spec=replace(pod.spec, node_name=""),
+                    status=wire.PodStatus(phase="Pending"),
+                )
+            )
+        self.state.settled()
+
+    def add(self, job: GroupBuilder) -> None:
+        """A job that comes later."""
+        self.state.set_group(job.group)
+        for pod in job.pods:
+            self._set(pod)
+
+    def _set(self, pod: wire.Pod) -> None:
+        self.pods[pod.metadata.uid] = pod
+        self.state.set_pod(pod)
 
 
 def cluster(
@@ -114,11 +160,12 @@ def cluster(
         state.claims[claim.namespace, claim.name] = claim
     for volume in volumes:
         state.volumes[volume.name] = volume
+    every: list[wire.Pod] = []
     for job in jobs:
         state.set_group(job.group)
-        for member in job.pods:
-            state.set_pod(member)
-    for member in pods:
+        every += job.pods
+    every += pods
+    for member in every:
         state.set_pod(member)
     settings = config.parse(conf, registry or builtin())
-    return TestCluster(state, settings.with_plugins(plugins) if plugins else settings)
+    return TestCluster(state, settings.with_plugins(plugins) if plugins else settings, every)

@@ -8,10 +8,12 @@ from typing import Final
 from hekla.scheduler.actions.allocate import allocate
 from hekla.scheduler.actions.backfill import backfill
 from hekla.scheduler.actions.enqueue import enqueue
+from hekla.scheduler.actions.preempt import preempt
 from hekla.scheduler.session import Session
 
 ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
     "enqueue": enqueue,
     "allocate": allocate,
     "backfill": backfill,
+    "preempt": preempt,
 }

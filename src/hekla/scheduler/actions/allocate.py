@@ -30,6 +30,8 @@ SURPLUS_TURNS = 64
 
 def allocate(session: Session) -> None:
     jobs = [job for job in session.jobs if _takes_part(session, job)]
+    _keep_promises(session, jobs)
+    jobs = [job for job in jobs if _waiting(job)]
     served = _serve_minimums(session, [job for job in jobs if not session.job_ready(job)])
     surplus = [job for job in jobs if job.key in served or session.job_ready(job)]
     _serve_surplus(session, [job for job in surplus if _waiting(job)])
@@ -55,6 +57,26 @@ def _waiting(job: Job) -> list[Task]:
         for task in job.by_status[PENDING].values()
         if not task.is_gated and not task.is_best_effort
     ]
+
+
+def _keep_promises(session: Session, jobs: list[Job]) -> None:
+    """Room that was made by evictions goes to whom it was made for, before anybody is served.
+
+    Otherwise the one who had to leave could be the first to come back.
+    """
+    promised = [job for job in jobs if any(task.nominated_node for task in _waiting(job))]
+    for job in sorted(promised, key=session.job_key):
+        assert job.queue is not None
+        tasks = session.in_task_order(task for task in _waiting(job) if task.nominated_node)
+        with session.statement() as statement:
+            for task in tasks:
+                if session.allowance(job.queue, task, 1):
+                    _place_nominated(session, statement, [task])
+            if session.job_ready(job):
+                statement.commit()
+            elif session.job_pipelined(job):
+                statement.keep()
+            explain_attempt(session, job, Attempt(job))
 
 
 def _serve_minimums(session: Session, jobs: list[Job]) -> set[str]:

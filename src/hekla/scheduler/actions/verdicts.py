@@ -108,7 +108,7 @@ def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
         if session.job_ready(job):
             session.plan.verdicts.pop(job.key, None)
         elif job.count(PIPELINED) and session.job_pipelined(job):
-            session.explain(_pipelined(job))
+            explain_promised(session, job)
         elif gated:
             message = f"{gated} tasks that the gang needs are held by scheduling gates"
             session.explain(Verdict(job.key, Gate.GATED, message, needed=job.min_member))
@@ -119,20 +119,30 @@ def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
     if attempt.unplaced is None and attempt.refused is not None:
         session.explain(_refused(session, job, attempt, attempt.refused))
     elif job.count(PIPELINED) and session.job_pipelined(job) and not is_running:
-        session.explain(_pipelined(job))
+        explain_promised(session, job)
     else:
         assert attempt.unplaced is not None
         session.explain(_no_node(session, job, attempt, attempt.unplaced, is_running))
 
 
-def _pipelined(job: Job) -> Verdict:
-    waiting = job.count(PIPELINED)
-    return Verdict(
-        job.key,
-        Gate.PIPELINED,
-        f"{waiting} tasks have room on nodes once what is being released there is free",
-        fitting=job.ready_count + waiting,
-        needed=job.min_member,
+def explain_promised(session: Session, job: Job) -> None:
+    """Write the verdict of a job that waits for room which others are leaving."""
+    promised = job.by_status[PIPELINED].values()
+    # The same words in the cycle that evicts and in those that wait: no text changes meanwhile.
+    is_for_it = any(task.nominated_node or task.uid in session.nominated for task in promised)
+    until = (
+        "the pods evicted for them have left"
+        if is_for_it
+        else "what is being released there is free"
+    )
+    session.explain(
+        Verdict(
+            job.key,
+            Gate.VICTIMS if is_for_it else Gate.PIPELINED,
+            f"{len(promised)} tasks have room on nodes once {until}",
+            fitting=job.ready_count + len(promised),
+            needed=job.min_member,
+        )
     )
 
 

@@ -43,17 +43,17 @@ class Drf(Plugin, name="drf"):
                 self._weights[namespace] = max(weights, default=1.0)
 
     def job_order(self, job: Job) -> tuple[float, ...]:
-        own = self._share(job.allocated_r)
+        own = self._share(job.claimed_r)
         if self._namespaces is None:
             return (own,)
         jobs = self._namespaces.get(job.namespace, ())
-        together_r: FloatArray = sum((j.allocated_r for j in jobs), np.zeros_like(self._total_r))
+        together_r: FloatArray = sum((j.claimed_r for j in jobs), np.zeros_like(self._total_r))
         return (self._share(together_r) / self._weights.get(job.namespace, 1.0), own)
 
     def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray | None:
         if task.job is None:
             return None
-        mine = self._share(task.job.allocated_r + task.klass.request_r)
+        mine = self._share(task.job.claimed_r + task.klass.request_r)
         left: dict[str, FloatArray] = {}
         out = np.zeros(len(candidates), dtype=bool)
         for i, victim in enumerate(candidates):

@@ -63,14 +63,14 @@ class Proportion(Plugin, name="proportion"):
 
     def overused(self, queue: Queue) -> bool:
         known = self._shares.get(queue.name)
-        return known is not None and less_equal(known.deserved_r, queue.allocated_r)
+        return known is not None and less_equal(known.deserved_r, queue.claimed_r)
 
     def allocatable(self, queue: Queue, task: Task) -> int:
         """How many such tasks fit under what the queue deserves; compared strictly, as Volcano."""
         known = self._shares.get(queue.name)
         if known is None or not queue.is_open:
             return 0
-        return copies_below(queue.allocated_r, known.deserved_r, task)
+        return copies_below(queue.claimed_r, known.deserved_r, task)
 
     def preemptive(self, queue: Queue, task: Task) -> bool:
         return self.allocatable(queue, task) > 0
@@ -122,7 +122,7 @@ class Proportion(Plugin, name="proportion"):
         if known is None:
             return 0.0
         rows = [r for r in self._rows if known.deserved_r[r] >= EPSILON]
-        return largest_share(queue.allocated_r, known.deserved_r, rows)
+        return largest_share(queue.claimed_r, known.deserved_r, rows)
 
     def _limit_of(self, queue: Queue) -> FloatArray:
         """What verdicts name as the queue's limit."""

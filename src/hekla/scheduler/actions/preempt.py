@@ -1,0 +1,95 @@
+"""Preempt: within a queue, a job that starves takes room from those that the plugins rank below it.
+
+First job from job: what a starving job needs is planned as a whole, evictions and placements in one
+statement, and only a plan that places the job is carried out. Then task from task inside a job:
+members that matter more take the place of those that matter less.
+
+The preemptor is promised the room and told so (nominated node); it is bound when the victims have
+left. Unlike Volcano, which takes the best scored node that can be cleared, the node is taken that
+costs the fewest victims.
+"""
+
+from __future__ import annotations
+
+from hekla.scheduler.actions.turns import Turns
+from hekla.scheduler.actions.verdicts import explain_promised, hindrance
+from hekla.scheduler.actions.victims import NEVER, Failures, Hunt, Rule, comes_back
+from hekla.scheduler.model import PENDING, Job, Task
+from hekla.scheduler.session import Session
+
+
+def preempt(session: Session) -> None:
+    starving = [job for job in session.jobs if _may_preempt(session, job)]
+    turns = Turns(session, starving)
+    in_vain = Failures(session)
+    while (queue := turns.next_queue()) is not None:
+        job = turns.next_job(queue)
+        if job is None:
+            continue
+        if session.job_starving(job):
+            _take_from_others(session, job, in_vain)
+        turns.again(queue)
+    for job in sorted(starving, key=session.job_key):
+        if session.job_starving(job):
+            _take_from_own(session, job)
+
+
+def _may_preempt(session: Session, job: Job) -> bool:
+    return (
+        not job.is_pending
+        and bool(job.by_status[PENDING])
+        and session.job_starving(job)
+        and hindrance(session, job) is None
+    )
+
+
+def waiting(session: Session, job: Job) -> list[Task]:
+    """Tasks that may ask others to leave; those that request nothing never need to."""
+    return session.in_task_order(
+        task
+        for task in job.by_status[PENDING].values()
+        if not task.is_gated and not task.is_best_effort and task.preemption_policy != NEVER
+    )
+
+
+def _take_from_others(session: Session, job: Job, in_vain: Failures) -> None:
+    tasks = waiting(session, job)
+    if not tasks or in_vain.known(tasks[0]):
+        return
+    with session.statement() as statement:
+        hunt = Hunt(session, statement, job, BETWEEN_JOBS)
+        for task in tasks:
+            if not session.job_starving(job):
+                break
+            hunt.make_room(task)
+        placed, victims = statement.promised, statement.evicted
+        is_whole = bool(placed) and session.job_pipelined(job)
+        if is_whole and not comes_back(session, BETWEEN_JOBS, placed, victims):
+            statement.commit()
+            explain_promised(session, job)
+    if job.by_status[PENDING].get(tasks[0].uid) is tasks[0]:
+        in_vain.add(tasks[0])
+
+
+def _take_from_own(session: Session, job: Job) -> None:
+    for task in waiting(session, job):
+        with session.statement() as statement:
+            if not Hunt(session, statement, job, WITHIN_A_JOB).make_room(task):
+                return
+            statement.commit()
+            explain_promised(session, job)
+
+
+def _is_neighbour(task: Task, other: Task) -> bool:
+    """Another job of the same queue."""
+    if task.job is None or other.job is None or other.job is task.job:
+        return False
+    return other.job.queue_name == task.job.queue_name
+
+
+def _is_sibling(task: Task, other: Task) -> bool:
+    return other.job is task.job
+
+
+BETWEEN_JOBS = Rule("preemptable", "preempt", _is_neighbour)
+WITHIN_A_JOB = Rule("preemptable", "preempt", _is_sibling)

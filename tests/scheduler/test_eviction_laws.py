@@ -1,0 +1,132 @@
+"""Laws of eviction, on small worlds made at random: it serves somebody, harms no more than it
+must, and comes to an end.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.testing import TestCluster, cluster, gang, node, queue
+
+TIERS = """\
+tiers:
+- plugins:
+  - {name: priority}
+  - {name: gang, enablePreemptable: %(gang)s, enableReclaimable: %(gang)s}
+  - {name: conformance}
+- plugins: [{name: predicates}, %(share)s, {name: nodeorder}]
+"""
+ONLY_PRIORITY_STARVES = TIERS.replace(
+    "{name: gang,", "{name: gang, enableJobStarving: false, enableJobOrder: false,"
+)
+FAIR = """\
+tiers:
+- plugins: [{name: gang}, {name: conformance}, {name: drf}]
+- plugins: [{name: predicates}, %(share)s]
+"""
+ACTIONS = [
+    "allocate, preempt, backfill",
+]
+SHARES = ["{name: proportion}"]
+CYCLES = 30
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> TestCluster:
+    nodes = [
+        node(f"n{i}", cpu=draw(st.integers(1, 4)), memory=f"{draw(st.integers(2, 4))}Gi")
+        for i in range(draw(st.integers(1, 3)))
+    ]
+    amounts = st.sampled_from([None, {"cpu": 1}, {"cpu": 2}, {"cpu": 2, "memory": "2Gi"}])
+    queues = [
+        queue(
+            name,
+            weight=draw(st.integers(1, 3)),
+            guarantee=draw(st.sampled_from([None, None, {"cpu": 1}])),
+            deserved=draw(amounts),
+            reclaimable=draw(st.sampled_from([True, True, False])),
+        )
+        for name in ("qa", "qb", "qc")[: draw(st.integers(1, 3))]
+    ]
+    jobs = []
+    for i in range(draw(st.integers(2, 5))):
+        members = draw(st.integers(1, 3))
+        jobs.append(
+            gang(
+                f"j{i}",
+                members=members,
+                minimum=draw(st.integers(1, members)),
+                queue=draw(st.sampled_from([q.name for q in queues])),
+                cpu=draw(st.integers(1, 3)),
+                memory=f"{draw(st.integers(1, 2))}Gi",
+                priority_class=draw(st.sampled_from(["low", "mid", "high"])),
+                age=float(draw(st.integers(0, 5))),
+            )
+        )
+    conf = draw(st.sampled_from([TIERS, ONLY_PRIORITY_STARVES, FAIR])) % {
+        "gang": draw(st.sampled_from(["true", "false"])),
+        "share": draw(st.sampled_from(SHARES)),
+    }
+    text = f'actions: "{draw(st.sampled_from(ACTIONS))}"\n{conf}'
+    early = draw(st.integers(1, len(jobs)))
+    priorities = {"low": 1, "mid": 5, "high": 9}
+    world = cluster(nodes, jobs[:early], queues=queues, priorities=priorities, conf=text)
+    world.live(world.run())
+    for late in jobs[early:]:
+        world.add(late)
+    return world
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_an_eviction_implies_a_placement_that_holds(world: TestCluster) -> None:
+    """Room by plain arithmetic: with victims gone, every promise fits on its node."""
+    result = world.run()
+    if result.plan.evictions:
+        assert result.plan.pipelined
+    gone = {eviction.uid for eviction in result.plan.evictions}
+    came = {bind.uid: bind.node for bind in result.plan.binds} | result.plan.pipelined
+    for machine in world.state.node_list:
+        for row in (0, 1):
+            held = sum(
+                float(t.klass.request_r[row]) for t in machine.tasks.values() if t.uid not in gone
+            )
+            held += sum(
+                float(world.state.tasks[uid].klass.request_r[row])
+                for uid, where in came.items()
+                if where == machine.name
+            )
+            assert held <= world.state.matrix.allocatable_rn[row, machine.index]
+    for eviction in result.plan.evictions:
+        assert eviction.node in result.plan.pipelined.values(), "it left for nobody"
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_gangs_that_are_protected_keep_their_minimum(world: TestCluster) -> None:
+    (gang_plugin,) = [
+        option for tier in world.config.tiers for option in tier if option.plugin.name == "gang"
+    ]
+    if not gang_plugin.switches.get("enablePreemptable", True):
+        return
+    before = {job.key: job.ready_count for job in world.state.jobs.values()}
+    lost: dict[str, int] = {}
+    for eviction in world.run().plan.evictions:
+        lost[eviction.for_job] = lost.get(eviction.for_job, 0) + 1
+    for key, count in lost.items():
+        assert before[key] - count >= world.state.jobs[key].min_member
+
+
+@settings(max_examples=120, deadline=None)
+@given(worlds())
+def test_evictions_come_to_an_end(world: TestCluster) -> None:
+    """Victims leave and are back at once, as a job controller does it; room goes to promises."""
+    history = []
+    for _ in range(CYCLES):
+        result = world.run()
+        history.append((result.binds, result.evictions))
+        if not result.plan.binds and not result.plan.evictions:
+            return
+        world.live(result)
+    raise AssertionError(f"still busy: {history[-6:]}")

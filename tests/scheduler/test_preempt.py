@@ -1,0 +1,191 @@
+"""Preemption within a queue: who must leave, for whom, and when nobody does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hekla.scheduler.explain import Gate
+from hekla.scheduler.plan import SetPodCondition
+from hekla.testing import GroupBuilder, cluster, gang, node, queue
+
+CONF = """\
+actions: "enqueue, allocate, preempt, backfill"
+tiers:
+- plugins:
+  - {name: priority}
+  - {name: gang, enablePreemptable: false}
+  - {name: conformance}
+- plugins: [{name: predicates}, {name: proportion}, {name: nodeorder}]
+"""
+GANG = CONF.replace(", enablePreemptable: false", "")
+PRIORITIES = {"low": 1, "mid": 5, "high": 9}
+
+
+def low(name: str, on: list[str], **more: Any) -> GroupBuilder:
+    options = {"cpu": 1, "priority_class": "low", "phase": "Running", **more}
+    return gang(name, members=len(on), running_on=on, **options)
+
+
+def high(name: str = "p", **more: Any) -> GroupBuilder:
+    return gang(name, **{"cpu": 1, "priority_class": "high", **more})
+
+
+def run(nodes: list[Any], jobs: list[GroupBuilder], conf: str = CONF, **more: Any) -> Any:
+    return cluster(nodes, jobs, priorities=PRIORITIES, conf=conf, **more).run()
+
+
+def test_a_job_of_higher_priority_takes_just_enough() -> None:
+    """4 cpu full with four of 1; the newcomer wants 2: two leave, the highest numbers first."""
+    result = run([node("n1", cpu=4)], [low("v", ["n1"] * 4), high(cpu=2)])
+    assert result.evictions == ["v-3", "v-2"]
+    assert result.pipelined == {"p-0": "n1"}
+    assert result.binds == {}
+
+
+def test_the_node_that_costs_fewer_victims_is_cleared() -> None:
+    """n1 has two of 1 cpu, n2 one of 2: clearing n2 hurts one pod."""
+    jobs = [low("a", ["n1", "n1"]), low("b", ["n2"], cpu=2), high(cpu=2)]
+    result = run([node("n1", cpu=2), node("n2", cpu=2)], jobs)
+    assert result.evictions == ["b-0"]
+    assert result.pipelined == {"p-0": "n2"}
+
+
+def test_of_equally_many_the_lowest_priority_goes() -> None:
+    jobs = [low("a", ["n1"], priority_class="mid"), low("b", ["n2"]), high()]
+    result = run([node("n1", cpu=1), node("n2", cpu=1)], jobs)
+    assert result.evictions == ["b-0"]
+
+
+def test_of_equals_the_youngest_goes() -> None:
+    jobs = [low("a", ["n1"], age=10), low("b", ["n2"], age=500), high()]
+    result = run([node("n1", cpu=1), node("n2", cpu=1)], jobs)
+    assert result.evictions == ["a-0"]
+
+
+def test_who_turns_out_not_to_be_needed_is_spared() -> None:
+    """Lowest first: 1 cpu, then 3 cpu; 3 are wanted, so the first can stay after all."""
+    jobs = [low("a", ["n1"]), low("b", ["n1"], cpu=3, priority_class="mid"), high(cpu=3)]
+    assert run([node("n1", cpu=4)], jobs).evictions == ["b-0"]
+
+
+def test_a_gang_that_cannot_be_placed_whole_evicts_nobody() -> None:
+    """Three members of 2 cpu; only two fit even when all have left."""
+    result = run([node("n1", cpu=4)], [low("v", ["n1"] * 4), high(members=3, cpu=2)])
+    assert result.evictions == []
+    assert result.pipelined == {}
+    assert result.verdict("p").gate != Gate.VICTIMS
+
+
+def test_a_gang_takes_idle_room_first_and_evicts_for_the_rest() -> None:
+    """2 of 4 cpu are idle: a gang of 3 needs one victim."""
+    result = run([node("n1", cpu=4)], [low("v", ["n1"] * 2), high(members=3)])
+    assert result.evictions == ["v-1"]
+    assert set(result.pipelined) == {"p-0", "p-1", "p-2"}
+
+
+@pytest.mark.parametrize("priority", ["low", "mid"])
+def test_nobody_takes_from_equals_or_betters(priority: str) -> None:
+    jobs = [low("v", ["n1"], priority_class="mid"), high(priority_class=priority)]
+    assert run([node("n1", cpu=1)], jobs).evictions == []
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        {"annotations": {"volcano.sh/preemptable": "false"}},
+        {"spec": {"priorityClassName": "system-node-critical"}},
+    ],
+)
+def test_who_must_not_be_disturbed_is_not(victim: dict[str, Any]) -> None:
+    spec = dict(victim)
+    notes = spec.pop("annotations", {})
+    job = low("v", ["n1"], **spec)
+    for pod in job.pods:
+        assert pod.metadata.annotations is not None
+        pod.metadata.annotations.update(notes)
+    assert run([node("n1", cpu=1)], [job, high()]).evictions == []
+
+
+def test_a_pod_that_never_preempts_does_not() -> None:
+    waiting = high(spec={"preemptionPolicy": "Never"})
+    assert run([node("n1", cpu=1)], [low("v", ["n1"]), waiting]).evictions == []
+
+
+def test_other_queues_are_not_touched() -> None:
+    queues = [queue("a"), queue("b")]
+    jobs = [low("v", ["n1"], queue="a"), high(queue="b")]
+    assert run([node("n1", cpu=1)], jobs, queues=queues).evictions == []
+
+
+def test_a_node_that_the_pod_may_not_use_is_not_cleared() -> None:
+    picky = high(spec={"nodeSelector": {"kubernetes.io/hostname": "n2"}})
+    nodes = [node("n1", cpu=1), node("n2", cpu=1)]
+    jobs = [low("a", ["n1"], age=1), low("b", ["n2"], age=100), picky]
+    assert run(nodes, jobs).evictions == ["b-0"]
+
+
+def test_with_gangs_protected_only_their_surplus_goes() -> None:
+    """Minimum 3 of 4: one can go. A job of one task finds it, a gang of two does not."""
+    victim = low("v", ["n1"] * 4, minimum=3)
+    assert run([node("n1", cpu=4)], [victim, high()], GANG).evictions == ["v-3"]
+    assert run([node("n1", cpu=4)], [victim, high(members=2)], GANG).evictions == []
+
+
+def test_the_preemptor_is_nominated_and_the_verdict_says_what_it_waits_for() -> None:
+    result = run([node("n1", cpu=1)], [low("v", ["n1"]), high()])
+    (told,) = [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
+    assert (told.pod, told.nominated_node) == ("p-0", "n1")
+    verdict = result.verdict("p")
+    assert verdict.gate == Gate.VICTIMS
+    assert verdict.message == (
+        "1 tasks have room on nodes once the pods evicted for them have left"
+    )
+
+
+def test_the_room_goes_to_whom_it_was_made_for() -> None:
+    """The victim is back at once, and a third job waits too: the preemptor gets the room."""
+    jobs = [low("v", ["n1"]), high(), gang("w", cpu=1)]
+    world = cluster([node("n1", cpu=1)], jobs, priorities=PRIORITIES, conf=CONF)
+    world.live(world.run())
+    after = world.run()
+    assert after.binds == {"p-0": "n1"}
+    assert after.evictions == []
+
+
+def test_while_victims_leave_nobody_else_is_evicted() -> None:
+    world = cluster(
+        [node("n1", cpu=2)], [low("v", ["n1"] * 2), high()], priorities=PRIORITIES, conf=CONF
+    )
+    first = world.run()
+    assert first.evictions == ["v-1"]
+    world.state.tasks["default-p-0"].nominated_node = "n1"
+    leaving = world.pods["default-v-1"]
+    stamp = {"deletion_timestamp": "2023-11-14T22:13:20Z"}
+    world.state.set_pod(replace(leaving, metadata=replace(leaving.metadata, **stamp)))
+    second = world.run()
+    assert second.evictions == []
+    assert second.pipelined == {"p-0": "n1"}
+    assert second.why("p") == first.why("p"), "the text does not flap"
+
+
+def test_inside_a_job_the_more_important_task_takes_the_place_of_the_lesser() -> None:
+    """The job starves at one of two; of the two, the one with priority 7 should be the one."""
+    job = gang("j", members=2, cpu=1, running_on=["n1"], phase="Running")
+    job.pods[1] = replace(job.pods[1], spec=replace(job.pods[1].spec, priority=7))
+    result = run([node("n1", cpu=1)], [job])
+    assert result.evictions == ["j-0"]
+    assert result.pipelined == {"j-1": "n1"}
+
+
+def test_a_plan_after_which_the_victim_could_come_straight_back_is_refused() -> None:
+    """Without `priority` nothing ranks the two gangs: each could take from the other for ever."""
+    conf = """\
+actions: "allocate, preempt"
+tiers:
+- plugins: [{name: gang, enablePreemptable: false}, {name: conformance}, {name: predicates}]
+"""
+    result = run([node("n1", cpu=1)], [low("v", ["n1"]), high()], conf)
+    assert result.evictions == []

@@ -27,6 +27,9 @@ tiers:
 """
 ACTIONS = [
     "allocate, preempt, backfill",
+    "allocate, reclaim",
+    "allocate, preempt, reclaim, backfill",
+    "reclaim, allocate, preempt",
 ]
 SHARES = ["{name: proportion}"]
 CYCLES = 30
@@ -116,6 +119,24 @@ def test_gangs_that_are_protected_keep_their_minimum(world: TestCluster) -> None
         lost[eviction.for_job] = lost.get(eviction.for_job, 0) + 1
     for key, count in lost.items():
         assert before[key] - count >= world.state.jobs[key].min_member
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_no_eviction_for_another_queue_breaks_a_guarantee(world: TestCluster) -> None:
+    result = world.run()
+    before = {name: q.allocated_r.copy() for name, q in world.state.queues.items()}
+    lost: dict[str, list[str]] = {}
+    for eviction in result.plan.evictions:
+        if eviction.reason == "reclaim":
+            lost.setdefault(world.state.jobs[eviction.for_job].queue_name, []).append(eviction.uid)
+    for name, uids in lost.items():
+        have_r = before[name].copy()
+        for uid in uids:
+            have_r -= world.state.tasks[uid].klass.request_r
+        guarantee_r = world.state.queues[name].guarantee_r
+        short = (have_r < guarantee_r) & (have_r < before[name])
+        assert not short.any(), (name, have_r, guarantee_r)
 
 
 @settings(max_examples=120, deadline=None)

@@ -18,10 +18,9 @@ import yaml
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.plugin import ALL_SWITCHES, Plugin, PluginError, Registry
 
-ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt")
+ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
 VOLCANO_ACTIONS: Final = (
     *ACTIONS,
-    "reclaim",
     "gangpreempt",
     "gangreclaim",
     "shuffle",

@@ -9,6 +9,7 @@ from hekla.scheduler.actions.allocate import allocate
 from hekla.scheduler.actions.backfill import backfill
 from hekla.scheduler.actions.enqueue import enqueue
 from hekla.scheduler.actions.preempt import preempt
+from hekla.scheduler.actions.reclaim import reclaim
 from hekla.scheduler.session import Session
 
 ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
@@ -16,4 +17,5 @@ ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
     "allocate": allocate,
     "backfill": backfill,
     "preempt": preempt,
+    "reclaim": reclaim,
 }

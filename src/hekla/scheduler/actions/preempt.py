@@ -19,7 +19,7 @@ from hekla.scheduler.session import Session
 
 
 def preempt(session: Session) -> None:
-    starving = [job for job in session.jobs if _may_preempt(session, job)]
+    starving = [job for job in session.jobs if may_evict(session, job)]
     turns = Turns(session, starving)
     in_vain = Failures(session)
     while (queue := turns.next_queue()) is not None:
@@ -34,7 +34,8 @@ def preempt(session: Session) -> None:
             _take_from_own(session, job)
 
 
-def _may_preempt(session: Session, job: Job) -> bool:
+def may_evict(session: Session, job: Job) -> bool:
+    """Whether a job starves and could do with room that others have."""
     return (
         not job.is_pending
         and bool(job.by_status[PENDING])
@@ -67,7 +68,7 @@ def _take_from_others(session: Session, job: Job, in_vain: Failures) -> None:
         if is_whole and not comes_back(session, BETWEEN_JOBS, placed, victims):
             statement.commit()
             explain_promised(session, job)
-    if job.by_status[PENDING].get(tasks[0].uid) is tasks[0]:
+    if tasks[0].is_schedulable:
         in_vain.add(tasks[0])
 
 

@@ -27,12 +27,12 @@ from hekla.scheduler.model import (
     PENDING,
     RUNNING,
     Job,
+    Status,
     Task,
 )
 from hekla.scheduler.session import Session
 from hekla.scheduler.statement import Statement
 
-LEAVABLE: Final = (BOUND, RUNNING)
 NEVER: Final = "Never"
 
 Cost: TypeAlias = tuple[int, int, float, float]
@@ -46,8 +46,12 @@ class Rule:
     reason: str
     may_take: Callable[[Task, Task], bool]
     """Whether a task (first) may take from another, before any plugin is asked."""
-    may_spare: Callable[[Sequence[Task]], Iterable[bool]] | None = None
+    must_stay: Callable[[Sequence[Task]], Iterable[bool]] | None = None
     """Of candidates in order, which must stay whatever the plugins say."""
+    may_try: Callable[[Task], bool] | None = None
+    """Whether a task may take from anybody at all."""
+    statuses: tuple[Status, ...] = (BOUND, RUNNING)
+    """Only who is in one of these can be told to leave."""
 
 
 class Hunt:
@@ -148,7 +152,7 @@ class Hunt:
         return [
             other
             for other in self._session.cluster.node_list[index].tasks.values()
-            if other.status in LEAVABLE
+            if other.status in self._rule.statuses
             and other.job is not None
             and other.is_preemptable
             and self._rule.may_take(task, other)
@@ -164,11 +168,11 @@ class Hunt:
                 )
             )
         votes = tiers.victims(self._rule.hook, task, ordered).tolist()
-        if self._rule.may_spare is not None:
-            willing = [victim for victim, vote in zip(ordered, votes, strict=True) if vote]
-            spared = self._rule.may_spare(willing)
-            return [victim for victim, stays in zip(willing, spared, strict=True) if not stays]
-        return [victim for victim, vote in zip(ordered, votes, strict=True) if vote]
+        allowed = [victim for victim, vote in zip(ordered, votes, strict=True) if vote]
+        if self._rule.must_stay is None:
+            return allowed
+        stays = self._rule.must_stay(allowed)
+        return [victim for victim, must in zip(allowed, stays, strict=True) if not must]
 
     def _worth(self, victim: Task) -> tuple[Any, ...]:
         """Sorts the one that would be served first to the front."""
@@ -200,6 +204,8 @@ def comes_back(
 def _could_take(session: Session, rule: Rule, victim: Task, placed: Sequence[Task]) -> bool:
     job = victim.job
     if job is None or victim.preemption_policy == NEVER or not session.job_starving(job):
+        return False
+    if rule.may_try is not None and not rule.may_try(victim):
         return False
     targets = [task for task in placed if task.is_preemptable and rule.may_take(victim, task)]
     return bool(targets) and bool(session.tiers.victims(rule.hook, victim, targets).any())

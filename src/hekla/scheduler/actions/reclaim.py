@@ -1,0 +1,95 @@
+"""Reclaim: a queue that has less than it deserves takes room back from queues that have more.
+
+What a queue deserves, and who has too much, is said by its plugin (`proportion` or `capacity`):
+`preemptive` for the taker, `reclaimable` for those taken from. One thing holds whatever plugins
+say: nobody is taken below its guarantee. As with preempt, a job's evictions and placements are one
+plan; Volcano scans nodes in any order and looks at resources only, here the node with the fewest
+victims is cleared and every filter must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hekla.scheduler.actions.preempt import may_evict, waiting
+from hekla.scheduler.actions.turns import Turns
+from hekla.scheduler.actions.verdicts import explain_promised
+from hekla.scheduler.actions.victims import Failures, Hunt, Rule, comes_back
+from hekla.scheduler.dimensions import EPSILON, FloatArray
+from hekla.scheduler.model import RUNNING, Job, Queue, Task
+from hekla.scheduler.session import Session
+
+
+def reclaim(session: Session) -> None:
+    turns = Turns(session, [job for job in session.jobs if may_evict(session, job)])
+    in_vain = Failures(session)
+    while (queue := turns.next_queue()) is not None:
+        if session.overused(queue) is not None:
+            continue
+        job = turns.next_job(queue)
+        if job is None:
+            continue
+        if session.job_starving(job):
+            _take_back(session, job, queue, in_vain)
+        turns.again(queue)
+
+
+def _take_back(session: Session, job: Job, queue: Queue, in_vain: Failures) -> None:
+    tasks = waiting(session, job)
+    if not tasks or in_vain.known(tasks[0]):
+        return
+    rule = rule_of(session)
+    with session.statement() as statement:
+        hunt = Hunt(session, statement, job, rule)
+        for task in tasks:
+            if not session.job_starving(job):
+                break
+            if session.preemptive(queue, task):
+                hunt.make_room(task)
+        placed, victims = statement.promised, statement.evicted
+        is_whole = bool(placed) and session.job_pipelined(job)
+        if is_whole and not comes_back(session, rule, placed, victims):
+            statement.commit()
+            explain_promised(session, job)
+    if tasks[0].is_schedulable:
+        in_vain.add(tasks[0])
+
+
+def rule_of(session: Session) -> Rule:
+    return Rule(
+        "reclaimable",
+        "reclaim",
+        _is_from_reclaimable_queue,
+        must_stay=below_guarantee,
+        may_try=lambda task: _may_try(session, task),
+        statuses=(RUNNING,),
+    )
+
+
+def _is_from_reclaimable_queue(task: Task, other: Task) -> bool:
+    if task.job is None or other.job is None or other.job.queue is None:
+        return False
+    return other.job.queue is not task.job.queue and other.job.queue.is_reclaimable
+
+
+def _may_try(session: Session, task: Task) -> bool:
+    queue = task.job.queue if task.job is not None else None
+    return queue is not None and session.overused(queue) is None and session.preemptive(queue, task)
+
+
+def below_guarantee(candidates: Sequence[Task]) -> Iterator[bool]:
+    """Whose leaving, after those before it have left, would take a queue below its guarantee."""
+    left: dict[str, FloatArray] = {}
+    for task in candidates:
+        queue = task.job.queue if task.job is not None else None
+        if queue is None:
+            yield False
+            continue
+        have_r = left.setdefault(queue.name, queue.allocated_r.copy())
+        is_below = any(
+            queue.guarantee_r[row] > 0 and have_r[row] - amount < queue.guarantee_r[row] - EPSILON
+            for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True)
+        )
+        if not is_below:
+            have_r -= task.klass.request_r
+        yield is_below

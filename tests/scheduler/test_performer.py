@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hekla.kube.errors import ApiError, Conflict, NotFound
+from hekla.kube.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
 from hekla.scheduler.effects import Performer
-from hekla.scheduler.model import BINDING, PENDING
+from hekla.scheduler.model import BINDING, PENDING, RELEASING, RUNNING
 from hekla.testing import TestCluster, cluster, gang, node
 from hekla.units.clock import ManualClock
 
@@ -21,12 +21,25 @@ class FakeClient:
         self.bound: list[str] = []
         self.refuse: dict[str, Exception] = {}
         self.patches: list[tuple[str, Any]] = []
+        self.evicted: list[str] = []
+        self.deleted: list[str] = []
 
     async def bind(self, pod: str, node: str, *, namespace: str, uid: str) -> None:
         await asyncio.sleep(0)
         if pod in self.refuse:
             raise self.refuse[pod]
         self.bound.append(pod)
+
+    async def evict(self, pod: str, *, namespace: str, uid: str) -> None:
+        await asyncio.sleep(0)
+        if pod in self.refuse:
+            raise self.refuse[pod]
+        self.evicted.append(pod)
+
+    async def delete(self, resource: Any, name: str, **options: Any) -> bool:
+        assert options["uid"]
+        self.deleted.append(name)
+        return True
 
     async def patch_status(self, resource: Any, name: str, status: Any, *, namespace: str) -> None:
         await asyncio.sleep(0)
@@ -163,3 +176,73 @@ async def test_a_write_that_fails_makes_the_group_be_read_again() -> None:
     await stage.performer.idle()
     assert stage.cache.reread == ["a"]
     assert stage.performer.stats.write_failures == 1
+
+
+PREEMPTING = """\
+actions: "allocate, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: predicates}]
+"""
+
+
+def preempting() -> Stage:
+    jobs = [
+        gang("v", cpu=1, running_on=["n1"], phase="Running"),
+        gang("p", cpu=1, priority_class="high"),
+    ]
+    return Stage(cluster([node("n1", cpu=1)], jobs, priorities={"high": 9}, conf=PREEMPTING))
+
+
+def disruption(stage: Stage) -> list[str]:
+    return [
+        condition["status"]
+        for name, body in stage.client.patches
+        if name == "v-0"
+        for condition in body["status"]["conditions"]
+        if condition["type"] == "DisruptionTarget"
+    ]
+
+
+async def test_a_victim_is_marked_and_evicted_and_counts_as_leaving_at_once() -> None:
+    stage = preempting()
+    stage.performer.start(stage.world.run().plan)
+    assert stage.status_of("v-0") == RELEASING
+    await stage.performer.idle()
+    assert stage.client.evicted == ["v-0"]
+    assert disruption(stage) == ["True"]
+    assert stage.recorder.reasons.count("Evict") == 2  # the pod and its group
+    nominated = [
+        body["status"].get("nominatedNodeName")
+        for name, body in stage.client.patches
+        if name == "p-0"
+    ]
+    assert nominated == ["n1"]
+    again = stage.world.run()
+    assert again.evictions == []
+    assert again.pipelined == {"p-0": "n1"}
+    stage.world.state.set_pod(stage.world.pods["default-v-0"])
+    assert stage.status_of("v-0") == RELEASING, "an old event does not bring it back"
+
+
+async def test_without_the_eviction_api_the_pod_is_deleted() -> None:
+    stage = preempting()
+    stage.client.refuse["v-0"] = Forbidden(403, "Forbidden", "no pods/eviction for you")
+    await stage.cycle()
+    assert stage.client.deleted == ["v-0"]
+    assert stage.performer.stats.evicted == 1
+
+
+async def test_a_refused_eviction_is_taken_back_and_not_asked_again_at_once() -> None:
+    """A disruption budget says no: the victim runs on, and for a while nobody counts on it."""
+    stage = preempting()
+    stage.client.refuse["v-0"] = TooManyRequests(429, "TooManyRequests", "budget")
+    stage.performer.start(stage.world.run().plan)
+    await stage.clock.settle()
+    assert stage.status_of("v-0") == RUNNING
+    assert stage.client.deleted == []
+    assert disruption(stage) == ["True", "False"]
+    assert stage.world.run().evictions == []
+    await stage.clock.advance(0.3)
+    await stage.performer.idle()
+    assert stage.world.run().evictions == ["v-0"]
+    assert stage.wakes >= 2

@@ -42,10 +42,12 @@ from hekla.scheduler.matrix import Matrix
 from hekla.scheduler.model import (
     ALLOCATED_CLASS,
     BINDING,
+    BOUND,
     COMPLETED_CLASS,
     PENDING,
     PIPELINED,
     RELEASING,
+    RUNNING,
     Job,
     LabelGroup,
     Node,
@@ -84,6 +86,10 @@ class Cluster:
         """Classes with pod affinity, and on which nodes how many of their tasks are."""
         self.term_classes: dict[TaskClass, int] = {}
         """How many tasks have each such class, placed or not."""
+        self.leaving: dict[str, int] = {}
+        """Tasks that we told to leave and that the watch does not show leaving; their status."""
+        self.unevictable: set[str] = set()
+        """Tasks whose eviction was refused a moment ago: nobody counts on their leaving."""
         self.waiting: dict[str, Job] = {}
         self.dirty: dict[str, Job] = {}
         self.labels_version = 0
@@ -235,6 +241,12 @@ class Cluster:
         if old is not None:
             self._drop(old)
         task = self._task(pod)
+        if task.uid in self.leaving:
+            if task.status in (BOUND, RUNNING):
+                # The watch runs behind our own eviction.
+                self.leaving[task.uid], task.status = task.status, RELEASING
+            else:
+                del self.leaving[task.uid]
         self._fit_rows()
         self.tasks[task.uid] = task
         if task.klass.has_pod_terms:
@@ -252,6 +264,8 @@ class Cluster:
         if task is not None:
             self._drop(task)
             del self.tasks[uid]
+        self.leaving.pop(uid, None)
+        self.unevictable.discard(uid)
 
     def _drop(self, task: Task) -> None:
         if task.klass.has_pod_terms:
@@ -322,6 +336,28 @@ class Cluster:
         else:
             task.status = PENDING
         task.node_name = ""
+
+    def release(self, task: Task) -> None:
+        """An eviction was sent: the task is leaving until the watch or a failure says otherwise."""
+        if task.status in (BOUND, RUNNING):
+            self.leaving[task.uid] = task.status
+            self._restate(task, RELEASING)
+
+    def retain(self, task: Task) -> None:
+        """An eviction failed: the task stays as it was."""
+        status = self.leaving.pop(task.uid, None)
+        if status is not None:
+            self._restate(task, status)
+
+    def _restate(self, task: Task, status: int) -> None:
+        """Change the status of a task that stays on its node."""
+        self._take_off(task)
+        if task.job is not None:
+            task.job.move((task,), status)
+            self._touch(task.job)
+        else:
+            task.status = status
+        self._put(task)
 
     def _put(self, task: Task) -> None:
         node = self.nodes.get(task.node_name)

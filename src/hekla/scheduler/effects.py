@@ -9,15 +9,17 @@ its failure, so that a pod which a server refuses for ever does not win every cy
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
 import msgspec
 
+from hekla.api.wellknown import PodCondition
 from hekla.kube.client import Client
 from hekla.kube.correlation import Reference
-from hekla.kube.errors import ApiError, Conflict, KubeError, NotFound
+from hekla.kube.errors import ApiError, Conflict, Forbidden, KubeError, MethodNotAllowed, NotFound
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import PODGROUPS, PODS, QUEUES
 from hekla.scheduler.cache import Cache
@@ -37,6 +39,8 @@ log = logging.getLogger("hekla.scheduler")
 
 MAX_BINDS_IN_FLIGHT = 64
 MAX_CONDITIONS_IN_FLIGHT = 8
+EVICT = "Evict"
+PREEMPTION = "PreemptionByScheduler"
 BACKOFF_BASE_S = 0.2
 BACKOFF_CAP_S = 60.0
 
@@ -56,6 +60,7 @@ class PerformerStats(msgspec.Struct):
     bind_failures: int = 0
     rolled_back: int = 0
     evicted: int = 0
+    evict_failures: int = 0
     writes: int = 0
     write_failures: int = 0
 
@@ -80,6 +85,7 @@ class Performer:
         self._binds = asyncio.Semaphore(MAX_BINDS_IN_FLIGHT)
         self._writes = asyncio.Semaphore(MAX_CONDITIONS_IN_FLIGHT)
         self._backoffs: dict[str, _Backoff] = {}
+        self._refused: dict[str, int] = {}
         self._conditions: dict[str, SetPodCondition] = {}
         self._condition_writers = 0
         self._groups: dict[str, SetGroupStatus] = {}
@@ -109,7 +115,10 @@ class Performer:
                         cluster.assume(task, effect.node)
                         gangs.setdefault(effect.job, []).append(effect)
                 case Evict():
-                    self._spawn(self._evict(effect))
+                    task = cluster.tasks.get(effect.uid)
+                    if task is not None:
+                        cluster.release(task)
+                        self._spawn(self._evict(effect))
                 case SetGroupStatus():
                     self._write_group(effect)
                 case SetQueueStatus():
@@ -210,14 +219,79 @@ class Performer:
     # --- evicting -----------------------------------------------------------------------------
 
     async def _evict(self, effect: Evict) -> None:
+        """Mark the pod, then make it leave. If it cannot, it counts as staying for a while."""
+        try:
+            async with self._binds:
+                await self._mark(effect, "True")
+                await self._send_away(effect)
+        except NotFound:
+            self._refused.pop(effect.uid, None)
+            return  # it is gone; the watch says so too
+        except KubeError as error:
+            await self._stays(effect, error)
+            return
+        self.stats.evicted += 1
+        self._refused.pop(effect.uid, None)
+        text = f"Pod is evicted, because of {effect.reason}"
+        namespace, pod, uid = effect.namespace, effect.pod, effect.uid
+        self._event(Event("Pod", namespace, pod, uid, "Warning", EVICT, text))
+        job = self._cache.cluster.jobs.get(effect.for_job)
+        if job is not None and job.has_group:
+            namespace, name, uid = job.namespace, job.name, job.uid
+            self._event(Event("PodGroup", namespace, name, uid, "Normal", EVICT, effect.reason))
+
+    async def _send_away(self, effect: Evict) -> None:
+        """Evict, so that disruption budgets are heeded; delete where that is not to be had."""
         try:
             await self._client.evict(effect.pod, namespace=effect.namespace, uid=effect.uid)
-            self.stats.evicted += 1
+        except (NotFound, MethodNotAllowed, Forbidden):
+            # No such pod, no such API, or no right to it: deleting tells the first from the rest.
+            await self._client.delete(
+                PODS, effect.pod, namespace=effect.namespace, uid=effect.uid, missing_ok=True
+            )
+
+    async def _mark(self, effect: Evict, status: str) -> None:
+        """Say in the pod's status why it goes: controllers do not count it as a failure."""
+        condition = {
+            "type": PodCondition.DISRUPTION_TARGET,
+            "status": status,
+            "reason": PREEMPTION,
+            "message": "preempting to accommodate a pod that goes first",
+            "lastTransitionTime": format_time(self._clock.now()),
+        }
+        try:
+            await self._client.patch(
+                PODS,
+                effect.pod,
+                {"status": {"conditions": [condition]}},
+                namespace=effect.namespace,
+                kind="strategic",
+                subresource="status",
+            )
         except NotFound:
-            return
+            raise
         except KubeError as error:
-            log.warning("evicting %s/%s failed: %s", effect.namespace, effect.pod, error)
-            self._wake()
+            log.warning("marking pod %s/%s failed: %s", effect.namespace, effect.pod, error)
+
+    async def _stays(self, effect: Evict, error: KubeError) -> None:
+        """Take back what was assumed, and leave the pod in peace before it is asked again."""
+        cluster = self._cache.cluster
+        self.stats.evict_failures += 1
+        failures = self._refused[effect.uid] = self._refused.get(effect.uid, 0) + 1
+        wait_s = min(BACKOFF_BASE_S * 2 ** (failures - 1), BACKOFF_CAP_S)
+        name = f"{effect.namespace}/{effect.pod}"
+        log.warning("evicting %s failed: %s; it stays for %.1f s", name, error, wait_s)
+        task = cluster.tasks.get(effect.uid)
+        if task is None:
+            return
+        cluster.retain(task)
+        cluster.unevictable.add(effect.uid)
+        self._wake()
+        with contextlib.suppress(NotFound):
+            await self._mark(effect, "False")
+        await self._clock.sleep(wait_s)
+        cluster.unevictable.discard(effect.uid)
+        self._wake()
 
     # --- status -------------------------------------------------------------------------------
 
@@ -309,6 +383,7 @@ class Performer:
         task = self._cache.cluster.tasks.get(effect.uid)
         if task is not None:
             task.condition = ("False", effect.reason, effect.message)
+            task.nominated_node = effect.nominated_node
         self._conditions[effect.uid] = effect
         if self._condition_writers < MAX_CONDITIONS_IN_FLIGHT:
             self._condition_writers += 1
@@ -339,7 +414,12 @@ class Performer:
             await self._client.patch(
                 PODS,
                 effect.pod,
-                {"status": {"conditions": [condition]}},
+                {
+                    "status": {
+                        "conditions": [condition],
+                        "nominatedNodeName": effect.nominated_node or None,
+                    }
+                },
                 namespace=effect.namespace,
                 kind="strategic",
                 subresource="status",

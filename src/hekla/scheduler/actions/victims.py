@@ -155,6 +155,7 @@ class Hunt:
             if other.status in self._rule.statuses
             and other.job is not None
             and other.is_preemptable
+            and other.uid not in self._session.cluster.unevictable
             and self._rule.may_take(task, other)
         ]
 

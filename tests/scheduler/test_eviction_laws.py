@@ -31,7 +31,7 @@ ACTIONS = [
     "allocate, preempt, reclaim, backfill",
     "reclaim, allocate, preempt",
 ]
-SHARES = ["{name: proportion}"]
+SHARES = ["{name: proportion}", "{name: capacity}", "{name: capacity, enableHierarchy: true}"]
 CYCLES = 30
 
 

@@ -81,6 +81,7 @@ def queue(
     guarantee: Mapping[str, Amount] | None = None,
     deserved: Mapping[str, Amount] | None = None,
     reclaimable: bool | None = None,
+    parent: str = "",
     state: str = "Open",
     age: float = 0.0,
 ) -> scheduling.Queue:
@@ -97,6 +98,7 @@ def queue(
             "guarantee": {"resource": dict(guarantee or {})},
             "deserved": dict(deserved or {}),
             "reclaimable": reclaimable,
+            "parent": parent,
         },
         "status": {"state": state},
     }

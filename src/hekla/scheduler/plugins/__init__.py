@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hekla.scheduler.plugin import Registry
 from hekla.scheduler.plugins.binpack import Binpack
+from hekla.scheduler.plugins.capacity import Capacity
 from hekla.scheduler.plugins.conformance import Conformance
 from hekla.scheduler.plugins.drf import Drf
 from hekla.scheduler.plugins.gang import Gang
@@ -21,6 +22,7 @@ def builtin() -> Registry:
     return Registry(
         (
             Binpack,
+            Capacity,
             Conformance,
             Drf,
             Gang,

@@ -93,14 +93,7 @@ class Proportion(Plugin, name="proportion"):
         if queue is None:
             return REJECT
         if not queue.is_open:
-            self._session.explain(
-                Verdict(
-                    job.key,
-                    Gate.QUEUE_CLOSED,
-                    f"queue {queue.name!r} is {queue.state}",
-                    change=f"open queue {queue.name!r}",
-                )
-            )
+            explain_closed(self._session, job, queue)
             return REJECT
         known = self._shares.get(queue.name)
         if job.min_resources_r is None or known is None:
@@ -109,7 +102,7 @@ class Proportion(Plugin, name="proportion"):
         blocked = blocked_rows(self._session.dimensions, job, used_r, known.real_capability_r)
         if not blocked:
             return PERMIT
-        self._refuse(job, queue, blocked)
+        refuse(self._session, job, queue, blocked)
         return REJECT
 
     def job_enqueued(self, job: Job) -> None:
@@ -127,27 +120,6 @@ class Proportion(Plugin, name="proportion"):
     def _limit_of(self, queue: Queue) -> FloatArray:
         """What verdicts name as the queue's limit."""
         return self._shares[queue.name].deserved_r
-
-    def _refuse(self, job: Job, queue: Queue, blocked: list[Blocked]) -> None:
-        session = self._session
-        over = ", ".join(f"insufficient {b.resource}" for b in blocked)
-        message = f"queue resource quota insufficient: {over}"
-        session.explain(
-            Verdict(
-                job.key,
-                Gate.NOT_ENQUEUED,
-                message,
-                blocked=tuple(blocked),
-                change=f"raise the capability of queue {queue.name!r}, or wait for its jobs to end",
-                holders=session.holders(job, session.dimensions.intern(blocked[0].resource), queue),
-            )
-        )
-        if not any(c.message.startswith(message) for c in job.conditions):
-            session.event(
-                Event(
-                    "PodGroup", job.namespace, job.name, job.uid, "Normal", "Unschedulable", message
-                )
-            )
 
 
 def water_fill(total_r: FloatArray, shares: Sequence[QueueShare]) -> None:
@@ -205,3 +177,34 @@ def blocked_rows(
         for r in job.min_rows
         if wanted_r[r] > 0 and wanted_r[r] + used_r[r] > limit_r[r]
     ]
+
+
+def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> None:
+    """Say that a queue has no room to let a job in, in its verdict and once as an event."""
+    over = ", ".join(f"insufficient {b.resource}" for b in blocked)
+    message = f"queue resource quota insufficient: {over}"
+    session.explain(
+        Verdict(
+            job.key,
+            Gate.NOT_ENQUEUED,
+            message,
+            blocked=tuple(blocked),
+            change=f"raise the capability of queue {queue.name!r}, or wait for its jobs to end",
+            holders=session.holders(job, session.dimensions.intern(blocked[0].resource), queue),
+        )
+    )
+    if not any(c.message.startswith(message) for c in job.conditions):
+        session.event(
+            Event("PodGroup", job.namespace, job.name, job.uid, "Normal", "Unschedulable", message)
+        )
+
+
+def explain_closed(session: Session, job: Job, queue: Queue) -> None:
+    session.explain(
+        Verdict(
+            job.key,
+            Gate.QUEUE_CLOSED,
+            f"queue {queue.name!r} is {queue.state}",
+            change=f"open queue {queue.name!r}",
+        )
+    )

@@ -1,0 +1,328 @@
+"""capacity: every queue has what it deserves, a guarantee below and a capability above.
+
+Unlike proportion nothing is computed from weights: `deserved` is what an administrator wrote. A
+queue may use more while others leave it idle, up to its capability, and gives back what exceeds
+its `deserved` when they want it (reclaim). With `enableHierarchy: true` queues form a tree under
+`root`: what holds for a queue holds for each of its ancestors too.
+
+Where Volcano stops everything when one queue names a missing parent, parents form a circle, or a
+job sits in a queue that has children, here only the jobs concerned wait, and are told why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from hekla.api.wellknown import ROOT_QUEUE
+from hekla.scheduler.dimensions import (
+    EPSILON,
+    BoolArray,
+    FloatArray,
+    largest_share,
+    less_equal,
+)
+from hekla.scheduler.explain import Gate, Verdict
+from hekla.scheduler.model import Job, Queue, Task
+from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, Vote
+from hekla.scheduler.plugins.proportion import (
+    blocked_rows,
+    copies_below,
+    explain_closed,
+    refuse,
+)
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session import Session
+
+
+class Account:
+    """One queue: its limits, and the leaves whose jobs count in it."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.ancestors: tuple[Account, ...] = ()
+        """From the child of the root down to the parent; the root itself limits by its figures."""
+        self.root: Account | None = None
+        self.children: list[Account] = []
+        self.leaves: list[Queue] = [queue]
+        self.problem = ""
+        self.guarantee_r = queue.guarantee_r
+        self.capability_r: FloatArray = np.where(queue.capability_r > 0, queue.capability_r, np.inf)
+        self.real_r = self.capability_r
+        self.deserved_r = queue.deserved_r
+        self.enqueued_r: FloatArray = np.zeros_like(queue.inqueue_r)
+
+    def limit(self, free_r: FloatArray) -> None:
+        """Settle the limits, given what is free of guarantees where it belongs."""
+        self.real_r = np.minimum(free_r + self.guarantee_r, self.capability_r)
+        self.deserved_r = np.maximum(np.minimum(self.deserved_r, self.real_r), self.guarantee_r)
+
+    @property
+    def is_limited(self) -> bool:
+        return not bool(np.isinf(self.real_r).all())
+
+    @property
+    def claimed_r(self) -> FloatArray:
+        return self._sum([leaf.claimed_r for leaf in self.leaves])
+
+    @property
+    def allocated_r(self) -> FloatArray:
+        return self._sum([leaf.allocated_r for leaf in self.leaves])
+
+    @property
+    def reserved_r(self) -> FloatArray:
+        """What counts against the capability when a job asks to be let in."""
+        parts = [leaf.allocated_r + leaf.inqueue_r - leaf.elastic_r for leaf in self.leaves]
+        return self._sum([*parts, self.enqueued_r])
+
+    @property
+    def chain(self) -> tuple[Account, ...]:
+        """Itself and all above it."""
+        top = () if self.root is None or self.root is self else (self.root,)
+        return (self, *reversed(self.ancestors), *top)
+
+    @property
+    def share(self) -> float:
+        rows = np.flatnonzero(self.deserved_r >= EPSILON).tolist()
+        # A queue that deserves nothing has always had its share.
+        return largest_share(self.claimed_r, self.deserved_r, rows) if rows else 1.0
+
+    def exceeds(self, have_r: FloatArray, rows: Sequence[int]) -> bool:
+        """Whether it has more than it deserves of something that these rows are about."""
+        return any(
+            self.deserved_r[row] >= EPSILON and have_r[row] > self.deserved_r[row] + EPSILON
+            for row in rows
+        )
+
+    def is_indifferent(self, rows: Sequence[int]) -> bool:
+        """Whether it deserves nothing of these rows: then all of it is borrowed."""
+        return all(self.deserved_r[row] < EPSILON for row in rows)
+
+    def _sum(self, parts: Sequence[FloatArray]) -> FloatArray:
+        total_r = parts[0].copy()
+        for part_r in parts[1:]:
+            total_r += part_r
+        return total_r
+
+
+class Capacity(Plugin, name="capacity"):
+    """Deserved, guarantee and capability of queues, flat or as a tree."""
+
+    ancestor_reclaim_level: Annotated[int, Key("ancestorReclaimLevel")] = 0
+    dra: Annotated[bool, Key("capacity.DynamicResourceAllocationEnable")] = False
+    dra_capacity: Annotated[bool, Key("capacity.DRAConsumableCapacityEnable")] = False
+    """Accepted for Volcano's sake: claims of devices are not counted."""
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._level = max(self.ancestor_reclaim_level, 0)
+        self._is_tree = self.switches.get("enableHierarchy", False)
+        queues = session.cluster.queues
+        self._accounts = tree(queues) if self._is_tree else flat(queues, session.total_r)
+
+    def queue_order(self, queue: Queue) -> tuple[int, tuple[float, ...], bool]:
+        account = self._accounts.get(queue.name)
+        if account is None:
+            return (-queue.priority, (0.0,), False)
+        # Queues with a common ancestor agree up to there; the first that differ decide.
+        shares = tuple(each.share for each in (*account.ancestors, account))
+        return (-queue.priority, shares, not account.deserved_r.any())
+
+    def victim_queue_order(self, pair: tuple[Queue | None, Queue | None]) -> int:
+        """Relatives give first: those with the deepest common ancestor."""
+        victim, taker = (self._accounts.get(queue.name) if queue else None for queue in pair)
+        if victim is None or taker is None:
+            return 0
+        together = zip(victim.ancestors, taker.ancestors, strict=False)
+        return -sum(1 for one, other in together if one is other)
+
+    def allocatable(self, queue: Queue, task: Task) -> int:
+        account = self._usable(queue)
+        if account is None or not queue.is_open:
+            return 0
+        limited = [each for each in account.chain if each.is_limited]
+        return min(
+            (copies_below(each.claimed_r, each.real_r, task) for each in limited), default=2**31
+        )
+
+    def preemptive(self, queue: Queue, task: Task) -> bool:
+        """Whether the queue, or an ancestor near enough, deserves more of what is asked for."""
+        account = self._usable(queue)
+        if account is None or not queue.is_open:
+            return False
+        if copies_below(account.claimed_r, account.real_r, task) == 0:
+            return False
+        near = account.ancestors[::-1][: self._level] if self._is_tree else ()
+        return any(_deserves_more(each, task) for each in (account, *near))
+
+    def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        out = np.zeros(len(candidates), dtype=bool)
+        taker = self._usable(task.job.queue) if task.job and task.job.queue else None
+        if taker is None:
+            return out
+        left: dict[str, FloatArray] = {}
+        for i, victim in enumerate(candidates):
+            account = self._usable(victim.job.queue) if victim.job and victim.job.queue else None
+            if account is None or not set(victim.klass.rows) & set(task.klass.rows):
+                continue
+            checked = (account, *self._ancestors_to_check(account, taker))
+            have = [left.setdefault(a.queue.name, a.allocated_r) for a in checked]
+            if self._may_lose(victim, account, have[0], task, taker) and all(
+                a.is_indifferent(victim.klass.rows) or a.exceeds(have_r, victim.klass.rows)
+                for a, have_r in zip(checked[1:], have[1:], strict=True)
+            ):
+                out[i] = True
+                for have_r in have:
+                    have_r -= victim.klass.request_r
+        return out
+
+    def _may_lose(
+        self, victim: Task, account: Account, have_r: FloatArray, task: Task, taker: Account
+    ) -> bool:
+        rows = victim.klass.rows
+        if not less_equal(account.guarantee_r, have_r - victim.klass.request_r):
+            return False
+        if not account.is_indifferent(rows):
+            return account.exceeds(have_r, rows)
+        is_spared = (
+            self._level > 0
+            and taker.is_indifferent(task.klass.rows)
+            and any(
+                a is b
+                for a in account.ancestors[::-1][: self._level]
+                for b in taker.ancestors[::-1][: self._level]
+            )
+        )
+        return not is_spared
+
+    def _ancestors_to_check(self, victim: Account, taker: Account) -> list[Account]:
+        if not self._is_tree:
+            return []
+        mine = taker.ancestors[::-1]
+        return [
+            ancestor
+            for distance, ancestor in enumerate(victim.ancestors[::-1][: self._level])
+            if distance >= len(mine) or mine[distance] is not ancestor
+        ]
+
+    def job_enqueueable(self, job: Job) -> Vote | None:
+        queue, session = job.queue, self._session
+        if queue is None:
+            return REJECT
+        if not queue.is_open:
+            explain_closed(session, job, queue)
+            return REJECT
+        account = self._accounts.get(queue.name)
+        if account is not None and account.problem:
+            change = "give the queue a parent that exists, or the job a queue without children"
+            session.explain(Verdict(job.key, Gate.NOT_ENQUEUED, account.problem, change=change))
+            return REJECT
+        if job.min_resources_r is None or account is None:
+            return PERMIT
+        for each in account.chain:
+            blocked = blocked_rows(session.dimensions, job, each.reserved_r, each.real_r)
+            if blocked:
+                refuse(session, job, each.queue, blocked)
+                return REJECT
+        return PERMIT
+
+    def job_enqueued(self, job: Job) -> None:
+        account = self._accounts.get(job.queue_name)
+        if account is not None and job.min_resources_r is not None:
+            for each in account.chain:
+                each.enqueued_r += job.without_gated(job.min_resources_r)
+
+    def _usable(self, queue: Queue) -> Account | None:
+        account = self._accounts.get(queue.name)
+        return None if account is None or account.problem else account
+
+    def _limit_of(self, queue: Queue) -> FloatArray:
+        """What verdicts name as the queue's limit."""
+        account = self._accounts.get(queue.name)
+        return queue.capability_r if account is None else account.real_r
+
+
+def _deserves_more(account: Account, task: Task) -> bool:
+    claimed_r = account.claimed_r
+    return any(
+        claimed_r[row] + amount <= account.deserved_r[row]
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True)
+        if account.deserved_r[row] >= EPSILON or amount >= EPSILON
+    )
+
+
+def flat(queues: Mapping[str, Queue], total_r: FloatArray) -> dict[str, Account]:
+    """Queues side by side: each may have what no other is guaranteed."""
+    guaranteed_r = np.zeros_like(total_r)
+    for queue in queues.values():
+        guaranteed_r += queue.guarantee_r
+    accounts = {name: Account(queue) for name, queue in queues.items() if queue.jobs}
+    for account in accounts.values():
+        account.limit(np.maximum(total_r - guaranteed_r, 0.0))
+    return accounts
+
+
+def tree(queues: Mapping[str, Queue]) -> dict[str, Account]:
+    """Queues under `root`, limits settled from the top down."""
+    accounts = {name: Account(queue) for name, queue in sorted(queues.items())}
+    root = accounts.get(ROOT_QUEUE)
+    tops: list[Account] = []
+    for name, account in accounts.items():
+        if name == ROOT_QUEUE:
+            continue
+        account.root = root
+        path: list[Account] = []
+        above = account.queue.parent or ROOT_QUEUE
+        while above != ROOT_QUEUE:
+            parent = accounts.get(above)
+            if parent is None:
+                account.problem = f"queue {above!r}, above queue {name!r}, does not exist"
+                break
+            if parent is account or parent in path:
+                account.problem = f"the parents of queue {name!r} form a circle"
+                break
+            path.append(parent)
+            above = parent.queue.parent or ROOT_QUEUE
+        if not account.problem:
+            account.ancestors = tuple(reversed(path))
+            (path[0].children if path else tops).append(account)
+    for account in accounts.values():
+        if account.children and account.queue.jobs and account is not root:
+            account.problem = f"queue {account.queue.name!r} has children: jobs belong into those"
+    if root is not None:
+        root.children = tops
+    _descend(root, tops)
+    return accounts
+
+
+def _descend(root: Account | None, tops: Sequence[Account]) -> None:
+    if root is not None:
+        root.problem = f"queue {ROOT_QUEUE!r} takes no jobs"
+        for child in tops:
+            root.guarantee_r = root.guarantee_r + child.guarantee_r
+            root.deserved_r = root.deserved_r + child.deserved_r
+    levels: list[tuple[Account | None, Sequence[Account]]] = [(root, tops)]
+    order: list[Account] = [] if root is None else [root]
+    while levels:
+        parent, children = levels.pop()
+        guaranteed_r: FloatArray | None = None
+        for child in children:
+            guaranteed_r = child.guarantee_r + (0.0 if guaranteed_r is None else guaranteed_r)
+        for child in children:
+            assert guaranteed_r is not None
+            if parent is not None:
+                child.capability_r = np.where(
+                    np.isinf(child.capability_r), parent.capability_r, child.capability_r
+                )
+                child.limit(np.maximum(parent.real_r - guaranteed_r, 0.0))
+            order.append(child)
+            levels.append((child, child.children))
+    for account in reversed(order):
+        if account.children:
+            account.leaves = [
+                account.queue,
+                *(leaf for child in account.children for leaf in child.leaves),
+            ]

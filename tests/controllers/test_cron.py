@@ -47,7 +47,7 @@ def only(effects: list[Any], kind: type) -> list[Any]:
 
 
 def started(effects: list[Any]) -> list[str]:
-    return [each.body["metadata"]["name"] for each in only(effects, cronjob.StartJob)]
+    return [each.body["metadata"]["name"] for each in only(effects, cronjob.CreateJob)]
 
 
 def test_a_run_starts_at_its_time_under_the_name_of_its_minute() -> None:
@@ -58,7 +58,7 @@ def test_a_run_starts_at_its_time_under_the_name_of_its_minute() -> None:
     effects = next_step(CronView(of, BASE + 600.1))
     minute = int(BASE + 600) // 60
     assert [f"nightly-{minute}"] == started(effects)
-    body = only(effects, cronjob.StartJob)[0].body
+    body = only(effects, cronjob.CreateJob)[0].body
     stamp = body["metadata"]["annotations"]["volcano.sh/cronjob-scheduled-timestamp"]
     assert stamp == "2026-03-01T00:10:00Z"
     (status,) = only(effects, cronjob.SetStatus)
@@ -125,7 +125,7 @@ def test_old_runs_go_terminated_ones_too() -> None:
 def test_time_zones_move_the_schedule_and_the_stamp() -> None:
     of = cron("0 3 * * *", timeZone="Europe/Oslo")
     effects = next_step(CronView(of, BASE + 2 * 3600 + 1))
-    stamp = only(effects, cronjob.StartJob)[0].body["metadata"]["annotations"]
+    stamp = only(effects, cronjob.CreateJob)[0].body["metadata"]["annotations"]
     assert stamp["volcano.sh/cronjob-scheduled-timestamp"] == "2026-03-01T03:00:00+01:00"
 
 

@@ -16,11 +16,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from hekla.api import wellknown
 from hekla.api.wellknown import CronReason, JobPhase
+from hekla.controllers.effects import (
+    CreateJob as CreateJob,
+)
+from hekla.controllers.effects import (
+    DeleteJob as DeleteJob,
+)
+from hekla.controllers.effects import (
+    SetStatus as SetStatus,
+)
+from hekla.controllers.effects import (
+    Tell as Tell,
+)
+from hekla.controllers.effects import (
+    Wake as Wake,
+)
 from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
@@ -51,34 +66,7 @@ DEFAULT_SUCCESSFUL: Final = 3
 DEFAULT_FAILED: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class StartJob:
-    body: Object
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteJob:
-    job: Object
-
-
-@dataclass(frozen=True, slots=True)
-class SetStatus:
-    patch: Object
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    after_s: float
-
-
-Effect = StartJob | DeleteJob | SetStatus | Tell | Wake
+Effect = CreateJob | DeleteJob | SetStatus | Tell | Wake
 
 
 @dataclass(frozen=True)
@@ -142,7 +130,7 @@ def _due(
         effects += [DeleteJob(job) for job in active]
         active = []
     body = run(view.cron, due, zone if view.spec.get("timeZone") else UTC)
-    effects.append(StartJob(body))
+    effects.append(CreateJob(body))
     return [*effects, wake], [*active, body], due
 
 
@@ -318,7 +306,7 @@ class CronJobController(KeyedController):
     async def _perform(self, cron: Object, effect: Effect) -> None:
         namespace, name = key_of(cron)
         match effect:
-            case StartJob(body):
+            case CreateJob(body):
                 await self._start(cron, body)
             case DeleteJob(job):
                 job_name = job["metadata"]["name"]

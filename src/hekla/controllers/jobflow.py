@@ -16,6 +16,21 @@ from typing import Any, Final, Literal
 
 from hekla.api import wellknown
 from hekla.api.wellknown import FLOW_JOB_CREATED, FlowPhase, JobPhase, PodPhase
+from hekla.controllers.effects import (
+    CreateJob as CreateJob,
+)
+from hekla.controllers.effects import (
+    DeleteJob as DeleteJob,
+)
+from hekla.controllers.effects import (
+    SetStatus as SetStatus,
+)
+from hekla.controllers.effects import (
+    Tell as Tell,
+)
+from hekla.controllers.effects import (
+    Wake as Wake,
+)
 from hekla.controllers.objects import (
     Object,
     created_at,
@@ -53,33 +68,6 @@ class Probe:
     port: int
     path: str = ""
     header: tuple[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CreateJob:
-    body: Object
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteJob:
-    job: Object
-
-
-@dataclass(frozen=True, slots=True)
-class SetStatus:
-    patch: Object
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    after_s: float
 
 
 Effect = CreateJob | DeleteJob | SetStatus | Tell | Wake

@@ -8,8 +8,13 @@ decision (`SetStatus`) before the acts that follow from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from hekla.controllers.effects import (
+    Tell as Tell,
+)
+from hekla.controllers.effects import (
+    Wake as Wake,
+)
 from hekla.controllers.job.plugins.plugin import Managed
 from hekla.controllers.objects import Object
 
@@ -87,22 +92,6 @@ class SetStatus:
 @dataclass(frozen=True, slots=True)
 class FinishCommand:
     command: Object
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """An Event on the job."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """Look again after this long, even if nothing changes."""
-
-    after_s: float
 
 
 Effect = (

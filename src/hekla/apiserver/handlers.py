@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -30,6 +30,12 @@ _WATCH_TIMEOUT_S = (1800.0, 3600.0)
 
 encode = msgspec.json.encode
 decode = msgspec.json.decode
+
+
+class Selection(TypedDict):
+    prefix: str
+    name_key: str
+    matches: Matcher | None
 
 
 class Handlers:
@@ -93,9 +99,7 @@ class Handlers:
         page = lists.page(
             self.store,
             served.storage,
-            prefix=self._prefix(served, target),
-            name_key=self._name_key(served, request),
-            matches=self._matcher(served, query),
+            **self._selection(served, request),
             limit=query.number("limit", 0) or 0,
             continue_token=token,
             exact_revision=revision if matching == "Exact" else None,
@@ -144,9 +148,7 @@ class Handlers:
         watch = Watch(
             self.store,
             served.storage,
-            prefix=self._prefix(served, target),
-            name_key=self._name_key(served, request),
-            matches=self._matcher(served, query),
+            **self._selection(served, request),
             shape=self._shaper(served, request),
             bookmark=(lambda rv, end: _bookmark(served, rv, end)) if bookmarks else None,
         )
@@ -223,9 +225,7 @@ class Handlers:
         page = lists.page(
             self.store,
             served.storage,
-            prefix=self._prefix(served, target),
-            name_key=self._name_key(served, request),
-            matches=self._matcher(served, query),
+            **self._selection(served, request),
             limit=query.number("limit", 0) or 0,
             continue_token=query.get("continue"),
         )
@@ -275,6 +275,14 @@ class Handlers:
         return served.serve if served.from_storage is not None else None
 
     # Selecting
+
+    def _selection(self, served: Served, request: Request) -> Selection:
+        """Which objects a list, watch or deletion of a collection means."""
+        return {
+            "prefix": self._prefix(served, request.target),
+            "name_key": self._name_key(served, request),
+            "matches": self._matcher(served, request.query),
+        }
 
     def _prefix(self, served: Served, target: Target) -> str:
         return f"{target.namespace}/" if served.kind.namespaced and target.namespace else ""

@@ -82,7 +82,7 @@ class Handlers:
         return self.respond(served, request, entry.body)
 
     async def list(self, served: Served, request: Request) -> Response:
-        query, target = request.query, request.target
+        query = request.query
         revision = await self._fresh(query)
         matching = query.get("resourceVersionMatch")
         if matching not in ("", "Exact", "NotOlderThan"):
@@ -131,7 +131,7 @@ class Handlers:
         return Response(200, lists.chunks(head, bodies, b"]}\n"))
 
     async def watch(self, served: Served, request: Request) -> Response:
-        query, target = request.query, request.target
+        query = request.query
         since = parse_revision(query.get("resourceVersion"))
         initial = query.get("sendInitialEvents").lower() in ("true", "1")
         if initial:
@@ -220,7 +220,7 @@ class Handlers:
         return Response.of(_deleted(served, written.obj))
 
     async def delete_collection(self, served: Served, request: Request) -> Response:
-        target, query = request.target, request.query
+        query = request.query
         how, options = read_delete_options(request), request.options()
         page = lists.page(
             self.store,

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hekla.api import core
+from hekla.api.meta import convert
 from hekla.scheduler.explain import Gate
 from hekla.scheduler.plan import SetPodCondition
 from hekla.testing import GroupBuilder, cluster, gang, node, queue
@@ -189,3 +191,22 @@ tiers:
 """
     result = run([node("n1", cpu=1)], [low("v", ["n1"]), high()], conf)
     assert result.evictions == []
+
+
+def test_a_disruption_budget_sends_the_plan_elsewhere() -> None:
+    """Both victims cost the same and `a` is younger, but its budget allows no disruption."""
+    jobs = [low("a", ["n1"], age=1, labels={"app": "a"}), low("b", ["n2"], age=100), high()]
+    conf = CONF.replace("{name: conformance}", "{name: conformance}\n  - {name: pdb}")
+    nodes = [node("n1", cpu=1), node("n2", cpu=1)]
+    world = cluster(nodes, jobs, priorities=PRIORITIES, conf=conf)
+    assert world.run().evictions == ["a-0"]
+    budget = convert(
+        {
+            "metadata": {"name": "keep", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "a"}}},
+            "status": {"disruptionsAllowed": 0},
+        },
+        core.PodDisruptionBudget,
+    )
+    world.state.budgets["default", "keep"] = budget
+    assert world.run().evictions == ["b-0"]

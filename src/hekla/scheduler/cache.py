@@ -23,6 +23,7 @@ from hekla.kube.resources import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
     PODGROUPS,
     PODS,
     PRIORITY_CLASSES,
@@ -66,6 +67,7 @@ class Cache:
         self._follow(client, RESOURCE_QUOTAS, core.ResourceQuota, self._on_quota)
         self._follow(client, NAMESPACES, core.Namespace, self._on_namespace)
         self._follow(client, PERSISTENT_VOLUME_CLAIMS, core.PersistentVolumeClaim, self._on_claim)
+        self._follow(client, POD_DISRUPTION_BUDGETS, core.PodDisruptionBudget, self._on_budget)
         self._follow(client, PERSISTENT_VOLUMES, core.PersistentVolume, self._on_volume)
         configuration = Informer(
             client,
@@ -204,6 +206,18 @@ class Cache:
             self.cluster.volumes[new.name] = new
         elif old is not None:
             self.cluster.volumes.pop(old.name, None)
+        self._changed()
+
+    def _on_budget(
+        self,
+        event: str,
+        old: core.PodDisruptionBudget | None,
+        new: core.PodDisruptionBudget | None,
+    ) -> None:
+        if new is not None:
+            self.cluster.budgets[new.namespace, new.name] = new
+        elif old is not None:
+            self.cluster.budgets.pop((old.namespace, old.name), None)
         self._changed()
 
     def _on_config(

@@ -80,6 +80,7 @@ class Cluster:
         self.claims: dict[tuple[str, str], core.PersistentVolumeClaim] = {}
         self.volumes: dict[str, core.PersistentVolume] = {}
         self.quotas: dict[str, dict[str, core.ResourceQuota]] = {}
+        self.budgets: dict[tuple[str, str], core.PodDisruptionBudget] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.label_groups: dict[tuple[str, tuple[tuple[str, str], ...]], LabelGroup] = {}
         self.placed_terms: dict[TaskClass, dict[str, int]] = {}

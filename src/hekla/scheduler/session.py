@@ -78,6 +78,7 @@ class Session:
         self.unschedulable: set[str] = set()
         self.nominated: set[str] = set()
         """Tasks for which others were told to leave in this cycle."""
+        self._evicted: dict[str, Task] = {}
         self._kept: list[Operation] = []
         self._phases: dict[str, tuple[Job, str]] = {}
         self._events: list[Event] = []
@@ -184,7 +185,9 @@ class Session:
         self.stamp = self._last_stamp
         self._has_future |= operation.to in (PIPELINED, RELEASING)
         self._touch(operation.index)
-        if operation.to != RELEASING:
+        if operation.to == RELEASING:
+            self._evicted.update((task.uid, task) for task in operation.tasks)
+        else:
             self._note_placed(operation, 1)
         hook = "deallocated" if operation.to == RELEASING else "allocated"
         self.tiers.notify(hook, operation.tasks[0], operation.index)
@@ -192,10 +195,17 @@ class Session:
     def revert(self, operation: Operation) -> None:
         operation.undo(self.columns)
         self._touch(operation.index)
-        if operation.to != RELEASING:
+        if operation.to == RELEASING:
+            for task in operation.tasks:
+                self._evicted.pop(task.uid, None)
+        else:
             self._note_placed(operation, -1)
         hook = "allocated" if operation.to == RELEASING else "deallocated"
         self.tiers.notify(hook, operation.tasks[0], operation.index)
+
+    def evicted(self) -> list[Task]:
+        """Tasks that were told to leave in this cycle, for good or tentatively."""
+        return list(self._evicted.values())
 
     def keep(self, operations: list[Operation]) -> None:
         self._kept += operations

@@ -10,6 +10,7 @@ from hekla.scheduler.plugins.drf import Drf
 from hekla.scheduler.plugins.gang import Gang
 from hekla.scheduler.plugins.nodeorder import NodeOrder
 from hekla.scheduler.plugins.overcommit import Overcommit
+from hekla.scheduler.plugins.pdb import Pdb
 from hekla.scheduler.plugins.predicates import Predicates
 from hekla.scheduler.plugins.priority import Priority
 from hekla.scheduler.plugins.proportion import Proportion
@@ -28,6 +29,7 @@ def builtin() -> Registry:
             Gang,
             NodeOrder,
             Overcommit,
+            Pdb,
             Predicates,
             Priority,
             Proportion,

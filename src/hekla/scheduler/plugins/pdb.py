@@ -1,0 +1,70 @@
+"""pdb: nobody is evicted whom a disruption budget protects.
+
+The Eviction API would refuse such a pod anyway; asking here lets the plan choose another. Volcano
+spares pods without labels too, which no budget asks for, and offers all others to `shuffle`;
+neither is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hekla.scheduler.dimensions import BoolArray
+from hekla.scheduler.model import Task
+from hekla.scheduler.plugin import Plugin
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session import Session
+
+
+class Pdb(Plugin, name="pdb"):
+    """Candidates in order use up what their budgets allow; who exceeds one stays."""
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._budgets = [
+            (budget, budget.spec.selector.compiled())
+            for _, budget in sorted(session.cluster.budgets.items())
+            if budget.spec.selector is not None
+            and (budget.spec.selector.match_labels or budget.spec.selector.match_expressions)
+        ]
+
+    def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        return self._within_budgets(candidates)
+
+    def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        return self._within_budgets(candidates)
+
+    def _within_budgets(self, candidates: Sequence[Task]) -> BoolArray:
+        left = self._left()
+        out = np.ones(len(candidates), dtype=bool)
+        for i, victim in enumerate(candidates):
+            own = self._covering(victim)
+            out[i] = all(left[number] > 0 for number in own)
+            if out[i]:
+                for number in own:
+                    left[number] -= 1
+        return out
+
+    def _left(self) -> list[int]:
+        """What the budgets allow, less those already told to leave in this cycle or just now."""
+        left = [budget.status.disruptions_allowed for budget, _ in self._budgets]
+        session = self._session
+        told = [*session.evicted(), *(session.cluster.tasks[u] for u in session.cluster.leaving)]
+        for task in told if self._budgets else ():
+            for number in self._covering(task):
+                left[number] -= 1
+        return left
+
+    def _covering(self, task: Task) -> list[int]:
+        labels = {} if task.group is None else task.group.labels
+        return [
+            number
+            for number, (budget, selector) in enumerate(self._budgets)
+            if budget.namespace == task.namespace
+            and task.name not in budget.status.disrupted_pods
+            and selector.matches(labels)
+        ]

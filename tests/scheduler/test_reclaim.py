@@ -97,3 +97,17 @@ def test_after_reclaiming_the_cluster_is_at_rest() -> None:
     assert (result.binds, result.evictions) == ({}, [])
     held = {name: world.state.queues[name].allocated_r[0] for name in ("a", "b")}
     assert held == {"a": 3000.0, "b": 1000.0}, "b's job has its minimum; surplus does not starve"
+
+
+def test_all_five_actions_run_together() -> None:
+    """b takes back two by reclaim; within a nobody ranks above anybody, so preempt rests."""
+    conf = CONF.replace("allocate, reclaim", "allocate, preempt, reclaim")
+    world = cluster(
+        [node("n1", cpu=4)],
+        [over(4), gang("b", members=2, cpu=1, queue="b")],
+        queues=[queue("a"), queue("b")],
+        conf=conf,
+    )
+    assert world.config.actions == ("enqueue", "allocate", "preempt", "reclaim", "backfill")
+    assert world.config.warnings == ()
+    assert world.run().evictions == ["over-3", "over-2"]

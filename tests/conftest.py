@@ -10,6 +10,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Machines are shared and noisy: no test may fail because a clock on the wall ran on.
+settings.register_profile("hekla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("hekla")
 
 
 @pytest.hookimpl(hookwrapper=True)

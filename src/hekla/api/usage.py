@@ -7,9 +7,10 @@ always), which stay and therefore add up. Overhead comes on top.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from hekla.api.rules.amounts import is_extended
 from hekla.units.quantity import Quantity, parse_quantity
 
 Amounts = dict[str, Quantity]
@@ -78,7 +79,7 @@ def quota_usage(spec: Mapping[str, Any]) -> Amounts:
     """A pod's usage under the names quotas use: `pods`, `cpu`, `requests.cpu`, `limits.cpu`, …"""
     used: Amounts = {"pods": _ONE, "count/pods": _ONE}
     for name, amount in pod_requests(spec).items():
-        if _is_extended(name):
+        if is_extended(name):
             used[f"requests.{name}"] = amount
         else:
             used[name] = amount
@@ -87,15 +88,3 @@ def quota_usage(spec: Mapping[str, Any]) -> Amounts:
         if name in _NATIVE:
             used[f"limits.{name}"] = amount
     return used
-
-
-def _is_extended(name: str) -> bool:
-    return "/" in name and not name.startswith("kubernetes.io/")
-
-
-def total(many: Iterable[Mapping[str, Quantity]]) -> Amounts:
-    """The sum of several."""
-    summed: Amounts = {}
-    for amounts in many:
-        add(summed, amounts)
-    return summed

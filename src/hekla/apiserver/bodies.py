@@ -22,8 +22,6 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-# Deep nesting is never legitimate and costs recursion everywhere.
-MAX_DEPTH = 120
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

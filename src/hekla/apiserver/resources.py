@@ -446,25 +446,21 @@ class Resources:
         revision = self.store.next_revision()
         obj["metadata"]["resourceVersion"] = str(revision)
         body = encode(obj)
-        changes = [(served.storage, Entry(key, revision, body), previous, removed)]
-        for also in extra:
-            revision = self.store.next_revision()
-            also.obj["metadata"]["resourceVersion"] = str(revision)
-            entry = Entry(also.entry.key, revision, encode(also.obj))
-            changes.append((also.storage, entry, also.entry, False))
-        await self._await(self.store.stage(*changes))
+        change = (served.storage, Entry(key, revision, body), previous, removed)
+        await self._await(self.store.stage(change, *map(self._along, extra)))
         return Written(obj, body, created=created, removed=removed)
 
     async def write_back(self, changes: Sequence[Also]) -> None:
         """Store objects that another part of the server computed from their newest version."""
-        staged = []
-        for also in changes:
-            revision = self.store.next_revision()
-            also.obj["metadata"]["resourceVersion"] = str(revision)
-            entry = Entry(also.entry.key, revision, encode(also.obj))
-            staged.append((also.storage, entry, also.entry, False))
-        if staged:
-            await self._await(self.store.stage(*staged))
+        if changes:
+            await self._await(self.store.stage(*map(self._along, changes)))
+
+    def _along(self, also: Also) -> tuple[str, Entry, Entry | None, bool]:
+        """An object's next version, as the store takes it."""
+        revision = self.store.next_revision()
+        also.obj["metadata"]["resourceVersion"] = str(revision)
+        entry = Entry(also.entry.key, revision, encode(also.obj))
+        return also.storage, entry, also.entry, False
 
     async def _await(self, done: Any) -> None:
         try:

@@ -41,8 +41,6 @@ log = logging.getLogger("hekla.nodeagent")
 Object = dict[str, Any]
 REPORT_RETRY_S = 1.0
 FOLLOW_S = 0.05
-REMEMBERED = 2000
-"""Finished pods whose output stays readable until the pod object goes."""
 
 
 class Agent:

@@ -20,11 +20,11 @@ from hekla.scheduler.cache import Cache
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.config import Config
 from hekla.scheduler.core import decide
+from hekla.scheduler.discovery import discover
 from hekla.scheduler.effects import Performer
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.explain import Verdict
 from hekla.scheduler.plugin import Registry
-from hekla.scheduler.plugins import builtin
 from hekla.units.clock import Clock, SystemClock
 
 log = logging.getLogger("hekla.scheduler")
@@ -53,7 +53,7 @@ class Scheduler:
     ) -> None:
         self._client = client
         self._clock: Clock = clock or SystemClock()
-        self._registry = registry or builtin()
+        self._registry = registry or discover()
         self._conf = conf
         self._name = name
         self._changed = asyncio.Event()

@@ -57,6 +57,7 @@ def run(name: str, state: Cluster, loading_s: float, conf: str = config.DEFAULT)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"{name:58} {took * 1000:9.1f} ms  {len(plan.binds):7d} binds  "
+        f"{len(plan.evictions):5d} evictions  "
         f"load {loading_s:5.1f} s  peak {peak:6.0f} MiB",
         flush=True,
     )
@@ -89,6 +90,59 @@ def case_d() -> None:
 def case_s() -> None:
     """Every job a single pod: nothing can be placed together."""
     run("s  10,000 single pods on 1,000 nodes", *timed(lambda: build(1000, 10000, 1)))
+
+
+RECLAIMING = """\
+actions: "enqueue, allocate, reclaim, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins:
+  - {name: predicates}
+  - {name: proportion}
+  - {name: nodeorder}
+"""
+
+
+def case_e() -> None:
+    """One queue holds everything, another of equal weight wants its half back, gang by gang."""
+    run(
+        "e  reclaim of half of 2,000 nodes: 400 gangs of 20",
+        *timed(lambda: full_of_borrowers(2000)),
+        conf=RECLAIMING,
+    )
+
+
+def full_of_borrowers(nodes: int, *, per_node: int = 8, size: int = 20) -> Cluster:
+    """Every node full of elastic jobs of one queue, and another queue with as much to run."""
+    state = Cluster()
+    for name in ("default", "greedy", "hungry"):
+        state.set_queue(queue(name))
+    for n in range(nodes):
+        state.set_node(node(f"node-{n:05d}", cpu=per_node, memory="64Gi"))
+    slots = [f"node-{(i * 7) % nodes:05d}" for i in range(nodes * per_node)]
+    jobs = [
+        gang(
+            f"greedy-{g:05d}",
+            members=size,
+            minimum=1,
+            queue="greedy",
+            cpu=1,
+            memory="2Gi",
+            running_on=slots[g * size : (g + 1) * size],
+            phase="Running",
+            age=float(g % 50),
+        )
+        for g in range(nodes * per_node // size)
+    ]
+    jobs += [
+        gang(f"hungry-{g:05d}", members=size, queue="hungry", cpu=1, memory="2Gi")
+        for g in range(nodes * per_node // size)
+    ]
+    for one in jobs:
+        state.set_group(one.group)
+        for member in one.pods:
+            state.set_pod(member)
+    return state
 
 
 def case_f() -> None:

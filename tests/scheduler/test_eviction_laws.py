@@ -4,9 +4,12 @@ must, and comes to an end.
 
 from __future__ import annotations
 
+from unittest import mock
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hekla.scheduler.actions.victims import Search
 from hekla.testing import TestCluster, cluster, gang, node, queue
 
 TIERS = """\
@@ -153,3 +156,39 @@ def test_evictions_come_to_an_end(world: TestCluster) -> None:
             return
         world.live(result)
     raise AssertionError(f"still busy: {history[-6:]}")
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> TestCluster:
+    """Many alike: pods of one size, one queue to take from; so that a price can only rise."""
+    share = draw(st.sampled_from(["{name: proportion}", "{name: capacity}"]))
+    tiers = TIERS % {"gang": draw(st.sampled_from(["true", "false"])), "share": share}
+    text = f'actions: "{draw(st.sampled_from(ACTIONS[1:]))}"\n{tiers}'
+    nodes = [node(f"n{i}", cpu=draw(st.integers(1, 4))) for i in range(draw(st.integers(2, 6)))]
+    queues = [queue("rich", deserved={"cpu": draw(st.integers(0, 4))})]
+    queues += [queue("poor", weight=draw(st.integers(1, 3)), deserved={"cpu": 8})]
+    world = cluster(nodes, [], queues=queues, priorities={"low": 1, "high": 9}, conf=text)
+    for i in range(draw(st.integers(2, 5))):
+        members, age = draw(st.integers(1, 5)), float(draw(st.integers(0, 9)))
+        world.add(gang(f"r{i}", members=members, minimum=1, queue="rich", cpu=1, age=age))
+    world.live(world.run())
+    for i in range(draw(st.integers(2, 6))):
+        members, where = draw(st.integers(1, 4)), draw(st.sampled_from(["rich", "poor", "poor"]))
+        minimum, rank = draw(st.integers(1, members)), draw(st.sampled_from(["low", "high"]))
+        late = gang(
+            f"p{i}", members=members, minimum=minimum, queue=where, cpu=1, priority_class=rank
+        )
+        world.add(late)
+    return world
+
+
+@settings(max_examples=80, deadline=None)
+@given(crowds())
+def test_jobs_that_share_what_they_found_decide_as_if_each_looked_at_every_node(
+    world: TestCluster,
+) -> None:
+    fast = world.run()
+    with mock.patch.object(Search, "is_simple", True):
+        simple = world.run()
+    assert fast.plan.effects == simple.plan.effects
+    assert fast.plan.pipelined == simple.plan.pipelined

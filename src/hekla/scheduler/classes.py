@@ -53,6 +53,7 @@ class TaskClass:
 
     __slots__ = (
         "__weakref__",
+        "_by_row",
         "_static",
         "affinity",
         "amounts",
@@ -92,6 +93,7 @@ class TaskClass:
         )
         """The resources asked for; nothing else is ever compared."""
         self.amounts: tuple[float, ...] = tuple(float(self.request_r[r]) for r in self.rows)
+        self._by_row = dict(zip(self.rows, self.amounts, strict=True))
         self.is_best_effort = all(amount < EPSILON for amount in self.amounts)
         self.nonzero_cpu, self.nonzero_memory = _nonzero(shape, self.request_r)
         self.node_selector: dict[str, str] = shape.node_selector or {}
@@ -109,6 +111,10 @@ class TaskClass:
         self.has_ephemeral_claims = any(v.ephemeral is not None for v in shape.volumes or ())
         self.priority = shape.priority
         self._static: dict[str, tuple[int, Any]] = {}
+
+    def amount(self, row: int) -> float:
+        """How much of a resource is asked for."""
+        return self._by_row.get(row, 0.0)
 
     @property
     def has_pod_terms(self) -> bool:

@@ -93,6 +93,8 @@ class Cluster:
         """Tasks whose eviction was refused a moment ago: nobody counts on their leaving."""
         self.waiting: dict[str, Job] = {}
         self.dirty: dict[str, Job] = {}
+        self.dirty_queues: dict[str, None] = {}
+        """Queues whose sums changed, also by jobs that are gone."""
         self.labels_version = 0
         """Raised whenever a node's labels, taints or place change; static filters hang on it."""
         self.images_version = 0
@@ -159,6 +161,7 @@ class Cluster:
     def settled(self) -> None:
         """The cycle's results are written or on their way: nothing is due until the next change."""
         self.dirty = {}
+        self.dirty_queues = {}
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -467,6 +470,7 @@ class Cluster:
     def _touch(self, job: Job) -> None:
         """Something about a job changed."""
         self.dirty[job.key] = job
+        self.dirty_queues[job.queue_name] = None
         self._stale_sums[job.key] = job
         if job.has_group and (job.by_status[PENDING] or job.is_pending):
             self.waiting[job.key] = job
@@ -498,6 +502,7 @@ class Cluster:
         queue.problems = (*bad1, *bad2, *bad3)
         # A guarantee that no cluster can give would take everything from everybody else.
         queue.guarantee_r[queue.guarantee_r >= MAX_AMOUNT] = 0.0
+        queue.has_guarantee = bool(queue.guarantee_r.any())
         self._fit_rows()
 
     def delete_queue(self, name: str) -> None:
@@ -530,6 +535,7 @@ class Cluster:
         if queue is None:
             return
         queue.jobs.pop(job.key, None)
+        self.dirty_queues[queue.name] = None
         queue.allocated_pods -= job.count(*ALLOCATED_CLASS)
         queue.allocated_r -= job.allocated_r
         queue.pending_r -= job.pending_r

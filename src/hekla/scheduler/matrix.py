@@ -48,9 +48,14 @@ class Columns:
     is_unschedulable_n: BoolArray
     is_ready_n: BoolArray
 
-    def future_idle(self, row: int) -> FloatArray:
-        """What will be free of one resource once everything that leaves has left."""
-        future_n: FloatArray = self.idle_rn[row] + self.releasing_rn[row] - self.pipelined_rn[row]
+    def future_idle(self, row: int, index: IntArray | None = None) -> FloatArray:
+        """What will be free of one resource, on some nodes or all, once all that leaves has."""
+        future_n: FloatArray
+        if index is None:
+            future_n = self.idle_rn[row] + self.releasing_rn[row] - self.pipelined_rn[row]
+        else:
+            future_n = self.idle_rn[row, index] + self.releasing_rn[row, index]
+            future_n -= self.pipelined_rn[row, index]
         return future_n
 
     def copy(self, rows: int, columns: int) -> Columns:

@@ -149,6 +149,7 @@ class Queue:
         self.annotations: Mapping[str, str] = {}
         self.capability_r: FloatArray = dimensions.zeros()
         self.guarantee_r: FloatArray = dimensions.zeros()
+        self.has_guarantee = False
         self.deserved_r: FloatArray = dimensions.zeros()
         self.problems: tuple[str, ...] = ()
         self.jobs: dict[str, Job] = {}

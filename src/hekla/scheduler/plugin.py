@@ -120,6 +120,13 @@ class Plugin:
     Then an answer given for one task is used for all equal ones of the cycle.
     """
 
+    votes_by_kind: ClassVar[bool] = False
+    """Whether its word on victims depends on who asks by queue, priority and class alone, and while
+    pods leave only turns from yes to no.
+
+    Then what it would cost to clear a node is worked out once for all jobs that ask for the same.
+    """
+
     raw: Mapping[str, Any] = {}
     """Its arguments as written, for plugins whose argument names are not fixed."""
     switches: Mapping[str, bool] = {}

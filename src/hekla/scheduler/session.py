@@ -28,6 +28,7 @@ from hekla.scheduler.tiers import Tiers
 
 MANY = np.int64(2**31)
 HOLDERS_SHOWN = 3
+_NO_COPIES: IntArray = np.zeros(1, dtype=np.int64)
 
 
 class _ClassState:
@@ -233,6 +234,20 @@ class Session:
     def _touch(self, index: IntArray) -> None:
         self._touched.append(index)
 
+    @property
+    def changes(self) -> int:
+        """How often something came to nodes or left them, or was taken back."""
+        return len(self._touched)
+
+    def changed_since(self, changes: int) -> list[int] | None:
+        """The nodes on which something happened since there were so many changes; None for all."""
+        if changes < 0:
+            return None
+        since = self._touched[changes:]
+        if len(since) == 1 and len(since[0]) == 1:
+            return [int(since[0][0])]
+        return sorted({int(i) for index in since for i in index.tolist()})
+
     # --- nodes for tasks ----------------------------------------------------------------------
 
     def places(
@@ -280,6 +295,26 @@ class Session:
                 state.habit,
             )
         return self._places_normalized(task, state, copies_n, count)
+
+    def fits(self, task: Task, index: int, *, future: bool = False) -> bool:
+        """Whether one node takes the task, now or once what leaves it has left."""
+        state = self._states.get(self._key(task))
+        if state is None or state.is_coupled:
+            state = self._state(task)
+        if not state.ok_n[index]:
+            return False
+        columns = self.columns
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+            if row >= columns.idle_rn.shape[0]:
+                return False
+            idle = float(columns.idle_rn[row, index])
+            later = idle + float(
+                columns.releasing_rn[row, index] - columns.pipelined_rn[row, index]
+            )
+            if (later if future else min(idle, later)) + EPSILON <= amount:
+                return False
+        view = self.nodes.with_copies(np.asarray([index]), _NO_COPIES, task.klass)
+        return bool(self._most_copies(task, view, np.full(1, float(MANY)))[0] > 0)
 
     def _chosen_by_plugin(self, task: Task, state: _ClassState, index: IntArray) -> IntArray | None:
         if not self.tiers.has("best_node"):
@@ -389,22 +424,25 @@ class Session:
             for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
                 if row >= columns.idle_rn.shape[0]:
                     return np.zeros(len(nodes), dtype=np.int64)
-                idle_n = columns.idle_rn[row]
+                idle_n = columns.idle_rn[row] if index is None else columns.idle_rn[row, index]
                 if self._has_future:
-                    later_n = columns.future_idle(row)
+                    later_n = columns.future_idle(row, index)
                     # What others were promised is not free, even where it is idle now.
                     idle_n = later_n if future else np.minimum(idle_n, later_n)
-                if index is not None:
-                    idle_n = idle_n[index]
                 np.minimum(room_n, np.ceil((idle_n + EPSILON) / amount) - 1.0, out=room_n)
+        room_n = self._most_copies(task, nodes, room_n)
+        np.maximum(room_n, 0.0, out=room_n)
+        return room_n.astype(np.int64)
+
+    def _most_copies(self, task: Task, nodes: Nodes, room_n: FloatArray) -> FloatArray:
+        """The room that plugins leave of what there is."""
         for call in self.tiers.calls("max_copies"):
             given, most_n = self.tiers.ask(call, "max_copies", task, nodes)
             if given and most_n is not None:
                 np.minimum(
                     room_n, nodes.take(most_n) if len(most_n) != len(nodes) else most_n, out=room_n
                 )
-        np.maximum(room_n, 0.0, out=room_n)
-        return room_n.astype(np.int64)
+        return room_n
 
     def _score(self, task: Task, nodes: Nodes) -> FloatArray:
         total_n = np.zeros(len(nodes))
@@ -457,7 +495,10 @@ class Session:
 
     def passing(self, task: Task) -> BoolArray:
         """Nodes that pass the filters, whatever room they have."""
-        return self._state(task).ok_n
+        state = self._states.get(self._key(task))
+        if state is None or state.is_coupled:
+            state = self._state(task)
+        return state.ok_n
 
     def reasons(self, task: Task, *, filled: bool = False) -> dict[str, int]:
         """Every node that will not take the task now, by its first reason; over all nodes.

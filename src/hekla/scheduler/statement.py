@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 _SAVED = ("idle_rn", "used_rn", "releasing_rn", "pipelined_rn", "nonzero_2n")
 
 
-_ONE: IntArray = np.ones(1, dtype=np.int64)
-
-
 class Operation:
     """Equal tasks that came to nodes, or one that was told to leave; and how to undo it."""
 
@@ -53,12 +50,15 @@ class Operation:
         self.old: Status = tasks[0].status
         self.reason = ""
         self.is_committed = False
-        self._ledgers: tuple[IntArray, list[FloatArray], FloatArray] | None = None
+        self._ledgers: tuple[IntArray | int, list[FloatArray], FloatArray] | None = None
         self._sums: tuple[FloatArray, ...] = ()
 
     def apply(self, columns: Columns, names: Sequence[str]) -> None:
-        nodes, counts = self.index, _ONE
-        if len(self.index) > 1:
+        nodes: IntArray | int
+        counts: IntArray | int
+        if len(self.index) == 1:  # plain numbers are much faster than arrays of one
+            nodes, counts = int(self.index[0]), 1
+        else:
             nodes, counts = np.unique(self.index, return_counts=True)
         saved = [getattr(columns, name)[:, nodes].copy() for name in _SAVED]
         self._ledgers = (nodes, saved, columns.pods_n[nodes].copy())
@@ -72,7 +72,7 @@ class Operation:
                 task.node_name = names[i]
         job.move(self.tasks, self.to)
 
-    def _book(self, columns: Columns, nodes: IntArray, counts: IntArray) -> None:
+    def _book(self, columns: Columns, nodes: IntArray | int, counts: IntArray | int) -> None:
         klass = self.tasks[0].klass
         for row, amount in zip(klass.rows, klass.amounts, strict=True):
             if self.to == RELEASING:

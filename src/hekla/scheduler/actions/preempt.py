@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.verdicts import explain_promised, hindrance
-from hekla.scheduler.actions.victims import NEVER, Failures, Hunt, Rule, comes_back
+from hekla.scheduler.actions.victims import NEVER, Hunt, Rule, Search, comes_back
 from hekla.scheduler.model import PENDING, Job, Task
 from hekla.scheduler.session import Session
 
@@ -21,17 +21,18 @@ from hekla.scheduler.session import Session
 def preempt(session: Session) -> None:
     starving = [job for job in session.jobs if may_evict(session, job)]
     turns = Turns(session, starving)
-    in_vain = Failures(session)
+    others = Search(session, BETWEEN_JOBS)
     while (queue := turns.next_queue()) is not None:
         job = turns.next_job(queue)
         if job is None:
             continue
         if session.job_starving(job):
-            _take_from_others(session, job, in_vain)
+            take_from(others, job, waiting(session, job))
         turns.again(queue)
+    own = Search(session, WITHIN_A_JOB)
     for job in sorted(starving, key=session.job_key):
         if session.job_starving(job):
-            _take_from_own(session, job)
+            _take_from_own(own, job)
 
 
 def may_evict(session: Session, job: Job) -> bool:
@@ -53,29 +54,34 @@ def waiting(session: Session, job: Job) -> list[Task]:
     )
 
 
-def _take_from_others(session: Session, job: Job, in_vain: Failures) -> None:
-    tasks = waiting(session, job)
-    if not tasks or in_vain.known(tasks[0]):
+def take_from(search: Search, job: Job, tasks: list[Task]) -> None:
+    """All that a job needs, or nothing."""
+    session, rule = search.session, search.rule
+    if not tasks or search.in_vain.known(tasks[0]):
         return
     with session.statement() as statement:
-        hunt = Hunt(session, statement, job, BETWEEN_JOBS)
+        hunt = Hunt(search, statement, job)
         for task in tasks:
             if not session.job_starving(job):
                 break
-            hunt.make_room(task)
+            if rule.may_try is None or rule.may_try(task):
+                hunt.make_room(task)
         placed, victims = statement.promised, statement.evicted
         is_whole = bool(placed) and session.job_pipelined(job)
-        if is_whole and not comes_back(session, BETWEEN_JOBS, placed, victims):
+        if is_whole and not comes_back(session, rule, placed, victims):
             statement.commit()
             explain_promised(session, job)
-    if tasks[0].is_schedulable:
-        in_vain.add(tasks[0])
+            return
+    hunt.give_up()
+    search.in_vain.add(tasks[0])
 
 
-def _take_from_own(session: Session, job: Job) -> None:
+def _take_from_own(search: Search, job: Job) -> None:
+    session = search.session
     for task in waiting(session, job):
         with session.statement() as statement:
-            if not Hunt(session, statement, job, WITHIN_A_JOB).make_room(task):
+            hunt = Hunt(search, statement, job)
+            if not hunt.make_room(task):
                 return
             statement.commit()
             explain_promised(session, job)

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hekla.scheduler.actions.preempt import may_evict, waiting
+from hekla.scheduler.actions.preempt import may_evict, take_from, waiting
 from hekla.scheduler.actions.turns import Turns
-from hekla.scheduler.actions.verdicts import explain_promised
-from hekla.scheduler.actions.victims import Failures, Hunt, Rule, comes_back
+from hekla.scheduler.actions.victims import Rule, Search
 from hekla.scheduler.dimensions import EPSILON, FloatArray
-from hekla.scheduler.model import RUNNING, Job, Queue, Task
+from hekla.scheduler.model import RUNNING, Task
 from hekla.scheduler.session import Session
 
 
 def reclaim(session: Session) -> None:
     turns = Turns(session, [job for job in session.jobs if may_evict(session, job)])
-    in_vain = Failures(session)
+    search = Search(session, rule_of(session))
     while (queue := turns.next_queue()) is not None:
         if session.overused(queue) is not None:
             continue
@@ -30,29 +29,8 @@ def reclaim(session: Session) -> None:
         if job is None:
             continue
         if session.job_starving(job):
-            _take_back(session, job, queue, in_vain)
+            take_from(search, job, waiting(session, job))
         turns.again(queue)
-
-
-def _take_back(session: Session, job: Job, queue: Queue, in_vain: Failures) -> None:
-    tasks = waiting(session, job)
-    if not tasks or in_vain.known(tasks[0]):
-        return
-    rule = rule_of(session)
-    with session.statement() as statement:
-        hunt = Hunt(session, statement, job, rule)
-        for task in tasks:
-            if not session.job_starving(job):
-                break
-            if session.preemptive(queue, task):
-                hunt.make_room(task)
-        placed, victims = statement.promised, statement.evicted
-        is_whole = bool(placed) and session.job_pipelined(job)
-        if is_whole and not comes_back(session, rule, placed, victims):
-            statement.commit()
-            explain_promised(session, job)
-    if tasks[0].is_schedulable:
-        in_vain.add(tasks[0])
 
 
 def rule_of(session: Session) -> Rule:
@@ -82,7 +60,7 @@ def below_guarantee(candidates: Sequence[Task]) -> Iterator[bool]:
     left: dict[str, FloatArray] = {}
     for task in candidates:
         queue = task.job.queue if task.job is not None else None
-        if queue is None:
+        if queue is None or not queue.has_guarantee:
             yield False
             continue
         have_r = left.setdefault(queue.name, queue.allocated_r.copy())

@@ -1,10 +1,11 @@
 """Whom to ask to leave so that a task finds room: the fewest, and of those the cheapest.
 
 Every node is an option with a cost: how many would have to go, how high their priority is, how
-much they hold, how young they are. Victims are taken worst first until the task fits, and then
-every one who turns out not to be needed is spared. What the options cost is known from numbers
-alone; the one that is taken is tried for real, in a statement, against every filter and the queue's
-limits, and does not count unless the task is placed by it.
+much they hold, how young they are. Victims are taken lowest rank first until the task fits, and
+then every one who turns out not to be needed is spared. What the options cost is known from numbers
+alone, and jobs that ask for the same share what was found; the one that is taken is tried for real,
+in a statement, against every filter and the queue's limits, and does not count unless the task is
+placed by it.
 
 A victim that could at once take the room back by the same rule is no gain for anybody: such a plan
 is refused, which is what makes evictions come to an end.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -54,142 +55,260 @@ class Rule:
     """Only who is in one of these can be told to leave."""
 
 
-class Hunt:
-    """The search for room for tasks of one job, within one statement."""
+class Prices:
+    """What it would cost to clear each node for one kind of task, as last looked at.
 
-    def __init__(self, session: Session, statement: Statement, job: Job, rule: Rule) -> None:
-        self._session = session
-        self._statement = statement
-        self._job = job
-        self._rule = rule
-        self._options: dict[TaskClass, list[tuple[Cost, int]]] = {}
-        self._keys: dict[str, tuple[Any, ...]] = {}
+    While pods leave, plugins let fewer of the others go: prices rise, so an old one is a lower
+    bound and is looked at again only when it is the lowest. A node on which something happened
+    is priced anew. A plan that comes to nothing takes back what was written for it.
+    """
 
-    def make_room(self, task: Task) -> bool:
-        """Promise the task a node, telling others to leave it if need be."""
-        options = self._options.get(task.klass)
-        if options is None:
-            options = self._options[task.klass] = self._all_options(task)
-        while options:
-            cost, index = heapq.heappop(options)
-            victims = self._victims(task, index)
-            if victims is None:
-                continue
-            now = _cost(victims)
-            if now > cost:  # somebody it counted on has gone meanwhile
-                heapq.heappush(options, (now, index))
-            elif self._try(task, index, victims):
-                heapq.heappush(options, (now, index))
-                return True
-        return False
+    def __init__(self) -> None:
+        self.heap: list[tuple[Cost, int]] = []
+        self.known: dict[int, Cost] = {}
+        self.seen = -1
+        """How many of the session's changes it has taken in; -1 before the first look."""
+        self._written: list[tuple[int, Cost | None]] = []
 
-    def _all_options(self, task: Task) -> list[tuple[Cost, int]]:
-        found = []
-        for index in np.flatnonzero(self._session.passing(task)).tolist():
-            victims = self._victims(task, index)
-            if victims is not None:
-                found.append((_cost(victims), index))
-        heapq.heapify(found)
-        return found
+    def write(self, index: int, cost: Cost | None) -> None:
+        """The price of a node, or None where no price will do."""
+        old = self.known.get(index)
+        if cost == old:
+            return
+        self._written.append((index, old))
+        self._set(index, cost)
 
-    def _try(self, task: Task, index: int, victims: list[Task]) -> bool:
-        session, queue = self._session, self._job.queue
-        assert queue is not None
-        name = session.cluster.node_list[index].name
-        with session.statement() as attempt:
-            for victim in victims:
-                attempt.evict(victim, self._rule.reason)
-            # The queue may lack share where the node has room: then more of its own must go.
-            while session.allowance(queue, task, 1) == 0:
-                rest = [v for v in self._leavable(task, index) if v.job and v.job.queue is queue]
-                more = self._allowed(task, rest)[:1]
-                if not more:
-                    return False
-                attempt.evict(more[0], self._rule.reason)
-                victims = [*victims, *more]
-            place = session.places(task, 1, future=True, only=name)
-            if len(place) == 0 and not victims:
-                place = session.places(task, 1, only=name)
-            if len(place) == 0:
-                return False
-            attempt.pipeline((task,), place)
-            if comes_back(session, self._rule, [task], victims):
-                return False
-            self._statement.absorb(attempt)
-        return True
+    def _set(self, index: int, cost: Cost | None) -> None:
+        if cost is None:
+            self.known.pop(index, None)
+        else:
+            self.known[index] = cost
+            heapq.heappush(self.heap, (cost, index))
 
-    def _victims(self, task: Task, index: int) -> list[Task] | None:
+    def begin(self) -> int:
+        """From here on remember what is written; the answer is for `take_back`."""
+        self._written = []
+        return self.seen
+
+    def take_back(self, seen: int) -> None:
+        for index, cost in reversed(self._written):
+            self._set(index, cost)
+        self._written, self.seen = [], seen
+
+    def lowest(self) -> tuple[Cost, int] | None:
+        while self.heap:
+            cost, index = self.heap[0]
+            if self.known.get(index) == cost:
+                return cost, index
+            heapq.heappop(self.heap)
+        return None
+
+
+class Search:
+    """What one action knows of victims, shared by the jobs that look for them.
+
+    Who ranks lowest is settled when the first job looks, and holds for the whole action.
+    """
+
+    is_simple: ClassVar[bool] = False
+    """Look at every node for every task: slow, and what the shortcuts are tested against."""
+
+    def __init__(self, session: Session, rule: Rule) -> None:
+        self.session = session
+        self.rule = rule
+        self.in_vain = Failures(session)
+        tiers = session.tiers
+        self._has_relatives = tiers.has("victim_queue_order")
+        self._is_shared = all(plugin.votes_by_kind for plugin, _ in tiers.calls(rule.hook))
+        self._prices: dict[tuple[Any, ...], Prices] = {}
+        self._ranks: dict[str, tuple[Any, ...]] | None = None
+        self._candidates: dict[int, list[Task]] = {}
+
+    def prices(self, task: Task) -> Prices:
+        """The prices for tasks of a kind, or of a job where plugins tell its tasks from others'."""
+        job = task.job
+        assert job is not None
+        key = (job.queue_name, job.priority, task.klass, task.group, task.priority)
+        if not self._is_shared or job.count(BOUND, RUNNING):
+            key = (*key, job.key)
+        prices = self._prices.get(key)
+        if prices is None or self.is_simple:
+            prices = self._prices[key] = Prices()
+        return prices
+
+    def refresh(self, prices: Prices, task: Task) -> None:
+        """Price every node on which something happened since the last look."""
+        ok_n = self.session.passing(task)
+        changed = self.session.changed_since(prices.seen)
+        for index in np.flatnonzero(ok_n).tolist() if changed is None else changed:
+            victims = self.victims(task, index) if ok_n[index] else None
+            prices.write(index, None if victims is None else _cost(victims))
+        prices.seen = self.session.changes
+
+    def victims(self, task: Task, index: int) -> list[Task] | None:
         """Who must leave a node for the task to fit; nobody can if None."""
-        columns, klass = self._session.columns, task.klass
-        lacks: dict[int, float] = {}
+        columns, klass = self.session.columns, task.klass
+        lacks: list[tuple[int, float]] = []
         for row, amount in zip(klass.rows, klass.amounts, strict=True):
             if row >= columns.idle_rn.shape[0]:
                 return None
             room = columns.idle_rn[row, index] + columns.releasing_rn[row, index]
             lack = amount - float(room - columns.pipelined_rn[row, index])
             if lack >= EPSILON:
-                lacks[row] = lack
+                lacks.append((row, lack))
         if not lacks:
             return []
-        candidates = self._leavable(task, index)
+        candidates = self.leavable(task, index)
         if _remaining(lacks, candidates):
             return None
-        allowed = self._allowed(task, candidates)
         chosen: list[Task] = []
-        for victim in allowed:
-            if not _remaining(lacks, chosen):
-                break
+        for victim in self.allowed(task, candidates):
             chosen.append(victim)
-        if _remaining(lacks, chosen):
-            return None
-        for victim in reversed(chosen[:]):
-            others = [other for other in chosen if other is not victim]
-            if not _remaining(lacks, others):
-                chosen = others
-        return chosen
+            if not _remaining(lacks, chosen):
+                return _needed(lacks, chosen)
+        return None
 
-    def _leavable(self, task: Task, index: int) -> list[Task]:
+    def leavable(self, task: Task, index: int) -> list[Task]:
+        """Who could be asked to leave a node for the task, the lowest rank first."""
+        statuses, may_take = self.rule.statuses, self.rule.may_take
         return [
             other
-            for other in self._session.cluster.node_list[index].tasks.values()
-            if other.status in self._rule.statuses
-            and other.job is not None
-            and other.is_preemptable
-            and other.uid not in self._session.cluster.unevictable
-            and self._rule.may_take(task, other)
+            for other in self._ranked(index)
+            if other.status in statuses and may_take(task, other)
         ]
 
-    def _allowed(self, task: Task, candidates: list[Task]) -> list[Task]:
-        ordered = sorted(candidates, key=self._worth, reverse=True)
-        tiers, queue = self._session.tiers, self._job.queue
-        if tiers.has("victim_queue_order"):
-            ordered.sort(
+    def allowed(self, task: Task, candidates: list[Task]) -> list[Task]:
+        """Those of the candidates whom the plugins let go."""
+        tiers = self.session.tiers
+        if self._has_relatives and task.job is not None:
+            queue = task.job.queue
+            candidates.sort(
                 key=lambda victim: tiers.order_key(
                     "victim_queue_order", (victim.job and victim.job.queue, queue)
                 )
             )
-        votes = tiers.victims(self._rule.hook, task, ordered).tolist()
-        allowed = [victim for victim, vote in zip(ordered, votes, strict=True) if vote]
-        if self._rule.must_stay is None:
+        votes = tiers.victims(self.rule.hook, task, candidates).tolist()
+        allowed = [victim for victim, vote in zip(candidates, votes, strict=True) if vote]
+        if self.rule.must_stay is None:
             return allowed
-        stays = self._rule.must_stay(allowed)
+        stays = self.rule.must_stay(allowed)
         return [victim for victim, must in zip(allowed, stays, strict=True) if not must]
 
-    def _worth(self, victim: Task) -> tuple[Any, ...]:
-        """Sorts the one that would be served first to the front."""
-        job, session = victim.job, self._session
-        assert job is not None
-        known = self._keys.get(job.key)
+    def _ranked(self, index: int) -> list[Task]:
+        """All on a node who can be told to leave, the lowest rank first."""
+        known = self._candidates.get(index)
         if known is None:
-            queue_key = session.queue_key(job.queue) if job.queue is not None else ()
-            known = self._keys[job.key] = (queue_key, session.job_key(job))
-        return (*known, session.tiers.order_key("task_order", victim), victim.order)
+            unevictable = self.session.cluster.unevictable
+            known = [
+                task
+                for task in self.session.cluster.node_list[index].tasks.values()
+                if task.job is not None and task.is_preemptable and task.uid not in unevictable
+            ]
+            known.sort(key=self._rank, reverse=True)
+            self._candidates[index] = known
+        return known
+
+    def _rank(self, victim: Task) -> tuple[Any, ...]:
+        """Sorts the one that would be served first to the front."""
+        session, job = self.session, victim.job
+        assert job is not None
+        if self._ranks is None:
+            queues = {
+                each.name: session.queue_key(each) for each in session.cluster.queues.values()
+            }
+            self._ranks = {
+                each.key: (queues.get(each.queue_name, ()), session.job_key(each))
+                for each in session.cluster.jobs.values()
+            }
+        return (*self._ranks[job.key], session.tiers.order_key("task_order", victim), victim.order)
+
+
+class Hunt:
+    """The search for room for tasks of one job, within one statement."""
+
+    def __init__(self, search: Search, statement: Statement, job: Job) -> None:
+        self._search = search
+        self._session = search.session
+        self._statement = statement
+        self._job = job
+        self._rule = search.rule
+        self._before: dict[Prices, int] = {}
+        self._hopeless: set[tuple[TaskClass, int]] = set()
+
+    def make_room(self, task: Task) -> bool:
+        """Promise the task a node, telling others to leave it if need be."""
+        prices = self._prices(task)
+        passed_over: list[tuple[Cost, int]] = []
+        try:
+            while (best := prices.lowest()) is not None:
+                cost, index = best
+                if (task.klass, index) in self._hopeless:
+                    passed_over.append(heapq.heappop(prices.heap))
+                    continue
+                victims = self._search.victims(task, index)
+                now = None if victims is None else _cost(victims)
+                if victims is None or now != cost:
+                    prices.write(index, now)
+                elif self._try(task, index, victims):
+                    return True
+                else:
+                    self._hopeless.add((task.klass, index))
+            return False
+        finally:
+            for entry in passed_over:
+                heapq.heappush(prices.heap, entry)
+
+    def give_up(self) -> None:
+        """The statement was rolled back: what was noted on the way does not hold."""
+        for prices, seen in self._before.items():
+            prices.take_back(seen)
+
+    def _prices(self, task: Task) -> Prices:
+        prices = self._search.prices(task)
+        if prices not in self._before:
+            if not self._statement.operations:  # nothing tentative yet: these prices will hold
+                self._search.refresh(prices, task)
+            self._before[prices] = prices.begin()
+        self._search.refresh(prices, task)
+        return prices
+
+    def _try(self, task: Task, index: int, victims: list[Task]) -> bool:
+        session, queue = self._session, self._job.queue
+        assert queue is not None
+        with session.statement() as attempt:
+            for victim in victims:
+                attempt.evict(victim, self._rule.reason)
+            # The queue may lack share where the node has room: then more of its own must go.
+            while session.allowance(queue, task, 1) == 0:
+                more = self._of_own_queue(task, index)
+                if not more:
+                    return False
+                attempt.evict(more[0], self._rule.reason)
+                victims = [*victims, *more[:1]]
+            fits = session.fits(task, index, future=True) or (
+                not victims and session.fits(task, index)
+            )
+            if not fits:
+                return False
+            attempt.pipeline((task,), np.asarray([index]))
+            if comes_back(session, self._rule, [task], victims):
+                return False
+            self._statement.absorb(attempt)
+        return True
+
+    def _of_own_queue(self, task: Task, index: int) -> list[Task]:
+        rest = self._search.leavable(task, index)
+        own = [v for v in rest if v.job is not None and v.job.queue is self._job.queue]
+        return self._search.allowed(task, own)
 
 
 def comes_back(
     session: Session, rule: Rule, placed: Sequence[Task], victims: Sequence[Task]
 ) -> bool:
     """Whether, once all has happened, a victim could take the room back by the same rule."""
+    # Who leaves counts for as little as who waits: a job that does not starve now will not then.
+    if not any(victim.job and session.job_starving(victim.job) for victim in victims):
+        return False
     moved: list[tuple[Job, Task, int]] = []
     for task, status in [*((v, PENDING) for v in victims), *((t, ALLOCATED) for t in placed)]:
         assert task.job is not None
@@ -227,12 +346,23 @@ def _cost(victims: Sequence[Task]) -> Cost:
     return (len(victims), highest, held, -min(victim.created for victim in victims))
 
 
-def _remaining(lacks: dict[int, float], leaving: Sequence[Task]) -> bool:
+def _remaining(lacks: Sequence[tuple[int, float]], leaving: Sequence[Task]) -> bool:
     """Whether something is still missing when these have left."""
-    return any(
-        lack - sum(float(task.klass.request_r[row]) for task in leaving) >= EPSILON
-        for row, lack in lacks.items()
-    )
+    for row, lack in lacks:
+        for task in leaving:
+            lack -= task.klass.amount(row)
+        if lack >= EPSILON:
+            return True
+    return False
+
+
+def _needed(lacks: Sequence[tuple[int, float]], chosen: list[Task]) -> list[Task]:
+    """Those without whom something would be missing; of two, the lower rank goes."""
+    for victim in reversed(chosen[:]):
+        others = [other for other in chosen if other is not victim]
+        if not _remaining(lacks, others):
+            chosen = others
+    return chosen
 
 
 class Failures:
@@ -257,4 +387,4 @@ def _situation(task: Task) -> tuple[Any, ...]:
     return (job.queue_name, job.priority, held, task.klass, task.group, task.priority, job.is_ready)
 
 
-__all__ = ["NEVER", "Failures", "Hunt", "Rule", "comes_back"]
+__all__ = ["NEVER", "Hunt", "Rule", "Search", "comes_back"]

@@ -12,7 +12,7 @@ job sits in a queue that has children, here only the jobs concerned wait, and ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
@@ -110,6 +110,8 @@ class Account:
 
 class Capacity(Plugin, name="capacity"):
     """Deserved, guarantee and capability of queues, flat or as a tree."""
+
+    votes_by_kind: ClassVar[bool] = True
 
     ancestor_reclaim_level: Annotated[int, Key("ancestorReclaimLevel")] = 0
     dra: Annotated[bool, Key("capacity.DynamicResourceAllocationEnable")] = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 
 class Conformance(Plugin, name="conformance"):
     """Spares critical priority classes and the namespace kube-system."""
+
+    votes_by_kind: ClassVar[bool] = True
 
     def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
         return self._ordinary(candidates)

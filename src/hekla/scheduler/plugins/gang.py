@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from hekla.scheduler.plugin import PERMIT, REJECT, Invalid, Plugin, Vote
 
 class Gang(Plugin, name="gang"):
     """A job starts when its minimum can, and keeps its minimum when others take from it."""
+
+    votes_by_kind: ClassVar[bool] = True
 
     def job_valid(self, job: Job) -> Invalid | None:
         short = job.short_roles(valid=True)

@@ -8,7 +8,7 @@ neither is done here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class Pdb(Plugin, name="pdb"):
     """Candidates in order use up what their budgets allow; who exceeds one stays."""
+
+    votes_by_kind: ClassVar[bool] = True
 
     def open(self, session: Session) -> None:
         self._session = session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from hekla.scheduler.plugin import Plugin
 
 class Priority(Plugin, name="priority"):
     """Jobs by the value of their PriorityClass, tasks by their pod's."""
+
+    votes_by_kind: ClassVar[bool] = True
 
     def job_order(self, job: Job) -> int:
         return -job.priority

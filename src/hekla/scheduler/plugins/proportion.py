@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class QueueShare:
 
 class Proportion(Plugin, name="proportion"):
     """Weighted shares between queues, with guarantees below and capabilities above."""
+
+    votes_by_kind: ClassVar[bool] = True
 
     def open(self, session: Session) -> None:
         self._session = session

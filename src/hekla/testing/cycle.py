@@ -82,8 +82,12 @@ class TestCluster:
                 self.state.jobs[f"{effect.namespace}/{effect.group}"].phase = effect.phase
         self.state.settled()
 
-    def live(self, result: Result) -> None:
-        """Let a plan come true: who was bound runs, who was evicted leaves and is made anew."""
+    def live(self, result: Result, *, remake: bool = True) -> None:
+        """Let a plan come true: who was bound runs, who was evicted leaves and is made anew.
+
+        Without `remake` nobody makes the evicted anew.
+        """
+        self.state.settled()  # what follows are changes, due in the next cycle
         for bind in result.plan.binds:
             pod = self.pods[bind.uid]
             self._set(
@@ -103,6 +107,8 @@ class TestCluster:
         for eviction in result.plan.evictions:
             pod = self.pods.pop(eviction.uid)
             self.state.delete_pod(eviction.uid)
+            if not remake:
+                continue
             self._set(
                 replace(
                     pod,
@@ -111,7 +117,6 @@ class TestCluster:
                     status=wire.PodStatus(phase="Pending"),
                 )
             )
-        self.state.settled()
 
     def add(self, job: GroupBuilder) -> None:
         """A job that comes later."""

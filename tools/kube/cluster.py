@@ -1,0 +1,234 @@
+"""A real Kubernetes in a directory: etcd, kube-apiserver with TLS and RBAC, kwok's nodes.
+
+    with KubeCluster(directory) as cluster:
+        cluster.add_nodes(3, cpu=8, memory="32Gi")
+        client = cluster.client()
+
+kubeconfig      an administrator's, by bearer token
+audit.log       every request answered, a JSON object a line
+NAME.log        what a process printed
+
+Webhooks are reachable: the server runs on this machine, so one registered by its address
+(`https://127.0.0.1:…`) is called there. What a newcomer gets wrong: without the controller manager
+there are no service accounts, no garbage collection and no namespace deletion; ask for it with
+`controllers=True` where a test needs them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from tools.kube.gobuild import Part, ensure
+from tools.kube.parts import APISERVER, CONTROLLER_MANAGER, ETCD, KWOK
+from tools.kube.processes import Processes, StartFailed, free_port
+
+from hekla.kube import kubeconfig
+from hekla.kube.errors import KubeError
+from hekla.kube.resources import NODES
+from hekla.kube.retries import RetryPolicy
+from hekla.kube.sync_client import SyncClient
+from hekla.web.certificates import new_authority, new_serving
+
+Amount = str | int
+KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}
+_STAGES = Path(__file__).with_name("stages.yaml")
+_TRIES = 3
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+def parts_for(*, controllers: bool = False) -> tuple[Part, ...]:
+    """What a cluster is made of."""
+    parts = (ETCD, APISERVER, KWOK)
+    return (*parts, CONTROLLER_MANAGER) if controllers else parts
+
+
+class KubeCluster:
+    """One cluster; the directory is left behind with its logs when it stops."""
+
+    def __init__(self, directory: Path, *, controllers: bool = False) -> None:
+        self.directory = directory
+        self.kubeconfig = directory / "kubeconfig"
+        self.audit_log = directory / "audit.log"
+        self.processes = Processes(directory)
+        self._controllers = controllers
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        programs = {part.name: ensure(part) for part in parts_for(controllers=self._controllers)}
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._write_secrets()
+        try:
+            self._start_servers(programs)
+            self._start_kwok(programs[KWOK.name])
+            if self._controllers:
+                self._start_controllers(programs[CONTROLLER_MANAGER.name])
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        self.processes.stop_all()
+
+    def client(self) -> SyncClient:
+        """A client with every right. One connection: not for several threads at once."""
+        return SyncClient(kubeconfig.load(self.kubeconfig), component="tools")
+
+    def add_nodes(self, count: int, *, prefix: str = "node", **shape: Any) -> list[str]:
+        """Equal nodes `prefix-0` …, of the shape that `node_manifest` takes."""
+        names = [f"{prefix}-{number}" for number in range(count)]
+        with self.client() as client:
+            for name in names:
+                client.create(NODES, node_manifest(name, **shape))
+        return names
+
+    # --- the parts ----------------------------------------------------------------------------
+
+    def _write_secrets(self) -> None:
+        now = time.time()
+        authority = new_authority(now, "hekla-test-kubernetes")
+        serving = new_serving(authority, ["127.0.0.1", "localhost"], now, subject="kube-apiserver")
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self._token = secrets.token_hex(24)
+        self._ca = authority.certificate
+        files = {
+            "ca.crt": authority.certificate,
+            "server.crt": serving.certificate,
+            "server.key": serving.key,
+            "accounts.key": key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            ),
+            "accounts.pub": key.public_key().public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            ),
+            "tokens.csv": f'{self._token},admin,admin,"system:masters"\n'.encode(),
+            "audit-policy.yaml": yaml.safe_dump(_AUDIT).encode(),
+        }
+        for name, content in files.items():
+            path = self.directory / name
+            path.touch(mode=0o600)
+            path.write_bytes(content)
+
+    def _start_servers(self, programs: Mapping[str, Path]) -> None:
+        """Ports are free when looked for, and may be gone when used: a few tries."""
+        for attempt in range(_TRIES):
+            etcd, port = f"http://127.0.0.1:{free_port()}", free_port()
+            try:
+                self._start_etcd(programs[ETCD.name], etcd)
+                self._start_apiserver(programs[APISERVER.name], etcd, port)
+                return
+            except StartFailed as error:
+                self.stop()
+                if attempt == _TRIES - 1 or "address already in use" not in str(error):
+                    raise
+
+    def _start_etcd(self, program: Path, address: str) -> None:
+        peer = f"http://127.0.0.1:{free_port()}"
+        words: list[str | Path] = [
+            program, "--name=etcd", "--data-dir", self.directory / "etcd",
+            f"--listen-client-urls={address}", f"--advertise-client-urls={address}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=etcd={peer}", "--unsafe-no-fsync", "--log-level=warn",
+        ]  # fmt: skip
+        self.processes.start("etcd", words)
+
+    def _start_apiserver(self, program: Path, etcd: str, port: int) -> None:
+        here = self.directory
+        words: list[str | Path] = [
+            program, f"--etcd-servers={etcd}", f"--secure-port={port}",
+            "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+            f"--tls-cert-file={here / 'server.crt'}",
+            f"--tls-private-key-file={here / 'server.key'}",
+            f"--token-auth-file={here / 'tokens.csv'}", "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={here / 'accounts.pub'}",
+            f"--service-account-signing-key-file={here / 'accounts.key'}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--audit-log-path={self.audit_log}",
+            f"--audit-policy-file={here / 'audit-policy.yaml'}",
+        ]  # fmt: skip
+        if not self._controllers:
+            # Nobody makes the account `default`, nor takes the taint off a node that is ready.
+            words.append("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
+        self.processes.start("kube-apiserver", words)
+        kubeconfig.write_kubeconfig(
+            self.kubeconfig, f"https://127.0.0.1:{port}", self._ca.decode(), self._token, "real"
+        )
+        self.processes.wait_for("kube-apiserver", self._is_ready)
+
+    def _is_ready(self) -> bool:
+        config = kubeconfig.load(self.kubeconfig)
+        with SyncClient(config, retry=RetryPolicy(attempts=1), timeout_s=5) as client:
+            try:
+                return client.request("GET", "/readyz") == b"ok"
+            except (KubeError, OSError):
+                return False
+
+    def _start_kwok(self, program: Path) -> None:
+        words: list[str | Path] = [
+            program, "--kubeconfig", self.kubeconfig, "--config", _STAGES,
+            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+            "--node-lease-duration-seconds=40", f"--server-address=127.0.0.1:{free_port()}",
+        ]  # fmt: skip
+        self.processes.start("kwok", words)
+
+    def _start_controllers(self, program: Path) -> None:
+        here = self.directory
+        words: list[str | Path] = [
+            program, "--kubeconfig", self.kubeconfig, "--leader-elect=false",
+            f"--service-account-private-key-file={here / 'accounts.key'}",
+            f"--root-ca-file={here / 'ca.crt'}", "--use-service-account-credentials",
+            "--bind-address=127.0.0.1", f"--secure-port={free_port()}",
+            f"--cert-dir={here / 'controller-manager'}",
+        ]  # fmt: skip
+        self.processes.start("kube-controller-manager", words)
+
+
+def node_manifest(
+    name: str,
+    *,
+    cpu: Amount = 8,
+    memory: Amount = "32Gi",
+    pods: int = 110,
+    labels: Mapping[str, str] | None = None,
+    taints: tuple[Mapping[str, str], ...] = (),
+    unschedulable: bool = False,
+    extra: Mapping[str, Amount] | None = None,
+) -> dict[str, Any]:
+    """A node that kwok plays, ready from the start."""
+    amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(extra or {})}
+    resources = {key: str(value) for key, value in amounts.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+            "annotations": KWOK_NODE,
+        },
+        "spec": {"taints": [dict(taint) for taint in taints], "unschedulable": unschedulable},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }

@@ -1,0 +1,112 @@
+"""Programs written in Go, as pinned dependencies: built once per version, then kept.
+
+Each folder with a go.mod beside a go.sum names one module and pins all it needs. A program lands in
+`~/.cache/hekla/kube/VERSION-DIGEST/NAME` ($XDG_CACHE_HOME is respected); the digest covers the two
+files and the flags, so a changed pin is a new program. What a newcomer gets wrong: several test
+workers ask at once. A lock lets one build, and a rename makes the result appear whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+BUILD_LIMIT_S = 3600.0
+_SEMVER = re.compile(r"v(\d+)\.(\d+)\.\d+")
+
+
+class BuildFailed(Exception):
+    """A program that could not be built, with what the compiler said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One program: the folder of its go.mod, and the package to build."""
+
+    name: str
+    folder: Path
+    module: str
+    package: str = ""
+    stamp: str = ""
+    """The Go package whose variables gitVersion, gitMajor and gitMinor take the version."""
+
+    @property
+    def version(self) -> str:
+        text = (self.folder / "go.mod").read_text()
+        found = re.search(rf"\s{re.escape(self.module)} (v\S+)", text)
+        if found is None:
+            raise BuildFailed(f"{self.folder / 'go.mod'} does not require {self.module}")
+        return found[1]
+
+    @property
+    def flags(self) -> str:
+        if not self.stamp:
+            return "-s -w"
+        number = _SEMVER.match(self.version)
+        if number is None:
+            raise BuildFailed(f"{self.name}: {self.version} is not a version of three numbers")
+        values = {"gitVersion": self.version, "gitMajor": number[1], "gitMinor": number[2]}
+        stamps = [f"-X {self.stamp}.{name}={value}" for name, value in values.items()]
+        return " ".join(["-s -w", *stamps])
+
+    @property
+    def program(self) -> Path:
+        """Where it is, once built."""
+        digest = hashlib.sha256(self.flags.encode())
+        for name in ("go.mod", "go.sum"):
+            digest.update((self.folder / name).read_bytes())
+        return cache_dir() / f"{self.version}-{digest.hexdigest()[:8]}" / self.name
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "hekla" / "kube"
+
+
+def missing(parts: Iterable[Part]) -> str:
+    """Why these cannot be had on this machine; empty if they can."""
+    absent = [part.name for part in parts if not part.program.exists()]
+    if not absent or shutil.which("go"):
+        return ""
+    return f"needs {', '.join(absent)}, which are built with Go 1.26 or newer: install go"
+
+
+def ensure(part: Part) -> Path:
+    """The program, built now if it was not before."""
+    program = part.program
+    if program.exists():
+        return program
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with program.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            _build(part, program)
+    return program
+
+
+def _build(part: Part, program: Path) -> None:
+    if shutil.which("go") is None:
+        raise BuildFailed(f"{part.name} is built with Go, and there is none: install go")
+    print(f"building {part.name} {part.version}; minutes, the first time", file=sys.stderr)
+    unfinished = program.with_suffix(".part")
+    words = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", part.flags]
+    done = subprocess.run(
+        [*words, "-o", str(unfinished), part.package or part.module],
+        cwd=part.folder,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_LIMIT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise BuildFailed(f"{part.name} {part.version} does not build:\n{done.stderr[-4000:]}")
+    unfinished.rename(program)

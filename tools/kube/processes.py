@@ -1,0 +1,120 @@
+"""Server processes of a directory: logs and ids kept there, each in a session of its own.
+
+What a newcomer gets wrong: a time-out that signals a whole process group must not reach etcd before
+the server that needs it, so every process leads its own session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+READY_LIMIT_S = 120.0
+STOP_LIMIT_S = 20.0
+_POLL_S = 0.1
+
+
+class StartFailed(Exception):
+    """A process that did not come up, with the end of its log."""
+
+
+def free_port() -> int:
+    """A port of the loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+class Processes:
+    """What runs in a directory. Started in order, stopped in the reverse one."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ours: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, words: Sequence[str | Path]) -> None:
+        command = [str(word) for word in words]
+        with self.log(name).open("ab") as log:
+            self._ours[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._directory,
+                start_new_session=True,
+            )
+        self._record()
+
+    def log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def wait_for(self, name: str, is_ready: Callable[[], bool]) -> None:
+        """Until it answers; StartFailed if it ends first, or never does."""
+        deadline = time.monotonic() + READY_LIMIT_S
+        while not is_ready():
+            ended = self._ours[name].poll()
+            if ended is not None or time.monotonic() > deadline:
+                fact = "does not answer" if ended is None else f"ended with code {ended}"
+                end = self.log(name).read_text(errors="replace")[-3000:]
+                raise StartFailed(f"{name} {fact}; {self.log(name)} ends with:\n{end}")
+            time.sleep(_POLL_S)
+
+    def stop(self, name: str) -> None:
+        process = self._ours.pop(name, None)
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._record()
+
+    def stop_all(self) -> None:
+        for name in reversed(list(self._ours)):
+            self.stop(name)
+
+    def forget(self) -> None:
+        """Leave them running when this process ends: `stop_recorded` finds them."""
+        for process in self._ours.values():
+            process.returncode = 0  # no warning that nobody waits for it
+
+    def _record(self) -> None:
+        running = [(p.pid, str(p.args[0])) for p in self._ours.values() if isinstance(p.args, list)]
+        (self._directory / "processes.json").write_text(json.dumps(running))
+
+
+def stop_recorded(directory: Path) -> list[str]:
+    """Stop what another process started in `directory`; the programs that were stopped."""
+    stopped: list[str] = []
+    for pid, program in reversed(json.loads((directory / "processes.json").read_text())):
+        if _runs(pid, program):
+            os.kill(pid, signal.SIGTERM)
+            _await_end(pid, program)
+            stopped.append(Path(program).name)
+    return stopped
+
+
+def _runs(pid: int, program: str) -> bool:
+    # The number may have been given to somebody else's process since.
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[0].decode(errors="replace") == program
+
+
+def _await_end(pid: int, program: str) -> None:
+    deadline = time.monotonic() + STOP_LIMIT_S
+    while _runs(pid, program):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(_POLL_S)

@@ -25,9 +25,6 @@ from typing import Any, Self
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tools.kube.gobuild import Part, ensure
-from tools.kube.parts import APISERVER, CONTROLLER_MANAGER, ETCD, KWOK
-from tools.kube.processes import Processes, StartFailed, free_port
 
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
@@ -35,6 +32,9 @@ from hekla.kube.resources import NODES
 from hekla.kube.retries import RetryPolicy
 from hekla.kube.sync_client import SyncClient
 from hekla.web.certificates import new_authority, new_serving
+from tools.kube.gobuild import Part, ensure
+from tools.kube.parts import APISERVER, CONTROLLER_MANAGER, ETCD, KWOK
+from tools.kube.processes import Processes, StartFailed, free_port
 
 Amount = str | int
 KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from tools.schemas import kubernetes, protobuf, volcano
 
 SOURCE = Path(__file__).parents[2] / "src" / "hekla"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.scheduler import config
+from hekla.scheduler import config, finding
 from hekla.scheduler.model import PENDING
 from hekla.scheduler.session import Session
 from hekla.testing import TestCluster, cluster, gang, node, pod
@@ -93,3 +94,23 @@ def test_placing_k_tasks_at_once_is_placing_them_one_by_one(world: TestCluster, 
                 one_by_one += index.tolist()
     assert one_by_one == at_once
     assert not session.plan.failures
+
+
+@st.composite
+def rows_of_jobs(draw: st.DrawFn) -> TestCluster:
+    """Small jobs of few classes, one after the other; some cannot fit and are taken back."""
+    world = draw(worlds())
+    for i in range(draw(st.integers(2, 25))):
+        members = draw(st.sampled_from([1, 1, 1, 2, 9]))
+        wide = gang(f"s{i:02d}", members=members, cpu=draw(st.sampled_from([1, 1, 2])))
+        world.add(wide)
+    return world
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows_of_jobs())
+def test_looking_ahead_for_jobs_to_come_changes_nothing(world: TestCluster) -> None:
+    ahead = world.run()
+    with mock.patch.object(finding, "FEW", 0):
+        plain = world.run()
+    assert ahead.plan.effects == plain.plan.effects

@@ -29,7 +29,17 @@ def decide(
     may take as long as they like and the result depends on the state alone. `skipped` are jobs
     that are not to be placed in this cycle, with the reason.
     """
+    read_s = stopwatch or _no_time
+    began_s = read_s()
     with Session(cluster, config, now, stopwatch=stopwatch, skipped=skipped) as session:
+        timings_s = session.plan.timings_s
+        timings_s["session", "open"] = read_s() - began_s
         for name in config.actions:
+            began_s = read_s()
             ACTIONS[name](session)
+            timings_s["action", name] = read_s() - began_s
     return session.plan
+
+
+def _no_time() -> float:
+    return 0.0

@@ -151,7 +151,13 @@ def share(part: float, whole: float) -> float:
 
 def largest_share(part_r: FloatArray, whole_r: FloatArray, rows: Iterable[int]) -> float:
     """The dominant share over some rows."""
-    return max((share(float(part_r[r]), float(whole_r[r])) for r in rows), default=0.0)
+    largest = 0.0
+    for row in rows:
+        part, whole = part_r.item(row), whole_r.item(row)
+        fraction = part / whole if whole else (1.0 if part else 0.0)
+        if fraction > largest:
+            largest = fraction
+    return largest
 
 
 def less_equal(left_r: FloatArray, right_r: FloatArray) -> bool:

@@ -100,6 +100,8 @@ class Plan:
     """Tasks that hold room which is being released, and the node: nothing is done for them."""
     failures: list[PluginFailure] = field(default_factory=list)
     considered: int = 0
+    timings_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    """How long parts of the cycle took, by kind (session, action, open, close) and name."""
 
     @property
     def binds(self) -> list[Bind]:

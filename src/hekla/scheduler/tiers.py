@@ -69,9 +69,15 @@ class Tiers:
         self.failures: list[PluginFailure] = []
         self._stopwatch = stopwatch
         self._spent_s: dict[int, float] = {}
+        self.timings_s: dict[tuple[str, str], float] = {}
+        """How long each plugin took to open and close the session."""
         self._lenient = lenient_victims
+        self._untimed = {
+            id(plugin) for plugin in self.plugins if type(plugin).__module__.startswith(_OWN)
+        }
         self._out: set[int] = set()
         self._table: dict[str, list[list[Call]]] = {}
+        self._calls: dict[str, list[Call]] = {}
         for tier in tiers:
             for hook in {hook for plugin in tier for hook in plugin.hooks}:
                 calls = [
@@ -87,17 +93,19 @@ class Tiers:
 
     def calls(self, hook: str) -> list[Call]:
         """Who answers a hook, in tier order, less those who failed."""
-        tiers = self._table.get(hook, ())
-        if not self._out:
-            return [call for tier in tiers for call in tier]
-        return [call for tier in tiers for call in tier if id(call[0]) not in self._out]
+        known = self._calls.get(hook)
+        if known is None:
+            tiers = self._table.get(hook, ())
+            known = [call for tier in tiers for call in tier if id(call[0]) not in self._out]
+            self._calls[hook] = known
+        return known
 
     def ask(self, call: Call, hook: str, *arguments: Any) -> tuple[bool, Any]:
         """One plugin's answer, and whether it gave one."""
         plugin, function = call
-        if id(plugin) in self._out:
+        if self._out and id(plugin) in self._out:
             return False, None
-        if self._stopwatch is None or type(plugin).__module__.startswith(_OWN):
+        if self._stopwatch is None or id(plugin) in self._untimed:
             try:
                 return True, function(*arguments)
             except Exception as error:  # isolation is the point: anything a plugin raises
@@ -125,6 +133,7 @@ class Tiers:
         self.failures.append(PluginFailure(plugin.name, hook, text))
         if not plugin.essential:
             self._out.add(id(plugin))
+            self._calls = {}
 
     # --- combination rules --------------------------------------------------------------------
 
@@ -140,6 +149,14 @@ class Tiers:
     def notify(self, hook: str, *arguments: Any) -> None:
         for call in self.calls(hook):
             self.ask(call, hook, *arguments)
+
+    def notify_timed(self, hook: str, *arguments: Any) -> None:
+        """The same for hooks that are called once in a session, which is what metrics show."""
+        for call in self.calls(hook):
+            start_s = self._stopwatch() if self._stopwatch is not None else 0.0
+            self.ask(call, hook, *arguments)
+            if self._stopwatch is not None:
+                self.timings_s[hook, call[0].name] = self._stopwatch() - start_s
 
     def first(self, hook: str, *arguments: Any) -> Any:
         """The first answer that is not None."""

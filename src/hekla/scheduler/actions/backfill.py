@@ -26,7 +26,7 @@ def backfill(session: Session) -> None:
         with session.statement() as statement:
             attempt = Attempt(job)
             for task in session.in_task_order(_best_effort(job)):
-                index = session.places(task, 1, ignore_room=True)
+                index = session.finder.places(task, 1, ignore_room=True)
                 if len(index):
                     statement.allocate((task,), index)
                 else:

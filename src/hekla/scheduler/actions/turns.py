@@ -32,16 +32,22 @@ class Line(Generic[T]):
 
     def push(self, item: T) -> None:
         self._next += 1
+        if not self._heap:  # alone it needs no key, until another comes
+            self._heap.append(((), self._next, item))
+            return
+        if len(self._heap) == 1:
+            _, n, other = self._heap[0]
+            self._heap[0] = (self._key(other), n, other)
         heapq.heappush(self._heap, (self._key(item), self._next, item))
 
     def pop(self) -> T:
-        while True:
+        while len(self._heap) > 1:
             key, n, item = self._heap[0]
             fresh = self._key(item)
-            if len(self._heap) == 1 or not fresh > key:
-                heapq.heappop(self._heap)
-                return item
+            if not fresh > key:
+                break
             heapq.heapreplace(self._heap, (fresh, n, item))
+        return heapq.heappop(self._heap)[2]
 
 
 class Turns:

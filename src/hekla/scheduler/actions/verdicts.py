@@ -216,7 +216,7 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
         offered_n, idle_n = session.columns.allocatable_rn[row], session.columns.idle_rn[row]
         if attempt.wanted:
             # The gang as a whole, against all nodes that would do.
-            ok_n = session.passing(task)
+            ok_n = session.finder.passing(task)
             asked, allowed = amount * attempt.wanted, float(offered_n[ok_n].sum())
             used = allowed - float(idle_n[ok_n].sum())
         else:

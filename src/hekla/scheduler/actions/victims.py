@@ -128,6 +128,7 @@ class Search:
         """The prices for tasks of a kind, or of a job where plugins tell its tasks from others'."""
         job = task.job
         assert job is not None
+        key: tuple[Any, ...]
         key = (job.queue_name, job.priority, task.klass, task.group, task.priority)
         if not self._is_shared or job.count(BOUND, RUNNING):
             key = (*key, job.key)
@@ -138,12 +139,12 @@ class Search:
 
     def refresh(self, prices: Prices, task: Task) -> None:
         """Price every node on which something happened since the last look."""
-        ok_n = self.session.passing(task)
-        changed = self.session.changed_since(prices.seen)
+        ok_n = self.session.finder.passing(task)
+        changed = self.session.finder.changed_since(prices.seen)
         for index in np.flatnonzero(ok_n).tolist() if changed is None else changed:
             victims = self.victims(task, index) if ok_n[index] else None
             prices.write(index, None if victims is None else _cost(victims))
-        prices.seen = self.session.changes
+        prices.seen = self.session.finder.changes
 
     def victims(self, task: Task, index: int) -> list[Task] | None:
         """Who must leave a node for the task to fit; nobody can if None."""
@@ -285,8 +286,8 @@ class Hunt:
                     return False
                 attempt.evict(more[0], self._rule.reason)
                 victims = [*victims, *more[:1]]
-            fits = session.fits(task, index, future=True) or (
-                not victims and session.fits(task, index)
+            fits = session.finder.fits(task, index, future=True) or (
+                not victims and session.finder.fits(task, index)
             )
             if not fits:
                 return False

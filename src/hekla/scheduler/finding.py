@@ -1,0 +1,411 @@
+"""Which nodes a task may go to, and which are the best: filters, room and scores, kept up to date.
+
+What is known of a class of tasks is worked out once and then only for the nodes that changed. A
+change that does not come through `touch` is not seen: whoever writes to the columns must say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hekla.scheduler import placement, relative
+from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
+from hekla.scheduler.matrix import Columns
+from hekla.scheduler.model import ALLOCATED, Task
+from hekla.scheduler.nodes import Nodes
+from hekla.scheduler.plugin import Normalized
+from hekla.scheduler.statement import Operation
+from hekla.scheduler.tiers import Tiers
+
+MANY = np.int64(2**31)
+_NO_COPIES: IntArray = np.zeros(1, dtype=np.int64)
+FEW, AHEAD = 8, 256
+"""Who asks for so few nodes is given them from a row found for so many."""
+_HOOKS = ("pre_predicate", "predicate", "max_copies", "node_order", "batch_node_order")
+
+
+class _ClassState:
+    """What is known of a class in this session, and as of which change."""
+
+    __slots__ = ("ahead", "copies_n", "habit", "is_coupled", "ok_n", "parts", "score_n", "seen")
+
+    def __init__(self, ok_n: BoolArray, is_coupled: bool) -> None:
+        self.ok_n = ok_n
+        self.is_coupled = is_coupled
+        self.copies_n: IntArray
+        self.score_n: FloatArray
+        self.parts: list[Normalized] = []
+        self.habit = placement.Habit()
+        self.seen = 0
+        self.ahead: _Ahead | None = None
+
+
+class _Ahead:
+    """Where the next tasks of a class will go, if nothing else happens meanwhile.
+
+    Placing many at once gives the same nodes as placing one by one, so a row of single jobs can be
+    served from one look at the nodes.
+    """
+
+    __slots__ = ("_changes", "_given", "_nodes", "_used")
+
+    def __init__(self, nodes: IntArray, changes: int) -> None:
+        self._nodes = nodes
+        self._used = 0
+        self._changes = changes
+        self._given: IntArray | None = None
+
+    def holds(self, changes: int, last: Operation | None) -> bool:
+        """Whether all that happened is that what was given was taken."""
+        if self._given is None:
+            return changes == self._changes
+        if changes != self._changes + 1 or last is None or last.index is not self._given:
+            return False
+        if last.to == ALLOCATED:
+            self._changes, self._given = changes, None
+            return True
+        return False
+
+    def left(self) -> int:
+        return len(self._nodes) - self._used
+
+    def give(self, count: int) -> IntArray:
+        self._given = self._nodes[self._used : self._used + count]
+        self._used += count
+        return self._given
+
+
+class Finder:
+    """The nodes of one session, as tasks look for them."""
+
+    def __init__(self, cluster: Cluster, tiers: Tiers, columns: Columns, nodes: Nodes) -> None:
+        self._cluster = cluster
+        self._tiers = tiers
+        self._columns = columns
+        self._nodes = nodes
+        self._states: dict[Any, _ClassState] = {}
+        self._is_by_class = all(
+            plugin.by_class for hook in _HOOKS for plugin, _ in tiers.calls(hook)
+        )
+        self._touched: list[IntArray] = []
+        self._last_applied: Operation | None = None
+        self._has_future = bool(columns.releasing_rn.any() or columns.pipelined_rn.any())
+        self._reasons: dict[Any, tuple[int, dict[str, int]]] = {}
+
+    def touch(self, index: IntArray, operation: Operation | None = None) -> None:
+        """Something came to these nodes or left them; without an operation, it was taken back."""
+        self._touched.append(index)
+        self._last_applied = operation
+        self._has_future |= operation is not None and operation.to != ALLOCATED
+
+    @property
+    def changes(self) -> int:
+        """How often something came to nodes or left them, or was taken back."""
+        return len(self._touched)
+
+    def changed_since(self, changes: int) -> list[int] | None:
+        """The nodes on which something happened since there were so many changes; None for all."""
+        if changes < 0:
+            return None
+        since = self._touched[changes:]
+        if len(since) == 1 and len(since[0]) == 1:
+            return [int(since[0][0])]
+        return sorted({int(i) for index in since for i in index.tolist()})
+
+    def places(
+        self,
+        task: Task,
+        count: int,
+        *,
+        future: bool = False,
+        ignore_room: bool = False,
+        only: str = "",
+    ) -> IntArray:
+        """Nodes for up to `count` tasks equal to this one, in the order of placing one by one.
+
+        With `future`, room that is being released counts too; `only` names the one node that is
+        looked at. For tasks whose placing changes what
+        other nodes answer (pod affinity, spread) it is one node at a time: apply it, ask again.
+        """
+        if future and not self._has_future:
+            return placement.NOWHERE
+        if count > FEW or future or ignore_room or only:
+            return self._search(task, count, future=future, ignore_room=ignore_room, only=only)
+        ahead = self._ahead(task, count)
+        if ahead is not None:
+            return ahead.give(count)
+        found = self._search(task, count)
+        state = self._states[self._key(task)]
+        if not state.is_coupled:
+            # If the next to ask is of this class again, it is worth looking ahead.
+            state.ahead = _Ahead(found, self.changes)
+            return state.ahead.give(len(found))
+        return found
+
+    def _ahead(self, task: Task, count: int) -> _Ahead | None:
+        """A row of nodes of which the next are for this task, if nothing came between."""
+        state = self._states.get(self._key(task))
+        ahead = None if state is None else state.ahead
+        if state is None or ahead is None or self._tiers.has("best_node"):
+            return None
+        if not ahead.holds(self.changes, self._last_applied):
+            state.ahead = None
+            return None
+        if ahead.left() < count:
+            ahead = state.ahead = _Ahead(self._search(task, AHEAD), self.changes)
+        return ahead if ahead.left() >= count else None
+
+    def _search(
+        self,
+        task: Task,
+        count: int,
+        *,
+        future: bool = False,
+        ignore_room: bool = False,
+        only: str = "",
+    ) -> IntArray:
+        state = self._state(task)
+        if state.is_coupled:
+            count = min(count, 1)
+        copies_n = state.copies_n
+        if future or ignore_room:
+            copies_n = self._copies(task, self._nodes, future=future, ignore_room=ignore_room)
+        live_n = state.ok_n & (copies_n > 0)
+        index = np.flatnonzero(live_n)
+        if only:
+            node = self._cluster.nodes.get(only)
+            return index[index == node.index] if node is not None else placement.NOWHERE
+        if len(index) == 0 or count <= 0:
+            return placement.NOWHERE
+        if len(index) == 1 and not state.parts:
+            return np.repeat(index, min(count, int(copies_n[index[0]])))
+        chosen = self._chosen_by_plugin(task, state, index)
+        if chosen is not None:
+            return chosen
+        if not state.parts:
+            return placement.place(
+                self._scorer(task),
+                index,
+                copies_n[index],
+                count,
+                state.score_n[index],
+                state.habit,
+            )
+        return relative.place(self._scorer(task), state.ok_n, copies_n, state.parts, count)
+
+    def fits(self, task: Task, index: int, *, future: bool = False) -> bool:
+        """Whether one node takes the task, now or once what leaves it has left."""
+        state = self._states.get(self._key(task))
+        if state is None or state.is_coupled:
+            state = self._state(task)
+        if not state.ok_n[index]:
+            return False
+        columns = self._columns
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+            if row >= columns.idle_rn.shape[0]:
+                return False
+            idle = float(columns.idle_rn[row, index])
+            later = idle + float(
+                columns.releasing_rn[row, index] - columns.pipelined_rn[row, index]
+            )
+            if (later if future else min(idle, later)) + EPSILON <= amount:
+                return False
+        view = self._nodes.with_copies(np.asarray([index]), _NO_COPIES, task.klass)
+        return bool(self._most_copies(task, view, np.full(1, float(MANY)))[0] > 0)
+
+    def _chosen_by_plugin(self, task: Task, state: _ClassState, index: IntArray) -> IntArray | None:
+        if not self._tiers.has("best_node"):
+            return None
+        chosen = self._tiers.first("best_node", task, index, state.score_n[index])
+        return None if chosen is None else np.asarray([chosen], dtype=np.int64)
+
+    def _state(self, task: Task) -> _ClassState:
+        """Filters, room and scores of a class, brought up to date."""
+        klass, key = task.klass, self._key(task)
+        state = self._states.get(key)
+        if state is None or state.is_coupled:
+            is_coupled = self._tiers.any_true("one_by_one", task) is not None
+            state = _ClassState(self._passes(task), is_coupled)
+            state.copies_n = self._copies(task, self._nodes)
+            state.score_n = self._score(task, self._nodes)
+            state.parts = self._parts(task, state)
+            self._states[key] = state
+        elif state.seen < len(self._touched):
+            changed = self._touched[state.seen]
+            if len(changed) > 1 or len(self._touched) > state.seen + 1:
+                changed = np.unique(np.concatenate(self._touched[state.seen :]))
+            if 4 * len(changed) > len(state.ok_n):
+                state.copies_n = self._copies(task, self._nodes)
+                state.score_n = self._score(task, self._nodes)
+            else:
+                view = self._nodes.with_copies(changed, np.zeros(len(changed), np.int64), klass)
+                state.copies_n[changed] = self._copies(task, view)
+                state.score_n[changed] = self._score(task, view)
+        state.seen = len(self._touched)
+        return state
+
+    def _key(self, task: Task) -> Any:
+        """Tasks with equal keys get equal answers from every plugin."""
+        if not self._is_by_class:
+            return (task.klass, task.group, task.job, task.role)
+        # With pod affinity about, the labels of a pod matter to others.
+        return (task.klass, task.group) if self._cluster.term_classes else task.klass
+
+    def _passes(self, task: Task) -> BoolArray:
+        out = np.ones(len(self._nodes), dtype=bool)
+        for mask, _ in self.rejections(task):
+            out &= ~mask
+        return out
+
+    def rejections(self, task: Task) -> list[tuple[BoolArray, str]]:
+        """Masks of nodes that will not do, whatever room they have, with reasons."""
+        everywhere = np.ones(len(self._nodes), dtype=bool)
+        found: list[tuple[BoolArray, str]] = []
+        for call in self._tiers.calls("pre_predicate"):
+            given, reason = self._tiers.ask(call, "pre_predicate", task)
+            if not given and call[0].essential:
+                return [(everywhere, f"plugin {call[0].name} failed")]
+            if given and reason is not None:
+                return [(everywhere, str(reason))]
+        for call in self._tiers.calls("predicate"):
+            given, masks = self._tiers.ask(call, "predicate", task, self._nodes)
+            if given:
+                # The generator runs here, so its errors are caught here too.
+                given, masks = self._tiers.ask((call[0], list), "predicate", masks)
+            if not given:
+                if call[0].essential:
+                    return [(everywhere, f"plugin {call[0].name} failed")]
+                continue
+            found += [(np.asarray(mask, dtype=bool), reason) for mask, reason in masks]
+        return found
+
+    def _copies(
+        self, task: Task, nodes: Nodes, *, future: bool = False, ignore_room: bool = False
+    ) -> IntArray:
+        """How many equal tasks each node takes: most c with c · request < room + ε."""
+        columns, index = self._columns, nodes.index
+        room_n = np.full(len(nodes), float(MANY))
+        if not ignore_room:
+            for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+                if row >= columns.idle_rn.shape[0]:
+                    return np.zeros(len(nodes), dtype=np.int64)
+                idle_n = columns.idle_rn[row] if index is None else columns.idle_rn[row, index]
+                if self._has_future:
+                    later_n = columns.future_idle(row, index)
+                    # What others were promised is not free, even where it is idle now.
+                    idle_n = later_n if future else np.minimum(idle_n, later_n)
+                np.minimum(room_n, np.ceil((idle_n + EPSILON) / amount) - 1.0, out=room_n)
+        room_n = self._most_copies(task, nodes, room_n)
+        np.maximum(room_n, 0.0, out=room_n)
+        return room_n.astype(np.int64)
+
+    def _most_copies(self, task: Task, nodes: Nodes, room_n: FloatArray) -> FloatArray:
+        """The room that plugins leave of what there is."""
+        for call in self._tiers.calls("max_copies"):
+            given, most_n = self._tiers.ask(call, "max_copies", task, nodes)
+            if given and most_n is not None:
+                np.minimum(
+                    room_n, nodes.take(most_n) if len(most_n) != len(nodes) else most_n, out=room_n
+                )
+        return room_n
+
+    def _score(self, task: Task, nodes: Nodes) -> FloatArray:
+        total_n = np.zeros(len(nodes))
+        for call in self._tiers.calls("node_order"):
+            given, score_n = self._tiers.ask(call, "node_order", task, nodes)
+            if given:
+                # An array over all nodes, made in `open`, is cut to the view.
+                total_n += nodes.take(score_n) if len(score_n) != len(nodes) else score_n
+        return total_n
+
+    def _scorer(self, task: Task) -> placement.Score:
+        def score(index: IntArray, copies: IntArray) -> FloatArray:
+            if len(index) == len(self._nodes):
+                # One entry too many tells an array over this view from one over all nodes.
+                index, copies = np.append(index, index[-1]), np.append(copies, copies[-1])
+                return self._score(task, self._nodes.with_copies(index, copies, task.klass))[:-1]
+            return self._score(task, self._nodes.with_copies(index, copies, task.klass))
+
+        return score
+
+    def _parts(self, task: Task, state: _ClassState) -> list[Normalized]:
+        parts: list[Normalized] = []
+        if not self._tiers.has("batch_node_order"):
+            return parts
+        candidates = np.flatnonzero(state.ok_n & (state.copies_n > 0))
+        for call in self._tiers.calls("batch_node_order"):
+            given, answer = self._tiers.ask(call, "batch_node_order", task, self._nodes, candidates)
+            if not given or answer is None:
+                continue
+            for part in answer if isinstance(answer, list) else [answer]:
+                if isinstance(part, Normalized):
+                    parts.append(part)
+                else:
+                    # It may depend on anything, so it holds for one task only.
+                    state.score_n = state.score_n + part
+                    state.is_coupled = True
+        return parts
+
+    def room(self, task: Task, count: int) -> int:
+        """How many tasks like this one there is room for, now or later, at most `count`."""
+        if count <= FEW and self._ahead(task, count) is not None:
+            return count
+        state = self._state(task)
+        if state.is_coupled:
+            return count  # it depends on where the others go: only trying tells
+        copies_n = state.copies_n
+        if self._has_future:
+            copies_n = np.maximum(copies_n, self._copies(task, self._nodes, future=True))
+        return min(count, int(np.minimum(copies_n[state.ok_n], count).sum()))
+
+    def passing(self, task: Task) -> BoolArray:
+        """Nodes that pass the filters, whatever room they have."""
+        state = self._states.get(self._key(task))
+        if state is None or state.is_coupled:
+            state = self._state(task)
+        return state.ok_n
+
+    def reasons(self, task: Task, stamp: int, *, filled: bool = False) -> dict[str, int]:
+        """Every node that will not take the task now, by its first reason; over all nodes.
+
+        With `filled`, as it would be with as many such tasks as fit on every node. Many jobs wait
+        for the same: what was found for one is kept as long as the stamp is the same.
+        """
+        key = (self._key(task), filled)
+        known = self._reasons.get(key)
+        if known is None or known[0] != stamp:
+            known = self._reasons[key] = (stamp, self._count_reasons(task, filled))
+        return known[1]
+
+    def _count_reasons(self, task: Task, filled: bool) -> dict[str, int]:
+        left_n = np.ones(len(self._nodes), dtype=bool)
+        counts: dict[str, int] = {}
+        names = self._cluster.dimensions.names
+
+        def rule_out(mask: BoolArray, reason: str) -> None:
+            hit = int(np.count_nonzero(left_n & mask))
+            if hit:
+                counts[reason] = counts.get(reason, 0) + hit
+                left_n[mask] = False
+
+        for mask, reason in self.rejections(task):
+            rule_out(mask, reason)
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+            rule_out(
+                self._columns.idle_rn[row] + EPSILON <= amount,
+                f"Insufficient {names[row]}",
+            )
+        copies_n = self._copies(task, self._nodes)
+        rule_out(copies_n <= 0, "node(s) pod number exceeded")
+        if filled:
+            for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+                after_n = self._columns.idle_rn[row] - copies_n * amount
+                rule_out(
+                    after_n + EPSILON <= amount,
+                    f"Insufficient {names[row]}",
+                )
+            rule_out(left_n.copy(), "node(s) pod number exceeded")
+        return counts

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hekla.kube.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
+from hekla.scheduler.changes import Change, apply
 from hekla.scheduler.effects import Performer
 from hekla.scheduler.model import BINDING, PENDING, RELEASING, RUNNING
 from hekla.testing import TestCluster, cluster, gang, node
@@ -59,6 +60,9 @@ class FakeCache:
 
     def get(self, namespace: str, name: str) -> None:
         return None
+
+    def change(self, change: Change) -> None:
+        apply(self.cluster, change)
 
     def reread_group(self, namespace: str, name: str) -> None:
         self.reread.append(name)
@@ -175,7 +179,7 @@ async def test_a_write_that_fails_makes_the_group_be_read_again() -> None:
     await stage.clock.advance(1.0)
     await stage.performer.idle()
     assert stage.cache.reread == ["a"]
-    assert stage.performer.stats.write_failures == 1
+    assert stage.performer.status.stats.failures == 1
 
 
 PREEMPTING = """\

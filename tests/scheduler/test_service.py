@@ -177,7 +177,7 @@ async def test_an_idle_cluster_runs_no_cycles(world: World) -> None:
 async def test_a_configuration_file_wins_over_the_config_map(world: World, tmp_path: Path) -> None:
     path = tmp_path / "volcano-scheduler.conf"
     path.write_text('actions: "allocate"\n')
-    other = Scheduler(world.client, name="other", conf=path)
+    other = Scheduler(world.client, names=["other"], conf=path)
     running = asyncio.create_task(other.run())
 
     async def taken() -> bool:

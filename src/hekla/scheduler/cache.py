@@ -1,21 +1,25 @@
-"""Watch events folded into the cluster's state, one object at a time. The only writer of it.
+"""What the API server shows, as changes to the cluster's state; the only door to it.
 
 Each kind is decoded into only what scheduling reads. Objects may come in any order and twice; what
 a cycle sees is a function of the objects last heard of, and of the binds that were sent and are not
 yet confirmed.
+
+What a newcomer gets wrong: a cycle runs in a thread of its own, and meanwhile nothing may change
+what it reads. So nobody touches the cluster but through `change`, which holds changes back between
+`freeze` and `thaw`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final
 
 from hekla.api import core, scheduling, wellknown
 from hekla.kube.client import Client
-from hekla.kube.errors import Forbidden, NotFound
+from hekla.kube.errors import Forbidden, KubeError, NotFound
 from hekla.kube.informers import Informer
 from hekla.kube.resources import (
     CONFIGMAPS,
@@ -31,203 +35,177 @@ from hekla.kube.resources import (
     RESOURCE_QUOTAS,
     Resource,
 )
-from hekla.scheduler import wire
+from hekla.scheduler import changes, wire
+from hekla.scheduler.changes import KINDS, Change, Gone, Put
 from hekla.scheduler.cluster import Cluster
 from hekla.units.clock import Clock
 
 log = logging.getLogger("hekla.scheduler")
 
 SYNC_POLL_S = 0.02
+FOLLOWED: Final[tuple[Resource[Any], ...]] = (
+    PODGROUPS,
+    PODS,
+    NODES,
+    QUEUES,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PERSISTENT_VOLUMES,
+)
+NEEDED: Final = frozenset([PODGROUPS.kind, PODS.kind, NODES.kind, QUEUES.kind])
+"""Without these a decision would be wrong; without the others it only knows less."""
+
+NodeSelector = tuple[tuple[str, str], ...]
+"""Labels of which a node must have one, to be seen; no labels, and all are seen."""
 
 
 class Cache:
-    """A cluster that follows an API server. `changed` is called after every change that matters."""
+    """A cluster that follows an API server. `wake` is called after every change that matters."""
 
     def __init__(
         self,
         client: Client,
         cluster: Cluster,
-        changed: Callable[[], None],
+        wake: Callable[[], None],
         *,
         clock: Clock,
+        node_selector: NodeSelector = (),
+        follows_config: bool = True,
     ) -> None:
         self.cluster = cluster
-        self._changed = changed
+        self.journal: list[Change] | None = None
+        """Every change in order, while somebody wants to write them down."""
+        self._wake = wake
         self._clock = clock
+        self._node_selector = node_selector
+        self._held: list[Change] | None = None
         self.config_text: str | None = None
         """The scheduler's configuration as its ConfigMap has it, or None if there is none."""
-        self.groups = Informer(client, PODGROUPS, scheduling.PodGroup)
-        self.pods = Informer(client, PODS, wire.Pod)
-        self.groups.add_handler(self._on_group)
-        self.pods.add_handler(self._on_pod)
-        self._informers: list[Informer[Any]] = [self.groups, self.pods]
-        self._follow(client, NODES, core.Node, self._on_node)
-        self._follow(client, QUEUES, scheduling.Queue, self._on_queue)
-        self._follow(client, PRIORITY_CLASSES, core.PriorityClass, self._on_priority_class)
-        self._follow(client, RESOURCE_QUOTAS, core.ResourceQuota, self._on_quota)
-        self._follow(client, NAMESPACES, core.Namespace, self._on_namespace)
-        self._follow(client, PERSISTENT_VOLUME_CLAIMS, core.PersistentVolumeClaim, self._on_claim)
-        self._follow(client, POD_DISRUPTION_BUDGETS, core.PodDisruptionBudget, self._on_budget)
-        self._follow(client, PERSISTENT_VOLUMES, core.PersistentVolume, self._on_volume)
-        configuration = Informer(
-            client,
-            CONFIGMAPS,
-            core.ConfigMap,
-            namespace=wellknown.SYSTEM_NAMESPACE,
-            field_selector=f"metadata.name={wellknown.SCHEDULER_CONFIG_MAP}",
-        )
-        configuration.add_handler(self._on_config)
-        self._informers.append(configuration)
-
-    def _follow(
-        self, client: Client, resource: Resource[Any], kind: type[Any], handler: Any
-    ) -> None:
-        informer: Informer[Any] = Informer(client, resource, kind)
-        informer.add_handler(handler)
-        self._informers.append(informer)
+        self.informers: dict[str, Informer[Any]] = {
+            resource.kind: Informer(client, resource, KINDS[resource.kind].type, clock=clock)
+            for resource in FOLLOWED
+        }
+        for kind, informer in self.informers.items():
+            informer.add_handler(self._handler(kind))
+        self.groups: Informer[scheduling.PodGroup] = self.informers[PODGROUPS.kind]
+        self.pods: Informer[wire.Pod] = self.informers[PODS.kind]
+        self.queues: Informer[scheduling.Queue] = self.informers[QUEUES.kind]
+        if follows_config:
+            configuration = Informer(
+                client,
+                CONFIGMAPS,
+                core.ConfigMap,
+                namespace=wellknown.SYSTEM_NAMESPACE,
+                field_selector=f"metadata.name={wellknown.SCHEDULER_CONFIG_MAP}",
+                clock=clock,
+            )
+            configuration.add_handler(self._on_config)
+            self.informers[CONFIGMAPS.kind] = configuration
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Follow everything, and return when all of it has been seen once.
 
-        A decision on half a cluster could bind to a node that is full. Only kinds that the server
-        does not have, or that we may not read, are done without.
+        A decision on half a cluster could bind to a node that is full. Only kinds that a decision
+        can do without are done without, where the server has none or we may not read them.
         """
-        for informer in self._informers:
+        for informer in self.informers.values():
             await stack.enter_async_context(informer)
-        for informer in self._informers:
+        for kind, informer in self.informers.items():
             while not informer.has_synced:
-                if isinstance(informer.problem, NotFound | Forbidden):
-                    log.warning(
-                        "%s cannot be read: %s; scheduling without",
-                        informer.resource,
-                        informer.problem,
-                    )
+                if kind not in NEEDED and isinstance(informer.problem, NotFound | Forbidden):
+                    log.warning("%s; scheduling without %s", informer.problem, informer.resource)
                     break
                 await asyncio.sleep(SYNC_POLL_S)
+
+    def problems(self) -> dict[str, KubeError | None]:
+        """Kinds that a decision needs and that are not followed now, and why if that is known."""
+        return {
+            kind: informer.problem
+            for kind, informer in self.informers.items()
+            if kind in NEEDED and (not informer.has_synced or informer.problem is not None)
+        }
+
+    # --- changing -----------------------------------------------------------------------------
+
+    def change(self, change: Change) -> None:
+        """Make a change, now or as soon as the cycle that is under way has ended."""
+        if self._held is not None:
+            self._held.append(change)
+            return
+        if self.journal is not None:
+            self.journal.append(change)
+        changes.apply(self.cluster, change)
+
+    def freeze(self) -> None:
+        """Hold changes back: somebody else reads the cluster now."""
+        self._held = []
+
+    def thaw(self) -> list[Change]:
+        """The changes that were held back: make them in their order, once the cycle's own are."""
+        held, self._held = self._held, None
+        return held or []
 
     def reread_group(self, namespace: str, name: str) -> None:
         """Forget what we assumed of a PodGroup: a write failed."""
         group = self.groups.get(namespace, name)
         if group is not None:
-            self.cluster.set_group(group)
-            self._changed()
+            self.change(Put(PODGROUPS.kind, group))
+            self._wake()
 
-    # --- handlers -----------------------------------------------------------------------------
+    def objects(self) -> Iterator[Put]:
+        """Everything that was heard of and is seen, in an order that builds the cluster quickly."""
+        for kind in KINDS:
+            for found in self.informers[kind].list():
+                if kind != NODES.kind or self._sees(found):
+                    yield Put(kind, found)
 
-    def _on_node(self, event: str, old: core.Node | None, new: core.Node | None) -> None:
-        if new is not None:
-            if old is not None and _same_for_scheduling(old, new):
-                return  # a heartbeat
-            self.cluster.set_node(new)
-        elif old is not None:
-            self.cluster.delete_node(old.name)
-        self._changed()
+    # --- hearing ------------------------------------------------------------------------------
 
-    def _on_pod(self, event: str, old: wire.Pod | None, new: wire.Pod | None) -> None:
-        if new is not None:
-            if old is not None and (old.metadata, old.spec) == (new.metadata, new.spec):
-                is_news = old.status.phase != new.status.phase
-                if not is_news and old.status.nominated_node_name == new.status.nominated_node_name:
-                    task = self.cluster.tasks.get(new.metadata.uid)
-                    if task is not None:
-                        return  # conditions and container states: nothing that decides
-            self.cluster.set_pod(new)
-        elif old is not None:
-            self.cluster.delete_pod(old.metadata.uid)
-        self._changed()
+    def _handler(self, kind: str) -> Callable[[str, Any, Any], None]:
+        filters: dict[str, Callable[[Any, Any], bool]] = {
+            NODES.kind: _is_same_node,
+            PODS.kind: self._is_same_pod,
+            QUEUES.kind: _is_same_queue,
+        }
+        is_same = filters.get(kind)
 
-    def _on_group(
-        self, event: str, old: scheduling.PodGroup | None, new: scheduling.PodGroup | None
-    ) -> None:
-        if new is not None:
-            self.cluster.set_group(new)
-        elif old is not None:
-            self.cluster.delete_group(old.namespace, old.name)
-        self._changed()
+        def on_event(event: str, old: Any, new: Any) -> None:
+            if new is not None and old is not None and is_same is not None and is_same(old, new):
+                return
+            if new is not None and (kind != NODES.kind or self._sees(new)):
+                self.change(Put(kind, new))
+            else:
+                meta = (old if new is None else new).metadata
+                self.change(Gone(kind, meta.namespace, meta.name, meta.uid))
+            self._wake()
 
-    def _on_queue(
-        self, event: str, old: scheduling.Queue | None, new: scheduling.Queue | None
-    ) -> None:
-        if new is not None:
-            is_same = old is not None and (old.spec, old.annotations, old.status.state) == (
-                new.spec,
-                new.annotations,
-                new.status.state,
-            )
-            if is_same:
-                return  # counters that the queue controller keeps
-            self.cluster.set_queue(new)
-        elif old is not None:
-            self.cluster.delete_queue(old.name)
-        self._changed()
+        return on_event
 
-    def _on_priority_class(
-        self, event: str, old: core.PriorityClass | None, new: core.PriorityClass | None
-    ) -> None:
-        if new is not None:
-            self.cluster.set_priority_class(new)
-        elif old is not None:
-            self.cluster.delete_priority_class(old.name)
-        self._changed()
+    def _sees(self, node: core.Node) -> bool:
+        pairs = self._node_selector
+        return not pairs or any(node.labels.get(key) == value for key, value in pairs)
 
-    def _on_quota(
-        self, event: str, old: core.ResourceQuota | None, new: core.ResourceQuota | None
-    ) -> None:
-        if new is not None:
-            self.cluster.set_quota(new)
-        elif old is not None:
-            self.cluster.delete_quota(old.namespace, old.name)
-        self._changed()
-
-    def _on_namespace(
-        self, event: str, old: core.Namespace | None, new: core.Namespace | None
-    ) -> None:
-        if new is not None:
-            self.cluster.namespaces[new.name] = new.labels
-        elif old is not None:
-            self.cluster.namespaces.pop(old.name, None)
-
-    def _on_claim(
-        self,
-        event: str,
-        old: core.PersistentVolumeClaim | None,
-        new: core.PersistentVolumeClaim | None,
-    ) -> None:
-        if new is not None:
-            self.cluster.claims[new.namespace, new.name] = new
-        elif old is not None:
-            self.cluster.claims.pop((old.namespace, old.name), None)
-        self._changed()
-
-    def _on_volume(
-        self, event: str, old: core.PersistentVolume | None, new: core.PersistentVolume | None
-    ) -> None:
-        if new is not None:
-            self.cluster.volumes[new.name] = new
-        elif old is not None:
-            self.cluster.volumes.pop(old.name, None)
-        self._changed()
-
-    def _on_budget(
-        self,
-        event: str,
-        old: core.PodDisruptionBudget | None,
-        new: core.PodDisruptionBudget | None,
-    ) -> None:
-        if new is not None:
-            self.cluster.budgets[new.namespace, new.name] = new
-        elif old is not None:
-            self.cluster.budgets.pop((old.namespace, old.name), None)
-        self._changed()
+    def _is_same_pod(self, old: wire.Pod, new: wire.Pod) -> bool:
+        """Whether only conditions and container states changed: nothing that decides."""
+        return (
+            (old.metadata, old.spec) == (new.metadata, new.spec)
+            and old.status.phase == new.status.phase
+            and old.status.nominated_node_name == new.status.nominated_node_name
+            and new.metadata.uid in self.cluster.tasks
+        )
 
     def _on_config(
         self, event: str, old: core.ConfigMap | None, new: core.ConfigMap | None
     ) -> None:
         self.config_text = None if new is None else new.data.get(wellknown.SCHEDULER_CONFIG_KEY)
-        self._changed()
+        self._wake()
 
 
-def _same_for_scheduling(old: core.Node, new: core.Node) -> bool:
+def _is_same_node(old: core.Node, new: core.Node) -> bool:
+    """Whether it is but a heartbeat."""
     return (
         old.metadata.labels == new.metadata.labels
         and old.metadata.annotations == new.metadata.annotations
@@ -238,5 +216,25 @@ def _same_for_scheduling(old: core.Node, new: core.Node) -> bool:
     )
 
 
+def _is_same_queue(old: scheduling.Queue, new: scheduling.Queue) -> bool:
+    """Whether only the counters changed that the queue controller keeps."""
+    return (old.spec, old.annotations, old.status.state) == (
+        new.spec,
+        new.annotations,
+        new.status.state,
+    )
+
+
 def _readiness(node: core.Node) -> list[str]:
     return [c.status for c in node.status.conditions if c.type == "Ready"]
+
+
+def parse_node_selector(words: Iterable[str]) -> NodeSelector:
+    """Volcano's form: `key:value`, each a label that is enough to be seen."""
+    pairs = []
+    for word in words:
+        key, colon, value = word.partition(":")
+        if not (colon and key):
+            raise ValueError(f"{word!r} is not KEY:VALUE")
+        pairs.append((key.strip(), value.strip()))
+    return tuple(pairs)

@@ -4,6 +4,9 @@ What is sent is assumed at once in the cluster, so the next cycle counts with it
 taken back there and tried again. A gang of which one bind failed stops sending the rest: those that
 were sent stay (the watch will show them), the others wait, and the job backs off by the kind of
 its failure, so that a pod which a server refuses for ever does not win every cycle.
+
+What a newcomer gets wrong: a bind whose answer was lost may have happened. Taking it back would
+free room that is not free, so the pod is read first.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -19,10 +22,22 @@ import msgspec
 from hekla.api.wellknown import PodCondition
 from hekla.kube.client import Client
 from hekla.kube.correlation import Reference
-from hekla.kube.errors import ApiError, Conflict, Forbidden, KubeError, MethodNotAllowed, NotFound
+from hekla.kube.errors import (
+    ApiError,
+    Forbidden,
+    KubeError,
+    MethodNotAllowed,
+    NotFound,
+    ProtocolError,
+    ServerError,
+    TransportError,
+)
 from hekla.kube.recorder import EventRecorder
-from hekla.kube.resources import PODGROUPS, PODS, QUEUES
+from hekla.kube.resources import PODGROUPS, PODS, Resource
+from hekla.scheduler import wire
 from hekla.scheduler.cache import Cache
+from hekla.scheduler.changes import Assumed, Evictable, Leaves, Stays, Unbound
+from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.plan import (
     Bind,
     Event,
@@ -32,17 +47,18 @@ from hekla.scheduler.plan import (
     SetPodCondition,
     SetQueueStatus,
 )
+from hekla.scheduler.statuswriter import StatusWriter, backoff_s
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
 
 log = logging.getLogger("hekla.scheduler")
 
 MAX_BINDS_IN_FLIGHT = 64
-MAX_CONDITIONS_IN_FLIGHT = 8
+MAX_BACKLOG = 5000
+"""Binds that wait to be sent; above it no further cycle is begun. Volcano's number."""
 EVICT = "Evict"
 PREEMPTION = "PreemptionByScheduler"
-BACKOFF_BASE_S = 0.2
-BACKOFF_CAP_S = 60.0
+_PODS: Resource[wire.Pod] = PODS.into(wire.Pod)
 
 
 @dataclass(slots=True)
@@ -54,15 +70,13 @@ class _Backoff:
 
 
 class PerformerStats(msgspec.Struct):
-    """What became of effects, for metrics."""
+    """What became of binds and evictions, for metrics."""
 
     bound: int = 0
     bind_failures: int = 0
     rolled_back: int = 0
     evicted: int = 0
     evict_failures: int = 0
-    writes: int = 0
-    write_failures: int = 0
 
 
 class Performer:
@@ -75,21 +89,23 @@ class Performer:
         recorder: EventRecorder,
         clock: Clock,
         wake: Callable[[], None],
+        metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.stats = PerformerStats()
+        self.status = StatusWriter(client, cache, clock, wake, self._spawn)
         self._client = client
         self._cache = cache
         self._recorder = recorder
         self._clock = clock
         self._wake = wake
+        self._metrics = metrics or SchedulerMetrics()
         self._binds = asyncio.Semaphore(MAX_BINDS_IN_FLIGHT)
-        self._writes = asyncio.Semaphore(MAX_CONDITIONS_IN_FLIGHT)
+        self.unsent = 0
+        """Binds that were decided and have not been sent yet."""
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._backoffs: dict[str, _Backoff] = {}
         self._refused: dict[str, int] = {}
-        self._conditions: dict[str, SetPodCondition] = {}
-        self._condition_writers = 0
-        self._groups: dict[str, SetGroupStatus] = {}
-        self._group_writing: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
 
     def skipped(self) -> dict[str, str]:
@@ -103,31 +119,32 @@ class Performer:
         waits = [b.until - now for b in self._backoffs.values() if b.until > now]
         return min(waits, default=None)
 
+    async def has_room(self) -> None:
+        """Wait while more binds are under way than a further cycle should add to."""
+        await self._has_room.wait()
+
     def start(self, plan: Plan) -> None:
         """Assume what the plan says, and begin to do it."""
-        cluster = self._cache.cluster
         gangs: dict[str, list[Bind]] = {}
         for effect in plan.effects:
             match effect:
                 case Bind():
-                    task = cluster.tasks.get(effect.uid)
-                    if task is not None:
-                        cluster.assume(task, effect.node)
-                        gangs.setdefault(effect.job, []).append(effect)
+                    self._cache.change(Assumed(effect.uid, effect.node))
+                    self.status.is_placed(effect.uid)
+                    gangs.setdefault(effect.job, []).append(effect)
                 case Evict():
-                    task = cluster.tasks.get(effect.uid)
-                    if task is not None:
-                        cluster.release(task)
-                        self._spawn(self._evict(effect))
+                    self._cache.change(Leaves(effect.uid))
+                    self._spawn(self._evict(effect))
                 case SetGroupStatus():
-                    self._write_group(effect)
+                    self.status.set_group(effect)
                 case SetQueueStatus():
-                    self._spawn(self._write_queue(effect))
+                    self.status.set_queue(effect)
                 case SetPodCondition():
-                    self._write_condition(effect)
+                    self.status.set_pod(effect)
                 case Event():
                     self._event(effect)
         for job, binds in gangs.items():
+            self._count_unsent(len(binds))
             self._spawn(self._bind_gang(job, binds))
 
     async def idle(self) -> None:
@@ -140,6 +157,15 @@ class Performer:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
+    def forget(self, jobs: Iterable[str], pods: Iterable[str]) -> None:
+        """Drop what is remembered of jobs and pods that are gone."""
+        if self._backoffs:
+            kept = set(jobs)
+            self._backoffs = {job: b for job, b in self._backoffs.items() if job in kept}
+        if self._refused:
+            alive = set(pods)
+            self._refused = {uid: n for uid, n in self._refused.items() if uid in alive}
+
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._running.add(task)
@@ -151,51 +177,92 @@ class Performer:
             log.error("performing an effect failed", exc_info=task.exception())
             self._wake()
 
+    def _count_unsent(self, more: int) -> None:
+        self.unsent += more
+        if self.unsent > MAX_BACKLOG:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
+
     # --- binding ------------------------------------------------------------------------------
 
     async def _bind_gang(self, job: str, binds: list[Bind]) -> None:
-        failure: list[KubeError] = []
-
-        async def one(bind: Bind) -> None:
-            async with self._binds:
-                if failure:
-                    self._take_back(bind)
-                    self.stats.rolled_back += 1
-                    return
-                try:
-                    await self._client.bind(
-                        bind.pod, bind.node, namespace=bind.namespace, uid=bind.uid
-                    )
-                except NotFound:
-                    self._take_back(bind)  # the pod is gone; the watch says so too
-                except KubeError as error:
-                    failure.append(error)
-                    self.stats.bind_failures += 1
-                    self._take_back(bind)
-                else:
-                    self.stats.bound += 1
-                    self._event(
-                        Event(
-                            "Pod",
-                            bind.namespace,
-                            bind.pod,
-                            bind.uid,
-                            "Normal",
-                            "Scheduled",
-                            f"Successfully assigned {bind.namespace}/{bind.pod} to {bind.node}",
-                        )
-                    )
-
-        await asyncio.gather(*(one(bind) for bind in binds))
-        if failure:
-            self._back_off(job, failure[0])
+        failures: list[KubeError] = []
+        if not self._still_holds(binds):
+            for bind in binds:
+                self._count_unsent(-1)
+                self._take_back(bind)
+            return
+        queue = iter(binds)
+        workers = min(len(binds), MAX_BINDS_IN_FLIGHT)
+        await asyncio.gather(*(self._bind_some(queue, failures) for _ in range(workers)))
+        if failures:
+            self._back_off(job, failures[0])
         else:
             self._backoffs.pop(job, None)
+            self._metrics.gang_bound(self._cache.cluster.jobs.get(job), self._clock.now())
+
+    def _still_holds(self, binds: list[Bind]) -> bool:
+        """Whether the nodes are still there: they may have gone while the plan was made."""
+        nodes = self._cache.cluster.nodes
+        return all((node := nodes.get(b.node)) is not None and node.is_known for b in binds)
+
+    async def _bind_some(self, binds: Iterator[Bind], failures: list[KubeError]) -> None:
+        """Send binds of a gang one after the other, unless one of them has failed."""
+        for bind in binds:
+            async with self._binds:
+                self._count_unsent(-1)
+                if failures:
+                    self._take_back(bind)
+                    self.stats.rolled_back += 1
+                    continue
+                error = await self._bind(bind)
+            if isinstance(error, TransportError | ProtocolError | ServerError):
+                error = await self._find_out(bind, error)
+            if error is None:
+                self._bound(bind)
+                continue
+            self._take_back(bind)
+            if not isinstance(error, NotFound):  # that is: the pod is gone; the watch says so too
+                failures.append(error)
+                self.stats.bind_failures += 1
+
+    async def _bind(self, bind: Bind) -> KubeError | None:
+        started_s = self._clock.monotonic()
+        try:
+            await self._client.bind(bind.pod, bind.node, namespace=bind.namespace, uid=bind.uid)
+        except KubeError as error:
+            return error
+        finally:
+            self._metrics.bind_took(self._clock.monotonic() - started_s)
+        return None
+
+    async def _find_out(self, bind: Bind, lost: KubeError) -> KubeError | None:
+        """Whether a bind without an answer happened; ask for as long as it takes to know."""
+        tries = 0
+        while True:
+            try:
+                pod = await self._client.get(_PODS, bind.pod, namespace=bind.namespace)
+            except NotFound as error:
+                return error
+            except KubeError as error:
+                tries += 1
+                name = f"{bind.namespace}/{bind.pod}"
+                log.warning("whether %s was bound is not known yet: %s", name, error)
+                await self._clock.sleep(backoff_s(tries))
+                continue
+            is_there = pod.metadata.uid == bind.uid and pod.spec.node_name == bind.node
+            return None if is_there else lost
+
+    def _bound(self, bind: Bind) -> None:
+        self.stats.bound += 1
+        self._metrics.pod_bound(self._cache.cluster.tasks.get(bind.uid), self._clock.now())
+        text = f"Successfully assigned {bind.namespace}/{bind.pod} to {bind.node}"
+        namespace, pod, uid = bind.namespace, bind.pod, bind.uid
+        self._event(Event("Pod", namespace, pod, uid, "Normal", "Scheduled", text))
 
     def _take_back(self, bind: Bind) -> None:
-        task = self._cache.cluster.tasks.get(bind.uid)
-        if task is not None and task.node_name == bind.node:
-            self._cache.cluster.forget(task)
+        self._cache.change(Unbound(bind.uid, bind.node))
         self._wake()
 
     def _back_off(self, job: str, error: KubeError) -> None:
@@ -203,18 +270,13 @@ class Performer:
         signature = f"{type(error).__name__}{code}"
         known = self._backoffs.get(job)
         failures = known.failures + 1 if known is not None and known.signature == signature else 1
-        wait_s = min(BACKOFF_BASE_S * 2 ** (failures - 1), BACKOFF_CAP_S)
+        wait_s = backoff_s(failures)
         message = f"binding failed ({signature}): {error}"
         log.warning("job %s: %s; trying again in %.1f s", job, message, wait_s)
         until = self._clock.monotonic() + wait_s
         self._backoffs[job] = _Backoff(signature, failures, until, message)
+        self._metrics.job_retried(job)
         self._wake()
-
-    def forget_jobs(self, existing: Iterable[str]) -> None:
-        """Drop what is remembered of jobs that are gone."""
-        kept = set(existing)
-        for job in [job for job in self._backoffs if job not in kept]:
-            del self._backoffs[job]
 
     # --- evicting -----------------------------------------------------------------------------
 
@@ -275,164 +337,18 @@ class Performer:
 
     async def _stays(self, effect: Evict, error: KubeError) -> None:
         """Take back what was assumed, and leave the pod in peace before it is asked again."""
-        cluster = self._cache.cluster
         self.stats.evict_failures += 1
         failures = self._refused[effect.uid] = self._refused.get(effect.uid, 0) + 1
-        wait_s = min(BACKOFF_BASE_S * 2 ** (failures - 1), BACKOFF_CAP_S)
+        wait_s = backoff_s(failures)
         name = f"{effect.namespace}/{effect.pod}"
         log.warning("evicting %s failed: %s; it stays for %.1f s", name, error, wait_s)
-        task = cluster.tasks.get(effect.uid)
-        if task is None:
-            return
-        cluster.retain(task)
-        cluster.unevictable.add(effect.uid)
+        self._cache.change(Stays(effect.uid))
         self._wake()
         with contextlib.suppress(NotFound):
             await self._mark(effect, "False")
         await self._clock.sleep(wait_s)
-        cluster.unevictable.discard(effect.uid)
+        self._cache.change(Evictable(effect.uid))
         self._wake()
-
-    # --- status -------------------------------------------------------------------------------
-
-    def _write_group(self, effect: SetGroupStatus) -> None:
-        """One write per PodGroup at a time; while it runs, only the newest state is kept."""
-        key = f"{effect.namespace}/{effect.group}"
-        job = self._cache.cluster.jobs.get(key)
-        if job is not None:
-            job.phase = effect.phase
-            job.counts_written = (effect.running, effect.succeeded, effect.failed)
-        self._groups[key] = effect
-        if key not in self._group_writing:
-            self._group_writing.add(key)
-            self._spawn(self._write_groups(key))
-
-    async def _write_groups(self, key: str) -> None:
-        try:
-            while (effect := self._groups.pop(key, None)) is not None:
-                async with self._binds:
-                    await self._write_one_group(effect)
-        finally:
-            self._group_writing.discard(key)
-
-    async def _write_one_group(self, effect: SetGroupStatus) -> None:
-        stored = self._cache.groups.get(effect.namespace, effect.group)
-        old = {c.type: c for c in stored.status.conditions} if stored is not None else {}
-        now = format_time(self._clock.now())
-        conditions = []
-        for condition in effect.conditions:
-            known = old.get(condition.type)
-            is_same = known is not None and (known.status, known.reason, known.message) == (
-                condition.status,
-                condition.reason,
-                condition.message,
-            )
-            body = {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message,
-                "lastTransitionTime": now,
-            }
-            if is_same and known is not None:
-                body["lastTransitionTime"] = known.last_transition_time or now
-                if known.transition_id:
-                    body["transitionID"] = known.transition_id
-            conditions.append(body)
-        status = {
-            "phase": effect.phase,
-            "running": effect.running,
-            "succeeded": effect.succeeded,
-            "failed": effect.failed,
-            "conditions": conditions,
-        }
-        try:
-            await self._client.patch_status(
-                PODGROUPS, effect.group, status, namespace=effect.namespace
-            )
-            self.stats.writes += 1
-        except NotFound:
-            return
-        except KubeError as error:
-            self.stats.write_failures += 1
-            log.warning("writing PodGroup %s/%s failed: %s", effect.namespace, effect.group, error)
-            await self._clock.sleep(BACKOFF_BASE_S)
-            self._cache.reread_group(effect.namespace, effect.group)
-
-    async def _write_queue(self, effect: SetQueueStatus) -> None:
-        queue = self._cache.cluster.queues.get(effect.queue)
-        if queue is None:
-            return
-        before, queue.allocated_written = queue.allocated_written, dict(effect.allocated)
-        # A merge patch keeps what it does not name: resources no longer in use must be named.
-        gone: dict[str, str | None] = {name: None for name in before or {}}
-        try:
-            await self._client.patch_status(
-                QUEUES, effect.queue, {"allocated": {**gone, **effect.allocated}}
-            )
-            self.stats.writes += 1
-        except NotFound:
-            return
-        except KubeError as error:
-            self.stats.write_failures += 1
-            queue.allocated_written = before
-            log.warning("writing queue %s failed: %s", effect.queue, error)
-
-    def _write_condition(self, effect: SetPodCondition) -> None:
-        """Conditions of pods come last and a few at a time: they must not delay a bind."""
-        task = self._cache.cluster.tasks.get(effect.uid)
-        if task is not None:
-            task.condition = ("False", effect.reason, effect.message)
-            task.nominated_node = effect.nominated_node
-        self._conditions[effect.uid] = effect
-        if self._condition_writers < MAX_CONDITIONS_IN_FLIGHT:
-            self._condition_writers += 1
-            self._spawn(self._write_conditions())
-
-    async def _write_conditions(self) -> None:
-        try:
-            while self._conditions:
-                uid = next(iter(self._conditions))
-                effect = self._conditions.pop(uid)
-                task = self._cache.cluster.tasks.get(uid)
-                if task is None or task.node_name:
-                    continue  # it found a place meanwhile, or is gone
-                await self._write_one_condition(effect)
-        finally:
-            self._condition_writers -= 1
-
-    async def _write_one_condition(self, effect: SetPodCondition) -> None:
-        now = format_time(self._clock.now())
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": effect.reason,
-            "message": effect.message,
-            "lastTransitionTime": now,
-        }
-        try:
-            await self._client.patch(
-                PODS,
-                effect.pod,
-                {
-                    "status": {
-                        "conditions": [condition],
-                        "nominatedNodeName": effect.nominated_node or None,
-                    }
-                },
-                namespace=effect.namespace,
-                kind="strategic",
-                subresource="status",
-            )
-            self.stats.writes += 1
-        except (NotFound, Conflict):
-            return
-        except KubeError as error:
-            self.stats.write_failures += 1
-            log.warning("writing pod %s/%s failed: %s", effect.namespace, effect.pod, error)
-            task = self._cache.cluster.tasks.get(effect.uid)
-            if task is not None:
-                task.condition = ("", "", "")
 
     def _event(self, effect: Event) -> None:
         resource = PODS if effect.kind == "Pod" else PODGROUPS

@@ -1,7 +1,11 @@
 """The scheduler as a running part: watches in, effects out to the API server.
 
 A change wakes it; what changes shortly after is gathered and decided together. There is no tick:
-on a cluster where nothing happens it does nothing. The decision itself is `core.decide`.
+on a cluster where nothing happens it does nothing. The decision itself is `core.decide`, run in a
+thread so that leases are renewed and watches followed meanwhile; what they bring waits for its end.
+
+Start it only while its process leads (`kube.leases`): it lists everything anew then, and so sees
+all that the leader before it wrote.
 """
 
 from __future__ import annotations
@@ -9,21 +13,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from hekla.api import wellknown
 from hekla.kube.client import Client
 from hekla.kube.recorder import EventRecorder
 from hekla.scheduler import config
-from hekla.scheduler.cache import Cache
+from hekla.scheduler.cache import Cache, NodeSelector
+from hekla.scheduler.changes import Settled
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.config import Config
 from hekla.scheduler.core import decide
+from hekla.scheduler.decisionlog import DecisionLog, Journal
 from hekla.scheduler.discovery import discover
 from hekla.scheduler.effects import Performer
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.explain import Verdict
+from hekla.scheduler.metrics import SchedulerMetrics
+from hekla.scheduler.plan import Plan
 from hekla.scheduler.plugin import Registry
 from hekla.units.clock import Clock, SystemClock
 
@@ -37,6 +48,8 @@ GATHER_LONGEST_S = 1.0
 DEADLINE_POLL_S = 1.0
 CONFIG_POLL_S = 1.0
 RETRY_S = 1.0
+# A cycle this long is not slow, it hangs.
+STALLED_S = 300.0
 
 
 class Scheduler:
@@ -46,46 +59,74 @@ class Scheduler:
         self,
         client: Client,
         *,
-        name: str = wellknown.DEFAULT_SCHEDULER,
+        names: Sequence[str] = (wellknown.DEFAULT_SCHEDULER,),
+        default_queue: str = wellknown.DEFAULT_QUEUE,
+        node_selector: NodeSelector = (),
         conf: Path | None = None,
         registry: Registry | None = None,
         clock: Clock | None = None,
+        metrics: SchedulerMetrics | None = None,
+        decision_log: DecisionLog | None = None,
     ) -> None:
-        self._client = client
         self._clock: Clock = clock or SystemClock()
         self._registry = registry or discover()
         self._conf = conf
-        self._name = name
+        self._names = tuple(names)
         self._changed = asyncio.Event()
-        self.cluster = Cluster(scheduler_names=(name,))
+        self.cluster = Cluster(scheduler_names=names, default_queue=default_queue)
         self.config: Config = config.default(self._registry)
         self.verdicts: dict[str, Verdict] = {}
         """Why each job that waits does, as of the last cycle that looked at it."""
         self.cycles = 0
+        self.metrics = metrics or SchedulerMetrics()
         self.plugin_failures: dict[str, int] = {}
         self._failed_at: float | None = None
         self._cycle_s = 0.0
+        self._cycle_began: float | None = None
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
+        self._is_synced = False
         self._file_text: str | None = None
+        self._file_problem = ""
         self._tried_text: str | None = None
-        self._cache = Cache(client, self.cluster, self._changed.set, clock=self._clock)
-        self._recorder = EventRecorder(client, component=name, clock=self._clock)
-        self._performer = Performer(
-            client, self._cache, self._recorder, self._clock, self._changed.set
+        self._good_text: str | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._cache = Cache(
+            client,
+            self.cluster,
+            self._changed.set,
+            clock=self._clock,
+            node_selector=node_selector,
+            follows_config=conf is None,
         )
+        self._recorder = EventRecorder(client, component=self._names[0], clock=self._clock)
+        self._performer = Performer(
+            client, self._cache, self._recorder, self._clock, self._changed.set, self.metrics
+        )
+        self._journal: Journal | None = None
+        if decision_log is not None:
+            self._journal = Journal(decision_log, self._cache, self._names, default_queue)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with AsyncExitStack() as stack:
+            self._thread = stack.enter_context(ThreadPoolExecutor(1, "cycle"))
             await stack.enter_async_context(self._recorder)
             stack.push_async_callback(self._performer.stop)
-            await self._cache.start(stack)
             if self._conf is not None:
+                await self._read_file(self._conf)
                 watcher = asyncio.create_task(self._watch_file(self._conf))
                 stack.callback(watcher.cancel)
-            log.info("scheduler %s: %d nodes", self._name, len(self.cluster.nodes))
+            await self._cache.start(stack)
+            if self._journal is not None:
+                stack.push_async_callback(self._journal.stop)
+                self._journal.start()
+            self._is_synced = True
+            log.info("scheduler %s: %d nodes", ", ".join(self._names), len(self.cluster.nodes))
             while True:
                 await self._until_something_is_due()
-                self.cycle()
+                await self._performer.has_room()
+                await self.cycle()
 
     async def _until_something_is_due(self) -> None:
         waits = [w for w in (self._performer.next_due_s(), self._deadline_s()) if w is not None]
@@ -108,28 +149,55 @@ class Scheduler:
         has_deadlines = any(o.plugin.name == "sla" for tier in self.config.tiers for o in tier)
         return DEADLINE_POLL_S if has_deadlines and self.cluster.waiting else None
 
-    def cycle(self) -> None:
+    # --- a cycle ------------------------------------------------------------------------------
+
+    async def cycle(self) -> None:
         """Decide once, and begin to do it."""
         self._changed.clear()
         self._read_config()
         self.cycles += 1
+        now, skipped = self._clock.now(), self._performer.skipped()
+        if self._journal is not None:
+            self._journal.cut(self.cycles, now, self._good_text, skipped)
         started_s = time.perf_counter()
         try:
-            plan = decide(
-                self.cluster,
-                self.config,
-                self._clock.now(),
-                stopwatch=time.perf_counter,
-                skipped=self._performer.skipped(),
-            )
+            plan = await self._decide(now, skipped)
+            self._failed_at = None
+            self._cycle_s = time.perf_counter() - started_s
+            self._take_over(plan)
         except Exception:  # our own mistake must not end scheduling: say it, and try again later
-            log.exception("a cycle failed; nothing was changed, trying again")
+            log.exception("a cycle failed; trying again")
             self._failed_at = self._clock.monotonic()
-            return
-        self._failed_at = None
-        self._cycle_s = time.perf_counter() - started_s
+            self.metrics.cycle_failed()
+        finally:
+            for change in self._cache.thaw():
+                self._cache.change(change)
+
+    async def _decide(self, now: float, skipped: dict[str, str]) -> Plan:
+        """The plan, made in a thread while changes are held back."""
+        work = partial(
+            decide, self.cluster, self.config, now, stopwatch=time.perf_counter, skipped=skipped
+        )
+        self._cache.freeze()
+        self._at_rest.clear()
+        self._cycle_began = self._clock.monotonic()
+        thinking = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            return await asyncio.shield(thinking)
+        finally:
+            if not thinking.done():  # cancelled: who comes next must not meet half a thought
+                await asyncio.wait((thinking,))
+            self._cycle_began = None
+            self._at_rest.set()
+
+    def _take_over(self, plan: Plan) -> None:
+        """First what was decided, on the state it was decided on; then what came meanwhile."""
+        news = self._cache.thaw()
         self._remember(plan.verdicts)
-        self.cluster.settled()
+        self.metrics.cycle(plan, self._cycle_s)
+        if self._journal is not None:
+            self._journal.decided(plan)
+        self._cache.change(Settled())
         for failure in plan.failures:
             count = self.plugin_failures.get(failure.plugin, 0) + 1
             self.plugin_failures[failure.plugin] = count
@@ -141,6 +209,8 @@ class Scheduler:
                 failure.error,
             )
         self._performer.start(plan)
+        for change in news:
+            self._cache.change(change)
 
     def _remember(self, verdicts: dict[str, Verdict]) -> None:
         waiting = self.cluster.waiting
@@ -148,7 +218,46 @@ class Scheduler:
         for key in waiting:
             self.verdicts.pop(key, None)
         self.verdicts.update(verdicts)
-        self._performer.forget_jobs(self.cluster.jobs)
+        self._performer.forget(self.cluster.jobs, self.cluster.tasks)
+
+    # --- how it is ----------------------------------------------------------------------------
+
+    def what_is_wrong(self) -> str:
+        """Why this process should be started again; empty while it works."""
+        began = self._cycle_began
+        if began is not None and self._clock.monotonic() - began > STALLED_S:
+            return f"a cycle has run for more than {STALLED_S:g} s"
+        return ""
+
+    def what_is_missing(self) -> str:
+        """Why it does not decide yet; empty once it does."""
+        if self._is_synced:
+            return ""
+        missing = self._cache.problems()
+        return "not seen yet: " + ", ".join(
+            kind if problem is None else f"{kind} ({problem})" for kind, problem in missing.items()
+        )
+
+    async def render_metrics(self) -> bytes:
+        """Prometheus' text. A cycle under way is awaited: it moves numbers about."""
+        await self._at_rest.wait()
+        stats, writes = self._performer.stats, self._performer.status.stats
+        effects = {
+            ("bind", "done"): stats.bound,
+            ("bind", "failed"): stats.bind_failures,
+            ("bind", "rolled back"): stats.rolled_back,
+            ("evict", "done"): stats.evicted,
+            ("evict", "failed"): stats.evict_failures,
+            ("status", "done"): writes.writes,
+            ("status", "failed"): writes.failures,
+        }
+        self.metrics.collect(
+            self.cluster,
+            effects=effects,
+            informers=self._cache.informers.values(),
+            unsent=self._performer.unsent,
+        )
+        return self.metrics.registry.render()
 
     # --- configuration ------------------------------------------------------------------------
 
@@ -159,13 +268,14 @@ class Scheduler:
             return
         self._tried_text = text
         if text is None:
-            self.config = config.default(self._registry)
+            self.config, self._good_text = config.default(self._registry), None
             return
         try:
             self.config = config.parse(text, self._registry)
         except ConfigError as error:
             log.error("%s is refused, the last good one stays: %s", self._config_name(), error)
             return
+        self._good_text = text
         for warning in self.config.warnings:
             log.warning("%s: %s", self._config_name(), warning)
         log.info("%s is in force: %s", self._config_name(), ", ".join(self.config.actions))
@@ -177,12 +287,24 @@ class Scheduler:
 
     async def _watch_file(self, path: Path) -> None:
         while True:
-            try:
-                text = await asyncio.to_thread(path.read_text)
-            except (OSError, UnicodeDecodeError) as error:
-                log.error("%s cannot be read, the last good one stays: %s", path, error)
-            else:
-                if text != self._file_text:
-                    self._file_text = text
-                    self._changed.set()
             await self._clock.sleep(CONFIG_POLL_S)
+            await self._read_file(path)
+
+    async def _read_file(self, path: Path) -> None:
+        try:
+            text = await asyncio.to_thread(_read_bounded, path)
+        except (OSError, UnicodeDecodeError) as error:
+            if str(error) != self._file_problem:
+                log.error("%s cannot be read, the last good one stays: %s", path, error)
+            self._file_problem = str(error)
+            return
+        self._file_problem = ""
+        if text != self._file_text:
+            self._file_text = text
+            self._changed.set()
+
+
+def _read_bounded(path: Path) -> str:
+    """A file's text, cut a little above what a configuration may have: that is refused later."""
+    with path.open(encoding="utf-8") as file:
+        return file.read(config.MAX_BYTES + 1)

@@ -59,11 +59,14 @@ def group_effects(session: Session) -> list[Effect]:
 
 
 def queue_effects(session: Session) -> list[Effect]:
-    """What the queues of the jobs that were looked at, and their ancestors, have allocated."""
+    """What the queues that changed or were looked at, and their ancestors, have allocated.
+
+    A queue whose last job is gone is among those that changed.
+    """
     queues = session.cluster.queues
     touched: dict[str, Queue] = {}
-    for job in session.jobs:
-        queue = job.queue
+    for start in {*session.cluster.dirty_queues, *(job.queue_name for job in session.jobs)}:
+        queue = queues.get(start)
         while queue is not None and queue.name not in touched:
             touched[queue.name] = queue
             parent = queue.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")

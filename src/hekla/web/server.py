@@ -4,7 +4,8 @@
         print(server.address)
 
 Whoever embeds the server handles signals. Endless answers must end by themselves when their owner
-closes: uvicorn waits for them a moment, then cuts them off.
+closes: uvicorn waits for them a moment, then cuts them off. Only what holds no secrets (probes,
+metrics) may be served without a certificate.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -44,12 +46,14 @@ class WebServer:
         self,
         app: Any,
         *,
-        certificate: Path,
-        key: Path,
+        certificate: Path | None,
+        key: Path | None,
+        client_ca: Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         self._host = host
+        self._scheme = "http" if certificate is None else "https"
         self._wanted_port = port
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
@@ -66,15 +70,17 @@ class WebServer:
                 date_header=False,
                 timeout_keep_alive=IDLE_TIMEOUT_S,
                 timeout_graceful_shutdown=STOP_TIMEOUT_S,
-                ssl_certfile=str(certificate),
-                ssl_keyfile=str(key),
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
+                ssl_ca_certs=None if client_ca is None else str(client_ca),
+                ssl_cert_reqs=ssl.CERT_NONE if client_ca is None else ssl.CERT_OPTIONAL,
             )
         )
 
     @property
     def address(self) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"https://{host}:{self.port}"
+        return f"{self._scheme}://{host}:{self.port}"
 
     def reload(self, certificate: Path, key: Path) -> None:
         """Use new certificates for the connections to come."""

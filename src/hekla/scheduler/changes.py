@@ -1,0 +1,240 @@
+"""Everything that may change what the scheduler knows of a cluster, as data.
+
+Watch events, and what is assumed of our own writes until the watch confirms them, become changes;
+`apply` is the one place where they meet the cluster. So they can be held back while a cycle reads
+it, and written down and applied again: the same changes in the same order give the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from hekla.api import core, scheduling
+from hekla.scheduler import wire
+from hekla.scheduler.cluster import Cluster
+
+
+class Put(msgspec.Struct, frozen=True, tag="put"):
+    """An object as the watch showed it; its type is that of its kind."""
+
+    kind: str
+    object: Any
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """An object that is no more."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+class Assumed(msgspec.Struct, frozen=True, tag="assumed"):
+    """A bind was sent: the pod counts as being there."""
+
+    uid: str
+    node: str
+
+
+class Unbound(msgspec.Struct, frozen=True, tag="unbound"):
+    """A bind failed or was not sent: the pod waits again."""
+
+    uid: str
+    node: str
+
+
+class Leaves(msgspec.Struct, frozen=True, tag="leaves"):
+    """An eviction was sent."""
+
+    uid: str
+
+
+class Stays(msgspec.Struct, frozen=True, tag="stays"):
+    """An eviction was refused: the pod is as before, and for a while nobody counts on its going."""
+
+    uid: str
+
+
+class Evictable(msgspec.Struct, frozen=True, tag="evictable"):
+    """That while is over."""
+
+    uid: str
+
+
+class GroupWritten(msgspec.Struct, frozen=True, tag="group-written"):
+    """The status of a PodGroup was sent."""
+
+    job: str
+    phase: str
+    counts: tuple[int, int, int]
+
+
+class PodWritten(msgspec.Struct, frozen=True, tag="pod-written"):
+    """The condition PodScheduled of a pod was sent, or (all empty) could not be."""
+
+    uid: str
+    condition: tuple[str, str, str]
+    nominated_node: str = ""
+
+
+class QueueWritten(msgspec.Struct, frozen=True, tag="queue-written"):
+    """What a queue has allocated was sent, or (None) is not known to the server."""
+
+    queue: str
+    allocated: Mapping[str, str | int | float] | None
+
+
+class Due(msgspec.Struct, frozen=True, tag="due"):
+    """Jobs and queues that the next cycle has to look at though nothing changed in them."""
+
+    jobs: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+
+
+class Resources(msgspec.Struct, frozen=True, tag="resources"):
+    """The resources heard of so far, in that order: it decides which of two is named first."""
+
+    names: tuple[str, ...]
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    """A cycle has looked at everything that was due."""
+
+
+Change: TypeAlias = (
+    Put
+    | Gone
+    | Assumed
+    | Unbound
+    | Leaves
+    | Stays
+    | Evictable
+    | GroupWritten
+    | PodWritten
+    | QueueWritten
+    | Due
+    | Resources
+    | Settled
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How objects of a kind come into the cluster and out of it."""
+
+    type: type[Any]
+    put: Callable[[Cluster, Any], None]
+    drop: Callable[[Cluster, Gone], None]
+
+
+def _put_namespace(cluster: Cluster, obj: core.Namespace) -> None:
+    cluster.namespaces[obj.name] = obj.labels
+
+
+def _put_claim(cluster: Cluster, obj: core.PersistentVolumeClaim) -> None:
+    cluster.claims[obj.namespace, obj.name] = obj
+
+
+def _put_volume(cluster: Cluster, obj: core.PersistentVolume) -> None:
+    cluster.volumes[obj.name] = obj
+
+
+def _put_budget(cluster: Cluster, obj: core.PodDisruptionBudget) -> None:
+    cluster.budgets[obj.namespace, obj.name] = obj
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "Queue": Kind(scheduling.Queue, Cluster.set_queue, lambda c, g: c.delete_queue(g.name)),
+    "PriorityClass": Kind(
+        core.PriorityClass, Cluster.set_priority_class, lambda c, g: c.delete_priority_class(g.name)
+    ),
+    "ResourceQuota": Kind(
+        core.ResourceQuota, Cluster.set_quota, lambda c, g: c.delete_quota(g.namespace, g.name)
+    ),
+    "Namespace": Kind(core.Namespace, _put_namespace, lambda c, g: _discard(c.namespaces, g.name)),
+    "PersistentVolumeClaim": Kind(
+        core.PersistentVolumeClaim,
+        _put_claim,
+        lambda c, g: _discard(c.claims, (g.namespace, g.name)),
+    ),
+    "PersistentVolume": Kind(
+        core.PersistentVolume, _put_volume, lambda c, g: _discard(c.volumes, g.name)
+    ),
+    "PodDisruptionBudget": Kind(
+        core.PodDisruptionBudget,
+        _put_budget,
+        lambda c, g: _discard(c.budgets, (g.namespace, g.name)),
+    ),
+    "Node": Kind(core.Node, Cluster.set_node, lambda c, g: c.delete_node(g.name)),
+    "PodGroup": Kind(
+        scheduling.PodGroup, Cluster.set_group, lambda c, g: c.delete_group(g.namespace, g.name)
+    ),
+    "Pod": Kind(wire.Pod, Cluster.set_pod, lambda c, g: c.delete_pod(g.uid)),
+}
+
+
+def _discard(mapping: dict[Any, Any], key: object) -> None:
+    mapping.pop(key, None)
+
+
+def apply(cluster: Cluster, change: Change) -> None:
+    """Make one change. What it speaks of may be gone by now: then it means nothing."""
+    match change:
+        case Put():
+            KINDS[change.kind].put(cluster, change.object)
+        case Gone():
+            KINDS[change.kind].drop(cluster, change)
+        case Assumed() | Unbound() | Leaves() | Stays() | PodWritten():
+            _apply_to_task(cluster, change)
+        case Evictable():
+            cluster.unevictable.discard(change.uid)
+        case GroupWritten():
+            cluster.assume_group(change.job, change.phase, change.counts)
+        case QueueWritten():
+            queue = cluster.queues.get(change.queue)
+            if queue is not None:
+                queue.allocated_written = change.allocated
+        case Due():
+            _mark_due(cluster, change.jobs, change.queues)
+        case Resources():
+            for name in change.names:
+                cluster.dimensions.intern(name)
+        case Settled():
+            cluster.settled()
+
+
+def _apply_to_task(
+    cluster: Cluster, change: Assumed | Unbound | Leaves | Stays | PodWritten
+) -> None:
+    task = cluster.tasks.get(change.uid)
+    if task is None:
+        return
+    match change:
+        case Assumed():
+            cluster.assume(task, change.node)
+        case Unbound():
+            if task.node_name == change.node:
+                cluster.forget(task)
+        case Leaves():
+            cluster.release(task)
+        case Stays():
+            cluster.retain(task)
+            cluster.unevictable.add(task.uid)
+        case PodWritten():
+            task.condition, task.nominated_node = change.condition, change.nominated_node
+            if not any(change.condition) and task.job is not None:
+                cluster.dirty[task.job.key] = task.job
+
+
+def _mark_due(cluster: Cluster, jobs: Iterable[str], queues: Iterable[str]) -> None:
+    for key in jobs:
+        job = cluster.jobs.get(key)
+        if job is not None:
+            cluster.dirty[key] = job
+    for name in queues:
+        cluster.dirty_queues[name] = None

@@ -1,0 +1,67 @@
+"""A cluster written as the changes that would make it from nothing.
+
+Objects alone are not enough: binds and evictions on their way, and statuses that were sent, count
+in a decision before the watch shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hekla.scheduler.cache import Cache
+from hekla.scheduler.changes import (
+    Assumed,
+    Change,
+    Due,
+    GroupWritten,
+    Leaves,
+    PodWritten,
+    QueueWritten,
+    Resources,
+    Settled,
+    Stays,
+)
+from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.model import BINDING
+
+
+def checkpoint(cache: Cache) -> list[Change]:
+    """All of it. Applied to an empty cluster it gives one that decides alike."""
+    cluster = cache.cluster
+    found: list[Change] = [Resources(tuple(cluster.dimensions.names)), *cache.objects()]
+    found += _tasks(cluster, cache)
+    found += _jobs(cluster, cache)
+    found += [Settled(), Due(tuple(cluster.dirty), tuple(cluster.dirty_queues))]
+    return found
+
+
+def _tasks(cluster: Cluster, cache: Cache) -> Iterator[Change]:
+    for task in cluster.tasks.values():
+        if task.status == BINDING:
+            yield Assumed(task.uid, task.node_name)
+        if task.uid in cluster.leaving:
+            yield Leaves(task.uid)
+        if task.uid in cluster.unevictable:
+            yield Stays(task.uid)
+        pod = cache.pods.get(task.namespace, task.name)
+        if pod is None:
+            continue
+        said = [c for c in pod.status.conditions or () if c.type == "PodScheduled"]
+        condition = (said[0].status, said[0].reason, said[0].message) if said else ("", "", "")
+        shown = (condition, pod.status.nominated_node_name)
+        if (task.condition, task.nominated_node) != shown:
+            yield PodWritten(task.uid, task.condition, task.nominated_node)
+
+
+def _jobs(cluster: Cluster, cache: Cache) -> Iterator[Change]:
+    for job in cluster.jobs.values():
+        group = cache.groups.get(job.namespace, job.name)
+        if group is not None:
+            status = group.status
+            counts = (status.running, status.succeeded, status.failed)
+            if (job.phase, job.counts_written) != (status.phase, counts):
+                yield GroupWritten(job.key, job.phase, job.counts_written)
+    for name, queue in cluster.queues.items():
+        stored = cache.queues.get("", name)
+        if stored is not None and queue.allocated_written != stored.status.allocated:
+            yield QueueWritten(name, queue.allocated_written)

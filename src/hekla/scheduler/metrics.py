@@ -1,0 +1,278 @@
+"""What the scheduler counts and times, under Volcano's names where Volcano has one.
+
+What happens often (a bind, a cycle) is counted where it happens; what can be read off the cluster
+(queues, waiting jobs) is read when somebody asks for `/metrics`, and so vanishes with its object.
+
+Unlike Volcano: `job_id` is `namespace/name`, where Volcano's bare names collide; attempts are
+counted, where Volcano declares the counter and never touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from hekla.api.wellknown import PodGroupPhase
+from hekla.kube.informers import Informer
+from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.dimensions import CPU, MEMORY, FloatArray
+from hekla.scheduler.model import PENDING, Job, Queue, Task
+from hekla.scheduler.plan import Plan
+from hekla.web.metrics import Gauge, Labels, Registry, spread
+
+PREFIX: Final = "volcano_"
+SESSIONS: Final = {"open": "OnSessionOpen", "close": "OnSessionClose"}
+PHASES: Final = (
+    PodGroupPhase.PENDING,
+    PodGroupPhase.INQUEUE,
+    PodGroupPhase.RUNNING,
+    PodGroupPhase.UNKNOWN,
+    PodGroupPhase.COMPLETED,
+)
+AMOUNTS: Final[dict[str, tuple[str, Callable[[Queue], FloatArray]]]] = {
+    "allocated": ("has allocated", lambda queue: queue.allocated_r),
+    "request": (
+        "asks for, what it has included",
+        lambda queue: queue.allocated_r + queue.pending_r,
+    ),
+    "deserved": ("deserves by its spec", lambda queue: queue.deserved_r),
+    "capacity": ("may have at most", lambda queue: queue.capability_r),
+    "inqueue": ("reserves for jobs that were let in", lambda queue: queue.inqueue_r),
+}
+
+
+class SchedulerMetrics:
+    """The metrics of one scheduler."""
+
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.registry = registry or Registry()
+        self._make_timings()
+        self._make_counters()
+        self._make_gauges()
+
+    def _make_timings(self) -> None:
+        make = self.registry.histogram
+        cycle = spread(1, 5000, 20)
+        self._cycle = make(
+            PREFIX + "e2e_scheduling_latency_milliseconds", "Length of cycles.", cycle
+        )
+        self._open = make(
+            PREFIX + "open_session_duration_milliseconds", "Time to open a session.", cycle
+        )
+        self._job = make(
+            PREFIX + "e2e_job_scheduling_latency_milliseconds",
+            "From the creation of a job's PodGroup to the binding of its pods.",
+            spread(100, 120_000, 30),
+        )
+        self._plugin = make(
+            PREFIX + "plugin_scheduling_latency_milliseconds",
+            "Time of plugins to open and close a session.",
+            spread(0.1, 100, 15),
+            ("plugin", "OnSession"),
+        )
+        self._action = make(
+            PREFIX + "action_scheduling_latency_milliseconds",
+            "Time of actions.",
+            spread(1, 2000, 20),
+            ("action",),
+        )
+        self._task = make(
+            PREFIX + "task_scheduling_latency_milliseconds",
+            "From the creation of a pod to a stage of its scheduling.",
+            spread(50, 60_000, 30),
+            ("stage",),
+        )
+        self._stage = make(
+            PREFIX + "scheduling_stage_duration_milliseconds",
+            "Time of stages that a pod goes through by itself.",
+            spread(0.1, 500, 20),
+            ("stage",),
+        )
+
+    def _make_counters(self) -> None:
+        make = self.registry.counter
+        self._attempts = make(
+            PREFIX + "schedule_attempts_total", "Jobs looked at, by what came of it.", ("result",)
+        )
+        self._preemptions = make(
+            PREFIX + "total_preemption_attempts", "Jobs for which pods were told to leave."
+        )
+        self._evictions = make(
+            PREFIX + "eviction_transactions_total",
+            "Plans that place a job by evicting others, by action.",
+            ("action",),
+        )
+        self._retries = make(
+            PREFIX + "job_retry_counts", "Times that a job's binds failed.", ("job_id",)
+        )
+        self._failures = make(
+            "hekla_plugin_failures_total", "Votes that a plugin lost by a failure.", ("plugin",)
+        )
+        self._failed_cycles = make(
+            "hekla_failed_cycles_total", "Cycles that ended by a mistake of the scheduler itself."
+        )
+        self._effects = make(
+            "hekla_effects_total",
+            "Writes by what they do and how they ended.",
+            ("effect", "result"),
+        )
+        self._watched = make(
+            "hekla_watch_total",
+            "Lists, watches, events and failures while following the API server.",
+            ("kind", "what"),
+        )
+
+    def _make_gauges(self) -> None:
+        make = self.registry.gauge
+        self._victims = make(
+            PREFIX + "pod_preemption_victims", "Pods told to leave by the last cycle that did."
+        )
+        by_job = ("job_name", "queue", "job_namespace")
+        self._duration = make(
+            PREFIX + "e2e_job_scheduling_duration",
+            "Milliseconds from the creation of a job to its last binding.",
+            by_job,
+        )
+        self._start = make(
+            PREFIX + "e2e_job_scheduling_start_time", "When a job was created, Unix time.", by_job
+        )
+        self._last = make(
+            PREFIX + "e2e_job_scheduling_last_time", "When a job was last bound, Unix time.", by_job
+        )
+        self._waiting_tasks = make(
+            PREFIX + "unschedule_task_count", "Pods of a job that wait.", ("job_id",)
+        )
+        self._waiting_jobs = make(PREFIX + "unschedule_job_count", "Jobs that wait.")
+        self._weight = make(PREFIX + "queue_weight", "Weight of a queue.", ("queue_name",))
+        self._groups: dict[str, Gauge] = {
+            phase: make(
+                f"{PREFIX}queue_pod_group_{phase.lower()}_count",
+                f"PodGroups of a queue that are {phase}.",
+                ("queue_name",),
+            )
+            for phase in PHASES
+        }
+        self._amounts: dict[str, tuple[Gauge, Gauge, Gauge]] = {
+            name: (
+                make(f"{PREFIX}queue_{name}_milli_cpu", f"CPU a queue {text}.", ("queue_name",)),
+                make(f"{PREFIX}queue_{name}_memory_bytes", f"Memory it {text}.", ("queue_name",)),
+                make(
+                    f"{PREFIX}queue_{name}_scalar_resources",
+                    f"Other resources it {text}: thousandths, or bytes.",
+                    ("queue_name", "resource"),
+                ),
+            )
+            for name, (text, _) in AMOUNTS.items()
+        }
+        self._leader = make("hekla_leader", "1 while this process decides, else 0.")
+        self._backlog = make("hekla_unsent_binds", "Binds that were decided and not yet sent.")
+
+    # --- when it happens ----------------------------------------------------------------------
+
+    def cycle(self, plan: Plan, took_s: float) -> None:
+        self._cycle.observe(took_s * 1000)
+        for (kind, name), seconds in plan.timings_s.items():
+            if kind == "session":
+                self._open.observe(seconds * 1000)
+            elif kind == "action":
+                self._action.observe(seconds * 1000, name)
+            else:
+                self._plugin.observe(seconds * 1000, name, SESSIONS[kind])
+        placed = {bind.job for bind in plan.binds}
+        self._attempts.add("scheduled", by=len(placed))
+        self._attempts.add("unschedulable", by=len(plan.verdicts.keys() - placed))
+        evictions = plan.evictions
+        if evictions:
+            self._victims.set(to=len(evictions))
+            transactions = {(effect.reason, effect.for_job) for effect in evictions}
+            self._preemptions.add(by=len({job for _, job in transactions}))
+            for reason, _ in transactions:
+                self._evictions.add(reason)
+        for failure in plan.failures:
+            self._failures.add(failure.plugin)
+
+    def cycle_failed(self) -> None:
+        self._attempts.add("error")
+        self._failed_cycles.add()
+
+    def bind_took(self, seconds: float) -> None:
+        self._stage.observe(seconds * 1000, "Bind")
+
+    def pod_bound(self, task: Task | None, now: float) -> None:
+        if task is not None and task.created:
+            self._task.observe(max(now - task.created, 0.0) * 1000, "Bound")
+
+    def gang_bound(self, job: Job | None, now: float) -> None:
+        if job is None or not job.created:
+            return
+        took_ms = max(now - job.created, 0.0) * 1000
+        self._job.observe(took_ms)
+        labels = (job.name, job.queue_name, job.namespace)
+        self._duration.set(*labels, to=took_ms)
+        self._start.set(*labels, to=job.created)
+        self._last.set(*labels, to=now)
+
+    def job_retried(self, job: str) -> None:
+        self._retries.add(job)
+
+    # --- when somebody asks -------------------------------------------------------------------
+
+    def collect(
+        self,
+        cluster: Cluster,
+        *,
+        effects: Mapping[tuple[str, str], int],
+        informers: Iterable[Informer[object]],
+        unsent: int,
+    ) -> None:
+        """Read off what is so now; the series of what is gone go too."""
+        jobs = cluster.jobs
+        for gauge in (self._duration, self._start, self._last):
+            gauge.keep(lambda labels: f"{labels[2]}/{labels[0]}" in jobs)
+        self._retries.keep(lambda labels: labels[0] in jobs)
+        waiting: dict[Labels, float] = {
+            (key,): float(len(job.by_status[PENDING])) for key, job in cluster.waiting.items()
+        }
+        self._waiting_tasks.replace(waiting)
+        self._waiting_jobs.set(to=len(waiting))
+        self._collect_queues(cluster)
+        for labels, count in effects.items():
+            self._effects.advance(*labels, to=count)
+        for informer in informers:
+            kind, stats = informer.resource.kind, informer.stats
+            for what in ("lists", "watches", "events", "failures", "undecodable"):
+                self._watched.advance(kind, what, to=getattr(stats, what))
+        self._backlog.set(to=unsent)
+
+    def _collect_queues(self, cluster: Cluster) -> None:
+        queues = cluster.queues
+        self._weight.replace({(name,): float(queue.weight) for name, queue in queues.items()})
+        counts: dict[str, dict[Labels, float]] = {
+            phase: {(name,): 0.0 for name in queues} for phase in PHASES
+        }
+        for job in cluster.jobs.values():
+            if job.has_group and job.queue is not None:
+                phase = job.phase or PodGroupPhase.PENDING
+                if phase in counts:
+                    counts[phase][(job.queue.name,)] += 1.0
+        for phase, gauge in self._groups.items():
+            gauge.replace(counts[phase])
+        names = cluster.dimensions.names
+        for what, (cpu, memory, scalars) in self._amounts.items():
+            read = AMOUNTS[what][1]
+            vectors = {name: read(queue) for name, queue in queues.items()}
+            cpu.replace({(name,): float(vector[CPU]) for name, vector in vectors.items()})
+            memory.replace({(name,): float(vector[MEMORY]) for name, vector in vectors.items()})
+            scalars.replace(
+                {
+                    (name, names[row]): float(vector[row])
+                    for name, vector in vectors.items()
+                    for row in np.flatnonzero(vector[: len(names)]).tolist()
+                    if row not in (CPU, MEMORY)
+                }
+            )
+
+    def leads(self, is_leader: bool) -> None:
+        self._leader.set(to=float(is_leader))

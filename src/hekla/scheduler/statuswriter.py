@@ -1,0 +1,247 @@
+"""Writing what PodGroups, queues and pods should say: one write per object at a time, newest wins.
+
+Binds come first: status is written by few workers, and a state that was overtaken before its turn
+is never sent. A write that fails is forgotten in the cluster after a pause, so that a later cycle
+plans it anew from what is true then; the pause holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from hekla.api.wellknown import PodCondition
+from hekla.kube.client import Client
+from hekla.kube.errors import Conflict, KubeError, NotFound
+from hekla.kube.resources import PODGROUPS, PODS, QUEUES
+from hekla.scheduler.cache import Cache
+from hekla.scheduler.changes import Change, Due, GroupWritten, PodWritten, QueueWritten
+from hekla.scheduler.plan import Condition, SetGroupStatus, SetPodCondition, SetQueueStatus
+from hekla.units.clock import Clock
+from hekla.units.timestamps import format_time
+
+log = logging.getLogger("hekla.scheduler")
+
+GROUP_WORKERS: Final = 16
+POD_WORKERS: Final = 8
+QUEUE_WORKERS: Final = 4
+BACKOFF_BASE_S: Final = 0.2
+BACKOFF_CAP_S: Final = 60.0
+
+Amounts = Mapping[str, str | int | float]
+Spawn = Callable[[Coroutine[None, None, None]], None]
+E = TypeVar("E")
+
+
+def backoff_s(failures: int) -> float:
+    """How long to wait after the n-th failure of a kind."""
+    return min(BACKOFF_BASE_S * 2.0 ** min(failures - 1, 20), BACKOFF_CAP_S)
+
+
+class WriteStats(msgspec.Struct):
+    """What became of status writes, for metrics."""
+
+    writes: int = 0
+    failures: int = 0
+
+
+class LatestWins(Generic[E]):
+    """Effects by key: a few workers write them, never two of one key at once."""
+
+    def __init__(self, write: Callable[[E], Awaitable[None]], workers: int, spawn: Spawn) -> None:
+        self._write = write
+        self._workers = workers
+        self._spawn = spawn
+        self._waiting: dict[str, E] = {}
+        self._busy: set[str] = set()
+        self._running = 0
+
+    def put(self, key: str, effect: E) -> None:
+        self._waiting[key] = effect
+        if self._running < self._workers:
+            self._running += 1
+            self._spawn(self._work())
+
+    def drop(self, key: str) -> None:
+        """What waits to be written for this key no longer holds."""
+        self._waiting.pop(key, None)
+
+    async def _work(self) -> None:
+        try:
+            while (
+                key := next((k for k in self._waiting if k not in self._busy), None)
+            ) is not None:
+                effect = self._waiting.pop(key)
+                self._busy.add(key)
+                try:
+                    await self._write(effect)
+                finally:
+                    self._busy.discard(key)
+        finally:
+            self._running -= 1
+
+
+class StatusWriter:
+    """Takes the status effects of plans, and sends them."""
+
+    def __init__(
+        self, client: Client, cache: Cache, clock: Clock, wake: Callable[[], None], spawn: Spawn
+    ) -> None:
+        self.stats = WriteStats()
+        self._client = client
+        self._cache = cache
+        self._clock = clock
+        self._wake = wake
+        self._spawn = spawn
+        self._failures: dict[str, int] = {}
+        self._named: dict[str, set[str]] = {}
+        """Resources that the status of a queue may name, as of before its next write."""
+        self._groups = LatestWins(self._write_group, GROUP_WORKERS, spawn)
+        self._queues = LatestWins(self._write_queue, QUEUE_WORKERS, spawn)
+        self._pods = LatestWins(self._write_pod, POD_WORKERS, spawn)
+
+    def set_group(self, effect: SetGroupStatus) -> None:
+        key = f"{effect.namespace}/{effect.group}"
+        counts = (effect.running, effect.succeeded, effect.failed)
+        self._cache.change(GroupWritten(key, effect.phase, counts))
+        self._groups.put(key, effect)
+
+    def set_queue(self, effect: SetQueueStatus) -> None:
+        queue = self._cache.cluster.queues.get(effect.queue)
+        if queue is None:
+            return
+        before = queue.allocated_written
+        self._named.setdefault(effect.queue, set()).update(before or ())
+        self._cache.change(QueueWritten(effect.queue, dict(effect.allocated)))
+        self._queues.put(effect.queue, (effect, before))
+
+    def set_pod(self, effect: SetPodCondition) -> None:
+        condition = ("False", effect.reason, effect.message)
+        self._cache.change(PodWritten(effect.uid, condition, effect.nominated_node))
+        self._pods.put(effect.uid, effect)
+
+    def is_placed(self, uid: str) -> None:
+        """A pod found a place: why it waited need not be written any more."""
+        self._pods.drop(uid)
+
+    def forget(self, jobs: set[str]) -> None:
+        """Drop what is remembered of failures once all is well, or the jobs are gone."""
+        if len(self._failures) > 2 * len(jobs) + 64:
+            self._failures.clear()
+
+    async def _write_group(self, effect: SetGroupStatus) -> None:
+        stored = self._cache.groups.get(effect.namespace, effect.group)
+        old = {c.type: c for c in stored.status.conditions} if stored is not None else {}
+        now = format_time(self._clock.now())
+        status = {
+            "phase": effect.phase,
+            "running": effect.running,
+            "succeeded": effect.succeeded,
+            "failed": effect.failed,
+            "conditions": [_condition(c, old.get(c.type), now) for c in effect.conditions],
+        }
+        name = f"{effect.namespace}/{effect.group}"
+        try:
+            await self._client.patch_status(
+                PODGROUPS, effect.group, status, namespace=effect.namespace
+            )
+        except KubeError as error:
+            self._failed(
+                f"PodGroup {name}",
+                error,
+                lambda: self._cache.reread_group(effect.namespace, effect.group),
+            )
+        else:
+            self._succeeded(f"PodGroup {name}")
+
+    async def _write_queue(self, job: tuple[SetQueueStatus, Amounts | None]) -> None:
+        effect, before = job
+        # A merge patch keeps what it does not name: resources no longer in use must be named.
+        gone: dict[str, str | None] = {name: None for name in self._named.pop(effect.queue, ())}
+        what = f"queue {effect.queue}"
+        try:
+            await self._client.patch_status(
+                QUEUES, effect.queue, {"allocated": {**gone, **effect.allocated}}
+            )
+        except KubeError as error:
+            self._named.setdefault(effect.queue, set()).update(gone, effect.allocated)
+            self._cache.change(QueueWritten(effect.queue, before))
+            self._failed(what, error, self._due(Due(queues=(effect.queue,))))
+        else:
+            self._succeeded(what)
+
+    async def _write_pod(self, effect: SetPodCondition) -> None:
+        condition = {
+            "type": PodCondition.SCHEDULED,
+            "status": "False",
+            "reason": effect.reason,
+            "message": effect.message,
+            "lastTransitionTime": format_time(self._clock.now()),
+        }
+        status = {"conditions": [condition], "nominatedNodeName": effect.nominated_node or None}
+        what = f"pod {effect.namespace}/{effect.pod}"
+        try:
+            await self._client.patch(
+                PODS,
+                effect.pod,
+                {"status": status},
+                namespace=effect.namespace,
+                kind="strategic",
+                subresource="status",
+            )
+        except Conflict:
+            return  # it is another pod of that name, or was bound meanwhile
+        except KubeError as error:
+            unwritten = PodWritten(effect.uid, ("", "", ""), effect.nominated_node)
+            self._failed(what, error, self._due(unwritten))
+        else:
+            self._succeeded(what)
+
+    def _due(self, change: Change) -> Callable[[], None]:
+        def due() -> None:
+            self._cache.change(change)
+            self._wake()
+
+        return due
+
+    def _succeeded(self, what: str) -> None:
+        self.stats.writes += 1
+        self._failures.pop(what, None)
+
+    def _failed(self, what: str, error: KubeError, undo: Callable[[], None]) -> None:
+        if isinstance(error, NotFound):
+            self._failures.pop(what, None)
+            return  # it is gone; the watch says so too
+        self.stats.failures += 1
+        failures = self._failures[what] = self._failures.get(what, 0) + 1
+        wait_s = backoff_s(failures)
+        log.warning("writing %s failed: %s; trying again in %.1f s", what, error, wait_s)
+
+        async def later() -> None:
+            await self._clock.sleep(wait_s)
+            undo()
+
+        self._spawn(later())
+
+
+def _condition(wanted: Condition, known: Any, now: str) -> dict[str, str]:
+    """A condition with its times: those it has if it says nothing new."""
+    body = {
+        "type": wanted.type,
+        "status": wanted.status,
+        "reason": wanted.reason,
+        "message": wanted.message,
+        "lastTransitionTime": now,
+    }
+    if known is not None and (known.status, known.reason, known.message) == (
+        wanted.status,
+        wanted.reason,
+        wanted.message,
+    ):
+        body["lastTransitionTime"] = known.last_transition_time or now
+        if known.transition_id:
+            body["transitionID"] = known.transition_id
+    return body

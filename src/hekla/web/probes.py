@@ -1,0 +1,50 @@
+"""`/healthz`, `/readyz` and `/metrics` of a component, as an ASGI application.
+
+Only GET and HEAD, no bodies, nothing else served: these ports are open to the cluster's network.
+A check returns what is wrong, or an empty string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from hekla.web.metrics import CONTENT_TYPE
+
+Check = Callable[[], str]
+Render = Callable[[], Awaitable[bytes]]
+
+
+class Probes:
+    """The application: paths and what answers them."""
+
+    def __init__(self, checks: Mapping[str, Check], metrics: Render | None = None) -> None:
+        self._checks = {f"/{name}": check for name, check in checks.items()}
+        self._metrics = metrics
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        status, kind, body = await self._answer(scope["method"], scope["path"])
+        headers = [
+            (b"content-type", kind.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send(
+            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
+        )
+
+    async def _answer(self, method: str, path: str) -> tuple[int, str, bytes]:
+        plain = "text/plain; charset=utf-8"
+        if method not in ("GET", "HEAD"):
+            return 405, plain, b"only GET and HEAD\n"
+        if path == "/metrics" and self._metrics is not None:
+            return 200, CONTENT_TYPE, await self._metrics()
+        check = self._checks.get(path)
+        if check is None:
+            return 404, plain, b"there is nothing here\n"
+        wrong = check()
+        return (503, plain, f"{wrong}\n".encode()) if wrong else (200, plain, b"ok\n")

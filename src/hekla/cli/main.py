@@ -80,18 +80,53 @@ def status(data_dir: Path | None) -> None:
     raise SystemExit(local.status(data_dir))
 
 
-@main.command()
+class _WithCommand(click.Command):
+    """Keeps the words after `--` apart from the other arguments; click would mix them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta["words"] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@main.command(cls=_WithCommand)
 @_data_dir
 @click.option("--host-images", is_flag=True, help="Run images nobody has mapped on this machine.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
-def run(data_dir: Path | None, files: tuple[Path, ...], host_images: bool) -> None:
-    """Run the jobs in FILES to their end; the exit code is their outcome.
+@click.option("--replace", is_flag=True, help="Delete a job of the same name first.")
+@click.option("--name", default="", help="Name of the command's job.  [default: after the command]")
+@click.option("-i", "--image", default="host", show_default=True, help="Where the command runs.")
+@click.option("-r", "--replicas", type=click.IntRange(1), default=1, help="How many at once.")
+@click.option("--cpu", default=None, help="CPU of each, such as 2 or 500m.")
+@click.option("--memory", default=None, help="Memory of each, such as 4Gi.")
+@click.option("--gpu", default=None, help="GPUs of each.")
+@click.option("-q", "--queue", default="", help="Queue.")
+@click.option(
+    "-p", "--plugin", "plugins", multiple=True, help="Job plugin, such as svc or pytorch."
+)
+@click.option("-e", "--env", multiple=True, metavar="KEY=VALUE", help="Variable; may repeat.")
+@click.argument(
+    "files",
+    nargs=-1,
+    type=click.Path(path_type=Path, exists=True),
+    metavar="[FILES]… [-- COMMAND…]",
+)
+@click.pass_context
+def run(ctx: click.Context, /, **given: Any) -> None:
+    """Run the jobs in FILES, or a COMMAND as a job, to their end; the exit code is their outcome.
 
-    Uses the cluster on this machine if one is up, else one made for the occasion.
+    Uses the cluster on this machine if one is up, else one made for the occasion. On a terminal
+    the state of the jobs stays in view below their output, and Ctrl-C asks whether to detach or
+    abort.
+
+    \b
+    hekla run job.yaml
+    hekla run --replicas 4 --gpu 1 --queue ml --plugin pytorch -- python train.py
     """
     from hekla.cli import run as running
 
-    raise SystemExit(running.run(data_dir, files, host_images=host_images))
+    raise SystemExit(running.run(words=ctx.meta.get("words", ()), **given))
 
 
 @main.command()

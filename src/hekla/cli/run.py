@@ -1,45 +1,141 @@
-"""`hekla run`: jobs from manifest to outcome, on the cluster that is up or one of our own."""
+"""`hekla run`: jobs from manifest, or from a command line, to outcome.
+
+On the cluster that is up on this machine, or on one made for the purpose that ends with the run.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import os
+import re
+import secrets
+import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 import uvloop
 import yaml
 
-from hekla.api.wellknown import BATCH_API, JobPhase, PodPhase
+from hekla.cli.follow import INTERRUPTED, Aborted, Detached, Follower, has_end
 from hekla.cli.running import default_data_dir, running_pid
+from hekla.cli.runview import Jobs, LiveScreen, PlainScreen, Screen
+from hekla.cli.vcctl.options import plugins_of
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
-from hekla.kube.errors import ApiError, KubeError
-from hekla.kube.informers import Informer
-from hekla.kube.resources import JOBS, PODS, resource
+from hekla.kube.errors import KubeError
+from hekla.sdk.build import Job, Task
+from hekla.units.clock import SystemClock
 
 Object = dict[str, Any]
-ENDS = {*JobPhase.FINISHED, JobPhase.ABORTED}
-"""A job that a policy aborted can be resumed, but nobody here will."""
+
+HOST_IMAGE = "host"
+MAX_STEM = 40
 
 
-def run(data_dir: Path | None, files: Sequence[Path], *, host_images: bool = False) -> int:
+@dataclass(frozen=True)
+class Line:
+    """A command to run, and how."""
+
+    words: Sequence[str]
+    name: str = ""
+    image: str = HOST_IMAGE
+    replicas: int = 1
+    cpu: str | None = None
+    memory: str | None = None
+    gpu: str | None = None
+    queue: str = ""
+    plugins: dict[str, list[str]] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+
+    def job(self) -> Object:
+        """As the user would run it here: in this directory, with the programs on this PATH."""
+        env = dict(self.env)
+        if self.image == HOST_IMAGE:
+            env.setdefault("PATH", os.environ.get("PATH", os.defpath))
+        task = Task(
+            "worker",
+            image=self.image,
+            command=list(self.words),
+            replicas=self.replicas,
+            cpu=self.cpu,
+            memory=self.memory,
+            gpu=self.gpu,
+            env=env,
+            working_dir=str(Path.cwd()),
+        )
+        made = Job(
+            self.name or _name_of(self.words), [task], queue=self.queue, plugins=self.plugins
+        )
+        return made.manifest()
+
+
+def _name_of(words: Sequence[str]) -> str:
+    """`python train.py` is `train-x7k2q`: the first word that tells something, and a fresh end."""
+    shells = ("python", "python3", "sh", "bash", "env")
+    telling = [word for word in words if not word.startswith("-")]
+    word = next((w for w in telling if Path(w).name not in shells), telling[0] if telling else "")
+    first = (word.split() or [""])[0]  # of `sh -c 'some text'`
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(first).stem.lower()).strip("-")[:MAX_STEM].strip("-")
+    stem = stem if stem[:1].isalpha() else f"run-{stem}".strip("-")
+    return f"{stem}-{secrets.token_hex(3)[:5]}"
+
+
+def run(
+    data_dir: Path | None,
+    files: Sequence[Path],
+    words: Sequence[str] = (),
+    *,
+    host_images: bool = False,
+    replace: bool = False,
+    **about: Any,
+) -> int:
     """Run jobs on the cluster that is up, or on one made for the purpose."""
+    if bool(files) == bool(words):
+        raise click.UsageError("give manifests, or a command after `--`")
     objects = [obj for file in files for obj in read_manifests(file)]
+    if words:
+        objects.append(_line(words, **about).job())
+    wants = _Wants(objects, replace=replace, is_line=bool(words))
     where = data_dir or default_data_dir()
     try:
         if running_pid(where) is not None:
-            return uvloop.run(_submit(where / "kubeconfig", objects))
+            return uvloop.run(_follow(where / "kubeconfig", wants, can_detach=True))
+        if not any(map(has_end, objects)):
+            raise click.ClickException(
+                "nothing here runs to an end, and no cluster is up that would keep it; "
+                "`hekla up -d` starts one"
+            )
         with contextlib.ExitStack() as stack:
             if data_dir is None:
                 data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hekla-")))
-            return uvloop.run(_run(data_dir, objects, host_images=host_images))
+            return uvloop.run(_run(data_dir, wants, host_images=host_images))
     except (KubeError, OSError) as error:
         raise click.ClickException(str(error)) from error
+
+
+@dataclass(frozen=True)
+class _Wants:
+    """What is to be run."""
+
+    objects: list[Object]
+    replace: bool
+    is_line: bool
+
+
+def _line(
+    words: Sequence[str], *, plugins: Sequence[str] = (), env: Sequence[str] = (), **about: Any
+) -> Line:
+    variables = {}
+    for text in env:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"--env {text!r}: write KEY=VALUE")
+        variables[key] = value
+    return Line(words, plugins=plugins_of(plugins), env=variables, **about)
 
 
 def read_manifests(path: Path) -> list[Object]:
@@ -54,7 +150,7 @@ def read_manifests(path: Path) -> list[Object]:
     return objects
 
 
-async def _run(data_dir: Path, objects: list[Object], *, host_images: bool) -> int:
+async def _run(data_dir: Path, wants: _Wants, *, host_images: bool) -> int:
     # The whole cluster is imported only where one is to be started.
     from hekla.apiserver.server import AlreadyRunning
     from hekla.apiserver.store import StoreError
@@ -63,101 +159,28 @@ async def _run(data_dir: Path, objects: list[Object], *, host_images: bool) -> i
 
     try:
         async with cluster(LocalConfig(data_dir, host_images=host_images)) as server:
-            return await _submit(server.kubeconfig, objects)
+            return await _follow(server.kubeconfig, wants, can_detach=False)
     except (AlreadyRunning, ImagesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _submit(path: Path, objects: list[Object]) -> int:
+async def _follow(path: Path, wants: _Wants, *, can_detach: bool) -> int:
+    jobs = Jobs()
     async with Client(kubeconfig.load(path), component="run") as client:
-        return await Runner(client).run(objects)
-
-
-class Runner:
-    """Submits jobs, shows what happens to them, and waits for their end."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._watched: set[str] = set()
-        self._tails: set[asyncio.Task[None]] = set()
-        self._phases: dict[str, str] = {}
-        self._changed = asyncio.Event()
-
-    async def run(self, objects: list[Object]) -> int:
-        jobs = set()
-        for obj in objects:
-            made = await self._submit(obj)
-            if obj["kind"] == "Job" and obj["apiVersion"] == BATCH_API:
-                jobs.add(made["metadata"]["uid"])
-        async with (
-            Informer(self._client, JOBS, dict) as job_informer,
-            Informer(self._client, PODS, dict) as pod_informer,
-        ):
-            job_informer.add_handler(self._on_job)
-            pod_informer.add_handler(self._on_pod)
-            while not jobs <= {uid for uid, phase in self._phases.items() if phase in ENDS}:
-                await self._changed.wait()
-                self._changed.clear()
-            await asyncio.gather(*self._tails)
-        return 0 if all(self._phases[uid] == JobPhase.COMPLETED for uid in jobs) else 1
-
-    async def _submit(self, obj: Object) -> Object:
-        handle = await self._resource(obj)
-        made: Object = await self._client.create(handle, obj)
-        click.echo(f"{handle}/{made['metadata']['name']} created")
-        return made
-
-    async def _resource(self, obj: Object) -> Any:
-        """The resource of a kind, as the server tells it."""
-        version, kind = obj["apiVersion"], obj["kind"]
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        screen: Screen = PlainScreen(jobs)
+        if sys.stdout.isatty():
+            screen = LiveScreen(jobs, SystemClock().now)
+        follower = Follower(client, screen, jobs, replace=wants.replace, can_detach=can_detach)
         try:
-            listed = msgspec.json.decode(await self._client.request("GET", root))
-        except ApiError as error:
-            raise click.ClickException(f"{kind}: this cluster has no {version}") from error
-        for one in listed["resources"]:
-            if one["kind"] == kind and "/" not in one["name"]:
-                return resource(version, one["name"], kind=kind, namespaced=one["namespaced"])
-        raise click.ClickException(f"this cluster has no kind {kind} in {version}")
-
-    def _on_job(self, _: str, __: Object | None, job: Object | None) -> None:
-        if job is None:
-            return
-        phase = (job.get("status") or {}).get("state", {}).get("phase", "")
-        uid = job["metadata"]["uid"]
-        if phase and phase != self._phases.get(uid):
-            self._phases[uid] = phase
-            click.echo(f"job {job['metadata']['name']}: {phase}")
-            self._changed.set()
-
-    def _on_pod(self, _: str, __: Object | None, pod: Object | None) -> None:
-        if pod is None or pod["metadata"]["uid"] in self._watched:
-            return
-        if (pod.get("status") or {}).get("phase") in (None, PodPhase.PENDING):
-            return
-        self._watched.add(pod["metadata"]["uid"])
-        task = asyncio.create_task(self._tail(pod))
-        self._tails.add(task)
-
-    async def _tail(self, pod: Object) -> None:
-        metadata = pod["metadata"]
-        for container in pod["spec"]["containers"]:
-            try:
-                await self._tail_container(metadata, container)
-            except KubeError as error:  # the job goes on, seen or not
-                click.echo(f"{metadata['name']} | (output cannot be read: {error})")
-
-    async def _tail_container(self, metadata: Object, container: Object) -> None:
-        rest = b""
-        async with self._client.logs(
-            metadata["name"],
-            namespace=metadata["namespace"],
-            container=container["name"],
-            follow=True,
-        ) as chunks:
-            async for chunk in chunks:
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    click.echo(f"{metadata['name']} | {line.decode(errors='replace')}")
-        if rest:
-            click.echo(f"{metadata['name']} | {rest.decode(errors='replace')}")
+            well = await follower.run(wants.objects)
+        except Detached:
+            names = " ".join(job["metadata"]["name"] for job in jobs.followed.values())
+            screen.say(f"the jobs go on; `hekla job logs -f` and `hekla job wait` follow {names}")
+            return 0
+        except Aborted:
+            return INTERRUPTED
+        finally:
+            screen.close()
+    if well:
+        return 0
+    return follower.exit_code if wants.is_line else 1

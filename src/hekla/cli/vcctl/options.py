@@ -9,7 +9,7 @@ mean what they say, always.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -278,4 +278,13 @@ def pairs(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> 
         if not equals or not key:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", param=param)
         found[key] = value
+    return found
+
+
+def plugins_of(texts: Sequence[str]) -> dict[str, list[str]]:
+    """`svc` or `ssh=--no-root,--x=y`."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, arguments = text.partition("=")
+        found[name] = [word for word in arguments.split(",") if word]
     return found

@@ -14,7 +14,7 @@ from hekla.api import wellknown
 from hekla.cli.vcctl import manifests
 from hekla.cli.vcctl.commands import Leaf, note
 from hekla.cli.vcctl.errors import CommandFailed
-from hekla.cli.vcctl.options import Session, connected, live, pairs, resources
+from hekla.cli.vcctl.options import Session, connected, live, pairs, plugins_of, resources
 from hekla.cli.vcctl.output import as_yaml, output_option, show_object
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 
@@ -175,15 +175,6 @@ def _amounts(text: str) -> dict[str, str]:
     return resources(None, None, text)  # type: ignore[arg-type]
 
 
-def _plugins(texts: tuple[str, ...]) -> dict[str, list[str]]:
-    """`svc` or `ssh=--no-root,--x=y`."""
-    found: dict[str, list[str]] = {}
-    for text in texts:
-        name, _, arguments = text.partition("=")
-        found[name] = [word for word in arguments.split(",") if word]
-    return found
-
-
 @click.command(
     cls=Leaf,
     additive=True,
@@ -281,7 +272,7 @@ def _from_flags(given: dict[str, Any]) -> Object:
         [task],
         queue=given["queue"],
         min_available=given["min_available"],
-        plugins=_plugins(given["plugins"]),
+        plugins=plugins_of(given["plugins"]),
         policies=given["policies"],
         priority_class=given["priority_class"],
         max_retry=given["max_retry"],

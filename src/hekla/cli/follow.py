@@ -1,0 +1,380 @@
+"""Following jobs to their end: their state, their output, and what the user says meanwhile.
+
+    outcome = await Follower(client, screen, jobs).run(objects)
+
+Manifests are sent in the order of their files. Jobs and job flows are followed until they end;
+other objects are created, or brought up to date if they exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from hekla.api.wellknown import (
+    BATCH_API,
+    FLOW_API,
+    JOB_NAME,
+    Action,
+    FlowPhase,
+    JobPhase,
+    PodPhase,
+)
+from hekla.cli.runview import Jobs, Screen
+from hekla.kube.answers import LineSplitter
+from hekla.kube.client import Client
+from hekla.kube.errors import AlreadyExists, ApiError, KubeError
+from hekla.kube.informers import Informer
+from hekla.kube.resources import COMMANDS, JOB_FLOWS, JOBS, PODGROUPS, PODS, Resource, resource
+from hekla.sdk import intents
+from hekla.sdk.logs import is_started
+
+Object = dict[str, Any]
+
+ENDS = {*JobPhase.FINISHED, JobPhase.ABORTED}
+"""A job that a policy aborted can be resumed, but nobody here will."""
+FLOW_ENDS = {FlowPhase.SUCCEED, FlowPhase.FAILED}
+INTERRUPTED = 128 + signal.SIGINT
+FIELD_MANAGER = "hekla-run"
+TICK_S = 1.0
+
+
+class Detached(Exception):
+    """The user left; the jobs go on."""
+
+
+class Aborted(Exception):
+    """The user ended the jobs."""
+
+
+class Follower:
+    """Submits objects and stays until the jobs among them have ended."""
+
+    def __init__(
+        self,
+        client: Client,
+        screen: Screen,
+        jobs: Jobs,
+        *,
+        replace: bool = False,
+        can_detach: bool = True,
+    ) -> None:
+        self._client = client
+        self._screen = screen
+        self._jobs = jobs
+        self._replace = replace
+        self._can_detach = can_detach
+        self._wanted: set[str] = set()
+        self._flows: dict[str, Object] = {}
+        self._namespaces: set[str] = set()
+        self._tailed: set[str] = set()
+        self._tails: set[asyncio.Task[None]] = set()
+        self._exit_codes: list[int] = []
+        self._changed = asyncio.Event()
+        self._interrupted = asyncio.Event()
+
+    @property
+    def exit_code(self) -> int:
+        """The highest that a container of a failed pod gave, as `srun` has it; at least 1."""
+        return max([1, *(code for code in self._exit_codes if 0 < code < 256)])
+
+    async def run(self, objects: list[Object]) -> bool:
+        """Whether all jobs completed."""
+        for obj in objects:
+            await self._send(obj)
+        if not self._wanted and not self._flows:
+            return True
+        with _signals(self._interrupted):
+            async with self._watching():
+                ended = asyncio.create_task(self._until_ended())
+                try:
+                    await self._stay(ended)
+                finally:
+                    ended.cancel()
+                    for tail in self._tails:
+                        tail.cancel()
+        return self._all_well()
+
+    # Sending
+
+    async def _send(self, obj: Object) -> None:
+        handle = await self._resource(obj)
+        try:
+            made: Object = await self._client.create(handle, obj)
+            done = "created"
+        except AlreadyExists:
+            made, done = await self._again(handle, obj)
+        metadata = made["metadata"]
+        if _kind(obj) == _JOB:
+            self._wanted.add(metadata["uid"])
+            self._jobs.followed[metadata["uid"]] = made
+        elif _kind(obj) == _FLOW:
+            self._flows[metadata["uid"]] = made
+        if metadata.get("namespace"):
+            self._namespaces.add(metadata["namespace"])
+        self._screen.say(f"{handle}/{metadata['name']} {done}")
+
+    async def _again(self, handle: Resource[Any], obj: Object) -> tuple[Object, str]:
+        """What exists: a job is replaced if asked for, anything else is brought up to date."""
+        name = obj["metadata"]["name"]
+        namespace = obj["metadata"].get("namespace")
+        if _kind(obj) not in (_JOB, _FLOW):
+            made = await self._client.apply(
+                handle, obj, namespace=namespace, field_manager=FIELD_MANAGER, force=True
+            )
+            return made, "configured"
+        if not self._replace:
+            raise click.ClickException(
+                f"{handle}/{name} is already there; `hekla run --replace` deletes it first, and "
+                f"`hekla job view {name}` shows it"
+            )
+        await self._delete(handle, name, namespace)
+        return await self._client.create(handle, obj), "replaced"
+
+    async def _delete(self, handle: Resource[Any], name: str, namespace: str | None) -> None:
+        gone = asyncio.Event()
+        watched: Informer[Object] = Informer(
+            self._client, handle, dict, namespace=namespace, field_selector=f"metadata.name={name}"
+        )
+        watched.add_handler(lambda _, __, new: gone.set() if new is None else None)
+        async with watched:
+            await watched.synced()
+            await self._client.delete(handle, name, namespace=namespace)
+            await gone.wait()
+
+    async def _resource(self, obj: Object) -> Resource[Any]:
+        """The resource of a kind, as the server tells it."""
+        version, kind = obj["apiVersion"], obj["kind"]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        try:
+            listed = msgspec.json.decode(await self._client.request("GET", root))
+        except ApiError as error:
+            raise click.ClickException(f"{kind}: this cluster has no {version}") from error
+        for one in listed["resources"]:
+            if one["kind"] == kind and "/" not in one["name"]:
+                return resource(version, one["name"], kind=kind, namespaced=one["namespaced"])
+        raise click.ClickException(f"this cluster has no kind {kind} in {version}")
+
+    # Watching
+
+    @contextlib.asynccontextmanager
+    async def _watching(self) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for namespace in sorted(self._namespaces):
+                # Only pods of jobs have this label; those of other jobs are left out below.
+                pods = Informer(
+                    self._client, PODS, dict, namespace=namespace, label_selector=JOB_NAME
+                )
+                jobs = Informer(self._client, JOBS, dict, namespace=namespace)
+                jobs.add_handler(self._on_job)
+                pods.add_handler(self._on_pod)
+                await stack.enter_async_context(jobs)
+                await jobs.synced()
+                await stack.enter_async_context(pods)
+                if self._flows:
+                    flows = Informer(self._client, JOB_FLOWS, dict, namespace=namespace)
+                    flows.add_handler(self._on_flow)
+                    await stack.enter_async_context(flows)
+            groups = Informer(self._client, PODGROUPS, dict)
+            groups.add_handler(self._on_group)
+            await stack.enter_async_context(groups)
+            yield
+
+    def _on_job(self, _: str, old: Object | None, job: Object | None) -> None:
+        seen = job or old
+        assert seen is not None
+        uid = seen["metadata"]["uid"]
+        if uid not in self._wanted and not self._is_of_flow(seen):
+            return
+        if job is None:
+            # Deleted by someone, or by its own TTL after its end: nothing more will come of it.
+            self._wanted.discard(uid)
+            if self._jobs.phase(uid) not in ENDS:
+                self._jobs.followed[uid] = _with_phase(seen, JobPhase.TERMINATED)
+                self._screen.say(f"job {seen['metadata']['name']} was deleted")
+        else:
+            self._jobs.followed[uid] = job
+        self._note_change()
+
+    def _is_of_flow(self, job: Object) -> bool:
+        owners = job["metadata"].get("ownerReferences") or ()
+        return any(owner["uid"] in self._flows for owner in owners)
+
+    def _on_flow(self, _: str, __: Object | None, flow: Object | None) -> None:
+        if flow is not None and flow["metadata"]["uid"] in self._flows:
+            self._flows[flow["metadata"]["uid"]] = flow
+            self._note_change()
+
+    def _on_group(self, _: str, old: Object | None, group: Object | None) -> None:
+        seen = group or old
+        assert seen is not None
+        key = (seen["metadata"]["namespace"], seen["metadata"]["name"])
+        if group is None:
+            self._jobs.groups.pop(key, None)
+        else:
+            self._jobs.groups[key] = group
+        self._note_change()
+
+    def _on_pod(self, _: str, __: Object | None, pod: Object | None) -> None:
+        if pod is None:
+            return
+        metadata = pod["metadata"]
+        owners = {owner["uid"] for owner in metadata.get("ownerReferences") or ()}
+        if not owners & self._jobs.followed.keys():
+            return
+        if (pod.get("status") or {}).get("phase") == PodPhase.FAILED:
+            self._exit_codes += _exit_codes(pod)
+        if metadata["uid"] not in self._tailed and is_started(pod):
+            self._tailed.add(metadata["uid"])
+            self._tails.add(asyncio.create_task(self._tail(pod)))
+
+    def _note_change(self) -> None:
+        self._screen.changed()
+        self._changed.set()
+
+    async def _tail(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        for container in pod["spec"]["containers"]:
+            splitter = LineSplitter(f"log of {metadata['name']}")
+            try:
+                async with self._client.logs(
+                    metadata["name"],
+                    namespace=metadata["namespace"],
+                    container=container["name"],
+                    follow=True,
+                ) as chunks:
+                    async for chunk in chunks:
+                        for line in splitter.feed(chunk):
+                            self._show(metadata["name"], line)
+            except KubeError as error:  # the job goes on, seen or not
+                self._screen.say(f"{metadata['name']}: its output cannot be read: {error}")
+            if rest := splitter.rest():
+                self._show(metadata["name"], rest)
+
+    def _show(self, pod: str, line: bytes) -> None:
+        self._screen.output(pod, line.decode(errors="replace").rstrip("\r"))
+
+    # The end
+
+    async def _until_ended(self) -> None:
+        while not self._is_over():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._changed.wait()
+            self._changed.clear()
+            self._screen.changed()  # seconds go by, too
+        await asyncio.gather(*self._tails)
+
+    def _is_over(self) -> bool:
+        flows = (_flow_phase(flow) in FLOW_ENDS for flow in self._flows.values())
+        return all(flows) and all(self._jobs.phase(uid) in ENDS for uid in self._wanted)
+
+    def _all_well(self) -> bool:
+        flows = (_flow_phase(flow) == FlowPhase.SUCCEED for flow in self._flows.values())
+        jobs = (self._jobs.phase(uid) == JobPhase.COMPLETED for uid in self._jobs.followed)
+        return all(flows) and all(jobs)
+
+    # Ctrl-C
+
+    async def _stay(self, ended: asyncio.Task[None]) -> None:
+        """Until the jobs end, or the user has had enough."""
+        while not ended.done():
+            interrupted = asyncio.create_task(self._interrupted.wait())
+            await asyncio.wait((ended, interrupted), return_when=asyncio.FIRST_COMPLETED)
+            interrupted.cancel()
+            if ended.done():
+                break
+            self._interrupted.clear()
+            choice = await self._choice()
+            if choice == "d":
+                raise Detached
+            if choice == "a":
+                await self._abort()
+                await ended
+                raise Aborted
+        await ended
+
+    async def _choice(self) -> str:
+        if not sys.stdin.isatty() or not sys.stdout.isatty():
+            return "a"
+        if not self._can_detach:
+            self._screen.say("aborting; this cluster was made for the run and ends with it")
+            return "a"
+        question = "detach and let the jobs go on (d), abort them (a), or stay (s)? "
+        self._screen.say(question)
+        answer = asyncio.create_task(_line_typed())
+        again = asyncio.create_task(self._interrupted.wait())
+        await asyncio.wait((answer, again), return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
+        if not answer.done():
+            answer.cancel()
+            return "a"
+        return (answer.result().strip().lower() or "s")[0]
+
+    async def _abort(self) -> None:
+        for uid, job in self._jobs.followed.items():
+            if self._jobs.phase(uid) not in ENDS:
+                await self._client.create(COMMANDS, intents.command(job, Action.ABORT_JOB))
+                self._screen.say(f"job {job['metadata']['name']}: asked to abort")
+
+
+def has_end(obj: Object) -> bool:
+    """Whether a run waits for this object."""
+    return _kind(obj) in (_JOB, _FLOW)
+
+
+_JOB, _FLOW = (BATCH_API, "Job"), (FLOW_API, "JobFlow")
+
+
+def _kind(obj: Object) -> tuple[str, str]:
+    return obj["apiVersion"], obj["kind"]
+
+
+def _flow_phase(flow: Object) -> str:
+    return str(((flow.get("status") or {}).get("state") or {}).get("phase") or "")
+
+
+def _with_phase(job: Object, phase: str) -> Object:
+    return {**job, "status": {**(job.get("status") or {}), "state": {"phase": phase}}}
+
+
+def _exit_codes(pod: Object) -> list[int]:
+    statuses = (pod["status"].get("containerStatuses") or ()) if "status" in pod else ()
+    ends = ((one.get("state") or {}).get("terminated") or {} for one in statuses)
+    return [int(end.get("exitCode") or 0) for end in ends]
+
+
+@contextlib.contextmanager
+def _signals(interrupted: asyncio.Event) -> Iterator[None]:
+    """SIGINT and SIGTERM set the event while the block lasts."""
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, interrupted.set)
+    try:
+        yield
+    finally:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(one)
+
+
+async def _line_typed() -> str:
+    """One line from the terminal, without holding up the rest."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[str] = loop.create_future()
+
+    def read() -> None:
+        loop.remove_reader(sys.stdin)
+        ready.set_result(sys.stdin.readline())
+
+    loop.add_reader(sys.stdin, read)
+    try:
+        return await ready
+    finally:
+        loop.remove_reader(sys.stdin)

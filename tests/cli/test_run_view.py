@@ -1,0 +1,80 @@
+"""What `hekla run` draws of its jobs, from objects alone."""
+
+from typing import Any
+
+from hekla.cli.runview import Jobs, PlainScreen, panel
+
+NOW = 1_000_000_012.0
+CREATED = "2001-09-09T01:46:40Z"  # twelve seconds before
+
+
+def job(phase: str = "Running", counts: dict[str, dict[str, int]] | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "uid": "u1", "name": "train", "namespace": "ml", "creationTimestamp": CREATED,
+        },
+        "spec": {
+            "queue": "gold",
+            "tasks": [{"name": "ps", "replicas": 2}, {"name": "worker", "replicas": 4}],
+        },
+        "status": {
+            "state": {"phase": phase},
+            "taskStatusCount": {task: {"phase": c} for task, c in (counts or {}).items()},
+        },
+    }  # fmt: skip
+
+
+def group(name: str, created: str, phase: str = "Pending", why: str = "") -> dict[str, Any]:
+    conditions = [{"type": "Unschedulable", "status": "True", "message": why}] if why else []
+    return {
+        "metadata": {"name": name, "namespace": "ml", "creationTimestamp": created},
+        "spec": {"queue": "gold"},
+        "status": {"phase": phase, "conditions": conditions},
+    }
+
+
+def jobs_with(*groups: dict[str, Any], phase: str = "Pending") -> Jobs:
+    found = {(g["metadata"]["namespace"], g["metadata"]["name"]): g for g in groups}
+    return Jobs({"u1": job(phase)}, found)
+
+
+def test_the_panel_shows_phase_age_queue_and_progress_of_each_task() -> None:
+    counts = {"ps": {"Running": 2}, "worker": {"Succeeded": 1, "Failed": 1, "Running": 1}}
+    lines = list(panel(Jobs({"u1": job(counts=counts)}), NOW))
+    assert lines[0] == "job train  Running  12s  queue gold"
+    assert lines[1] == f"  ps      {'▒' * 20}  2 running of 2"
+    assert lines[2] == f"  worker  {'█' * 5}{'×' * 5}{'▒' * 5}·····  " + (
+        "1 succeeded, 1 failed, 1 running of 4"
+    )
+
+
+def test_a_waiting_job_shows_its_place_among_those_that_wait_in_its_queue() -> None:
+    jobs = jobs_with(
+        group("older", "2001-09-09T01:46:30Z"),
+        group("train-u1", CREATED, why="3 of 6 pods fit"),
+        group("younger", "2001-09-09T01:46:50Z"),
+        group("placed", "2001-09-09T01:46:20Z", phase="Running"),
+    )
+    lines = list(panel(jobs, NOW))
+    assert lines[0].endswith("number 2 of 3 waiting there")
+    assert lines[-1] == "  waiting: 3 of 6 pods fit"
+
+
+def test_a_running_job_has_no_place_in_the_queue_and_an_ended_one_no_age() -> None:
+    running = jobs_with(group("train-u1", CREATED, phase="Running"), phase="Completed")
+    assert next(panel(running, NOW)) == "job train  Completed  queue gold"
+
+
+def test_plain_output_says_each_change_once(capsys: Any) -> None:
+    jobs = jobs_with(group("train-u1", CREATED, why="3 of 6 pods fit"))
+    screen = PlainScreen(jobs)
+    screen.changed()
+    screen.changed()
+    jobs.followed["u1"] = job("Running")
+    jobs.groups.clear()
+    screen.changed()
+    assert capsys.readouterr().out.splitlines() == [
+        "job train: Pending",
+        "job train waits: 3 of 6 pods fit",
+        "job train: Running",
+    ]

@@ -1,0 +1,169 @@
+"""`hekla run` as a user has it: on a cluster that is up, in a pipe and on a terminal."""
+
+import codecs
+import contextlib
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HEKLA = [sys.executable, "-m", "hekla.cli.main"]
+
+
+def hekla(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HEKLA, *words], capture_output=True, text=True, timeout=90, check=False, cwd=cwd
+    )
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    where = str(tmp_path_factory.mktemp("cluster"))
+    started = hekla("up", "--detach", "--data-dir", where)
+    assert started.returncode == 0, started.stderr
+    yield where
+    hekla("down", "--data-dir", where)
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [*HEKLA, *words], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        os.close(theirs)
+        self.seen = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def read_until(self, text: str) -> None:
+        while text not in self.seen:
+            self.seen += self._read()
+
+    def _read(self) -> str:
+        """What a person would read: without colours and movements of the cursor."""
+        text = self._decoder.decode(os.read(self._ours, 65536))
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def end(self) -> int:
+        with contextlib.suppress(OSError):  # EIO: the other side is closed
+            while True:
+                self.seen += self._read()
+        os.close(self._ours)
+        return self.process.wait(timeout=60)
+
+
+def job_phase(where: str, name: str) -> str:
+    shown = hekla(
+        "job", "wait", name, "--timeout", "60", "--kubeconfig", f"{where}/kubeconfig"
+    )  # fmt: skip
+    return shown.stdout + shown.stderr
+
+
+def test_a_command_runs_in_this_directory_and_gives_its_exit_code(up: str, tmp_path: Path) -> None:
+    done = hekla(
+        "run", "--data-dir", up, "--replicas", "2", "-e", "GREETING=hi", "--cpu", "100m",
+        "--", "sh", "-c", "echo $GREETING from $(pwd); exit 7",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert done.stdout.count(f"| hi from {tmp_path}") == 2
+
+
+def test_a_manifest_and_a_command_at_once_are_refused(up: str) -> None:
+    done = hekla("run", "--data-dir", up, str(EXAMPLES / "hello-gang.yaml"), "--", "date")
+    assert done.returncode == 2
+    assert "give manifests, or a command" in done.stderr
+
+
+def test_a_second_run_names_the_way_out_and_replace_takes_it(up: str) -> None:
+    words = ("run", "--data-dir", up, str(EXAMPLES / "hello-gang.yaml"))
+    assert hekla(*words).returncode == 0
+    again = hekla(*words)
+    assert again.returncode == 1
+    assert "--replace" in again.stderr
+    replaced = hekla(*words, "--replace")
+    assert replaced.returncode == 0, replaced.stderr
+    assert "hello-gang replaced" in replaced.stdout
+    assert "adding up: 42" in replaced.stdout
+
+
+def test_output_of_other_jobs_is_not_shown(up: str) -> None:
+    hekla("run", "--data-dir", up, "--name", "noisy", "--", "echo", "noise")
+    done = hekla("run", "--data-dir", up, "--name", "quiet", "--", "echo", "signal")
+    assert "signal" in done.stdout
+    assert "noise" not in done.stdout
+
+
+def test_a_flow_is_followed_to_its_end_with_the_output_of_its_jobs(tmp_path: Path) -> None:
+    flow = next(p for p in sorted(EXAMPLES.glob("*.yaml")) if "kind: JobFlow" in p.read_text())
+    done = hekla("run", "--host-images", "--data-dir", str(tmp_path), str(flow))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Completed" in done.stdout
+
+
+def test_without_a_cluster_what_never_ends_is_refused(tmp_path: Path) -> None:
+    queue = tmp_path / "queue.yaml"
+    queue.write_text("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}")
+    done = hekla("run", "--data-dir", str(tmp_path / "state"), str(queue))
+    assert done.returncode == 1
+    assert "hekla up -d" in done.stderr
+
+
+def test_on_a_terminal_progress_stays_in_view(up: str) -> None:
+    screen = Terminal("run", "--data-dir", up, "--name", "seen", "--", "echo", "out")
+    assert screen.end() == 0, screen.seen
+    assert "seen-worker-0 │" in screen.seen
+    assert "1 succeeded of 1" in screen.seen
+
+
+def test_ctrl_c_on_a_terminal_can_leave_the_job_running(up: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    line = f"echo begun; until [ -e {gate} ]; do sleep 0.05; done"
+    screen = Terminal("run", "--data-dir", up, "--name", "left", "--", "sh", "-c", line)
+    screen.read_until("│ begun")
+    screen.process.send_signal(signal.SIGINT)
+    screen.read_until("or stay (s)?")
+    screen.type("d\n")
+    assert screen.end() == 0, screen.seen
+    gate.touch()
+    assert "Completed" in job_phase(up, "left")
+
+
+def test_ctrl_c_twice_on_a_terminal_aborts(up: str) -> None:
+    screen = Terminal("run", "--data-dir", up, "--name", "ended", "--", "sleep", "1000")
+    screen.read_until("1 running of 1")
+    screen.process.send_signal(signal.SIGINT)
+    screen.read_until("or stay (s)?")
+    screen.process.send_signal(signal.SIGINT)
+    assert screen.end() == 130, screen.seen
+    assert "Aborted" in screen.seen
+
+
+def test_an_interrupt_in_a_pipe_aborts_the_job(up: str) -> None:
+    child = subprocess.Popen(
+        [*HEKLA, "run", "--data-dir", up, "--name", "piped", "--", "sleep", "1000"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    with child.stdout as output:
+        for line in output:
+            if "piped: Running" in line:
+                child.send_signal(signal.SIGINT)
+                break
+        rest = output.read()
+    assert child.wait(timeout=60) == 130
+    assert "job piped: Aborted" in rest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +56,20 @@ def test_apply_needs_an_owner_and_only_apply_can_be_forced():
         calls.patch(PODS, "a", {}, kind="merge", namespace="ml", force=True)
     with pytest.raises(ValueError, match="kind of patch"):
         calls.patch(PODS, "a", {}, kind="yaml", namespace="ml")
+
+
+@pytest.mark.parametrize("body", [{}, {"kind": "Job"}, {"metadata": {"name": "x"}}, b' {"a" :1} '])
+def test_whole_objects_are_sent_with_version_and_kind(body):
+    """A real server refuses custom objects that lack them."""
+    given = json.loads(body) if isinstance(body, bytes) else body
+    want = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **given}
+    for call in (
+        calls.create(JOBS, body, namespace="ml"),
+        calls.replace(JOBS, "x", body, namespace="ml"),
+        calls.patch(JOBS, "x", body, namespace="ml", kind="apply", field_manager="me"),
+    ):
+        assert json.loads(call.body) == want
+    assert json.loads(calls.patch(JOBS, "x", body, namespace="ml").body) == given
 
 
 def test_a_call_does_not_show_its_body():

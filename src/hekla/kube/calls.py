@@ -72,7 +72,13 @@ class _Identified(msgspec.Struct):
     metadata: Identity = Identity()
 
 
+class _Typed(msgspec.Struct):
+    apiVersion: str | None = None
+    kind: str | None = None
+
+
 _IDENTIFIED = msgspec.json.Decoder(_Identified)
+_TYPED = msgspec.json.Decoder(_Typed)
 
 
 def identity_of(encoded: bytes | msgspec.Raw) -> Identity:
@@ -85,6 +91,21 @@ def encode(body: Body) -> bytes:
     if isinstance(body, bytes):
         return body
     return msgspec.json.encode(body)
+
+
+def _typed(resource: Resource[Any], body: Body) -> bytes:
+    """A whole object's JSON, with apiVersion and kind even if the caller left them out.
+
+    Kubernetes infers them for its own kinds, and refuses custom objects that lack them.
+    """
+    encoded = encode(body).strip()
+    found = _TYPED.decode(encoded)
+    wanted = {"apiVersion": resource.api_version, "kind": resource.kind}
+    absent = {key: value for key, value in wanted.items() if value and not getattr(found, key)}
+    if not absent:
+        return encoded
+    rest = encoded[1:].lstrip()
+    return encode(absent)[:-1] + (b"" if rest == b"}" else b",") + rest
 
 
 def path_of(
@@ -177,7 +198,7 @@ def create(
         "POST",
         path_of(resource, namespace, name, sub),
         _write_query(dry_run, field_manager),
-        encode(body),
+        encode(body) if sub else _typed(resource, body),
     )
 
 
@@ -196,7 +217,7 @@ def replace(
         "PUT",
         path_of(resource, namespace, name, sub),
         _write_query(dry_run, field_manager),
-        encode(body),
+        encode(body) if sub else _typed(resource, body),
         idempotent=True,
     )
 
@@ -227,7 +248,7 @@ def patch(
         "PATCH",
         path_of(resource, namespace, name, sub),
         tuple(query),
-        encode(body),
+        _typed(resource, body) if kind == "apply" and not sub else encode(body),
         content_type=_PATCH_TYPES[kind],
         # Adding to a list by JSON Patch twice adds twice; the other kinds state the outcome.
         idempotent=kind != "json",

@@ -106,7 +106,37 @@ configurations:
     assert parsed.action_arguments == {"allocate": {"predicateErrorCacheEnable": False}}
 
 
+def test_arguments_of_actions_have_defaults_and_unknown_ones_are_named() -> None:
+    text = """\
+actions: "allocate, gangpreempt"
+configurations:
+- name: gangpreempt
+  arguments: {allowWholeBundle: "false", alowWholeBundle: true}
+"""
+    parsed = config.parse(text, builtin())
+    assert parsed.argument("gangpreempt", "allowWholeBundle") is False
+    assert parsed.argument("gangreclaim", "allowWholeBundle") is True
+    assert parsed.warnings == (
+        "line 4: action 'gangpreempt' does not know the argument 'alowWholeBundle' "
+        "(did you mean 'allowWholeBundle'?); it has no effect",
+    )
+
+
 REFUSED = {
+    "an argument for no action": (
+        'actions: "allocate"\nconfigurations:\n- name: alocate\n',
+        "line 3: unknown action 'alocate'; did you mean 'allocate'?",
+    ),
+    "an action's argument of the wrong kind": (
+        'actions: "allocate"\nconfigurations:\n- name: preempt\n'
+        "  arguments: {minCandidateNodesAbsolute: few}\n",
+        "line 4: action 'preempt': minCandidateNodesAbsolute must be a whole number",
+    ),
+    "a reservation after something that is no duration": (
+        'actions: "allocate"\nconfigurations:\n- name: allocate\n'
+        "  arguments: {reserveAfter: soon}\n",
+        "line 4: action 'allocate': reserveAfter",
+    ),
     "an unknown action": (
         'actions: "enqueue, alocate"\n',
         "line 1: unknown action 'alocate'; did you mean 'allocate'?",

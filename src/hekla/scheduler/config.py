@@ -15,12 +15,17 @@ from typing import Any, Final
 
 import yaml
 
+from hekla.scheduler import actionargs
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.plugin import ALL_SWITCHES, Plugin, PluginError, Registry
+from hekla.units.durations import DurationError
 
-ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
-VOLCANO_ACTIONS: Final = (
-    *ACTIONS,
+ACTIONS: Final = (
+    "enqueue",
+    "allocate",
+    "backfill",
+    "preempt",
+    "reclaim",
     "gangpreempt",
     "gangreclaim",
     "shuffle",
@@ -101,6 +106,11 @@ class Config:
     tiers: tuple[tuple[PluginOption, ...], ...]
     action_arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    def argument(self, action: str, key: str) -> Any:
+        """An argument of an action, as configured or by default."""
+        given = self.action_arguments.get(action, {})
+        return given[key] if key in given else actionargs.known(action)[key]
 
     def with_plugins(self, plugins: Sequence[Plugin]) -> Config:
         """The same with more plugins, in a tier of their own at the end."""
@@ -199,13 +209,9 @@ class _Reader:
     def _actions(self, value: _Value) -> tuple[str, ...]:
         names = [name.strip() for name in value.text("actions").split(",")]
         for name in names:
-            if name not in VOLCANO_ACTIONS:
-                self._refuse_unknown("action", name, VOLCANO_ACTIONS, value)
             if name not in ACTIONS:
-                self._warnings.append(
-                    f"line {value.line}: action {name!r} is not available yet and is skipped"
-                )
-        return tuple(name for name in names if name in ACTIONS)
+                self._refuse_unknown("action", name, ACTIONS, value)
+        return tuple(names)
 
     def _tier(self, value: _Value) -> tuple[PluginOption, ...]:
         fields = value.items("a tier")
@@ -278,8 +284,28 @@ class _Reader:
             if "name" not in fields:
                 raise ConfigError("an entry of configurations has no name", each.line)
             name = fields["name"].text("name")
+            if name not in ACTIONS:
+                self._refuse_unknown("action", name, ACTIONS, fields["name"])
             if name not in found:  # as Volcano: the first entry of a name counts
-                found[name] = self._arguments(fields.get("arguments"))
+                found[name] = self._action_arguments(name, fields.get("arguments"))
+        return found
+
+    def _action_arguments(self, action: str, value: _Value | None) -> dict[str, Any]:
+        known, found = actionargs.known(action), {}
+        for key, given in value.items("arguments").items() if value is not None else ():
+            if key not in known:
+                close = difflib.get_close_matches(key, known, n=1)
+                hint = f" (did you mean {close[0]!r}?)" if close else ""
+                self._warnings.append(
+                    f"line {given.line}: action {action!r} does not know the argument "
+                    f"{key!r}{hint}; it has no effect"
+                )
+                continue
+            try:
+                found[key] = actionargs.convert(action, key, given.plain())
+            except (PluginError, DurationError) as error:
+                text = str(error) if str(error).startswith(key) else f"{key}: {error}"
+                raise ConfigError(f"action {action!r}: {text}", given.line) from None
         return found
 
     def _refuse_unknown(self, what: str, name: str, known: Sequence[str], where: _Value) -> None:

@@ -27,7 +27,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from hekla.scheduler.dimensions import BoolArray, FloatArray
 from hekla.scheduler.nodes import Nodes
 
 if TYPE_CHECKING:
-    from hekla.scheduler.model import Node, Task
+    from hekla.scheduler.model import Job, Node, Task
 
 
 class Vote:
@@ -60,6 +60,14 @@ class Invalid:
 
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """For whom whole gangs may have to leave, and by which right."""
+
+    kind: Literal["preempt", "reclaim"]
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,18 @@ class Tiers:
                 return agreed
         return np.zeros(len(candidates), dtype=bool)
 
+    def unwanted(self, running: Sequence[Task]) -> BoolArray:
+        """Tasks that should go elsewhere: whom anybody names, in the first tier with a name."""
+        for tier in self._table.get("victim_tasks", ()):
+            named = np.zeros(len(running), dtype=bool)
+            for call in tier:
+                given, mask = self.ask(call, "victim_tasks", running)
+                if given and mask is not None:
+                    named |= np.asarray(mask, dtype=bool)
+            if named.any():
+                return named
+        return np.zeros(len(running), dtype=bool)
+
 
 def _is_enabled(plugin: Plugin, hook: str) -> bool:
     switch = SWITCHES.get(hook)

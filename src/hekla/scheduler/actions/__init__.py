@@ -8,8 +8,11 @@ from typing import Final
 from hekla.scheduler.actions.allocate import allocate
 from hekla.scheduler.actions.backfill import backfill
 from hekla.scheduler.actions.enqueue import enqueue
+from hekla.scheduler.actions.gangpreempt import gangpreempt
+from hekla.scheduler.actions.gangreclaim import gangreclaim
 from hekla.scheduler.actions.preempt import preempt
 from hekla.scheduler.actions.reclaim import reclaim
+from hekla.scheduler.actions.shuffle import shuffle
 from hekla.scheduler.session import Session
 
 ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
@@ -18,4 +21,7 @@ ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
     "backfill": backfill,
     "preempt": preempt,
     "reclaim": reclaim,
+    "gangpreempt": gangpreempt,
+    "gangreclaim": gangreclaim,
+    "shuffle": shuffle,
 }

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from hekla.scheduler.model import (
     Status,
     Task,
 )
+from hekla.scheduler.plugin import Context
 from hekla.scheduler.session import Session
 from hekla.scheduler.statement import Statement
 
@@ -53,6 +54,16 @@ class Rule:
     """Whether a task may take from anybody at all."""
     statuses: tuple[Status, ...] = (BOUND, RUNNING)
     """Only who is in one of these can be told to leave."""
+    kind: Literal["", "preempt", "reclaim"] = ""
+    """By which right gangs are asked to leave as a whole; empty where tasks are asked one by one."""
+
+    def votes(self, session: Session, task: Task, candidates: Sequence[Task]) -> list[bool]:
+        """Which candidates the plugins let go for a task."""
+        asking: Task | Context = task
+        if self.kind and task.job is not None:
+            asking = Context(self.kind, task.job)
+        mask: list[bool] = session.tiers.victims(self.hook, asking, candidates).tolist()
+        return mask
 
 
 class Prices:
@@ -188,7 +199,7 @@ class Search:
                     "victim_queue_order", (victim.job and victim.job.queue, queue)
                 )
             )
-        votes = tiers.victims(self.rule.hook, task, candidates).tolist()
+        votes = self.rule.votes(self.session, task, candidates)
         allowed = [victim for victim, vote in zip(candidates, votes, strict=True) if vote]
         if self.rule.must_stay is None:
             return allowed
@@ -329,7 +340,7 @@ def _could_take(session: Session, rule: Rule, victim: Task, placed: Sequence[Tas
     if rule.may_try is not None and not rule.may_try(victim):
         return False
     targets = [task for task in placed if task.is_preemptable and rule.may_take(victim, task)]
-    return bool(targets) and bool(session.tiers.victims(rule.hook, victim, targets).any())
+    return bool(targets) and any(rule.votes(session, victim, targets))
 
 
 def _one_per_kind(victims: Sequence[Task]) -> list[Task]:
@@ -388,4 +399,4 @@ def _situation(task: Task) -> tuple[Any, ...]:
     return (job.queue_name, job.priority, held, task.klass, task.group, task.priority, job.is_ready)
 
 
-__all__ = ["NEVER", "Hunt", "Rule", "Search", "comes_back"]
+__all__ = ["NEVER", "Failures", "Hunt", "Rule", "Search", "comes_back"]

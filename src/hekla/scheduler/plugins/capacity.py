@@ -26,7 +26,7 @@ from hekla.scheduler.dimensions import (
 )
 from hekla.scheduler.explain import Gate, Verdict
 from hekla.scheduler.model import Job, Queue, Task
-from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, Vote
+from hekla.scheduler.plugin import PERMIT, REJECT, Context, Key, Plugin, Vote
 from hekla.scheduler.plugins.proportion import (
     blocked_rows,
     copies_below,
@@ -179,6 +179,26 @@ class Capacity(Plugin, name="capacity"):
                 out[i] = True
                 for have_r in have:
                     have_r -= victim.klass.request_r
+        return out
+
+    def unified_evictable(self, context: Context, candidates: Sequence[Task]) -> BoolArray:
+        """As `reclaimable`, without asking for common resources nor for ancestors."""
+        out = np.ones(len(candidates), dtype=bool)
+        if context.kind == "preempt":
+            return out
+        left: dict[str, FloatArray] = {}
+        for i, victim in enumerate(candidates):
+            account = self._usable(victim.job.queue) if victim.job and victim.job.queue else None
+            rows = victim.klass.rows
+            have_r = left.setdefault(account.queue.name, account.allocated_r) if account else None
+            out[i] = (
+                account is not None
+                and have_r is not None
+                and less_equal(account.guarantee_r, have_r - victim.klass.request_r)
+                and (account.is_indifferent(rows) or account.exceeds(have_r, rows))
+            )
+            if out[i] and have_r is not None:
+                have_r -= victim.klass.request_r
         return out
 
     def _may_lose(

@@ -40,6 +40,9 @@ class Pdb(Plugin, name="pdb"):
     def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
         return self._within_budgets(candidates)
 
+    def unified_evictable(self, context: object, candidates: Sequence[Task]) -> BoolArray:
+        return self._within_budgets(candidates)
+
     def _within_budgets(self, candidates: Sequence[Task]) -> BoolArray:
         left = self._left()
         out = np.ones(len(candidates), dtype=bool)

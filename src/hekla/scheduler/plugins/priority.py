@@ -9,7 +9,7 @@ import numpy as np
 
 from hekla.scheduler.dimensions import BoolArray
 from hekla.scheduler.model import Job, Task
-from hekla.scheduler.plugin import Plugin
+from hekla.scheduler.plugin import Context, Plugin
 
 
 class Priority(Plugin, name="priority"):
@@ -37,3 +37,11 @@ class Priority(Plugin, name="priority"):
             ],
             dtype=bool,
         )
+
+    def unified_evictable(self, context: Context, candidates: Sequence[Task]) -> BoolArray:
+        """Gangs leave for jobs of higher priority; when a queue takes back, priority is no matter."""
+        if context.kind == "reclaim":
+            return np.ones(len(candidates), dtype=bool)
+        own = context.job.priority
+        lower = [victim.job is not None and victim.job.priority < own for victim in candidates]
+        return np.asarray(lower, dtype=bool)

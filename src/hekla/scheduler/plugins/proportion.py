@@ -24,7 +24,7 @@ from hekla.scheduler.dimensions import (
 from hekla.scheduler.explain import Blocked, Gate, Verdict
 from hekla.scheduler.model import Job, Queue, Task
 from hekla.scheduler.plan import Event
-from hekla.scheduler.plugin import PERMIT, REJECT, Plugin, Vote
+from hekla.scheduler.plugin import PERMIT, REJECT, Context, Plugin, Vote
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
@@ -78,6 +78,14 @@ class Proportion(Plugin, name="proportion"):
         return self.allocatable(queue, task) > 0
 
     def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        return self._surplus(candidates)
+
+    def unified_evictable(self, context: Context, candidates: Sequence[Task]) -> BoolArray | None:
+        """Volcano's has no word here, and lets gangs be taken from queues that have too little."""
+        return self._surplus(candidates) if context.kind == "reclaim" else None
+
+    def _surplus(self, candidates: Sequence[Task]) -> BoolArray:
+        """Those that leave their queues with at least what they deserve, one after the other."""
         left: dict[str, FloatArray] = {}
         out = np.zeros(len(candidates), dtype=bool)
         for i, victim in enumerate(candidates):

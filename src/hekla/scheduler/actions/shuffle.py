@@ -1,0 +1,31 @@
+"""Shuffle: running tasks that a plugin wants elsewhere are told to leave.
+
+No room is looked for: whoever leaves is made anew by its controller and scheduled as any other. So
+this does nothing without a plugin that answers `victim_tasks`, and none of hekla's own does unless
+it was asked to (Volcano's `pdb` offers every pod it does not protect).
+"""
+
+from __future__ import annotations
+
+from hekla.scheduler.model import RUNNING
+from hekla.scheduler.session import Session
+
+REASON = "shuffle"
+
+
+def shuffle(session: Session) -> None:
+    if not session.tiers.has("victim_tasks"):
+        return
+    unevictable = session.cluster.unevictable
+    running = [
+        task
+        for node in session.cluster.node_list
+        for task in sorted(node.tasks.values(), key=lambda task: task.uid)
+        if task.status == RUNNING and task.job is not None and task.uid not in unevictable
+    ]
+    chosen = session.tiers.unwanted(running)
+    with session.statement() as statement:
+        for task, goes in zip(running, chosen.tolist(), strict=True):
+            if goes:
+                statement.evict(task, REASON)
+        statement.commit()

@@ -1,0 +1,39 @@
+"""shuffle: who a plugin wants elsewhere is told to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hekla.scheduler.model import Task
+from hekla.scheduler.plugin import Plugin
+from hekla.testing import Result, cluster, gang, node
+
+CONF = """\
+actions: "allocate, shuffle"
+tiers:
+- plugins: [{name: gang}, {name: predicates}, {name: pdb}]
+"""
+
+
+class Leave(Plugin, name="leave"):
+    names: str = ""
+
+    def victim_tasks(self, tasks: Sequence[Task]) -> list[bool]:
+        return [task.name in self.names.split(",") for task in tasks]
+
+
+def run(*plugins: Plugin) -> Result:
+    jobs = [gang("a", members=3, cpu=1, running_on=["n1"] * 3, phase="Running")]
+    jobs.append(gang("waits", members=1, cpu=9))
+    return cluster([node("n1", cpu=8)], jobs, plugins=plugins, conf=CONF).run()
+
+
+def test_those_whom_any_plugin_of_a_tier_names_leave() -> None:
+    result = run(Leave(names="a-0"), Leave(names="a-2,waits-0"))
+    assert result.evictions == ["a-0", "a-2"]
+    assert {eviction.reason for eviction in result.plan.evictions} == {"shuffle"}
+
+
+def test_nobody_leaves_where_no_plugin_asks_for_it() -> None:
+    assert run().evictions == []
+    assert run(Leave(names="")).evictions == []

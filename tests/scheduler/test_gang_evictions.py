@@ -23,6 +23,9 @@ def running(name: str, where: list[str], **more: Any) -> GroupBuilder:
     return gang(name, members=len(where), running_on=where, **options)
 
 
+VIP = gang("vip", members=4, cpu=1, priority_class="high")
+
+
 def world(jobs: list[GroupBuilder], conf: str = PREEMPT, nodes: int = 2) -> TestCluster:
     machines = [node(f"n{i}", cpu=4) for i in range(1, nodes + 1)]
     queues = [queue("a"), queue("b")]
@@ -59,8 +62,11 @@ def test_role_minimums_limit_what_a_job_can_spare() -> None:
 
 def test_a_gang_of_equal_priority_stays() -> None:
     result = world(
-        [running("one", ["n1"] * 4), running("two", ["n2"] * 4)]
-        + [gang("equal", members=4, cpu=1, priority_class="low")]
+        [
+            running("one", ["n1"] * 4),
+            running("two", ["n2"] * 4),
+            gang("equal", members=4, cpu=1, priority_class="low"),
+        ]
     ).run()
     assert result.evictions == []
 
@@ -68,13 +74,11 @@ def test_a_gang_of_equal_priority_stays() -> None:
 def test_a_gang_whose_podgroup_says_so_is_never_broken() -> None:
     flag = {"volcano.sh/preemptable": "false"}
     result = world(
-        [running("one", ["n1"] * 4, age=0.0), running("two", ["n2"] * 4, age=9.0)]
-        + [gang("vip", members=4, cpu=1, priority_class="high")]
+        [running("one", ["n1"] * 4, age=0.0), running("two", ["n2"] * 4, age=9.0), VIP]
     ).run()
     assert sorted(result.evictions) == [f"one-{i}" for i in range(4)]
     result = world(
-        [running("one", ["n1"] * 4, annotations=flag), running("two", ["n2"] * 4, age=9.0)]
-        + [gang("vip", members=4, cpu=1, priority_class="high")]
+        [running("one", ["n1"] * 4, annotations=flag), running("two", ["n2"] * 4, age=9.0), VIP]
     ).run()
     assert sorted(result.evictions) == [f"two-{i}" for i in range(4)]
 

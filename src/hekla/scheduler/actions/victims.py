@@ -55,7 +55,7 @@ class Rule:
     statuses: tuple[Status, ...] = (BOUND, RUNNING)
     """Only who is in one of these can be told to leave."""
     kind: Literal["", "preempt", "reclaim"] = ""
-    """By which right gangs are asked to leave as a whole; empty where tasks are asked one by one."""
+    """By which right gangs leave as a whole; empty where tasks are asked one by one."""
 
     def votes(self, session: Session, task: Task, candidates: Sequence[Task]) -> list[bool]:
         """Which candidates the plugins let go for a task."""

@@ -39,7 +39,7 @@ class Priority(Plugin, name="priority"):
         )
 
     def unified_evictable(self, context: Context, candidates: Sequence[Task]) -> BoolArray:
-        """Gangs leave for jobs of higher priority; when a queue takes back, priority is no matter."""
+        """Gangs leave for jobs of higher priority; where a queue takes back it does not matter."""
         if context.kind == "reclaim":
             return np.ones(len(candidates), dtype=bool)
         own = context.job.priority

@@ -77,7 +77,7 @@ class KubeCluster:
         self._write_secrets()
         try:
             self._start_servers(programs)
-            self._start_kwok(programs[KWOK.name])
+            start_kwok(self.processes, self.kubeconfig)
             if self._controllers:
                 self._start_controllers(programs[CONTROLLER_MANAGER.name])
         except BaseException:
@@ -183,14 +183,6 @@ class KubeCluster:
             except (KubeError, OSError):
                 return False
 
-    def _start_kwok(self, program: Path) -> None:
-        words: list[str | Path] = [
-            program, "--kubeconfig", self.kubeconfig, "--config", _STAGES,
-            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-            "--node-lease-duration-seconds=40", f"--server-address=127.0.0.1:{free_port()}",
-        ]  # fmt: skip
-        self.processes.start("kwok", words)
-
     def _start_controllers(self, program: Path) -> None:
         here = self.directory
         words: list[str | Path] = [
@@ -201,6 +193,16 @@ class KubeCluster:
             f"--cert-dir={here / 'controller-manager'}",
         ]  # fmt: skip
         self.processes.start("kube-controller-manager", words)
+
+
+def start_kwok(processes: Processes, config: Path) -> None:
+    """Let kwok play the nodes that are annotated for it, on any API server."""
+    words: list[str | Path] = [
+        ensure(KWOK), "--kubeconfig", config, "--config", _STAGES,
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        "--node-lease-duration-seconds=40", f"--server-address=127.0.0.1:{free_port()}",
+    ]  # fmt: skip
+    processes.start(KWOK.name, words)
 
 
 def node_manifest(

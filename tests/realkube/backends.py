@@ -1,0 +1,178 @@
+"""One suite, two servers: hekla's own and a real kube-apiserver, both with kwok's nodes.
+
+On either, hekla's scheduler and controllers run against a kubeconfig, as they would in a cluster;
+on Kubernetes the admission service too, registered with the server as webhooks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+from tools.kube.cluster import KubeCluster, node_manifest, start_kwok
+from tools.kube.processes import Processes
+
+from hekla.admission.service import AdmissionService
+from hekla.api import crds, wellknown
+from hekla.controllers.runner import Controllers
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.errors import KubeError
+from hekla.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    QUEUES,
+)
+from hekla.kube.sync_client import SyncClient
+from hekla.scheduler.service import Scheduler
+
+T = TypeVar("T")
+DEADLINE_S = 60.0
+NODE_COUNT, NODE_CPU = 3, 4
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A running cluster with everything of hekla's on it."""
+
+    name: str
+    kubeconfig: Path
+
+    def client(self) -> SyncClient:
+        return SyncClient(kubeconfig.load(self.kubeconfig), component="test")
+
+
+def until(holds: Callable[[], T]) -> T:
+    """What it gives once that is true; a bounded number of looks."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = holds()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"did not come about in {DEADLINE_S:.0f} s"
+        time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def embedded(directory: Path) -> Iterator[Backend]:
+    """Hekla's own server; its admission is built in."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(directory)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    processes = Processes(directory)
+    try:
+        assert server.stdout.readline().strip(), "the server did not start"
+        config = directory / "kubeconfig"
+        start_kwok(processes, config)
+        yield from _with_components(Backend("embedded", config), admission=False)
+    finally:
+        processes.stop_all()
+        server.terminate()
+        server.wait(30)
+        server.stdout.close()
+
+
+@contextlib.contextmanager
+def real(directory: Path) -> Iterator[Backend]:
+    """Kubernetes, with hekla's CRDs and webhooks."""
+    with KubeCluster(directory, controllers=True) as cluster:
+        with cluster.client() as client:
+            for body in crds.load():
+                client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+            client.create(NAMESPACES, {"metadata": {"name": wellknown.SYSTEM_NAMESPACE}})
+            until(lambda: _serves_our_kinds(client))
+        yield from _with_components(Backend("real", cluster.kubeconfig), admission=True)
+
+
+def _serves_our_kinds(client: SyncClient) -> bool:
+    try:
+        return all(client.list(kind) is not None for kind in (JOBS, QUEUES))
+    except KubeError:
+        return False
+
+
+def _with_components(backend: Backend, *, admission: bool) -> Iterator[Backend]:
+    with backend.client() as client:
+        for number in range(NODE_COUNT):
+            client.create(NODES, node_manifest(f"node-{number}", cpu=NODE_CPU))
+        with running(backend.kubeconfig, admission=admission):
+            until(lambda: _is_open(client))
+            yield backend
+
+
+def _is_open(client: SyncClient) -> bool:
+    found: Any = client.find(QUEUES, wellknown.DEFAULT_QUEUE)
+    return found is not None and (found.get("status") or {}).get("state") == "Open"
+
+
+@contextlib.contextmanager
+def running(config: Path, *, admission: bool) -> Iterator[None]:
+    """Scheduler, controllers and perhaps webhooks, on a thread of their own."""
+    ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with components(config, admission=admission):
+            ready.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            uvloop.run(serve())
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    thread = threading.Thread(target=run, name="components")
+    thread.start()
+    loop, stop = ready.result(DEADLINE_S)
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(DEADLINE_S)
+
+
+@contextlib.asynccontextmanager
+async def components(config: Path, *, admission: bool) -> AsyncIterator[None]:
+    target = kubeconfig.load(config)
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        if admission:
+            client = await enter(Client(target, component="admission"))
+            await enter(AdmissionService(client, port=0).serving())
+        parts = [
+            Scheduler(await enter(Client(target, component="scheduler"))).run,
+            Controllers(await enter(Client(target, component="controllers"))).run,
+        ]
+        tasks = [asyncio.create_task(part()) for part in parts]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def finish(client: SyncClient, namespace: str, pod: str, how: str = "Succeeded") -> None:
+    """Let a running pod end."""
+    note = {"metadata": {"annotations": {"hekla.test/finish": how}}}
+    client.patch(PODS, pod, note, namespace=namespace)

@@ -1,0 +1,74 @@
+"""A cluster for each back end and worker, and a namespace for each test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tools.kube.cluster import parts_for
+from tools.kube.gobuild import missing
+from tools.kube.parts import KWOK
+
+from hekla.cli.vcctl import main
+from hekla.cli.vcctl.commands import run
+from hekla.kube.resources import NAMESPACES
+from hekla.kube.sync_client import SyncClient
+from tests.realkube.backends import Backend, embedded, real
+
+BACKENDS = {
+    "embedded": (embedded, (KWOK,)),
+    "real": (real, parts_for(controllers=True)),
+}
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Backend]:
+    start, parts = BACKENDS[request.param]
+    reason = missing(parts)
+    if reason:
+        pytest.skip(reason)
+    with start(tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(backend: Backend) -> Iterator[SyncClient]:
+    with backend.client() as made:
+        yield made
+
+
+@pytest.fixture
+def namespace(client: SyncClient) -> str:
+    name = f"t{uuid.uuid4().hex[:8]}"
+    client.create(NAMESPACES, {"metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+def vcctl(
+    backend: Backend,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., str]:
+    """Volcano's command in the test's namespace: what it prints. A failure fails the test."""
+    content = yaml.safe_load(backend.kubeconfig.read_text())
+    content["contexts"][0]["context"]["namespace"] = namespace
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+
+    def call(*words: str) -> str:
+        capsys.readouterr()
+        code = run(main.vcctl, "vcctl", words)
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return said.out
+
+    return call

@@ -103,7 +103,9 @@ class TestCluster:
                 status = replace(pod.status, nominated_node_name=effect.nominated_node)
                 self._set(replace(pod, status=status))
             elif isinstance(effect, SetGroupStatus):
-                self.state.jobs[f"{effect.namespace}/{effect.group}"].phase = effect.phase
+                counts = (effect.running, effect.succeeded, effect.failed)
+                key = f"{effect.namespace}/{effect.group}"
+                self.state.assume_group(key, effect.phase, counts)
         for eviction in result.plan.evictions:
             pod = self.pods.pop(eviction.uid)
             self.state.delete_pod(eviction.uid)

@@ -99,6 +99,8 @@ SCHEDULING_PRIORITY_TIMESTAMP: Final = "volcano.sh/scheduling-priority-timestamp
 
 # --- queues, nodes, hypernodes ----------------------------------------------------------------
 
+STRATEGY_SCORING_TYPE: Final = "volcano.sh/resource-strategy-scoring-type"
+STRATEGY_WEIGHT: Final = "volcano.sh/resource-strategy-weight"
 HIERARCHY: Final = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS: Final = "volcano.sh/hierarchy-weights"
 CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"

@@ -73,6 +73,7 @@ class TaskClass:
         "rows",
         "signature",
         "spread",
+        "strategy",
         "tolerations",
     )
 
@@ -110,6 +111,8 @@ class TaskClass:
         )
         self.has_ephemeral_claims = any(v.ephemeral is not None for v in shape.volumes or ())
         self.priority = shape.priority
+        self.strategy: tuple[str, str] | None = None
+        """How the pods want nodes scored by resources: the type, and weights as JSON."""
         self._static: dict[str, tuple[int, Any]] = {}
 
     def amount(self, row: int) -> float:
@@ -155,9 +158,16 @@ class Classes:
         elif shape.volumes:
             namespace = pod.metadata.namespace
             key = (*key, namespace)
+        notes = pod.metadata.annotations or {}
+        strategy = None
+        if wellknown.STRATEGY_SCORING_TYPE in notes:
+            kind = notes[wellknown.STRATEGY_SCORING_TYPE]
+            strategy = (kind, notes.get(wellknown.STRATEGY_WEIGHT, ""))
+            key = (*key, "strategy", strategy)
         found = self._known.get(key)
         if found is None:
             found = TaskClass(shape, key, self._dimensions, namespace, labels)
+            found.strategy = strategy
             self._known[key] = found
         return found
 

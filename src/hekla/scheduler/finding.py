@@ -24,6 +24,8 @@ MANY = np.int64(2**31)
 _NO_COPIES: IntArray = np.zeros(1, dtype=np.int64)
 FEW, AHEAD = 8, 256
 """Who asks for so few nodes is given them from a row found for so many."""
+PODS_EXCEEDED = "node(s) pod number exceeded"
+PROMISED = "node(s) had room that is promised to others"
 _HOOKS = ("pre_predicate", "predicate", "max_copies", "node_order", "batch_node_order")
 
 
@@ -304,13 +306,20 @@ class Finder:
 
     def _most_copies(self, task: Task, nodes: Nodes, room_n: FloatArray) -> FloatArray:
         """The room that plugins leave of what there is."""
-        for call in self._tiers.calls("max_copies"):
-            given, most_n = self._tiers.ask(call, "max_copies", task, nodes)
-            if given and most_n is not None:
-                np.minimum(
-                    room_n, nodes.take(most_n) if len(most_n) != len(nodes) else most_n, out=room_n
-                )
+        for most_n, _ in self._limits(task, nodes):
+            np.minimum(room_n, most_n, out=room_n)
         return room_n
+
+    def _limits(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
+        """How many equal tasks each node takes by each plugin's word, and what stops more."""
+        found: list[tuple[FloatArray, str]] = []
+        for call in self._tiers.calls("max_copies"):
+            given, answer = self._tiers.ask(call, "max_copies", task, nodes)
+            if not given or answer is None:
+                continue
+            for most_n, reason in answer if isinstance(answer, list) else [(answer, PODS_EXCEEDED)]:
+                found.append((nodes.take(most_n) if len(most_n) != len(nodes) else most_n, reason))
+        return found
 
     def _score(self, task: Task, nodes: Nodes) -> FloatArray:
         total_n = np.zeros(len(nodes))
@@ -398,8 +407,10 @@ class Finder:
                 self._columns.idle_rn[row] + EPSILON <= amount,
                 f"Insufficient {names[row]}",
             )
+        for most_n, reason in self._limits(task, self._nodes):
+            rule_out(most_n <= 0, reason)
         copies_n = self._copies(task, self._nodes)
-        rule_out(copies_n <= 0, "node(s) pod number exceeded")
+        rule_out(copies_n <= 0, PROMISED)
         if filled:
             for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
                 after_n = self._columns.idle_rn[row] - copies_n * amount
@@ -407,5 +418,7 @@ class Finder:
                     after_n + EPSILON <= amount,
                     f"Insufficient {names[row]}",
                 )
-            rule_out(left_n.copy(), "node(s) pod number exceeded")
+            for most_n, reason in self._limits(task, self._nodes):
+                rule_out(most_n <= copies_n, reason)
+            rule_out(left_n.copy(), PODS_EXCEEDED)
         return counts

@@ -102,7 +102,8 @@ class Plugin:
     preemptive(queue, task) -> bool
     pre_predicate(task) -> str | None           a reason why no node will do
     predicate(task, nodes) -> (mask, reason)…   where it is true, the node will not do
-    max_copies(task, nodes) -> array            how many more equal tasks each node takes
+    max_copies(task, nodes) -> array            how many more equal tasks each node takes;
+                                                or a list of (array, reason)
     one_by_one(task) -> bool                    placing one changes other nodes' answers
     node_order(task, nodes) -> array            score of each node, by itself
     batch_node_order(task, nodes, candidates) -> array | Normalized | list of these

@@ -14,6 +14,7 @@ from hekla.scheduler.plugins.pdb import Pdb
 from hekla.scheduler.plugins.predicates import Predicates
 from hekla.scheduler.plugins.priority import Priority
 from hekla.scheduler.plugins.proportion import Proportion
+from hekla.scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from hekla.scheduler.plugins.resourcequota import ResourceQuota
 from hekla.scheduler.plugins.sla import Sla
 
@@ -34,6 +35,7 @@ def builtin() -> Registry:
             Priority,
             Proportion,
             ResourceQuota,
+            ResourceStrategyFit,
             Sla,
         )
     )

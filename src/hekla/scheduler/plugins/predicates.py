@@ -7,8 +7,8 @@ number of equal tasks each node can still take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -21,15 +21,19 @@ from hekla.api.wellknown import (
 )
 from hekla.scheduler.classes import ports_conflict
 from hekla.scheduler.dimensions import BoolArray, FloatArray
+from hekla.scheduler.finding import PODS_EXCEEDED
 from hekla.scheduler.labels import tolerates
 from hekla.scheduler.model import Task
 from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Plugin
+from hekla.scheduler.plugin import Key, Plugin, PluginError
 from hekla.scheduler.plugins import affinity
+from hekla.scheduler.plugins.reserve import Rates, copies_beside
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
 
+PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
+RESERVED = "predicate.resources"
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
 
 
@@ -37,6 +41,7 @@ class Predicates(Plugin, name="predicates"):
     """Node selector, affinity, taints, ports, pod affinity, spread, volumes, readiness, pods."""
 
     by_class: ClassVar[bool] = True
+    free_arguments: ClassVar[tuple[str, ...]] = (f"{RESERVED}.",)
     essential: ClassVar[bool] = True
 
     node_affinity: Annotated[bool, Key("predicate.NodeAffinityEnable")] = True
@@ -48,6 +53,24 @@ class Predicates(Plugin, name="predicates"):
     volume_zone: Annotated[bool, Key("predicate.VolumeZoneEnable")] = True
     cache: Annotated[bool, Key("predicate.CacheEnable")] = False
     """Accepted for Volcano's sake; classes are always decided once here."""
+    proportional: Annotated[bool, Key("predicate.ProportionalEnable")] = False
+    reserved: Annotated[str, Key(RESERVED)] = ""
+    """Devices, separated by commas, that keep cpu and memory beside them: as many cores as
+    `predicate.resources.DEVICE.cpu` says and gigabytes as `.memory` says, for each idle one.
+
+    Volcano has moved this to `resource-strategy-fit`, where it is too; older files have it here.
+    """
+
+    def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
+        super().configure(raw, switches)
+        for name in (name.strip() for name in self.reserved.split(",")):
+            if name and self.proportional:
+                parts = (f"{RESERVED}.{name}.{part}" for part in ("cpu", "memory"))
+                self._rates[name] = Rates(*(_amount(raw, key) for key in parts))
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._rates: dict[str, Rates] = {}
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -83,19 +106,22 @@ class Predicates(Plugin, name="predicates"):
         if self.node_ports and klass.ports:
             yield (
                 self._port_conflicts(task),
-                "node(s) didn't have free ports for the requested pod ports",
+                PORTS_TAKEN,
             )
 
-    def max_copies(self, task: Task, nodes: Nodes) -> FloatArray:
+    def max_copies(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
         columns = self._session.columns
-        left_n = nodes.take(columns.max_pods_n) - nodes.take(columns.pods_n)
+        pods_n = nodes.take(columns.max_pods_n) - nodes.take(columns.pods_n)
+        limits = [(pods_n, PODS_EXCEEDED)]
         if self.node_ports and task.klass.ports:
-            taken_n = np.zeros(len(columns.pods_n), dtype=bool)
+            free_n = np.ones(len(columns.pods_n))
             for column, ports in self._session.placed_ports.items():
-                taken_n[column] = ports_conflict(task.klass.ports, ports)
-            left_n = np.minimum(left_n, 1.0)
-            left_n[nodes.take(taken_n)] = 0.0
-        return left_n
+                if ports_conflict(task.klass.ports, ports):
+                    free_n[column] = 0.0
+            limits.append((nodes.take(free_n), PORTS_TAKEN))
+        if self._rates:
+            limits += copies_beside(self._rates, self._session.dimensions, task, nodes)
+        return limits
 
     def one_by_one(self, task: Task) -> bool:
         return bool(self._session.cluster.term_classes) and affinity.is_coupled(self._session, task)
@@ -144,3 +170,13 @@ class Predicates(Plugin, name="predicates"):
                     # A volume may name several zones, joined by two underscores.
                     zones = volume.labels[key].split("__")
                     yield ~labels.column(key).among(zones), "node(s) had no available volume zone"
+
+
+def _amount(raw: Mapping[str, Any], key: str) -> float:
+    value = raw.get(key, 0)
+    try:
+        if isinstance(value, bool) or float(value) < 0:
+            raise ValueError
+        return float(value)
+    except (ValueError, TypeError):
+        raise PluginError(f"{key} must be a number, and {value!r} is not") from None

@@ -34,7 +34,7 @@ class Machine:
         self._task: asyncio.Task[None] | None = None
 
     def start_agent(
-        self, *, isolate: bool | None = None, network: BridgeNetwork | None = None
+        self, *, isolate: sandbox.Way | None = None, network: BridgeNetwork | None = None
     ) -> None:
         self.agent = Agent(
             self.client, NODE, self.directory, images=Images(), isolate=isolate, network=network

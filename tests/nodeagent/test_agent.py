@@ -12,6 +12,7 @@ import pytest
 
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
+from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.network import BridgeNetwork
 from tests.nodeagent.conftest import NODE, Machine
@@ -80,7 +81,12 @@ async def test_a_missing_config_map_is_waited_for(machine: Machine) -> None:
     assert await machine.logs("p") == "here\n"
 
 
-async def test_volumes_are_where_they_are_mounted(machine: Machine, isolation: None) -> None:
+@pytest.mark.parametrize("way", ["root", "user"])
+async def test_volumes_are_where_they_are_mounted(
+    machine: Machine, isolation: None, way: sandbox.Way
+) -> None:
+    await machine.stop_agent()
+    machine.start_agent(isolate=way)
     await machine.client.create(
         CONFIGMAPS, {"metadata": {"name": "m", "namespace": "default"}, "data": {"f": "map"}}
     )
@@ -88,13 +94,16 @@ async def test_volumes_are_where_they_are_mounted(machine: Machine, isolation: N
         SECRETS, {"metadata": {"name": "s", "namespace": "default"}, "stringData": {"k": "key"}}
     )
     mounts = [
-        {"name": "m", "mountPath": "/etc/hekla-test-map"},
-        {"name": "s", "mountPath": "/run/hekla-test-secret", "readOnly": True},
-        {"name": "e", "mountPath": "/tmp/hekla-test-empty"},
+        {"name": "m", "mountPath": "/etc/hekla-mount-test"},
+        {"name": "s", "mountPath": "/run/hekla-mount-test", "readOnly": True},
+        {"name": "e", "mountPath": "/tmp/hekla-mount-test"},
+        {"name": "e", "mountPath": "/hekla-mount-test/deep", "subPath": "sub"},
+        {"name": "m", "mountPath": "/hekla-mount-test/deep/map"},
     ]
     script = (
-        "cat /etc/hekla-test-map/f /run/hekla-test-secret/k; echo x > /tmp/hekla-test-empty/x;"
-        "echo no > /run/hekla-test-secret/k || echo read-only"
+        "cat /etc/hekla-mount-test/f /run/hekla-mount-test/k; echo x > /tmp/hekla-mount-test/x;"
+        "echo no > /run/hekla-mount-test/k || echo read-only;"
+        "cat /hekla-mount-test/deep/map/f; ls /tmp/hekla-mount-test; id -u; stat -c %a /usr"
     )
     await machine.run_pod(
         "p",
@@ -112,7 +121,9 @@ async def test_volumes_are_where_they_are_mounted(machine: Machine, isolation: N
     text = await machine.logs("p")
     assert text.startswith("mapkey")
     assert "read-only" in text
-    assert not os.path.exists("/etc/hekla-test-map/f"), "and nowhere else"  # noqa: ASYNC240
+    assert text.endswith(f"mapsub\nx\n{os.geteuid()}\n755\n")
+    for mount in mounts:
+        assert not os.path.exists(mount["mountPath"]), "on the machine"  # type: ignore[arg-type] # noqa: ASYNC240
 
 
 async def test_pods_of_a_job_find_each_other_by_name(machine: Machine, isolation: None) -> None:
@@ -256,9 +267,12 @@ async def test_a_pod_running_when_the_agent_returns_goes_on(
     assert await machine.logs("p") == "still here\n"
 
 
+@pytest.mark.parametrize("way", ["root", "user"])
 async def test_a_probe_decides_when_a_pod_is_ready_and_whether_it_lives(
-    machine: Machine, tmp_path: Path
+    machine: Machine, isolation: None, tmp_path: Path, way: sandbox.Way
 ) -> None:
+    await machine.stop_agent()
+    machine.start_agent(isolate=way)
     flag = tmp_path / "ready"
     check = {"exec": {"command": ["test", "-e", str(flag)]}, "periodSeconds": 1}
     await machine.run_pod("p", "sleep", "1000", container={"readinessProbe": check})
@@ -312,7 +326,7 @@ async def test_without_namespaces_a_volume_is_told_by_its_real_place(machine: Ma
     await machine.run_pod("first", "true")
     await machine.ended("first")
     await machine.stop_agent()
-    machine.start_agent(isolate=False)
+    machine.start_agent(isolate="none")
     await machine.run_pod(
         "p",
         "sh",

@@ -138,6 +138,8 @@ def status(data_dir: Path | None) -> int:
     click.echo("  pods      " + (", ".join(f"{n} {p}" for p, n in phases.items()) or "none"))
     able, version = sandbox.abilities(), Cgroups().version
     isolation = "namespaces: volumes at their paths, names of pods, nothing left behind"
+    if able.way == "user":
+        isolation += " (in user namespaces: no root needed)"
     if not able.namespaces:
         isolation = f"none ({able.why_not}): pods see this machine as it is"
     limits = f"cgroups v{version}: memory, CPU and process limits hold"

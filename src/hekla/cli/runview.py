@@ -45,6 +45,8 @@ class Jobs:
 
     def reason_to_wait(self, uid: str) -> str:
         """The scheduler's verdict on a job that is not placed."""
+        if self.phase(uid) not in (JobPhase.PENDING, JobPhase.RUNNING):
+            return ""
         group = self._group(uid)
         for condition in ((group or {}).get("status") or {}).get("conditions") or ():
             if condition.get("type") == "Unschedulable" and condition.get("status") == "True":

@@ -54,7 +54,7 @@ class Agent:
         *,
         images: Images | None = None,
         clock: Clock | None = None,
-        isolate: bool | None = None,
+        isolate: sandbox.Way | None = None,
         network: BridgeNetwork | None = None,
     ) -> None:
         self._client = client
@@ -62,7 +62,7 @@ class Agent:
         self._directory = directory
         self._clock = clock or SystemClock()
         self._images = images or Images()
-        self.isolates = sandbox.abilities().namespaces if isolate is None else isolate
+        self.isolates = sandbox.abilities().way if isolate is None else isolate
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._network = network

@@ -1,9 +1,10 @@
 """What this machine allows for isolation, and the command lines that make use of it.
 
-With privileges, a container gets its own mount, host-name and process namespaces: volumes appear at
-their mount paths, /etc/hosts knows the pods of the namespace, and when the container ends nothing
-of it is left. Without, it is a process group that sees the machine as it is; `Abilities` says
-which, so that `hekla status` can tell.
+Where the kernel allows it, a container gets its own mount, host-name and process namespaces:
+volumes appear at their mount paths, /etc/hosts knows the pods of the namespace, and when the
+container ends nothing of it is left. Root makes them as it is; others inside a user namespace of
+their own. Where neither works, a container is a process group that sees the machine as it is;
+`Abilities` says which, so that `hekla status` can tell.
 
 What a newcomer gets wrong: the first process of a process namespace ignores signals it has no
 handler for. So a shell stands there, which does have one, and the command runs below it.
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 # $1: file for the exit code, $2: where to work; the rest: the command. The shell outlives the
 # command on SIGTERM (it has a handler, which `exec` takes away from the command) to note its code.
@@ -35,35 +37,101 @@ echo "$code" > "$out.new" && mv "$out.new" "$out"
 exit "$code"
 """
 
-# $1: host name, $2: pairs of source and target as lines "ro|rw<TAB>source<TAB>target".
+# $1: host name, $2: mounts as lines "ro|rw<TAB>source<TAB>target", $3: where to work, $4: an empty
+# directory of the pod's own; the rest: the command.
+#
+# A mount path that the machine does not have must not be made on the machine. `place` makes it on
+# what only this container sees: below / that is a new root that mirrors the old one's entries, below
+# anything else an overlay on the nearest directory that exists, or where overlays are refused (in a
+# user namespace, over a directory with mounts of its own) a mirror again.
 ENTER = """
 trap : TERM INT HUP QUIT
-name=$1; mounts=$2; dir=$3; shift 3
+name=$1; mounts=$2; dir=$3; scratch=$4; shift 4
 hostname "$name" 2>/dev/null
 tab=$(printf '\\t')
-while IFS="$tab" read -r mode source target; do
-  [ -n "$target" ] || continue
-  if [ -d "$source" ]; then mkdir -p "$target"; else
-    mkdir -p "$(dirname "$target")"; [ -e "$target" ] || : > "$target"; fi
-  mount --bind "$source" "$target" || exit 128
-  [ "$mode" = ro ] && mount -o remount,ro,bind "$target"
-done <<END
+newline='
+'
+made=
+ours() {
+  [ "$1" = / ] && { [ -n "$rooted" ]; return; }
+  old=$IFS; IFS=$newline
+  for one in $made; do case "$1/" in "$one"/*) IFS=$old; return 0;; esac; done
+  IFS=$old; return 1
+}
+own_scratch() {
+  [ -n "$scratched" ] || mount -t tmpfs -o mode=755 tmpfs "$scratch" && scratched=1
+}
+mirror() {
+  for entry in "$1"/* "$1"/.[!.]*; do
+    copy=$2/${entry##*/}
+    if [ -L "$entry" ]; then cp -P "$entry" "$copy"
+    elif [ -d "$entry" ]; then mkdir "$copy" && mount --rbind "$entry" "$copy"
+    elif [ -e "$entry" ]; then : > "$copy" && mount --bind "$entry" "$copy"; fi
+  done
+}
+own_root() {
+  new=$scratch/root; mkdir "$new" && mount --bind "$new" "$new" || return 1
+  mirror "" "$new"
+  mkdir "$new/.old" && cd "$new" && pivot_root . .old && cd / && umount -l /.old && rmdir /.old
+  rooted=1
+}
+cover() {
+  layer=$(mktemp -d "$scratch/XXXXXX") && mkdir "$layer/upper" "$layer/work" || return 1
+  if ! mount -t overlay overlay 2>/dev/null -o \
+    "${HEKLA_OVERLAY}lowerdir=$1,upperdir=$layer/upper,workdir=$layer/work" "$1"
+  then mirror "$1" "$layer/upper" && mount --rbind "$layer/upper" "$1" || return 1; fi
+  made="$made$newline$1"
+}
+place() {
+  [ -e "$2" ] && return
+  at=$2; while [ ! -e "$at" ]; do at=$(dirname "$at"); done
+  if ! ours "$at"; then
+    own_scratch || return 1
+    if [ "$at" = / ]; then own_root; else cover "$at"; fi || return 1
+  fi
+  if [ -d "$1" ]; then mkdir -p "$2"; else mkdir -p "$(dirname "$2")" && : > "$2"; fi || return 1
+  while [ "$(dirname "$2")" != "$at" ]; do set -- "$1" "$(dirname "$2")"; done
+  made="$made$newline$2"
+}
+each() {
+  while IFS="$tab" read -r mode source target; do
+    [ -z "$target" ] || "$1" "$source" "$target" "$mode" || exit 128
+  done <<END
 $mounts
 END
+}
+attach() {
+  place "$1" "$2" && mount --bind "$1" "$2" || return 1
+  made="$made$newline$2"
+  [ "$3" != ro ] || mount -o remount,ro,bind "$2"
+}
+each place
+each attach
 cd "$dir" || exit 128
 : > "$HEKLA_UP"
-unset HEKLA_UP HEKLA_ENTERS
+unset HEKLA_UP HEKLA_ENTERS HEKLA_OVERLAY
 exec 3>&2 2>/dev/null
 (exec "$@" 2>&3 3>&-)
 """
+
+Way = Literal["none", "root", "user"]
+"""How containers are isolated: not at all, with root's rights, or in a user namespace."""
+
+_FLAGS = ("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
+_USER_FLAGS = ("--user", "--map-root-user", *_FLAGS)
+_PROBE = "hostname hekla-probe && mount --bind /tmp /tmp"
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What the kernel lets us do."""
 
-    namespaces: bool = False
+    way: Way = "none"
     why_not: str = ""
+
+    @property
+    def namespaces(self) -> bool:
+        return self.way != "none"
 
 
 @cache
@@ -71,14 +139,32 @@ def abilities() -> Abilities:
     """Try it: permissions, kernels and sandboxes differ too much to be read off anywhere."""
     if shutil.which("unshare") is None:
         return Abilities(why_not="the command `unshare` (util-linux) is not installed")
-    probe = ["unshare", *_FLAGS, "sh", "-c", "hostname hekla-probe && mount --bind /tmp /tmp"]
-    done = subprocess.run(probe, capture_output=True, text=True, timeout=10, check=False)
-    if done.returncode != 0:
-        return Abilities(why_not=done.stderr.strip().splitlines()[-1:][0] if done.stderr else "")
-    return Abilities(namespaces=True)
+    ways: tuple[Way, ...] = ("root", "user") if os.geteuid() == 0 else ("user",)
+    why = ""
+    for way in ways:
+        probe = [*_unshare(way), "sh", "-c", _PROBE + ' && exec "$@"', "hekla"]
+        done = subprocess.run(
+            [*probe, *_as_oneself(way), "true"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+        if done.returncode == 0:
+            return Abilities(way)
+        why = why or (done.stderr.strip().splitlines() or [""])[-1]
+    return Abilities(why_not=why)
 
 
-_FLAGS = ("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
+def _unshare(way: Way) -> list[str]:
+    return ["unshare", *(_USER_FLAGS if way == "user" else _FLAGS)]
+
+
+def _as_oneself(way: Way) -> list[str]:
+    """Inside its user namespace the set-up runs as root; the command runs as whom it belongs to."""
+    if way != "user":
+        return []
+    return ["unshare", "--user", f"--map-user={os.geteuid()}", f"--map-group={os.getegid()}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +181,15 @@ def wrap(
     directory: str,
     hostname: str,
     mounts: Sequence[Mount],
+    scratch: Path,
     root: str = "",
     network: Path | None = None,
-    isolate: bool,
+    isolate: Way,
 ) -> list[str]:
     """The whole command line of a container's process."""
     inner = list(command)
     outer_directory = directory
-    if isolate:
+    if isolate != "none":
         lines = "\n".join(
             f"{'ro' if mount.read_only else 'rw'}\t{mount.source}\t{root}{mount.target}"
             for mount in mounts
@@ -111,7 +198,8 @@ def wrap(
             inner = ["chroot", root, *inner]
             directory = "/"
         inner = [
-            "unshare", *_FLAGS, "sh", "-c", ENTER, "hekla", hostname, lines, directory, *inner,
+            *_unshare(isolate), "sh", "-c", ENTER, "hekla", hostname, lines, directory,
+            str(scratch), *_as_oneself(isolate), *inner,
         ]  # fmt: skip
         outer_directory = "/"
     if network is not None:
@@ -119,12 +207,24 @@ def wrap(
     return ["sh", "-c", SUPERVISE, "hekla", str(exit_file), outer_directory, *inner]
 
 
-def enter(pid: int, directory: str, command: Sequence[str], *, root: str = "") -> list[str]:
+def variables(isolate: Way) -> dict[str, str]:
+    """What the set-up is told by its environment; the command sees none of it."""
+    if isolate == "none":
+        return {}
+    # Overlays in a user namespace keep their marks where its owner may write them.
+    return {"HEKLA_ENTERS": "1", "HEKLA_OVERLAY": "userxattr," if isolate == "user" else ""}
+
+
+def enter(
+    pid: int, directory: str, command: Sequence[str], *, isolate: Way, root: str = ""
+) -> list[str]:
     """The command line that runs something inside a running container."""
     inside = innermost(pid)
     if inside is None:
         return ["sh", "-c", 'cd "$1" && shift && exec "$@"', "hekla", directory, *command]
-    line = ["nsenter", f"--target={inside}", "--mount", "--uts", "--pid", "--net"]
+    line = ["nsenter", f"--target={inside}", "--mount", "--uts", "--pid"]
+    # The machine's own network cannot be entered from within a user namespace, and need not be.
+    line += ["--user", "--preserve-credentials"] if isolate == "user" else ["--net"]
     if root:
         line.append(f"--root={root}")
     return [*line, f"--wd={directory}", *command]

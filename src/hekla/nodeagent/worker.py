@@ -55,7 +55,7 @@ class Surroundings:
     clock: Clock
     images: Images
     cgroups: Cgroups
-    isolate: bool
+    isolate: sandbox.Way
     network: BridgeNetwork | None
     """None where pods share the machine's network."""
     node: Object
@@ -134,7 +134,10 @@ class PodWorker:
         environment, variables = self._environment(spec)
         directory = self._working_directory(spec)
         root = environment.path if environment.kind == "rootfs" else ""
-        return sandbox.enter(process.pid, directory, command, root=root), variables
+        line = sandbox.enter(
+            process.pid, directory, command, isolate=self._around.isolate, root=root
+        )
+        return line, variables
 
     async def _entered(self, name: str) -> None:
         """Wait until the set-up of a container that was just started is through."""
@@ -262,8 +265,7 @@ class PodWorker:
         up = self._path(name, attempt, "up")
         up.unlink(missing_ok=True)
         variables = {**variables, "HEKLA_UP": str(up)}
-        if self._around.isolate:
-            variables["HEKLA_ENTERS"] = "1"
+        variables |= sandbox.variables(self._around.isolate)
         if group is not None:
             self._groups[name] = group
             variables = {**variables, "HEKLA_CGROUPS": " ".join(map(str, group.paths))}
@@ -273,6 +275,7 @@ class PodWorker:
             directory=self._working_directory(container),
             hostname=self._hostname,
             mounts=self._mounts(container),
+            scratch=self._scratch(name),
             root=environment.path if environment.kind == "rootfs" else "",
             network=network,
             isolate=self._around.isolate,
@@ -346,7 +349,7 @@ class PodWorker:
             node=self._around.node,
             pod_ip=self._address,
         )
-        for mount in () if self._around.isolate else container.get("volumeMounts") or ():
+        for mount in () if self._isolated else container.get("volumeMounts") or ():
             # Without a mount namespace a volume is not at its mount path: say where it is.
             assert self._volumes is not None
             key = "HEKLA_VOLUME_" + mount["name"].upper().replace("-", "_")
@@ -370,6 +373,16 @@ class PodWorker:
         home = self._directory / "work"
         home.mkdir(exist_ok=True)
         return home
+
+    @property
+    def _isolated(self) -> bool:
+        return self._around.isolate != "none"
+
+    def _scratch(self, container: str) -> Path:
+        """Where the container makes mount paths that the machine does not have."""
+        scratch = self._directory / "containers" / container / "scratch"
+        scratch.mkdir(parents=True, exist_ok=True)
+        return scratch
 
     def _mounts(self, container: Object) -> list[sandbox.Mount]:
         assert self._volumes is not None

@@ -1,0 +1,96 @@
+"""A case through our own core, cycle after cycle until it comes to rest.
+
+As on the recorded server: who was bound runs, who was evicted is gone for good.
+"""
+
+from __future__ import annotations
+
+from hekla.api import core, scheduling
+from hekla.api.meta import convert
+from hekla.scheduler import config
+from hekla.scheduler.classes import pod_of
+from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.plugins import builtin
+from hekla.testing import TestCluster
+from hekla.testing.objects import START
+from hekla.units.timestamps import format_time
+from tests.fidelity import catalogue, outcome
+from tests.fidelity.catalogue import NAMESPACE, Case, Json
+
+MAX_CYCLES = 40
+QUIET_CYCLES = 4
+CYCLE_S = 1.0
+_FIRST = START - 100.0
+
+
+def decide(case: Case) -> Json:
+    world = _world(case)
+    before = _pods(world)
+    quiet = 0
+    for cycle in range(MAX_CYCLES):
+        result = world.run(now=START + cycle * CYCLE_S)
+        was = _state(world)
+        world.live(result, remake=False)
+        quiet = quiet + 1 if _state(world) == was else 0
+        if quiet == QUIET_CYCLES:
+            return outcome.summary(before, _pods(world), _phases(world))
+    raise AssertionError(f"{case} does not come to rest in {MAX_CYCLES} cycles")
+
+
+def _world(case: Case) -> TestCluster:
+    state = Cluster()
+    clock = iter(range(1000))
+    for body in catalogue.priority_classes(case):
+        state.set_priority_class(convert(body, core.PriorityClass))
+    for body in catalogue.queues(case):
+        state.set_queue(convert(_made(body, next(clock)), scheduling.Queue))
+    for body in catalogue.nodes(case):
+        state.set_node(convert(_made(body, 0), core.Node))
+    for body in catalogue.quotas(case):
+        state.set_quota(convert(body, core.ResourceQuota))
+    for body in catalogue.budgets(case):
+        budget = convert(body, core.PodDisruptionBudget)
+        state.budgets[budget.namespace, budget.name] = budget
+    pods = [_made(pod, next(clock)) for pod in catalogue.foreign_pods(case)]
+    for group, members in catalogue.groups(case):
+        moment = next(clock)
+        state.set_group(convert(_made(group, moment), scheduling.PodGroup))
+        pods += [_made(pod, moment) for pod in members]
+    made = [pod_of(pod) for pod in pods]
+    for pod in made:
+        state.set_pod(pod)
+    return TestCluster(state, config.parse(case.conf, builtin()), made)
+
+
+def _made(body: Json, second: int) -> Json:
+    """As a server stores it."""
+    meta = {
+        **body["metadata"],
+        "uid": f"{body['kind']}-{body['metadata']['name']}",
+        "creationTimestamp": format_time(_FIRST + second),
+    }
+    made = {**body, "metadata": meta}
+    if body["kind"] == "Pod":
+        made["status"] = {"phase": "Running" if body["spec"].get("nodeName") else "Pending"}
+    return made
+
+
+def _pods(world: TestCluster) -> list[outcome.PodSeen]:
+    return [
+        outcome.seen(
+            {
+                "metadata": {"name": pod.metadata.name, "annotations": pod.metadata.annotations},
+                "spec": {"nodeName": pod.spec.node_name},
+            }
+        )
+        for pod in world.pods.values()
+    ]
+
+
+def _phases(world: TestCluster) -> dict[str, str]:
+    jobs = world.state.jobs.values()
+    return {job.name: job.phase for job in jobs if job.namespace == NAMESPACE}
+
+
+def _state(world: TestCluster) -> object:
+    return sorted((p.name, p.node) for p in _pods(world)), _phases(world)

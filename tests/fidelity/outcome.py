@@ -1,0 +1,84 @@
+"""What a scheduler made of a case, and how much of it is determined.
+
+Pods of a group and role are equal, so an outcome counts them by node. What a newcomer gets wrong:
+Volcano picks among equally good nodes at random; a case where it may says `compare: shape`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.fidelity.catalogue import GROUP, ROLE, Json
+
+
+@dataclass(frozen=True)
+class PodSeen:
+    """A pod at the start or at the end."""
+
+    name: str
+    owner: str
+    node: str
+
+
+def seen(pod: Json) -> PodSeen:
+    notes = pod["metadata"].get("annotations") or {}
+    owner = "/".join(filter(None, (notes.get(GROUP, ""), notes.get(ROLE, ""))))
+    return PodSeen(pod["metadata"]["name"], owner, pod["spec"].get("nodeName", ""))
+
+
+def summary(before: Iterable[PodSeen], after: Iterable[PodSeen], phases: dict[str, str]) -> Json:
+    """Per group (and role): where its pods are, from where they were evicted, how many wait."""
+    left = {pod.name: pod for pod in after}
+    found: dict[str, Json] = defaultdict(
+        lambda: {"placed": Counter(), "evicted": Counter(), "waiting": 0}
+    )
+    for pod in before:
+        now = left.get(pod.name)
+        entry = found[pod.owner]
+        if now is None:
+            entry["evicted"][pod.node or "nowhere"] += 1
+        elif now.node:
+            entry["placed"][now.node] += 1
+        else:
+            entry["waiting"] += 1
+    return {"pods": _sorted(found), "phases": dict(sorted(phases.items()))}
+
+
+def _sorted(found: dict[str, Json]) -> Json:
+    return {
+        owner: {
+            "placed": dict(sorted(entry["placed"].items())),
+            "evicted": dict(sorted(entry["evicted"].items())),
+            "waiting": entry["waiting"],
+        }
+        for owner, entry in sorted(found.items())
+        if owner
+    }
+
+
+def comparable(outcome: Json, how: str) -> Any:
+    """The part of an outcome that is determined.
+
+    nodes: all of it. shape: how many pods share a node, whichever it is. numbers: how many.
+    """
+    if how == "nodes":
+        return outcome
+    reduce = {"shape": _shape, "numbers": _number}[how]
+    pods = {
+        owner: {
+            key: reduce(value) if isinstance(value, dict) else value for key, value in e.items()
+        }
+        for owner, e in outcome["pods"].items()
+    }
+    return {"pods": pods, "phases": outcome["phases"]}
+
+
+def _shape(counts: dict[str, int]) -> list[int]:
+    return sorted(counts.values(), reverse=True)
+
+
+def _number(counts: dict[str, int]) -> int:
+    return sum(counts.values())

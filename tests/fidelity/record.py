@@ -1,0 +1,244 @@
+"""Ask the real Volcano: `python -m tests.fidelity.record [--missing] [part of a name …]`.
+
+Builds Kubernetes and Volcano if need be, runs every case on a real server with kwok's nodes, twice,
+and keeps what Volcano decided beside the cases, in `cases/*.golden.json`. Volcano starts when all
+of a case's objects are there, so that its first session sees the whole; a case is over when nothing
+has changed for some sessions. Two runs that differ in what the case compares are refused: then the
+case does not determine the decision, and has to say so or be made sharper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tools.kube.cluster import KubeCluster
+from tools.peers import volcano
+
+from hekla.kube.errors import KubeError, NotFound
+from hekla.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RESOURCE_QUOTAS,
+    Resource,
+)
+from hekla.kube.sync_client import SyncClient
+from tests.fidelity import catalogue, outcome
+from tests.fidelity.catalogue import HERE, NAMESPACE, Case, Json
+
+RUNS = 2
+QUIET_SESSIONS = 8
+LIMIT_S = 90.0
+_POLL_S = 0.2
+_SYSTEM = "system-"
+
+
+class Recorder:
+    """One server for all cases; a fresh set of objects, and a fresh Volcano, for each."""
+
+    def __init__(self, cluster: KubeCluster, client: SyncClient) -> None:
+        self._cluster = cluster
+        self._client = client
+
+    def prepare(self) -> None:
+        self._client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        for body in volcano_crds():
+            self._client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+        self._until(self._kinds_are_served)
+
+    def run(self, case: Case) -> Json:
+        self._clear()
+        self._fill(case)
+        before = [outcome.seen(pod) for pod in self._client.list(PODS, namespace=NAMESPACE)]
+        conf = self._cluster.directory / "scheduler.conf"
+        conf.write_text(case.conf)
+        log = self._cluster.processes.log(volcano.SCHEDULER.name)
+        log.unlink(missing_ok=True)
+        volcano.start_scheduler(self._cluster, conf)
+        try:
+            self._settle(log)
+        finally:
+            self._cluster.processes.stop(volcano.SCHEDULER.name)
+        after = [outcome.seen(pod) for pod in self._client.list(PODS, namespace=NAMESPACE)]
+        return outcome.summary(before, after, self._phases())
+
+    def _clear(self) -> None:
+        for pod in self._client.list(PODS, namespace=NAMESPACE):
+            self._client.delete(
+                PODS, pod["metadata"]["name"], namespace=NAMESPACE, grace_period_s=0,
+                missing_ok=True,
+            )  # fmt: skip
+        for resource in (
+            PODGROUPS, QUEUES, NODES, PRIORITY_CLASSES, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS
+        ):  # fmt: skip
+            for obj in self._client.list(resource):
+                name, space = obj["metadata"]["name"], obj["metadata"].get("namespace")
+                if not name.startswith(_SYSTEM):
+                    self._client.delete(resource, name, namespace=space, missing_ok=True)
+        self._until(lambda: not self._client.list(PODS, namespace=NAMESPACE).items)
+
+    def _fill(self, case: Case) -> None:
+        for resource, objects in (
+            (NODES, catalogue.nodes(case)),
+            (PRIORITY_CLASSES, catalogue.priority_classes(case)),
+        ):
+            for body in objects:
+                self._client.create(resource, body)
+        for body in catalogue.queues(case):
+            self._create_in_order(QUEUES, body, wait=body["metadata"]["name"] in case.queues)
+        for pod in catalogue.foreign_pods(case):
+            self._client.create(PODS, pod)
+        for group, pods in catalogue.groups(case):
+            self._create_in_order(PODGROUPS, group)
+            for pod in pods:
+                self._client.create(PODS, pod)
+        for resource, objects in (
+            (RESOURCE_QUOTAS, catalogue.quotas(case)),
+            (POD_DISRUPTION_BUDGETS, catalogue.budgets(case)),
+        ):
+            for body in objects:
+                self._create(resource, body)
+        self._until(self._placed_pods_run)
+
+    def _create_in_order(self, resource: Resource[Any], body: Json, *, wait: bool = True) -> None:
+        """Before the next one: times are whole seconds, and Volcano breaks ties by uid."""
+        self._create(resource, body)
+        if wait:
+            time.sleep(1.0 - time.time() % 1.0)
+
+    def _create(self, resource: Resource[Any], body: Json) -> None:
+        made = self._client.create(resource, body)
+        if "status" in body:
+            meta = made["metadata"]
+            with contextlib.suppress(NotFound):  # no such subresource: it was kept when made
+                self._client.patch(
+                    resource, meta["name"], {"status": body["status"]},
+                    namespace=meta.get("namespace"), subresource="status",
+                )  # fmt: skip
+
+    def _placed_pods_run(self) -> bool:
+        pods = self._client.list(PODS, namespace=NAMESPACE)
+        return all(p["status"]["phase"] == "Running" for p in pods if p["spec"].get("nodeName"))
+
+    def _kinds_are_served(self) -> bool:
+        try:
+            self._client.list(PODGROUPS)
+            self._client.list(QUEUES)
+        except KubeError:
+            return False
+        return True
+
+    def _settle(self, log: Path) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        last, quiet_since = None, 0
+        while True:
+            sessions = log.read_text(errors="replace").count("Open Session")
+            state = (self._places(), self._phases())
+            if state != last:
+                last, quiet_since = state, max(sessions, 1)
+            elif sessions >= quiet_since + QUIET_SESSIONS:
+                return
+            if time.monotonic() > deadline:
+                raise SystemExit(f"Volcano does not come to rest; see {log}")
+            time.sleep(_POLL_S)
+
+    def _places(self) -> list[tuple[str, str, bool]]:
+        return [
+            (
+                pod["metadata"]["name"],
+                pod["spec"].get("nodeName", ""),
+                "deletionTimestamp" in pod["metadata"],
+            )
+            for pod in self._client.list(PODS, namespace=NAMESPACE)
+        ]
+
+    def _phases(self) -> dict[str, str]:
+        return {
+            group["metadata"]["name"]: (group.get("status") or {}).get("phase", "")
+            for group in self._client.list(PODGROUPS, namespace=NAMESPACE)
+        }
+
+    def _until(self, holds: Any) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not holds():
+            if time.monotonic() > deadline:
+                raise SystemExit("the cluster does not come to rest")
+            time.sleep(_POLL_S)
+
+
+def volcano_crds() -> Iterator[Json]:
+    """Volcano's own, as its module carries them."""
+    words = ["go", "list", "-m", "-f", "{{.Dir}}", volcano.SCHEDULER.module]
+    where = subprocess.check_output(words, cwd=volcano.SCHEDULER.folder, text=True).strip()
+    for path in sorted((Path(where) / "config" / "crd").glob("*/bases/*.yaml")):
+        yield yaml.safe_load(path.read_text())
+
+
+def golden(file: str) -> Path:
+    return HERE / f"{file}.golden.json"
+
+
+def recorded(file: str) -> Json:
+    path = golden(file)
+    found: Json = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def keep(case: Case, result: Json) -> None:
+    wanted = [c.name for c in catalogue.cases() if c.file == case.file]
+    every = {**recorded(case.file), case.name: result}
+    text = json.dumps({name: every[name] for name in wanted if name in every}, indent=1)
+    golden(case.file).write_text(text + "\n")
+
+
+def record(recorder: Recorder, case: Case) -> str:
+    """What went wrong; empty if nothing."""
+    results = [recorder.run(case) for _ in range(RUNS)]
+    if len({json.dumps(outcome.comparable(r, case.compare), sort_keys=True) for r in results}) > 1:
+        return f"{case}: runs differ:\n" + "\n".join(json.dumps(r) for r in results)
+    keep(case, {"volcano": volcano.SCHEDULER.version, **results[0]})
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fidelity.record")
+    parser.add_argument("--missing", action="store_true", help="only cases not recorded yet")
+    parser.add_argument("parts", nargs="*", help="only cases with one of these in their name")
+    given = parser.parse_args()
+    wanted = [
+        case
+        for case in catalogue.cases()
+        if (not given.parts or any(part in str(case) for part in given.parts))
+        and not (given.missing and case.name in recorded(case.file))
+    ]
+    failures = []
+    with (
+        tempfile.TemporaryDirectory(prefix="hekla-record-") as directory,
+        KubeCluster(Path(directory)) as cluster,
+        cluster.client() as client,
+    ):
+        recorder = Recorder(cluster, client)
+        recorder.prepare()
+        for case in wanted:
+            print(case, flush=True)
+            failures.append(record(recorder, case))
+    if any(failures):
+        raise SystemExit("\n".join(filter(None, failures)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The tools themselves: what is built, kept and stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tools.kube.gobuild import BuildFailed, Part, ensure, missing
+from tools.kube.parts import PARTS
+from tools.kube.processes import Processes, StartFailed, stop_recorded
+from tools.peers import volcano
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Go module without dependencies, and a cache of its own."""
+    reason = missing([Part("hello", _write_module(tmp_path / "hello"), "example.com/hello")])
+    if reason:
+        pytest.skip(reason)
+    compiled = subprocess.check_output(["go", "env", "GOCACHE"], text=True).strip()
+    monkeypatch.setenv("GOCACHE", compiled)  # else Go's library would be compiled anew, too
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "hello"
+
+
+def _write_module(folder: Path, version: str = "v1.2.3") -> Path:
+    folder.mkdir(exist_ok=True)
+    pin = f"// pinned: example.com/hello {version}\n"
+    (folder / "go.mod").write_text(f"module example.com/program\n\ngo 1.24\n\n{pin}")
+    (folder / "go.sum").write_text("")
+    (folder / "main.go").write_text(
+        "package main\n\nvar gitVersion, gitMajor, gitMinor string\n\n"
+        "func main() { print(gitVersion, gitMajor, gitMinor) }\n"
+    )
+    return folder
+
+
+def part(folder: Path) -> Part:
+    return Part("hello", folder, "example.com/hello", "example.com/program", "main")
+
+
+def test_a_program_carries_its_version(module: Path) -> None:
+    program = ensure(part(module))
+    said = subprocess.run([program], capture_output=True, text=True, check=True).stderr
+    assert said == "v1.2.312"
+
+
+def test_several_at_once_build_once_and_a_new_pin_builds_anew(
+    module: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    threads = [threading.Thread(target=ensure, args=(part(module),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first = part(module).program
+    assert first.exists()
+    assert capfd.readouterr().err.count("building hello") == 1
+    _write_module(module, "v1.3.0")
+    assert ensure(part(module)) != first
+    assert first.exists()
+
+
+def test_a_build_that_fails_leaves_nothing_behind(module: Path) -> None:
+    (module / "main.go").write_text("package main\n\nfunc main() { nonsense }\n")
+    with pytest.raises(BuildFailed, match="nonsense"):
+        ensure(part(module))
+    assert not part(module).program.exists()
+
+
+def test_every_pinned_part_has_a_version() -> None:
+    for one in (*PARTS.values(), *volcano.PARTS.values()):
+        assert one.version.startswith("v"), one.name
+        assert one.flags.startswith("-s -w")
+
+
+def test_a_process_that_ends_early_is_reported_with_its_log(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    processes.start("broken", [sys.executable, "-c", "raise SystemExit('no such flag')"])
+    with pytest.raises(StartFailed, match="no such flag"):
+        processes.wait_for("broken", lambda: False)
+    processes.stop_all()
+
+
+def test_what_was_left_running_is_found_and_stopped(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "import signal; signal.pause()"]
+    processes = Processes(tmp_path)
+    processes.start("sleeper", program)
+    ((pid, _),) = json.loads((tmp_path / "processes.json").read_text())
+    waiter = threading.Thread(target=processes._ours["sleeper"].wait)  # as init would
+    waiter.start()
+    assert stop_recorded(tmp_path) == [Path(sys.executable).name]
+    waiter.join()
+    assert not Path(f"/proc/{pid}").exists()
+    assert stop_recorded(tmp_path) == []

@@ -41,6 +41,8 @@ class LocalConfig:
     """Run images nobody has mapped on the host."""
     pod_network: PodNetwork = "auto"
     simulated_nodes: int = 0
+    simulated_gpus: int = 0
+    """Devices this machine pretends to have."""
     durability: Durability = "process"
 
 
@@ -88,6 +90,7 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
                 network=BridgeNetwork(config.data_dir)
                 if _wants_bridge(config.pod_network)
                 else None,
+                simulated_gpus=config.simulated_gpus,
             )
             server.nodes.register(agent.node, agent)
             parts["agent"] = agent.run

@@ -34,10 +34,20 @@ class Machine:
         self._task: asyncio.Task[None] | None = None
 
     def start_agent(
-        self, *, isolate: sandbox.Way | None = None, network: BridgeNetwork | None = None
+        self,
+        *,
+        isolate: sandbox.Way | None = None,
+        network: BridgeNetwork | None = None,
+        gpus: int = 0,
     ) -> None:
         self.agent = Agent(
-            self.client, NODE, self.directory, images=Images(), isolate=isolate, network=network
+            self.client,
+            NODE,
+            self.directory,
+            images=Images(),
+            isolate=isolate,
+            network=network,
+            simulated_gpus=gpus,
         )
         self.server.nodes.register(NODE, self.agent)
         self._task = asyncio.create_task(self.agent.run())

@@ -306,6 +306,32 @@ async def test_a_pod_beyond_its_memory_is_killed_and_it_says_so(
     assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
 
 
+async def test_gpus_stay_with_their_pod_when_the_agent_restarts(
+    machine: Machine, tmp_path: Path
+) -> None:
+    await machine.stop_agent()
+    machine.start_agent(gpus=2)
+    one = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    gate = tmp_path / "gate"
+    hold = f"echo $CUDA_VISIBLE_DEVICES; until [ -e {gate} ]; do sleep 0.05; done"
+    await machine.run_pod("first", "true", container=one)
+    await machine.ended("first")
+    await machine.run_pod("zeroth", "sh", "-c", hold, container=one)
+    await machine.run_pod("running", "sh", "-c", hold, container=one)
+    await machine.running("zeroth")
+    await machine.running("running")
+    await machine.stop_agent()
+    await machine.run_pod("another", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", container=one)
+    machine.start_agent(gpus=2)
+    held = await machine.until("another", lambda p: "are free" in str(p["status"]))
+    assert "needs 1 GPUs, and 0 are free" in state(held)["state"]["waiting"]["message"]
+    gate.touch()
+    await machine.ended("another")
+    seen = {await machine.logs("zeroth"), await machine.logs("running")}
+    assert seen == {"0\n", "1\n"}
+    assert await machine.logs("another") in seen
+
+
 async def test_output_is_followed_to_its_end(machine: Machine, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)

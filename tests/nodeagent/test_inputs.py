@@ -17,7 +17,7 @@ from hekla.nodeagent.environment import (
 )
 from hekla.nodeagent.images import Images, ImagesError, NotMapped
 from hekla.nodeagent.logs import LogFile
-from hekla.nodeagent.machine import Addresses, Gpus, hosts_file
+from hekla.nodeagent.machine import Addresses, Gpus, NotEnough, hosts_file
 from hekla.nodeagent.volumes import VolumeError, Volumes
 
 Object = dict[str, Any]
@@ -193,6 +193,8 @@ def test_addresses_and_devices_are_given_once_and_taken_back() -> None:
     assert (gpus.give("a", 2), gpus.give("b", 1), gpus.give("a", 2)) == ([0, 1], [2], [0, 1])
     gpus.take_back("a")
     assert gpus.give("c", 3) == [0, 1, 3]
+    with pytest.raises(NotEnough, match="needs 2 GPUs, and 0 are free"):
+        gpus.give("d", 2)
 
 
 def text_of(file: LogFile, position: int) -> str:

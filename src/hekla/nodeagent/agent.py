@@ -28,7 +28,7 @@ from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.environment import Sources
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.logs import LogFile
-from hekla.nodeagent.machine import Addresses, Gpus, gpu_count, gpus_wanted, hosts_file, node_object
+from hekla.nodeagent.machine import Addresses, Gpus, gpu_count, hosts_file, node_object
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
 from hekla.nodeagent.streams import run_stream
 from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
@@ -56,6 +56,7 @@ class Agent:
         clock: Clock | None = None,
         isolate: sandbox.Way | None = None,
         network: BridgeNetwork | None = None,
+        simulated_gpus: int = 0,
     ) -> None:
         self._client = client
         self.node = node
@@ -68,7 +69,7 @@ class Agent:
         self._network = network
         first = (127, fingerprint(directory)[1], 0, 1)
         self._addresses = Addresses(first if network is None else network.first)
-        self._gpus = Gpus(gpu_count())
+        self._gpus = Gpus(simulated_gpus or gpu_count())
         self._pods: Informer[Object] = Informer(
             client, PODS, dict, field_selector=f"spec.nodeName={node}"
         )
@@ -81,6 +82,7 @@ class Agent:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._network is not None:
             self._network.set_up()
+        self._gpus.recall(self._directory / "pods")
         node = await self._register()
         self._around = Surroundings(
             directory=self._directory,
@@ -89,6 +91,7 @@ class Agent:
             cgroups=Cgroups(),
             isolate=self.isolates,
             network=self._network,
+            gpus=self._gpus,
             node=node,
             report=self._report,
             fetch_sources=self._fetch_sources,
@@ -116,7 +119,7 @@ class Agent:
             self._network.tear_down()
 
     async def _register(self) -> Object:
-        node = node_object(self.node, format_time(self._clock.now()))
+        node = node_object(self.node, format_time(self._clock.now()), self._gpus.count)
         try:
             return await self._client.create(NODES, node)
         except AlreadyExists:
@@ -131,7 +134,8 @@ class Agent:
         pods = self._directory / "pods"
         for path in list(pods.iterdir()) if pods.is_dir() else ():
             if path.name not in self._workers:
-                PodWorker(_ghost(path.name), self._around, "", []).remove()
+                PodWorker(_ghost(path.name), self._around, "").remove()
+                self._gpus.take_back(path.name)
 
     # Pods
 
@@ -163,12 +167,7 @@ class Agent:
         address = (pod.get("status") or {}).get("podIP") or ""
         if address:
             self._addresses.taken[uid] = address
-        worker = PodWorker(
-            pod,
-            self._around,
-            self._addresses.give(uid),
-            self._gpus.give(uid, gpus_wanted(pod)),
-        )
+        worker = PodWorker(pod, self._around, self._addresses.give(uid))
         self._workers[uid] = worker
         self._write_hosts(pod["metadata"]["namespace"])
         self._tasks[uid] = asyncio.create_task(self._look_after(worker))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections.abc import Iterable
@@ -15,20 +16,19 @@ from hekla.api import wellknown
 Object = dict[str, Any]
 MAX_PODS = 500
 GPUS = Path("/proc/driver/nvidia/gpus")
+GPU_NOTE = "gpus"
+"""In a pod's directory: the indices of its GPUs."""
 
 
 def gpu_count() -> int:
-    """GPUs by the driver's own list; HEKLA_GPUS pretends for demonstrations and tests."""
-    pretended = os.environ.get("HEKLA_GPUS", "")
-    if pretended.isdigit():
-        return int(pretended)
+    """GPUs by the driver's own list."""
     try:
         return len(list(GPUS.iterdir()))
     except OSError:
         return 0
 
 
-def node_object(name: str, now: str) -> Object:
+def node_object(name: str, now: str, gpus: int = 0) -> Object:
     """The Node that stands for this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     capacity = {
@@ -36,7 +36,7 @@ def node_object(name: str, now: str) -> Object:
         "memory": f"{memory // 1024}Ki",
         "pods": str(MAX_PODS),
     }
-    if gpus := gpu_count():
+    if gpus:
         capacity[wellknown.NVIDIA_GPU] = str(gpus)
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(
         platform.machine(), platform.machine()
@@ -113,6 +113,10 @@ class Addresses:
         self.taken.pop(uid, None)
 
 
+class NotEnough(Exception):
+    """Devices are short; the text says how."""
+
+
 @dataclass
 class Gpus:
     """Which pod has which GPUs, by index."""
@@ -121,14 +125,23 @@ class Gpus:
     taken: dict[str, list[int]] = field(default_factory=dict)
 
     def give(self, uid: str, wanted: int) -> list[int]:
+        """The pod's own, for as long as it lives; NotEnough rather than some of another's."""
         if uid not in self.taken:
             used = {index for given in self.taken.values() for index in given}
             free = [index for index in range(self.count) if index not in used]
+            if len(free) < wanted:
+                raise NotEnough(f"needs {wanted} GPUs, and {len(free)} are free here just now")
             self.taken[uid] = free[:wanted]
         return self.taken[uid]
 
     def take_back(self, uid: str) -> None:
         self.taken.pop(uid, None)
+
+    def recall(self, pods: Path) -> None:
+        """What an earlier agent gave to pods that may still run, as noted in their directories."""
+        for path in pods.glob(f"*/{GPU_NOTE}"):
+            with contextlib.suppress(OSError, ValueError):
+                self.taken[path.parent.name] = [int(word) for word in path.read_text().split()]
 
 
 def gpus_wanted(pod: Object) -> int:

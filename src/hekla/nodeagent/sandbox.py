@@ -41,7 +41,7 @@ exit "$code"
 # directory of the pod's own; the rest: the command.
 #
 # A mount path that the machine does not have must not be made on the machine. `place` makes it on
-# what only this container sees: below / that is a new root that mirrors the old one's entries, below
+# what only this container sees: below / that is a new root that mirrors the old one, below
 # anything else an overlay on the nearest directory that exists, or where overlays are refused (in a
 # user namespace, over a directory with mounts of its own) a mirror again.
 ENTER = """

@@ -31,6 +31,7 @@ from hekla.nodeagent.environment import (
 from hekla.nodeagent.images import Environment, Images, NotMapped
 from hekla.nodeagent.lifecycle import ContainerRecord, Over, PodRecord, Run, Start, Stop, Wake
 from hekla.nodeagent.logs import LogFile
+from hekla.nodeagent.machine import GPU_NOTE, Gpus, NotEnough, gpus_wanted
 from hekla.nodeagent.network import BridgeNetwork, NetworkError
 from hekla.nodeagent.processes import Process
 from hekla.nodeagent.status import pod_status
@@ -58,6 +59,7 @@ class Surroundings:
     isolate: sandbox.Way
     network: BridgeNetwork | None
     """None where pods share the machine's network."""
+    gpus: Gpus
     node: Object
     report: Callable[[Object, Object], Awaitable[None]]
     """(pod, status) -> to the API."""
@@ -69,11 +71,10 @@ class Surroundings:
 class PodWorker:
     """Runs one pod. `run` returns when nothing of it runs any more."""
 
-    def __init__(self, pod: Object, around: Surroundings, address: str, gpus: list[int]) -> None:
+    def __init__(self, pod: Object, around: Surroundings, address: str) -> None:
         self.pod = pod
         self._around = around
         self._address = address
-        self._gpus = gpus
         self._directory = around.directory / "pods" / str(pod["metadata"]["uid"])
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -246,10 +247,11 @@ class PodWorker:
         """Start a container, or note why it cannot be; the time to try again, if any."""
         container, known = self._container(name), self.record.of(name)
         try:
+            self._take_gpus()
             await self._prepare()
             command, variables, environment = self._command(container)
             network = self._network()
-        except (MissingReference, VolumeError) as error:
+        except (MissingReference, NotEnough, VolumeError) as error:
             return self._hold(known, "CreateContainerConfigError", str(error))
         except NotMapped as error:
             return self._hold(known, "ImageNotMapped", str(error))
@@ -306,6 +308,12 @@ class PodWorker:
         self._sources = self._volumes = None
         self._changed.set()
 
+    def _take_gpus(self) -> None:
+        """Noted on disk before they are used, so that the next agent gives them to nobody else."""
+        if wanted := gpus_wanted(self.pod):
+            given = self._around.gpus.give(self.pod["metadata"]["uid"], wanted)
+            (self._directory / GPU_NOTE).write_text(" ".join(map(str, given)))
+
     async def _prepare(self) -> None:
         """Volumes and sources, once; again only if something was missing."""
         if self._sources is None:
@@ -339,8 +347,8 @@ class PodWorker:
         base = environment.variables(dict(os.environ))
         base["HOSTNAME"] = self._hostname
         base["HEKLA_POD_UID"] = self.pod["metadata"]["uid"]
-        if self._gpus:
-            base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self._gpus))
+        if gpus := self._around.gpus.taken.get(self.pod["metadata"]["uid"]):
+            base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
         made = container_environment(
             self.pod,
             container,

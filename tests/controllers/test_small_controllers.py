@@ -8,7 +8,7 @@ import pytest
 
 from hekla.controllers import podgroup
 from hekla.controllers.gc import seconds_left
-from hekla.controllers.runner import BUILDERS, Controllers, selected
+from hekla.controllers.runner import BUILDERS, selected
 from hekla.kube.resources import JOBS, PODGROUPS, PODS, REPLICA_SETS
 from hekla.units.clock import ManualClock
 
@@ -150,12 +150,3 @@ def test_controllers_are_chosen_by_name() -> None:
     assert selected(["+job-controller"]) == ["job-controller"]
     with pytest.raises(ValueError, match="no controller 'jobs'"):
         selected(["jobs"])
-
-
-async def test_of_two_sets_of_controllers_one_leads(cluster: Cluster) -> None:
-    await cluster.stop()
-    await cluster.start(leader_identity="a")
-    await cluster.client.create(JOBS, job())
-    await cluster.has_pods(2)
-    assert isinstance(cluster.controllers, Controllers)
-    assert cluster.controllers.metrics.get("pods_created") == 2

@@ -4,191 +4,196 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hekla.api import wellknown
-from hekla.apiserver.server import ApiServer, Config
-from hekla.kube import kubeconfig
-from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODGROUPS, PODS, QUEUES
-from hekla.scheduler.service import Scheduler
+from hekla.scheduler.changes import Put
+
+from .world import PATIENCE_S, Objects, World, pod
+
+CONFIG = wellknown.SCHEDULER_CONFIG_MAP
+SYSTEM = wellknown.SYSTEM_NAMESPACE
+WITHOUT_SHARES = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: predicates}, {name: nodeorder}]
+"""
 
 
-class World:
-    def __init__(self, client: Client, scheduler: Scheduler) -> None:
-        self.client = client
-        self.scheduler = scheduler
-
-    async def node(self, name: str, cpu: int) -> None:
-        await self.client.create(NODES, {"metadata": {"name": name}})
-        amounts = {"cpu": str(cpu), "memory": "8Gi", "pods": "110"}
-        await self.client.patch_status(NODES, name, {"allocatable": amounts, "capacity": amounts})
-
-    async def gang(self, name: str, members: int, cpu: str = "1") -> None:
-        spec = {"minMember": members, "queue": "default"}
-        await self.client.create(
-            PODGROUPS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-        )
-        for i in range(members):
-            await self.client.create(PODS, self._pod(name, i, cpu))
-
-    def _pod(self, group: str, i: int, cpu: str) -> dict[str, Any]:
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{group}-{i}",
-                "namespace": "default",
-                "annotations": {wellknown.GROUP_NAME: group},
-            },
-            "spec": {
-                "schedulerName": "volcano",
-                "containers": [
-                    {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
-                ],
-            },
-        }
-
-    async def until(self, holds: Callable[[], Any]) -> Any:
-        """Wait for a state to come about; a bounded number of short looks."""
-        for _ in range(500):
-            found = await holds()
-            if found:
-                return found
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"it did not come about; verdicts: {self.scheduler.verdicts}")
-
-    async def bound(self) -> dict[str, str]:
-        pods = await self.client.list(PODS, namespace="default")
-        return {
-            pod["metadata"]["name"]: pod["spec"]["nodeName"]
-            for pod in pods
-            if pod["spec"].get("nodeName")
-        }
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(ApiServer(Config(data_dir=tmp_path)))
-        target = kubeconfig.load(server.kubeconfig)
-        mine = await stack.enter_async_context(Client(target, component="test"))
-        with contextlib.suppress(AlreadyExists):
-            await mine.create(QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
-        theirs = await stack.enter_async_context(Client(target, component="scheduler"))
-        scheduler = Scheduler(theirs)
-        running = asyncio.create_task(scheduler.run())
-        yield World(mine, scheduler)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+async def configure(world: World, text: str) -> None:
+    with contextlib.suppress(AlreadyExists):
+        await world.client.create(NAMESPACES, {"metadata": {"name": SYSTEM}})
+    data = {wellknown.SCHEDULER_CONFIG_KEY: text}
+    body: dict[str, Any] = {"metadata": {"name": CONFIG, "namespace": SYSTEM}, "data": data}
+    try:
+        await world.client.create(CONFIGMAPS, body)
+    except AlreadyExists:
+        await world.client.patch(CONFIGMAPS, CONFIG, {"data": data}, namespace=SYSTEM)
 
 
 async def test_a_gang_waits_with_a_reason_and_is_bound_whole_when_a_node_comes(
     world: World,
 ) -> None:
+    await world.scheduler()
     await world.node("n1", 1)
     await world.gang("train", 2)
+    await world.condition("train", "1/2 tasks fit")
+    assert await world.places() == {}
 
-    async def explained() -> Any:
-        group = await world.client.get(PODGROUPS, "train", namespace="default")
-        found = (group.get("status") or {}).get("conditions") or []
-        return [
-            c for c in found if c["type"] == "Unschedulable" and "1/2 tasks fit" in c["message"]
-        ]
+    def told(pods: Objects) -> list[Any]:
+        said = pods["train-0"]["status"].get("conditions", [])
+        return [c for c in said if c["type"] == "PodScheduled"]
 
-    await world.until(explained)
-    assert await world.bound() == {}
-
-    async def told() -> Any:
-        pod = await world.client.get(PODS, "train-0", namespace="default")
-        return [c for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled"]
-
-    (condition,) = await world.until(told)
+    (condition,) = await world.until(PODS, told)
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     await world.node("n2", 1)
+    places = await world.bound("train-0", "train-1")
+    assert sorted(places.values()) == ["n1", "n2"]
 
-    async def whole() -> bool:
-        return sorted((await world.bound()).values()) == ["n1", "n2"]
 
-    await world.until(whole)
+async def test_pods_may_come_before_their_group(world: World) -> None:
+    await world.scheduler()
+    await world.node("n1", 4)
+    await world.pods("late", 2)
+    await world.gang("early", 1)
+    await world.bound("early-0")
+    await world.group("late", 2)
+    await world.bound("early-0", "late-0", "late-1")
+
+
+async def test_a_group_is_let_in_by_what_it_says_it_needs_before_any_pod_exists(
+    world: World,
+) -> None:
+    await world.scheduler()
+    await world.node("n1", 4)
+    await world.group("empty", 2, minResources={"cpu": "2"})
+
+    def is_inqueue(groups: Objects) -> bool:
+        return (groups["empty"].get("status") or {}).get("phase") == "Inqueue"
+
+    await world.until(PODGROUPS, is_inqueue)
 
 
 async def test_a_new_configuration_is_in_force_from_the_next_cycle(world: World) -> None:
-    with contextlib.suppress(AlreadyExists):
-        await world.client.create(NAMESPACES, {"metadata": {"name": wellknown.SYSTEM_NAMESPACE}})
-    body: dict[str, Any] = {
-        "metadata": {
-            "name": wellknown.SCHEDULER_CONFIG_MAP,
-            "namespace": wellknown.SYSTEM_NAMESPACE,
-        },
-        "data": {wellknown.SCHEDULER_CONFIG_KEY: 'actions: "enqueue"\n'},
-    }
-    await world.client.create(CONFIGMAPS, body)
-
-    async def taken() -> bool:
-        return world.scheduler.config.actions == ("enqueue",)
-
-    await world.until(taken)
-    await world.client.patch(
-        CONFIGMAPS,
-        wellknown.SCHEDULER_CONFIG_MAP,
-        {"data": {wellknown.SCHEDULER_CONFIG_KEY: 'actions: "nonsense"\n'}},
-        namespace=wellknown.SYSTEM_NAMESPACE,
-    )
-    cycles = world.scheduler.cycles
-
-    async def later() -> bool:
-        return world.scheduler.cycles > cycles
-
-    await world.until(later)
-    assert world.scheduler.config.actions == ("enqueue",), "the last good one must stay"
-    await world.client.delete(
-        CONFIGMAPS, wellknown.SCHEDULER_CONFIG_MAP, namespace=wellknown.SYSTEM_NAMESPACE
-    )
-
-    async def default_again() -> bool:
-        return "backfill" in world.scheduler.config.actions
-
-    await world.until(default_again)
+    scheduler = await world.scheduler()
+    await configure(world, 'actions: "enqueue"\n')
+    await scheduler.turns(lambda: scheduler.config.actions == ("enqueue",))
 
 
-async def test_an_idle_cluster_runs_no_cycles(world: World) -> None:
-    await world.node("n1", 4)
-    await world.gang("quick", 2)
-
-    async def whole() -> bool:
-        return len(await world.bound()) == 2
-
-    await world.until(whole)
-
-    async def quiet() -> bool:
-        before = world.scheduler.cycles
-        await asyncio.sleep(0.1)
-        return world.scheduler.cycles == before
-
-    await world.until(quiet)
+async def test_a_wrong_configuration_is_refused_with_its_line_and_the_last_good_one_stays(
+    world: World, caplog: Any
+) -> None:
+    scheduler = await world.scheduler()
+    await configure(world, 'actions: "enqueue"\n')
+    await scheduler.turns(lambda: scheduler.config.actions == ("enqueue",))
+    await configure(world, 'tiers: []\nactions: "nonsense"\n')
+    await scheduler.turns(lambda: "is refused, the last good one stays: line 2" in caplog.text)
+    assert scheduler.config.actions == ("enqueue",)
+    await world.client.delete(CONFIGMAPS, CONFIG, namespace=SYSTEM)
+    await scheduler.turns(lambda: "backfill" in scheduler.config.actions)
 
 
-async def test_a_configuration_file_wins_over_the_config_map(world: World, tmp_path: Path) -> None:
+async def test_a_configuration_file_wins_over_the_config_map_and_is_read_again(
+    world: World, tmp_path: Path
+) -> None:
+    await configure(world, 'actions: "enqueue"\n')
     path = tmp_path / "volcano-scheduler.conf"
     path.write_text('actions: "allocate"\n')
-    other = Scheduler(world.client, names=["other"], conf=path)
-    running = asyncio.create_task(other.run())
-
-    async def taken() -> bool:
-        return other.config.actions == ("allocate",)
-
-    await world.until(taken)
+    scheduler = await world.scheduler(conf=path)
+    await scheduler.turns(lambda: scheduler.config.actions == ("allocate",))
     path.write_text('actions: "enqueue, allocate"\n')
+    await scheduler.turns(lambda: scheduler.config.actions == ("enqueue", "allocate"))
+    path.unlink()
+    path.mkdir()  # whatever it is now, it is no configuration
+    await world.node("n1", 1)
+    await world.gang("a", 1)
+    await world.bound("a-0")
+    assert scheduler.config.actions == ("enqueue", "allocate")
 
-    async def taken_again() -> bool:
-        return other.config.actions == ("enqueue", "allocate")
 
-    await world.until(taken_again)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+async def test_heartbeats_of_nodes_change_nothing(world: World) -> None:
+    scheduler = await world.scheduler()
+    await world.node("n1", 4)
+    await world.gang("quick", 1)
+    await world.bound("quick-0")
+    heard = asyncio.Event()
+
+    def on_node(event: str, old: Any, new: Any) -> None:
+        if new is not None and any(c.reason == "last" for c in new.status.conditions):
+            heard.set()
+
+    scheduler._cache.informers["Node"].add_handler(on_node)
+    journal = scheduler._cache.journal = []
+    for reason in ("first", "last"):
+        condition = {"type": "DiskPressure", "status": "False", "reason": reason}
+        await world.client.patch_status(NODES, "n1", {"conditions": [condition]})
+    async with asyncio.timeout(PATIENCE_S):
+        await heard.wait()
+    assert not [change for change in journal if isinstance(change, Put) and change.kind == "Node"]
+
+
+async def test_schedulers_of_different_names_share_a_cluster_by_node_labels(world: World) -> None:
+    """Each sees only its nodes, and what the other runs there counts as used."""
+    await configure(world, WITHOUT_SHARES)
+    await world.scheduler(names=["red", "crimson"], node_selector=(("pool", "red"),))
+    await world.scheduler(names=["blue"], node_selector=(("pool", "blue"), ("pool", "shared")))
+    await world.node("blue-1", 2, pool="blue")
+    await world.node("red-1", 2, pool="red")
+    await world.node("grey-1", 8)
+    for name, chosen in (("a", "red"), ("b", "crimson"), ("c", "blue")):
+        await world.group(name, 1)
+        await world.pods(name, 1, schedulerName=chosen)
+    places = await world.bound("a-0", "b-0", "c-0")
+    assert places == {"a-0": "red-1", "b-0": "red-1", "c-0": "blue-1"}
+    await world.foreign("guest", "blue-1", "1")
+    await world.group("d", 1)
+    await world.pods("d", 1, schedulerName="blue")
+    await world.condition("d", "0/1 nodes are available: 1 Insufficient cpu")
+    await world.client.patch(NODES, "grey-1", {"metadata": {"labels": {"pool": "shared"}}})
+    places = await world.bound("a-0", "b-0", "c-0", "d-0")
+    assert places["d-0"] == "grey-1"
+
+
+async def test_a_node_that_loses_its_label_is_seen_no_more(world: World) -> None:
+    await configure(world, WITHOUT_SHARES)
+    scheduler = await world.scheduler(node_selector=(("pool", "red"),))
+    await world.node("n1", 2, pool="red")
+    await world.gang("a", 1)
+    await world.bound("a-0")
+    await world.client.patch(NODES, "n1", {"metadata": {"labels": {"pool": None}}})
+    await world.gang("b", 1)
+    await world.condition("b", "0/1 tasks fit")
+    assert [n.name for n in scheduler.cluster.node_list] == []
+
+
+async def test_a_queue_says_what_it_has_and_nothing_when_its_last_job_is_gone(
+    world: World,
+) -> None:
+    await world.scheduler()
+    await world.node("n1", 4)
+    await world.gang("a", 2)
+    await world.bound("a-0", "a-1")
+
+    def allocated(want_cpu: str | None) -> Any:
+        def check(queues: Objects) -> bool:
+            amounts = (queues["default"].get("status") or {}).get("allocated") or {}
+            return amounts.get("cpu") == want_cpu
+
+        return check
+
+    await world.until(QUEUES, allocated("2"))
+    await world.client.delete(PODGROUPS, "a", namespace="default")
+    await world.remove("a-0", "a-1")
+    await world.until(QUEUES, allocated(None))
+
+
+async def test_the_queues_that_everything_needs_are_made(world: World) -> None:
+    await world.scheduler(default_queue="house")
+    await world.until(QUEUES, lambda queues: {"root", "house"} <= set(queues))
+    await world.node("n1", 1)
+    await world.group("a", 1, queue="house")
+    await world.client.create(PODS, pod("a-0", group="a"))
+    await world.bound("a-0")

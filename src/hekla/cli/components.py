@@ -1,20 +1,183 @@
-"""`hekla admission` and its kin: one component against any cluster."""
+"""Running one component against any cluster: clients, lease, probes, metrics, signals.
+
+A component acts only while its lease lasts: its client asks the elector before every write. It
+stops on SIGTERM and gives the lease back, so that the next replica need not wait; one that lost its
+lease ends with an error, to be started afresh.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
-from collections.abc import Awaitable
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import click
+import uvloop
 
 from hekla.admission.service import AdmissionService
 from hekla.admission.webhooks import Reach
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
+from hekla.kube.kubeconfig import ClusterConfig
+from hekla.kube.leases import LeaderElector
+from hekla.kube.transport import RateLimit
+from hekla.units.clock import SystemClock
+from hekla.web.probes import Probes
+from hekla.web.server import WebServer
+
+log = logging.getLogger("hekla")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What all components take; named as Volcano's flags."""
+
+    kubeconfig: Path | None = None
+    master: str = ""
+    kube_api_qps: float = 2000.0
+    kube_api_burst: int = 2000
+    leader_elect: bool = False
+    leader_elect_lease_duration: float = 15.0
+    leader_elect_renew_deadline: float = 10.0
+    leader_elect_retry_period: float = 2.0
+    leader_elect_resource_name: str = ""
+    leader_elect_resource_namespace: str = ""
+    enable_metrics: bool = False
+    listen_address: str = ""
+    enable_healthz: bool = False
+    healthz_address: str = ""
+    tls_cert_file: Path | None = None
+    tls_private_key_file: Path | None = None
+    ca_cert_file: Path | None = None
+    verbosity: int = 0
+
+    def target(self) -> ClusterConfig:
+        found = kubeconfig.load(self.kubeconfig)
+        return replace(found, server=self.master) if self.master else found
+
+
+class Component(Protocol):
+    """What is run: a Scheduler, or Controllers."""
+
+    async def run(self) -> None: ...
+
+    def what_is_missing(self) -> str: ...
+
+    def what_is_wrong(self) -> str: ...
+
+    async def render_metrics(self) -> bytes: ...
+
+    def leads(self, is_leader: bool) -> None: ...
+
+
+def run_component(name: str, options: Options, build: Callable[[Client], Component]) -> None:
+    """Until SIGTERM, Ctrl-C, or the loss of the lease `name`."""
+    level = logging.DEBUG if options.verbosity >= 4 else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _run(serve(name, options, build))
+
+
+async def serve(
+    name: str,
+    options: Options,
+    build: Callable[[Client], Component],
+    *,
+    started: Callable[[list[str]], None] | None = None,
+) -> None:
+    """The component and its servers, until cancelled. `started` hears where they listen."""
+    clock, target = SystemClock(), options.target()
+    async with contextlib.AsyncExitStack() as stack:
+        elector = None
+        if options.leader_elect:
+            # On a client of its own: renewing must not queue behind what the component sends.
+            asking = Client(target, component=f"{name}-lease", max_connections=2)
+            elector = _elector(await stack.enter_async_context(asking), name, options)
+        client = await stack.enter_async_context(
+            Client(
+                target,
+                component=name,
+                rate_limit=RateLimit(options.kube_api_qps, options.kube_api_burst, clock),
+                fence=None if elector is None else lambda: elector.is_leader,
+            )
+        )
+        part = build(client)
+        addresses = [await stack.enter_async_context(s) for s in _servers(options, part, elector)]
+        if started is not None:
+            started([server.address for server in addresses])
+        if elector is None:
+            part.leads(True)
+            await part.run()
+        else:
+            await elector.run(_leading(part))
+
+
+def _leading(part: Component) -> Callable[[], Awaitable[None]]:
+    async def lead() -> None:
+        part.leads(True)
+        await part.run()
+
+    return lead
+
+
+def _elector(client: Client, name: str, options: Options) -> LeaderElector:
+    namespace = options.leader_elect_resource_namespace or "volcano-system"
+    try:
+        return LeaderElector(
+            client,
+            options.leader_elect_resource_name or name,
+            f"{socket.gethostname()}_{uuid.uuid4()}",
+            namespace=namespace,
+            lease_duration_s=options.leader_elect_lease_duration,
+            renew_deadline_s=options.leader_elect_renew_deadline,
+            retry_period_s=options.leader_elect_retry_period,
+        )
+    except ValueError as error:
+        raise click.UsageError(f"--leader-elect-*: {error}") from error
+
+
+def _servers(options: Options, part: Component, elector: LeaderElector | None) -> list[WebServer]:
+    def ready() -> str:
+        # A replica that stands by is as ready as it can be: a rollout must not wait for it.
+        return part.what_is_missing() if elector is None or elector.is_leader else ""
+
+    checks = {"healthz": part.what_is_wrong, "livez": part.what_is_wrong, "readyz": ready}
+    wanted = []
+    if options.enable_metrics:
+        wanted.append((options.listen_address, Probes({}, part.render_metrics)))
+    if options.enable_healthz:
+        wanted.append((options.healthz_address, Probes(checks)))
+    if len(wanted) == 2 and options.listen_address == options.healthz_address:
+        wanted = [(options.listen_address, Probes(checks, part.render_metrics))]
+    servers = []
+    for address, app in wanted:
+        host, port = split_address(address)
+        servers.append(
+            WebServer(
+                app,
+                certificate=options.tls_cert_file,
+                key=options.tls_private_key_file,
+                client_ca=options.ca_cert_file,
+                host=host,
+                port=port,
+            )
+        )
+    return servers
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`:8080`, `127.0.0.1:8080` and `[::1]:8080` as Go reads them: no host means all."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isdigit() and int(port) < 65536):
+        raise click.UsageError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)
 
 
 def admission(
@@ -50,6 +213,6 @@ def _run(work: Awaitable[None]) -> None:
             await task
 
     try:
-        asyncio.run(until_stopped())
+        uvloop.run(until_stopped())
     except (KubeError, OSError) as error:
         raise click.ClickException(str(error)) from error

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hekla import __version__
+from hekla.cli import services
 from hekla.cli.vcctl.registration import register
 
 
@@ -147,6 +148,7 @@ def admission(
     components.admission(kubeconfig, host, port, service, url)
 
 
+services.register(main)
 register(main)
 
 

@@ -23,7 +23,7 @@ class KeyedController:
     """A controller that looks at one object at a time. Subclasses watch and `sync`."""
 
     name: ClassVar[str] = ""
-    workers: ClassVar[int] = 3
+    workers: int = 3
 
     def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
         self.client = world.client

@@ -1,26 +1,116 @@
-"""What the controllers have done, as plain numbers."""
+"""What the controllers have done, as Prometheus wants it; under Volcano's names where it has one.
+
+Every metric is declared here, once: counting one that is not is a mistake. Series that name a job
+are dropped with the job, and those that name a queue with the queue; Volcano's counters grow with
+every job there ever was.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
 
-Label = tuple[tuple[str, str], ...]
+from hekla.web.metrics import Counter, Registry, spread
+
+COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "pods_created": ("hekla_controller_pods_created_total", "Pods made for jobs.", ()),
+    "pods_deleted": ("hekla_controller_pods_deleted_total", "Pods of jobs removed.", ()),
+    "job_phase_changes": ("hekla_job_phase_changes_total", "Phases that jobs came to.", ("phase",)),
+    "job_sync_conflicts": (
+        "hekla_job_sync_conflicts_total",
+        "Looks at a job that had changed meanwhile.",
+        (),
+    ),
+    "job_sync_errors": ("hekla_job_sync_errors_total", "Looks at a job that failed.", ()),
+    "sync_errors": (
+        "hekla_controller_sync_errors_total",
+        "Looks at an object that failed, by controller.",
+        ("controller",),
+    ),
+    "cronjob_runs_started": ("hekla_cronjob_runs_started_total", "Jobs made by CronJobs.", ()),
+    "commands_without_target": (
+        "hekla_commands_without_target_total",
+        "Commands whose job or queue was gone.",
+        (),
+    ),
+    "jobs_expired": ("hekla_jobs_expired_total", "Ended jobs removed after their time.", ()),
+    "job_completed_phase_count": (
+        "volcano_job_completed_phase_count",
+        "Times a job was completed.",
+        ("job_name", "queue_name"),
+    ),
+    "job_failed_phase_count": (
+        "volcano_job_failed_phase_count",
+        "Times a job failed.",
+        ("job_name", "queue_name"),
+    ),
+    "jobflow_succeed_phase_count": (
+        "hekla_jobflow_succeed_phase_total",
+        "Flows that succeeded.",
+        ("jobflow_namespace",),
+    ),
+    "jobflow_failed_phase_count": (
+        "hekla_jobflow_failed_phase_total",
+        "Flows that failed.",
+        ("jobflow_namespace",),
+    ),
+}
+GROUP_PHASES: Final = ("pending", "running", "unknown", "inqueue", "completed")
+BY_JOB: Final = ("job_completed_phase_count", "job_failed_phase_count")
 
 
 class Metrics:
-    """Counters by name and labels; whoever serves them reads `values`."""
+    """Counters by the short names that controllers use."""
 
-    def __init__(self) -> None:
-        self.values: Counter[tuple[str, Label]] = Counter()
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.registry = registry or Registry()
+        self._counters: dict[str, Counter] = {
+            short: self.registry.counter(name, text, labels)
+            for short, (name, text, labels) in COUNTERS.items()
+        }
+        self._creation = self.registry.histogram(
+            "volcano_controller_job_to_pod_creation_latency_milliseconds",
+            "From the creation of a job to the creation of each of its pods.",
+            spread(10, 600_000, 20),
+        )
+        self._groups = {
+            phase: self.registry.gauge(
+                f"volcano_queue_pod_group_{phase}_count",
+                f"PodGroups of a queue that are {phase}.",
+                ("queue_name",),
+            )
+            for phase in GROUP_PHASES
+        }
+        self._leader = self.registry.gauge("hekla_leader", "1 while this process acts, else 0.")
 
     def count(self, name: str, by: int = 1, **labels: str) -> None:
-        self.values[name, tuple(sorted(labels.items()))] += by
+        counter = self._counters[name]
+        counter.add(*(labels[label] for label in counter.labels), by=by)
 
-    def set(self, name: str, value: int, **labels: str) -> None:
-        self.values[name, tuple(sorted(labels.items()))] = value
+    def pod_created(self, job_age_s: float) -> None:
+        self.count("pods_created")
+        self._creation.observe(max(job_age_s, 0.0) * 1000)
+
+    def count_groups(self, queue: str, counts: Mapping[str, int]) -> None:
+        """How many PodGroups of a queue are in each phase."""
+        for phase, gauge in self._groups.items():
+            gauge.set(queue, to=counts[phase])
+
+    def forget_queue(self, queue: str) -> None:
+        for gauge in self._groups.values():
+            gauge.remove(queue)
+
+    def leads(self, is_leader: bool) -> None:
+        self._leader.set(to=float(is_leader))
 
     def get(self, name: str, **labels: str) -> int:
         """One counter, or the sum over its labels when none are given."""
+        counter = self._counters[name]
         if labels:
-            return self.values[name, tuple(sorted(labels.items()))]
-        return sum(value for (each, _), value in self.values.items() if each == name)
+            return int(counter.get(*(labels[label] for label in counter.labels)))
+        return int(sum(counter.values.values()))
+
+    def keep_jobs(self, exists: Callable[[str], bool]) -> None:
+        """Drop the series of jobs that are gone."""
+        for name in BY_JOB:
+            self._counters[name].keep(lambda labels: exists(labels[0]))

@@ -204,6 +204,7 @@ class QueueController:
     """Looks after all queues. `run` it while the world is watched."""
 
     name = "queue-controller"
+    workers = WORKERS
 
     def __init__(
         self,
@@ -230,7 +231,7 @@ class QueueController:
     async def run(self) -> None:
         """Until cancelled."""
         await self._found()
-        await run_workers(self.queue, self._sync, WORKERS)
+        await run_workers(self.queue, self._sync, self.workers)
 
     async def _found(self) -> None:
         """Volcano's clients expect `root` and `default` to be there, and open."""
@@ -273,9 +274,10 @@ class QueueController:
 
     async def _sync(self, key: Key) -> float | None:
         queue = self._queues.get(*key)
-        if queue is None:
-            return None
         name = key[1]
+        if queue is None:
+            self._metrics.forget_queue(name)
+            return None
         parent = (queue.get("spec") or {}).get("parent") or wellknown.ROOT_QUEUE
         view = QueueView(
             queue,
@@ -288,8 +290,7 @@ class QueueController:
                 if not is_deleting(command)
             ],
         )
-        for phase, value in counted(view.groups).items():
-            self._metrics.set(f"queue_pod_group_{phase}_count", value, queue_name=name)
+        self._metrics.count_groups(name, counted(view.groups))
         wait_s: float | None = None
         try:
             for effect in next_step(view):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from hekla.api import wellknown
@@ -23,8 +23,8 @@ from hekla.controllers.podgroup import PodGroupController
 from hekla.controllers.queue import QueueController
 from hekla.controllers.watched import Watched, World
 from hekla.kube.client import Client
-from hekla.kube.leases import LeaderElector
 from hekla.kube.recorder import EventRecorder
+from hekla.kube.resources import JOBS
 from hekla.units.clock import Clock, SystemClock
 
 log = logging.getLogger("hekla.controllers")
@@ -34,6 +34,8 @@ LEASE: Final = "vc-controller-manager"
 
 class Controller(Protocol):
     """Something that works while the world is watched."""
+
+    workers: int
 
     async def run(self) -> None: ...
 
@@ -74,49 +76,79 @@ class Controllers:
         *,
         clock: Clock | None = None,
         select: Sequence[str] = ("*",),
-        leader_identity: str = "",
+        workers: Mapping[str, int] | None = None,
+        metrics: Metrics | None = None,
         recorder_client: Client | None = None,
         gather_counts_s: float | None = None,
     ) -> None:
+        """`workers` says of how many objects a controller looks after at once."""
         self._client = client
         self._clock: Clock = clock or SystemClock()
         self._names = selected(select)
-        self._leader_identity = leader_identity
+        self._workers = workers or {}
         self._recorder_client = recorder_client or client
         self._gather_counts_s = gather_counts_s
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.controllers: dict[str, Controller] = {}
+        self._needs: dict[str, list[Watched]] = {}
 
     async def run(self) -> None:
-        """Until cancelled; with an identity, only while it leads."""
-        if not self._leader_identity:
-            await self._work()
-            return
-        elector = LeaderElector(
-            self._client,
-            LEASE,
-            self._leader_identity,
-            namespace=wellknown.SYSTEM_NAMESPACE,
-            clock=self._clock,
-        )
-        await elector.run(self._work)
-
-    async def _work(self) -> None:
+        """Until cancelled."""
         world = World(self._client, self._clock)
         recorder = EventRecorder(
             self._recorder_client, component=wellknown.CONTROLLER_COMPONENT, clock=self._clock
         )
-        needs: dict[str, list[Watched]] = {}
-        self.controllers = {}
+        self.controllers, self._needs = {}, {}
         for name in self._names:
             self.controllers[name] = BUILDERS[name](world, recorder, self.metrics)
-            needs[name] = world.asked_for()
+            self._needs[name] = world.asked_for()
+            if name in self._workers:
+                self.controllers[name].workers = self._workers[name]
         jobs = self.controllers.get("job-controller")
         if isinstance(jobs, JobController) and self._gather_counts_s is not None:
             jobs.gather_counts_for(self._gather_counts_s)
         async with recorder, world.running(), asyncio.TaskGroup() as group:
             for name, controller in self.controllers.items():
-                group.create_task(_run_when_ready(controller, needs[name]), name=name)
+                group.create_task(_run_when_ready(controller, self._needs[name]), name=name)
+
+    def what_is_missing(self) -> str:
+        """Kinds that have not been seen yet; controllers that need them do not act. Else empty."""
+        missing = {
+            str(watched.informer.resource): watched.informer.problem
+            for needs in self._needs.values()
+            for watched in needs
+            if not watched.informer.has_synced
+        }
+        if not self._needs:
+            return "not started yet"
+        if not missing:
+            return ""
+        return "not seen yet: " + ", ".join(
+            kind if problem is None else f"{kind} ({problem})" for kind, problem in missing.items()
+        )
+
+    def what_is_wrong(self) -> str:
+        """Why this process should be started again: a controller that fails ends it by itself."""
+        return ""
+
+    def leads(self, is_leader: bool) -> None:
+        """Whether this process is the one that acts, for the metrics."""
+        self.metrics.leads(is_leader)
+
+    async def render_metrics(self) -> bytes:
+        """Prometheus' text, less the series of jobs that are gone."""
+        jobs = next(
+            (
+                watched.informer
+                for needs in self._needs.values()
+                for watched in needs
+                if watched.informer.resource.kind == JOBS.kind
+            ),
+            None,
+        )
+        if jobs is not None:
+            self.metrics.keep_jobs(lambda key: jobs.get(*key.split("/", 1)) is not None)
+        return self.metrics.registry.render()
 
 
 async def _run_when_ready(controller: Controller, needs: Iterable[Watched]) -> None:

@@ -16,7 +16,7 @@ dicts, msgspec structs or encoded bytes; answers are decoded into the resource's
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -63,8 +63,12 @@ class Client:
         max_connections: int = 128,
         max_body_bytes: int = MAX_BODY_BYTES,
         rate_limit: RateLimit | None = None,
+        fence: Callable[[], bool] | None = None,
         field_manager: str | None = None,
     ) -> None:
+        """`fence` is asked right before every write is sent, again or for the first time; while it
+        says no, writes raise Fenced. `LeaderElector.is_leader` makes one.
+        """
         self.config = config
         self.namespace = config.namespace
         self.transport = Transport(
@@ -77,6 +81,7 @@ class Client:
             max_connections=max_connections,
             max_body_bytes=max_body_bytes,
             rate_limit=rate_limit,
+            fence=fence,
         )
         self._field_manager = field_manager
 

@@ -2,6 +2,7 @@
 
     KubeError
     ├── ConfigError                 the kubeconfig, or a credential it names, cannot be used
+    ├── Fenced                      a write was not sent: this process may not write any more
     ├── TransportError              no usable answer arrived
     │   ├── ConnectionLost          refused, reset or cut off (`established` tells which)
     │   ├── TlsError                the server's certificate, or ours, was not accepted
@@ -48,6 +49,10 @@ class KubeError(Exception):
 
 class ConfigError(KubeError):
     """The kubeconfig, or a credential it names, cannot be used; the message says what to change."""
+
+
+class Fenced(KubeError):
+    """A write was not sent: somebody else may lead by now, and two must not write."""
 
 
 class TransportError(KubeError):

@@ -10,7 +10,8 @@ What a newcomer gets wrong: clocks of different machines are never compared. `re
 people; what counts is how long *we* have seen the record unchanged, on our own monotonic clock. The
 holder counts from before it sent its last renewal, and for a shorter time (10 s) than the others
 wait (15 s), so it has given up before anyone can follow. Work that outlives `is_leader` by those
-5 s, ignoring cancellation, is the one thing this cannot prevent; check `is_leader` before acting.
+5 s, ignoring cancellation, is the one thing this cannot prevent; check `is_leader` before acting,
+or give it to the client that acts as its `fence`. The elector needs a client of its own, without.
 """
 
 from __future__ import annotations

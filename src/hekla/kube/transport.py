@@ -28,6 +28,7 @@ from hekla.kube.credentials import ClientCertificate, Proof, tls_context
 from hekla.kube.errors import (
     ApiError,
     ConnectionLost,
+    Fenced,
     KubeError,
     ProtocolError,
     ResponseTooLarge,
@@ -89,8 +90,10 @@ class Transport:
         max_connections: int = 128,
         max_body_bytes: int = MAX_BODY_BYTES,
         rate_limit: RateLimit | None = None,
+        fence: Callable[[], bool] | None = None,
     ) -> None:
         self.config = config
+        self._fence = fence
         self.clock: Clock = clock or SystemClock()
         self.random = random or Random()
         self._retry = retry or RetryPolicy()
@@ -179,6 +182,9 @@ class Transport:
             if self._rate_limit is not None:
                 await self._rate_limit.take()
             proof = await self._proof()
+            # Asked last, and before every try: a turn or a pause may have taken long.
+            if self._fence is not None and call.method != "GET" and not self._fence():
+                raise Fenced(f"{call}: not sent, this process no longer leads")
             tries += 1
             try:
                 return await once(proof)

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from hekla.api.wellknown import PodGroupPhase
 from hekla.kube.informers import Informer
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.dimensions import CPU, MEMORY, FloatArray
@@ -24,13 +23,6 @@ from hekla.web.metrics import Gauge, Labels, Registry, spread
 
 PREFIX: Final = "volcano_"
 SESSIONS: Final = {"open": "OnSessionOpen", "close": "OnSessionClose"}
-PHASES: Final = (
-    PodGroupPhase.PENDING,
-    PodGroupPhase.INQUEUE,
-    PodGroupPhase.RUNNING,
-    PodGroupPhase.UNKNOWN,
-    PodGroupPhase.COMPLETED,
-)
 AMOUNTS: Final[dict[str, tuple[str, Callable[[Queue], FloatArray]]]] = {
     "allocated": ("has allocated", lambda queue: queue.allocated_r),
     "request": (
@@ -146,14 +138,6 @@ class SchedulerMetrics:
         )
         self._waiting_jobs = make(PREFIX + "unschedule_job_count", "Jobs that wait.")
         self._weight = make(PREFIX + "queue_weight", "Weight of a queue.", ("queue_name",))
-        self._groups: dict[str, Gauge] = {
-            phase: make(
-                f"{PREFIX}queue_pod_group_{phase.lower()}_count",
-                f"PodGroups of a queue that are {phase}.",
-                ("queue_name",),
-            )
-            for phase in PHASES
-        }
         self._amounts: dict[str, tuple[Gauge, Gauge, Gauge]] = {
             name: (
                 make(f"{PREFIX}queue_{name}_milli_cpu", f"CPU a queue {text}.", ("queue_name",)),
@@ -249,16 +233,6 @@ class SchedulerMetrics:
     def _collect_queues(self, cluster: Cluster) -> None:
         queues = cluster.queues
         self._weight.replace({(name,): float(queue.weight) for name, queue in queues.items()})
-        counts: dict[str, dict[Labels, float]] = {
-            phase: {(name,): 0.0 for name in queues} for phase in PHASES
-        }
-        for job in cluster.jobs.values():
-            if job.has_group and job.queue is not None:
-                phase = job.phase or PodGroupPhase.PENDING
-                if phase in counts:
-                    counts[phase][(job.queue.name,)] += 1.0
-        for phase, gauge in self._groups.items():
-            gauge.replace(counts[phase])
         names = cluster.dimensions.names
         for what, (cpu, memory, scalars) in self._amounts.items():
             read = AMOUNTS[what][1]

@@ -21,7 +21,9 @@ from pathlib import Path
 
 from hekla.api import wellknown
 from hekla.kube.client import Client
+from hekla.kube.errors import AlreadyExists, KubeError
 from hekla.kube.recorder import EventRecorder
+from hekla.kube.resources import QUEUES
 from hekla.scheduler import config
 from hekla.scheduler.cache import Cache, NodeSelector
 from hekla.scheduler.changes import Settled
@@ -68,7 +70,9 @@ class Scheduler:
         metrics: SchedulerMetrics | None = None,
         decision_log: DecisionLog | None = None,
     ) -> None:
+        self._client = client
         self._clock: Clock = clock or SystemClock()
+        self._default_queue = default_queue
         self._registry = registry or discover()
         self._conf = conf
         self._names = tuple(names)
@@ -121,12 +125,26 @@ class Scheduler:
             if self._journal is not None:
                 stack.push_async_callback(self._journal.stop)
                 self._journal.start()
+            await self._ensure_queues()
             self._is_synced = True
             log.info("scheduler %s: %d nodes", ", ".join(self._names), len(self.cluster.nodes))
             while True:
                 await self._until_something_is_due()
                 await self._performer.has_room()
                 await self.cycle()
+
+    async def _ensure_queues(self) -> None:
+        """Jobs that name no queue need one, and all queues a root; Volcano's scheduler makes both."""
+        for name in (wellknown.ROOT_QUEUE, self._default_queue):
+            if name in self.cluster.queues:
+                continue
+            spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
+            try:
+                await self._client.create(QUEUES, {"metadata": {"name": name}, "spec": spec})
+            except AlreadyExists:
+                continue
+            except KubeError as error:
+                log.warning("queue %s is missing and cannot be made: %s", name, error)
 
     async def _until_something_is_due(self) -> None:
         waits = [w for w in (self._performer.next_due_s(), self._deadline_s()) if w is not None]
@@ -237,6 +255,10 @@ class Scheduler:
         return "not seen yet: " + ", ".join(
             kind if problem is None else f"{kind} ({problem})" for kind, problem in missing.items()
         )
+
+    def leads(self, is_leader: bool) -> None:
+        """Whether this process is the one that decides, for the metrics."""
+        self.metrics.leads(is_leader)
 
     async def render_metrics(self) -> bytes:
         """Prometheus' text. A cycle under way is awaited: it moves numbers about."""

@@ -54,6 +54,7 @@ class JobController:
     """Looks after all jobs. `run` it while the world is watched."""
 
     name = "job-controller"
+    workers = WORKERS
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class JobController:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await run_workers(self.queue, self._sync, WORKERS)
+        await run_workers(self.queue, self._sync, self.workers)
 
     def gather_counts_for(self, seconds: float) -> None:
         """How long mere counts wait for more of their kind; tests want none of that."""

@@ -26,6 +26,7 @@ from hekla.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from hekla.kube.resources import JOBS, PERSISTENT_VOLUME_CLAIMS, PODGROUPS, PODS
 from hekla.units.clock import Clock
 from hekla.units.patches import merge_patch
+from hekla.units.timestamps import parse_time
 
 MAX_WRITES_IN_FLIGHT: Final = 64
 FOREIGN_POD_RETRY_S: Final = 5.0
@@ -113,7 +114,7 @@ class Performer:
                 except AlreadyExists:
                     return await self._name_taken(body)
                 pods.wrote(made)
-                self._desk.metrics.count("pods_created")
+                self._desk.metrics.pod_created(self._age_s())
             case do.DeletePod(pod):
                 try:
                     await self._client.delete(
@@ -139,6 +140,10 @@ class Performer:
                     return None
                 pods.wrote(marked)
         return None
+
+    def _age_s(self) -> float:
+        created = self._job["metadata"].get("creationTimestamp")
+        return self._desk.clock.now() - parse_time(created) if created else 0.0
 
     async def _name_taken(self, body: Object) -> float | None:
         """Ours, and only our watch is late; or somebody else's."""

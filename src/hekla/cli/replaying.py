@@ -1,0 +1,56 @@
+"""`hekla replay`: what a decision log says, cycle by cycle, and what would be decided now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hekla.scheduler.discovery import discover
+from hekla.scheduler.errors import SchedulerError
+from hekla.scheduler.replay import Outcome
+from hekla.scheduler.replay import replay as outcomes
+from hekla.units.timestamps import format_time
+
+MAX_DIFFERENCE = 40
+
+
+def replay(file: Path, cycle: int | None, conf: Path | None, plugins_dir: Path | None) -> int:
+    """Show it; 0 if every plan is the same."""
+    seen = different = 0
+    try:
+        text = None if conf is None else conf.read_text()
+        for outcome in outcomes(file, discover(plugins_dir), only=cycle, conf=text):
+            seen += 1
+            different += not outcome.is_same
+            _show(outcome, in_full=cycle is not None)
+    except (SchedulerError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if not seen:
+        what = "no cycle" if cycle is None else f"no cycle {cycle}"
+        raise click.ClickException(f"{file}: there is {what} in it")
+    click.echo(f"{seen} cycles, {seen - different} with the same plan, {different} with another")
+    return 1 if different else 0
+
+
+def _show(outcome: Outcome, *, in_full: bool) -> None:
+    counts = [
+        f"{outcome.count(kind)} {name}"
+        for kind, name in (("Bind", "binds"), ("Evict", "evictions"))
+        if outcome.count(kind)
+    ]
+    verdict = "same plan" if outcome.is_same else "another plan"
+    did = ", ".join(counts) or "status only"
+    click.echo(f"cycle {outcome.number} at {format_time(outcome.now)}: {did}: {verdict}")
+    for failure in outcome.recorded.failures:
+        click.echo(f"  plugin {failure['plugin']} had lost its vote: {failure['error']}")
+    difference = outcome.difference
+    shown = difference if in_full else difference[:MAX_DIFFERENCE]
+    for line in shown:
+        click.echo(f"  {line}")
+    if len(shown) < len(difference):
+        left = len(difference) - len(shown)
+        click.echo(f"  … {left} lines more: --cycle {outcome.number} shows all")
+    if in_full:
+        for key, why in sorted(outcome.verdicts.items()):
+            click.echo(f"  {key} waits: {why}")

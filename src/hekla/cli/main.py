@@ -37,6 +37,13 @@ _data_dir = click.option(
     metavar="N",
     help="Add N nodes whose pods only pretend.",
 )
+@click.option(
+    "--simulated-gpus",
+    type=click.IntRange(0, 256),
+    default=0,
+    metavar="N",
+    help="Pretend that this machine has N GPUs.",
+)
 @click.option("--host-images", is_flag=True, help="Run images nobody has mapped on this machine.")
 @click.option(
     "--pod-network",

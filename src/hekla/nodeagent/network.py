@@ -70,6 +70,8 @@ class BridgeNetwork:
         self._gateway = f"10.{octet}.0.1"
         self._subnet = f"10.{octet}.0.0/16"
         self.first = (10, octet, 0, 2)
+        self.reaches_out = False
+        """Whether pods see the world; known once it is set up."""
 
     def set_up(self) -> None:
         """The bridge, and the way out."""
@@ -83,9 +85,9 @@ class BridgeNetwork:
         with contextlib.suppress(OSError):
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         with contextlib.suppress(NetworkError):
-            self._masquerade()
+            self.reaches_out = self._masquerade()
 
-    def _masquerade(self) -> None:
+    def _masquerade(self) -> bool:
         if shutil.which("nft"):
             table = self._bridge
             rules = (
@@ -94,12 +96,15 @@ class BridgeNetwork:
                 f"ip saddr {self._subnet} oifname != {self._bridge} masquerade; }} }}\n"
             )
             self._run(["nft", "-f", "-"], rules)
-        elif shutil.which("iptables"):
+            return True
+        if shutil.which("iptables"):
             rule = ["POSTROUTING", "-s", self._subnet, "!", "-o", self._bridge, "-j", "MASQUERADE"]
             try:
                 self._run(["iptables", "-t", "nat", "-C", *rule], "")
             except NetworkError:
                 self._run(["iptables", "-t", "nat", "-A", *rule], "")
+            return True
+        return False
 
     def tear_down(self) -> None:
         """Everything that was set up, for good."""

@@ -1,0 +1,341 @@
+"""The scheduler when things go wrong around it: lost answers, refusals, other hands, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.apiserver.server import ApiServer, Config
+from hekla.kube import kubeconfig
+from hekla.kube.calls import Call
+from hekla.kube.client import Client
+from hekla.kube.errors import ConnectionLost, ServerError, Timeout
+from hekla.kube.resources import NODES, PODGROUPS, PODS, PRIORITY_CLASSES, QUEUES
+from hekla.scheduler import effects
+from hekla.scheduler.plugin import Plugin, Registry
+from hekla.scheduler.plugins import builtin
+from hekla.units.clock import SystemClock
+
+from .test_service import configure
+from .world import PATIENCE_S, Objects, Send, World
+
+
+def is_bind(call: Call, *pods: str) -> bool:
+    return call.path.endswith("/binding") and any(f"/{pod}/" in call.path for pod in pods)
+
+
+async def test_a_bind_whose_answer_was_lost_is_looked_up_and_not_sent_again(world: World) -> None:
+    """Taking it back would free room that is not free: the next gang would be put there too."""
+    client = await world.connect()
+
+    async def lose_answers(call: Call, send: Send) -> bytes:
+        answer = await send(call)
+        if is_bind(call, "a-0"):
+            raise ConnectionLost("the answer was lost")
+        return answer
+
+    client.fault = lose_answers
+    scheduler = await world.scheduler(client)
+    await world.node("n1", 1)
+    await world.gang("a", 1)
+    await world.bound("a-0")
+    await world.gang("b", 1)
+    await world.condition("b", "held by default/a")
+    assert client.binds() == ["a-0"]
+    assert scheduler._performer.stats.bound == 1
+
+
+async def test_a_bind_that_never_arrived_is_taken_back_and_tried_again(world: World) -> None:
+    client = await world.connect()
+    lost = 0
+
+    async def lose_first(call: Call, send: Send) -> bytes:
+        nonlocal lost
+        if is_bind(call, "a-1") and not lost:
+            lost += 1
+            raise Timeout("no answer")
+        return await send(call)
+
+    client.fault = lose_first
+    await world.scheduler(client)
+    await world.node("n1", 2)
+    await world.gang("a", 2)
+    await world.bound("a-0", "a-1")
+    assert client.binds().count("a-1") == 2
+
+
+async def test_a_pod_that_is_refused_for_ever_does_not_hold_up_others(world: World) -> None:
+    client = await world.connect()
+
+    async def refuse(call: Call, send: Send) -> bytes:
+        if is_bind(call, "doomed-0"):
+            raise ServerError(500, "InternalError", "a webhook says no")
+        return await send(call)
+
+    client.fault = refuse
+    scheduler = await world.scheduler(client)
+    await world.node("n1", 4)
+    await world.gang("doomed", 1)
+    await world.condition("doomed", "binding failed (ServerError 500)")
+    for name in ("b", "c"):
+        await world.gang(name, 1)
+        await world.until(PODS, lambda pods, n=name: pods[f"{n}-0"]["spec"].get("nodeName"))
+    assert "default/doomed" in scheduler._performer._backoffs
+
+
+async def test_writes_of_status_that_fail_are_made_good(world: World) -> None:
+    client = await world.connect()
+    failed: set[str] = set()
+
+    async def fail_each_first(call: Call, send: Send) -> bytes:
+        is_status = call.method == "PATCH" and "/events" not in call.path
+        if is_status and call.path not in failed:
+            failed.add(call.path)
+            raise ServerError(503, "ServiceUnavailable", "later")
+        return await send(call)
+
+    client.fault = fail_each_first
+    await world.scheduler(client)
+    await world.node("n1", 1)
+    await world.gang("a", 1)
+    await world.gang("b", 2)
+    await world.condition("b", "held by default/a")
+
+    def told(pods: Objects) -> bool:
+        said = pods["b-0"]["status"].get("conditions") or []
+        return any(c["type"] == "PodScheduled" and c["status"] == "False" for c in said)
+
+    await world.until(PODS, told)
+    await world.until(
+        QUEUES, lambda q: ((q["default"].get("status") or {}).get("allocated") or {}).get("cpu")
+    )
+    assert {path.split("/")[-2 if path.endswith("status") else -1] for path in failed} >= {"b"}
+
+
+async def test_a_pod_that_somebody_else_binds_first_is_where_they_put_it(world: World) -> None:
+    """Our bind meets 409; the room we had counted with is free again."""
+    client = await world.connect()
+    held, go = asyncio.Event(), asyncio.Event()
+
+    async def hold(call: Call, send: Send) -> bytes:
+        if is_bind(call, "a-0"):
+            held.set()
+            await go.wait()
+        return await send(call)
+
+    client.fault = hold
+    await world.scheduler(client)
+    await world.node("n1", 1)
+    await world.gang("a", 1)
+    async with asyncio.timeout(PATIENCE_S):
+        await held.wait()
+    await world.node("n2", 1)
+    pod = await world.client.get(PODS, "a-0", namespace="default")
+    uid = pod["metadata"]["uid"]
+    await world.client.bind("a-0", "n2", namespace="default", uid=uid)
+    go.set()
+    await world.gang("b", 1)
+    assert await world.bound("a-0", "b-0") == {"a-0": "n2", "b-0": "n1"}
+
+
+async def test_room_that_others_use_is_not_given_away_and_is_taken_when_they_go(
+    world: World,
+) -> None:
+    await world.scheduler()
+    await world.node("n1", 2)
+    await world.foreign("guest", "n1", "2")
+    await world.gang("a", 2)
+    await world.condition("a", "0/2 tasks fit")
+    await world.remove("guest")
+    await world.bound("a-0", "a-1")
+
+
+class Thinker(Plugin, name="thinker"):
+    """A plugin that thinks until it is told to stop."""
+
+    begun = threading.Event()
+    go = threading.Event()
+
+    def open(self, session: Any) -> None:
+        type(self).begun.set()
+        assert type(self).go.wait(60)
+
+
+@pytest.fixture
+def thinker() -> Iterator[type[Thinker]]:
+    Thinker.begun.clear()
+    Thinker.go.set()
+    yield Thinker
+    Thinker.go.set()
+
+
+def registry_with(*plugins: type[Plugin]) -> Registry:
+    registry = builtin()
+    for plugin in plugins:
+        registry.add(plugin)
+    return registry
+
+
+THINKING = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: predicates}, {name: thinker}]
+"""
+
+
+async def begin_to_think(world: World, thinker: type[Thinker], gang: str, members: int) -> Any:
+    """A scheduler in the middle of a cycle that has seen the gang."""
+    await configure(world, THINKING)
+    scheduler = await world.scheduler(registry=registry_with(thinker))
+    await scheduler.turns(lambda: scheduler.config.tiers[0][-1].plugin is thinker)
+    await world.gang(gang, members)
+    await scheduler.turns(lambda: f"default/{gang}" in scheduler.verdicts)
+    thinker.go.clear()
+    thinker.begun.clear()
+    await world.node("n1", members)
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.to_thread(thinker.begun.wait, PATIENCE_S)
+    return scheduler
+
+
+async def test_while_a_cycle_thinks_watches_are_followed_and_their_news_wait(
+    world: World, thinker: type[Thinker]
+) -> None:
+    scheduler = await begin_to_think(world, thinker, "a", 1)
+    await world.node("n2", 1)
+    seen = asyncio.Event()
+    scheduler._cache.informers["Node"].add_handler(
+        lambda event, old, new: seen.set() if new is not None and new.name == "n2" else None
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        await seen.wait()
+    assert "n2" not in scheduler.cluster.nodes
+    assert scheduler.what_is_wrong() == ""
+    asked = asyncio.create_task(scheduler.render_metrics())
+    thinker.go.set()
+    await world.bound("a-0")
+    await scheduler.turns(lambda: "n2" in scheduler.cluster.nodes)
+    assert b"volcano_unschedule_job_count" in await asked
+
+
+async def test_a_gang_is_not_sent_to_a_node_that_vanished_while_it_was_decided(
+    world: World, thinker: type[Thinker]
+) -> None:
+    scheduler = await begin_to_think(world, thinker, "a", 2)
+    gone = asyncio.Event()
+    scheduler._cache.informers["Node"].add_handler(
+        lambda event, old, new: gone.set() if new is None else None
+    )
+    await world.client.delete(NODES, "n1")
+    async with asyncio.timeout(PATIENCE_S):
+        await gone.wait()
+    cycles = scheduler.cycles
+    thinker.go.set()
+    await scheduler.turns(lambda: scheduler.cycles > cycles and not scheduler.cluster.node_list)
+    await world.condition("a", "0/2 tasks fit")
+    assert await world.places() == {}
+    await world.node("n3", 2)
+    assert set((await world.bound("a-0", "a-1")).values()) == {"n3"}
+
+
+class Jumping(SystemClock):
+    """A clock on the wall that somebody sets."""
+
+    offset_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.offset_s
+
+
+async def test_a_clock_that_is_set_changes_no_decision(world: World) -> None:
+    clock = Jumping()
+    await world.scheduler(clock=clock)
+    await world.node("n1", 3)
+    for number, offset_s in enumerate((0.0, 86_400.0, -86_400.0)):
+        clock.offset_s = offset_s
+        await world.gang(f"g{number}", 1)
+        name = f"g{number}-0"
+        await world.until(PODS, lambda pods, n=name: pods[n]["spec"].get("nodeName"))
+
+
+async def test_a_server_that_restarts_is_followed_again(tmp_path: Path) -> None:
+    """Its history is gone with it: watches meet 410, everything is listed anew, nothing is lost."""
+    data = tmp_path / "server"
+    async with contextlib.AsyncExitStack() as stack:
+        async with ApiServer(Config(data_dir=data)) as server:
+            port, target = server.port, kubeconfig.load(server.kubeconfig)
+            world = World(stack, target, await stack.enter_async_context(Client(target)))
+            scheduler = await world.scheduler()
+            await world.node("n1", 2)
+            await world.gang("a", 1)
+            await world.bound("a-0")
+        async with ApiServer(Config(data_dir=data, port=port)):
+            await world.gang("b", 1)
+            await world.bound("a-0", "b-0")
+            await stack.aclose()
+    assert scheduler._cache.pods.stats.watches > 1
+
+
+PREEMPTING = """\
+actions: "enqueue, allocate, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: predicates}]
+"""
+
+
+async def test_a_victim_is_evicted_its_place_nominated_and_taken_when_it_is_gone(
+    world: World,
+) -> None:
+    await configure(world, PREEMPTING)
+    await world.client.create(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    await world.scheduler()
+    await world.node("n1", 1)
+    await world.gang("low", 1)
+    await world.bound("low-0")
+    await world.client.patch_status(PODS, "low-0", {"phase": "Running"}, namespace="default")
+    await world.group("top", 1, priorityClassName="high")
+    await world.pods("top", 1, priorityClassName="high")
+    await world.until(PODS, lambda pods: pods["low-0"]["metadata"].get("deletionTimestamp"))
+    await world.until(PODS, lambda pods: pods["top-0"]["status"].get("nominatedNodeName") == "n1")
+    await world.remove("low-0")
+    await world.bound("top-0")
+
+
+async def test_no_further_cycle_is_begun_while_too_many_binds_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effects, "MAX_BACKLOG", 3)
+    monkeypatch.setattr(effects, "MAX_BINDS_IN_FLIGHT", 2)
+    client = await world.connect()
+    go = asyncio.Event()
+    in_flight = most = 0
+
+    async def slow(call: Call, send: Send) -> bytes:
+        nonlocal in_flight, most
+        if not call.path.endswith("/binding"):
+            return await send(call)
+        in_flight += 1
+        most = max(most, in_flight)
+        await go.wait()
+        in_flight -= 1
+        return await send(call)
+
+    client.fault = slow
+    await world.node("n1", 20)
+    await world.gang("a", 8)
+    scheduler = await world.scheduler(client)
+    await scheduler.turns(lambda: scheduler._performer.unsent > 3)
+    cycles = scheduler.cycles
+    await world.gang("b", 1)
+    await world.until(PODGROUPS, lambda groups: "b" in groups)
+    assert scheduler.cycles <= cycles + 1
+    assert not scheduler._performer._has_room.is_set()
+    go.set()
+    await world.bound(*(f"a-{i}" for i in range(8)), "b-0")
+    assert most == 2

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test lint types bench clean lock
+.PHONY: setup run test frameworks lint types bench clean lock
 
 setup: $(STAMP)
 
@@ -27,6 +27,10 @@ lint: setup
 test: lint
 	$(BIN)/python -m pytest -n auto
 
+# Ray, Dask, Spark and PyTorch as real processes; installs them first (about 1.5 GB).
+frameworks: setup
+	$(BIN)/python -m pytest -n 0 -m frameworks tests/frameworks
+
 bench: setup
 	$(BIN)/python -m bench.apiserver
 	$(BIN)/python -m bench.core
@@ -36,6 +40,8 @@ lock:
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install --quiet uv
 	$(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements/dev.txt requirements/dev.in pyproject.toml
+	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" -o requirements/frameworks.txt requirements/frameworks.in
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -1,0 +1,74 @@
+"""One machine with eight (pretended) GPUs, shared as docs/guides/share-one-gpu-box.md tells it."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hekla.kube import kubeconfig
+from hekla.kube.resources import CONFIGMAPS, JOBS, PODS, PRIORITY_CLASSES, QUEUES
+from hekla.kube.sync_client import SyncClient
+
+SHARED = Path(__file__).parents[2] / "examples" / "share-one-box"
+KINDS = {
+    "ConfigMap": CONFIGMAPS,
+    "Job": JOBS,
+    "PriorityClass": PRIORITY_CLASSES,
+    "Queue": QUEUES,
+}
+HEKLA = [sys.executable, "-m", "hekla.cli.main"]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[SyncClient]:
+    where = ["--data-dir", str(tmp_path)]
+    up = [*HEKLA, "up", *where, "--detach", "--pod-network", "host", "--simulated-gpus", "8"]
+    subprocess.run(up, check=True, capture_output=True)
+    with SyncClient(kubeconfig.load(tmp_path / "kubeconfig")) as client:
+        yield client
+    subprocess.run([*HEKLA, "down", *where], check=True, capture_output=True)
+
+
+def submit(client: SyncClient, file: str) -> None:
+    for obj in yaml.safe_load_all((SHARED / file).read_text()):
+        kind = KINDS[obj["kind"]]
+        if obj["kind"] == "ConfigMap":
+            client.apply(kind, obj, field_manager="test", force=True)
+        else:
+            client.create(kind, obj)
+
+
+def until(client: SyncClient, holds: Callable[[Counter[str]], bool]) -> Counter[str]:
+    """Running pods of each job, once they are as wanted."""
+    running: dict[str, str] = {}
+    with client.watch(PODS, timeout_s=90) as events:
+        for event in events:
+            pod: dict[str, Any] = event.object
+            metadata = pod["metadata"]
+            running.pop(metadata["uid"], None)
+            gone = event.type == "DELETED" or "deletionTimestamp" in metadata
+            if not gone and pod["status"].get("phase") == "Running":
+                running[metadata["uid"]] = metadata["labels"]["volcano.sh/job-name"]
+            if holds(Counter(running.values())):
+                return Counter(running.values())
+    raise AssertionError(f"it never came to that; running at the end: {Counter(running.values())}")
+
+
+@pytest.mark.slow
+def test_idle_gpus_are_lent_and_taken_back_and_the_urgent_comes_first(client: SyncClient) -> None:
+    submit(client, "scheduler.yaml")
+    submit(client, "queues.yaml")
+    submit(client, "sweep.yaml")
+    until(client, lambda running: running == {"sweep": 8})  # Bob's two are idle, and lent
+    submit(client, "evaluation.yaml")
+    until(client, lambda running: running == {"sweep": 6, "evaluation": 2})  # three to one
+    submit(client, "deadline.yaml")
+    until(client, lambda running: running == {"deadline": 4, "sweep": 2, "evaluation": 2})
+    until(client, lambda running: running == {"sweep": 6, "evaluation": 2})  # and back again
+    client.delete(JOBS, "evaluation", namespace="default")
+    until(client, lambda running: running == {"sweep": 8})

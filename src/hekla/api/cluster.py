@@ -57,12 +57,22 @@ class Lease(Object):
 # --- storage.k8s.io ---------------------------------------------------------------------------
 
 
+class TopologySelectorRequirement(Model):
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(Model):
+    match_label_expressions: tuple[TopologySelectorRequirement, ...] = ()
+
+
 class StorageClass(Object):
     provisioner: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
     reclaim_policy: str | None = None
     allow_volume_expansion: bool | None = None
     volume_binding_mode: str | None = None
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
 class VolumeNodeResources(Model):

@@ -23,6 +23,7 @@ from hekla.kube.errors import Forbidden, KubeError, NotFound
 from hekla.kube.informers import Informer
 from hekla.kube.resources import (
     CONFIGMAPS,
+    CSI_NODES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -33,6 +34,7 @@ from hekla.kube.resources import (
     PRIORITY_CLASSES,
     QUEUES,
     RESOURCE_QUOTAS,
+    STORAGE_CLASSES,
     Resource,
 )
 from hekla.scheduler import changes, wire
@@ -54,6 +56,8 @@ FOLLOWED: Final[tuple[Resource[Any], ...]] = (
     PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    CSI_NODES,
 )
 NEEDED: Final = frozenset([PODGROUPS.kind, PODS.kind, NODES.kind, QUEUES.kind])
 """Without these a decision would be wrong; without the others it only knows less."""

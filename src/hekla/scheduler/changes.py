@@ -144,6 +144,14 @@ def _put_volume(cluster: Cluster, obj: core.PersistentVolume) -> None:
     cluster.volumes[obj.name] = obj
 
 
+def _put_storage_class(cluster: Cluster, obj: core.StorageClass) -> None:
+    cluster.storage_classes[obj.name] = obj
+
+
+def _put_csi_node(cluster: Cluster, obj: core.CSINode) -> None:
+    cluster.csi_nodes[obj.name] = obj
+
+
 def _put_budget(cluster: Cluster, obj: core.PodDisruptionBudget) -> None:
     cluster.budgets[obj.namespace, obj.name] = obj
 
@@ -165,6 +173,10 @@ KINDS: Final[dict[str, Kind]] = {
     "PersistentVolume": Kind(
         core.PersistentVolume, _put_volume, lambda c, g: _discard(c.volumes, g.name)
     ),
+    "StorageClass": Kind(
+        core.StorageClass, _put_storage_class, lambda c, g: _discard(c.storage_classes, g.name)
+    ),
+    "CSINode": Kind(core.CSINode, _put_csi_node, lambda c, g: _discard(c.csi_nodes, g.name)),
     "PodDisruptionBudget": Kind(
         core.PodDisruptionBudget,
         _put_budget,

@@ -58,7 +58,7 @@ class TaskClass:
         "affinity",
         "amounts",
         "claims",
-        "has_ephemeral_claims",
+        "ephemeral_classes",
         "images",
         "is_best_effort",
         "labels",
@@ -109,7 +109,12 @@ class TaskClass:
             for volume in shape.volumes or ()
             if volume.persistent_volume_claim is not None
         )
-        self.has_ephemeral_claims = any(v.ephemeral is not None for v in shape.volumes or ())
+        self.ephemeral_classes: tuple[str, ...] = tuple(
+            _ephemeral_class(volume.ephemeral)
+            for volume in shape.volumes or ()
+            if volume.ephemeral is not None
+        )
+        """The storage classes of the volumes that each pod is made anew."""
         self.priority = shape.priority
         self.strategy: tuple[str, str] | None = None
         """How the pods want nodes scored by resources: the type, and weights as JSON."""
@@ -194,6 +199,12 @@ def _request(shape: wire.PodShape, dimensions: Dimensions) -> tuple[FloatArray, 
         amounts.update({k: str(v) for k, v in (shape.resources.requests or {}).items()})
     request_r, more = dimensions.vector(amounts)
     return request_r, tuple(problems + more)
+
+
+def _ephemeral_class(source: Mapping[str, Any]) -> str:
+    template = source.get("volumeClaimTemplate")
+    spec = template.get("spec") if isinstance(template, Mapping) else None
+    return str(spec.get("storageClassName") or "") if isinstance(spec, Mapping) else ""
 
 
 def _drop_nonsense(container: dict[str, Any]) -> list[str]:

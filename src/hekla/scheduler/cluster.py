@@ -79,6 +79,11 @@ class Cluster:
         self.queues: dict[str, Queue] = {}
         self.claims: dict[tuple[str, str], core.PersistentVolumeClaim] = {}
         self.volumes: dict[str, core.PersistentVolume] = {}
+        self.storage_classes: dict[str, core.StorageClass] = {}
+        """By name. A claim of a class that is not here is taken to be provided where its pod goes,
+        so without them (the embedded cluster has none) nothing waits for volumes."""
+        self.csi_nodes: dict[str, core.CSINode] = {}
+        """By node name: how many volumes it can attach. Without, there is no limit."""
         self.quotas: dict[str, dict[str, core.ResourceQuota]] = {}
         self.budgets: dict[tuple[str, str], core.PodDisruptionBudget] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}

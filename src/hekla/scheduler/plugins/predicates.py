@@ -12,21 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from hekla.api.wellknown import (
-    LABEL_REGION,
-    LABEL_ZONE,
-    TAINT_NOT_READY,
-    TAINT_UNSCHEDULABLE,
-    ClaimPhase,
-)
+from hekla.api.wellknown import TAINT_NOT_READY, TAINT_UNSCHEDULABLE
 from hekla.scheduler.classes import ports_conflict
-from hekla.scheduler.dimensions import BoolArray, FloatArray
+from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
 from hekla.scheduler.finding import PODS_EXCEEDED
 from hekla.scheduler.labels import tolerates
 from hekla.scheduler.model import Task
 from hekla.scheduler.nodes import Nodes
 from hekla.scheduler.plugin import Key, Plugin, PluginError
-from hekla.scheduler.plugins import affinity
+from hekla.scheduler.plugins import affinity, volumes
 from hekla.scheduler.plugins.reserve import Rates, copies_beside
 
 if TYPE_CHECKING:
@@ -50,9 +44,16 @@ class Predicates(Plugin, name="predicates"):
     pod_affinity: Annotated[bool, Key("predicate.PodAffinityEnable")] = True
     pod_topology_spread: Annotated[bool, Key("predicate.PodTopologySpreadEnable")] = True
     volume_binding: Annotated[bool, Key("predicate.VolumeBindingEnable")] = True
+    volume_limits: Annotated[bool, Key("predicate.NodeVolumeLimitsEnable")] = True
     volume_zone: Annotated[bool, Key("predicate.VolumeZoneEnable")] = True
     cache: Annotated[bool, Key("predicate.CacheEnable")] = False
-    """Accepted for Volcano's sake; classes are always decided once here."""
+    dynamic_resources: Annotated[bool, Key("predicate.DynamicResourceAllocationEnable")] = False
+    binding_weight: Annotated[int, Key("volumebinding.weight")] = 1
+    binding_timeout: Annotated[int, Key("volumebinding.bindTimeoutSeconds")] = 600
+    binding_shape: Annotated[list[Any], Key("volumebinding.shape")] = []  # noqa: RUF012
+    claims_timeout: Annotated[int, Key("dynamicresources.filterTimeoutSeconds")] = 10
+    """These are accepted for Volcano's sake: classes are always decided once here, volumes are not
+    scored nor waited for, and claims of devices are not counted."""
     proportional: Annotated[bool, Key("predicate.ProportionalEnable")] = False
     reserved: Annotated[str, Key(RESERVED)] = ""
     """Devices, separated by commas, that keep cpu and memory beside them: as many cores as
@@ -74,20 +75,18 @@ class Predicates(Plugin, name="predicates"):
 
     def open(self, session: Session) -> None:
         self._session = session
+        self._attachments = volumes.Attachments(session.cluster)
+
+    def allocated(self, task: Task, nodes: IntArray) -> None:
+        self._attachments.note(task, nodes.tolist(), 1)
+
+    def deallocated(self, task: Task, nodes: IntArray) -> None:
+        self._attachments.note(task, nodes.tolist(), -1)
 
     def pre_predicate(self, task: Task) -> str | None:
         if not self.volume_binding:
             return None
-        cluster = self._session.cluster
-        for name in task.klass.claims:
-            claim = cluster.claims.get((task.namespace, name))
-            if claim is None:
-                return f'persistentvolumeclaim "{name}" not found'
-            if claim.is_deleting:
-                return f'persistentvolumeclaim "{name}" is being deleted'
-            if claim.status.phase == ClaimPhase.LOST:
-                return f'persistentvolumeclaim "{name}" has lost its volume'
-        return None
+        return volumes.unusable(self._session.cluster, task)
 
     def predicate(self, task: Task, nodes: Nodes) -> Iterator[tuple[BoolArray, str]]:
         klass, session = task.klass, self._session
@@ -98,7 +97,9 @@ class Predicates(Plugin, name="predicates"):
             yield ~columns.is_ready_n, "node(s) were not ready"
         yield from klass.static("filters", version, lambda: list(self._static(task)))
         if klass.claims and (self.volume_binding or self.volume_zone):
-            yield from self._volumes(task)
+            yield from volumes.rejections(
+                session.cluster, task, binding=self.volume_binding, zones=self.volume_zone
+            )
         if self.pod_affinity and session.cluster.term_classes:
             yield from affinity.rejections(session, task)
         if self.pod_topology_spread and klass.spread:
@@ -119,6 +120,9 @@ class Predicates(Plugin, name="predicates"):
                 if ports_conflict(task.klass.ports, ports):
                     free_n[column] = 0.0
             limits.append((nodes.take(free_n), PORTS_TAKEN))
+        attachable_n = self._attachments.copies(task) if self.volume_limits else None
+        if attachable_n is not None:
+            limits.append((nodes.take(attachable_n), volumes.ATTACHED))
         if self._rates:
             limits += copies_beside(self._rates, self._session.dimensions, task, nodes)
         return limits
@@ -149,27 +153,6 @@ class Predicates(Plugin, name="predicates"):
             if node.ports and ports_conflict(task.klass.ports, node.ports):
                 out[node.index] = True
         return out
-
-    def _volumes(self, task: Task) -> Iterator[tuple[BoolArray, str]]:
-        """Bound claims tie a pod to where their volumes can be reached."""
-        cluster = self._session.cluster
-        labels = cluster.labels
-        for name in task.klass.claims:
-            claim = cluster.claims.get((task.namespace, name))
-            volume = None if claim is None else cluster.volumes.get(claim.spec.volume_name)
-            if volume is None:
-                continue  # not bound yet: whoever provides it does so where the pod goes
-            needed = volume.spec.node_affinity.required if volume.spec.node_affinity else None
-            if self.volume_binding and needed is not None:
-                yield (
-                    ~labels.matches_terms(needed),
-                    "node(s) didn't match PersistentVolume's node affinity",
-                )
-            for key in (LABEL_ZONE, LABEL_REGION):
-                if self.volume_zone and key in volume.labels:
-                    # A volume may name several zones, joined by two underscores.
-                    zones = volume.labels[key].split("__")
-                    yield ~labels.column(key).among(zones), "node(s) had no available volume zone"
 
 
 def _amount(raw: Mapping[str, Any], key: str) -> float:

@@ -91,8 +91,7 @@ TASK_TOPOLOGY_ORDER: Final = "volcano.sh/task-topology-task-order"
 NUMA_TOPOLOGY_POLICY: Final = "volcano.sh/numa-topology-policy"
 TOPOLOGY_DECISION: Final = "volcano.sh/topology-decision"  # the scheduler's NUMA answer, JSON
 JOB_ALLOCATED_HYPERNODE: Final = "volcano.sh/job-allocated-hypernode"
-RESOURCE_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-STRATEGY_SCORING_TYPE: Final = "volcano.sh/resource-strategy-scoring-type"
+RESOURCE_STRATEGY_SCORING_TYPE: Final = "volcano.sh/resource-strategy-scoring-type"
 RESOURCE_STRATEGY_WEIGHT: Final = "volcano.sh/resource-strategy-weight"
 SCHEDULING_PRIORITY: Final = "volcano.sh/scheduling-priority"
 SCHEDULING_PRIORITY_REASON: Final = "volcano.sh/scheduling-priority-reason"
@@ -100,8 +99,6 @@ SCHEDULING_PRIORITY_TIMESTAMP: Final = "volcano.sh/scheduling-priority-timestamp
 
 # --- queues, nodes, hypernodes ----------------------------------------------------------------
 
-STRATEGY_SCORING_TYPE: Final = "volcano.sh/resource-strategy-scoring-type"
-STRATEGY_WEIGHT: Final = "volcano.sh/resource-strategy-weight"
 HIERARCHY: Final = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS: Final = "volcano.sh/hierarchy-weights"
 CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"

@@ -165,9 +165,9 @@ class Classes:
             key = (*key, namespace)
         notes = pod.metadata.annotations or {}
         strategy = None
-        if wellknown.STRATEGY_SCORING_TYPE in notes:
-            kind = notes[wellknown.STRATEGY_SCORING_TYPE]
-            strategy = (kind, notes.get(wellknown.STRATEGY_WEIGHT, ""))
+        if wellknown.RESOURCE_STRATEGY_SCORING_TYPE in notes:
+            kind = notes[wellknown.RESOURCE_STRATEGY_SCORING_TYPE]
+            strategy = (kind, notes.get(wellknown.RESOURCE_STRATEGY_WEIGHT, ""))
             key = (*key, "strategy", strategy)
         found = self._known.get(key)
         if found is None:

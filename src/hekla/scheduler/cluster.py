@@ -462,11 +462,16 @@ class Cluster:
         job = self.jobs.get(f"{namespace}/{name}")
         if job is None:
             return
-        job.has_group = False
-        if job.tasks:
-            self._touch(job)
-        else:
-            self._forget_job(job)
+        # Pods that are left are as if the group had never been: what is known must depend on what
+        # exists, not on what did.
+        self._forget_job(job)
+        tasks = list(job.tasks.values())
+        for task in tasks:
+            job.remove(task)
+        for task in tasks:
+            self._job(job.key).add(task)
+        if tasks:
+            self._touch(self._job(job.key))
 
     def _job(self, key: str) -> Job:
         job = self.jobs.get(key)

@@ -58,6 +58,7 @@ class Session:
             [[option.make() for option in tier] for tier in config.tiers], stopwatch=stopwatch
         )
         self.unschedulable: set[str] = set()
+        self.has_kept_promises = False
         self.nominated: set[str] = set()
         """Tasks for which others were told to leave in this cycle."""
         self._evicted: dict[str, Task] = {}

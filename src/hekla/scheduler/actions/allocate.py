@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hekla.api.wellknown import PodGroupPhase
+from hekla.scheduler.actions.promises import keep_promises, place_nominated
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.verdicts import (
     Attempt,
@@ -30,7 +31,7 @@ SURPLUS_TURNS = 64
 
 def allocate(session: Session) -> None:
     jobs = [job for job in session.jobs if _takes_part(session, job)]
-    _keep_promises(session, jobs)
+    keep_promises(session)
     jobs = [job for job in jobs if _waiting(job)]
     served = _serve_minimums(session, [job for job in jobs if not session.job_ready(job)])
     surplus = [job for job in jobs if job.key in served or session.job_ready(job)]
@@ -57,26 +58,6 @@ def _waiting(job: Job) -> list[Task]:
         for task in job.by_status[PENDING].values()
         if not task.is_gated and not task.is_best_effort
     ]
-
-
-def _keep_promises(session: Session, jobs: list[Job]) -> None:
-    """Room that was made by evictions goes to whom it was made for, before anybody is served.
-
-    Otherwise the one who had to leave could be the first to come back.
-    """
-    promised = [job for job in jobs if any(task.nominated_node for task in _waiting(job))]
-    for job in sorted(promised, key=session.job_key):
-        assert job.queue is not None
-        tasks = session.in_task_order(task for task in _waiting(job) if task.nominated_node)
-        with session.statement() as statement:
-            for task in tasks:
-                if session.allowance(job.queue, task, 1):
-                    _place_nominated(session, statement, [task])
-            if session.job_ready(job):
-                statement.commit()
-            elif session.job_pipelined(job):
-                statement.keep()
-            explain_attempt(session, job, Attempt(job))
 
 
 def _serve_minimums(session: Session, jobs: list[Job]) -> set[str]:
@@ -169,7 +150,7 @@ def _place_equal(session: Session, statement: Statement, tasks: list[Task]) -> i
     """Place as many of some equal tasks as fit, on what is free and then on what will be."""
     placed = 0
     if tasks[0].nominated_node and len(tasks) == 1:
-        placed = _place_nominated(session, statement, tasks)
+        placed = place_nominated(session, statement, tasks)
     for future in (False, True):
         put = statement.pipeline if future else statement.allocate
         while placed < len(tasks):
@@ -179,16 +160,6 @@ def _place_equal(session: Session, statement: Statement, tasks: list[Task]) -> i
             put(tasks[placed : placed + len(index)], index)
             placed += len(index)
     return placed
-
-
-def _place_nominated(session: Session, statement: Statement, tasks: list[Task]) -> int:
-    """Room was made for this task on a node: it goes there if it still can."""
-    for future in (False, True):
-        index = session.places(tasks[0], 1, future=future, only=tasks[0].nominated_node)
-        if len(index):
-            (statement.pipeline if future else statement.allocate)(tasks, index)
-            return 1
-    return 0
 
 
 def _until_ready(job: Job, run: list[Task]) -> int:

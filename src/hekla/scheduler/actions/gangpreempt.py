@@ -9,6 +9,7 @@ from __future__ import annotations
 from hekla.scheduler.actionargs import ALLOW_WHOLE_BUNDLE
 from hekla.scheduler.actions.ganghunt import GangHunt
 from hekla.scheduler.actions.preempt import may_evict
+from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.victims import Rule
 from hekla.scheduler.model import Task
@@ -16,6 +17,7 @@ from hekla.scheduler.session import Session
 
 
 def gangpreempt(session: Session) -> None:
+    keep_promises(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
     if not starving:
         return

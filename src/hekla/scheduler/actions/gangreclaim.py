@@ -10,12 +10,14 @@ from dataclasses import replace
 from hekla.scheduler.actionargs import ALLOW_WHOLE_BUNDLE
 from hekla.scheduler.actions.ganghunt import GangHunt
 from hekla.scheduler.actions.preempt import may_evict, waiting
+from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.reclaim import rule_of
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.session import Session
 
 
 def gangreclaim(session: Session) -> None:
+    keep_promises(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
     if not starving:
         return

@@ -11,6 +11,7 @@ costs the fewest victims.
 
 from __future__ import annotations
 
+from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.verdicts import explain_promised, hindrance
 from hekla.scheduler.actions.victims import NEVER, Hunt, Rule, Search, comes_back
@@ -19,6 +20,7 @@ from hekla.scheduler.session import Session
 
 
 def preempt(session: Session) -> None:
+    keep_promises(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
     turns = Turns(session, starving)
     others = Search(session, BETWEEN_JOBS)

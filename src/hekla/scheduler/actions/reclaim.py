@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hekla.scheduler.actions.preempt import may_evict, take_from, waiting
+from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.victims import Rule, Search
 from hekla.scheduler.dimensions import EPSILON, FloatArray
@@ -20,6 +21,7 @@ from hekla.scheduler.session import Session
 
 
 def reclaim(session: Session) -> None:
+    keep_promises(session)
     turns = Turns(session, [job for job in session.jobs if may_evict(session, job)])
     search = Search(session, rule_of(session))
     while (queue := turns.next_queue()) is not None:

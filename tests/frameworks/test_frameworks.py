@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tools import frameworks
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "frameworks"

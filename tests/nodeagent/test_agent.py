@@ -12,9 +12,10 @@ import pytest
 
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
-from hekla.nodeagent import sandbox
+from hekla.nodeagent import processes, sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.network import BridgeNetwork
+from hekla.nodeagent.processes import Process
 from tests.nodeagent.conftest import NODE, Machine
 
 Object = dict[str, Any]
@@ -394,3 +395,35 @@ async def test_pods_with_networks_of_their_own_listen_on_the_same_port(
     assert not network.path(pod["metadata"]["uid"]).exists(), "gone with the pod's last process"
     served = await machine.ended("w0")
     assert served["status"]["podIP"] != pod["status"]["podIP"]
+
+
+async def test_a_container_starts_once_whenever_the_agent_dies(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead just before the process starts, and just after it did but before that was noted."""
+    notes = tmp_path / "notes"
+    line = ("sh", "-c", f"echo run >> {notes}/$HOSTNAME; sleep 0.1")
+    notes.mkdir()
+    real = processes.spawn
+
+    dead = asyncio.Event()
+
+    def dies_before(*_: Any) -> Process:
+        dead.set()
+        raise asyncio.CancelledError
+
+    def dies_after(*words: Any) -> Process:
+        real(*words)
+        return dies_before()
+
+    for name, death in (("before", dies_before), ("after", dies_after)):
+        monkeypatch.setattr(processes, "spawn", death)
+        await machine.run_pod(name, *line)
+        await dead.wait()
+        dead.clear()
+        monkeypatch.setattr(processes, "spawn", real)
+        await machine.stop_agent()
+        machine.start_agent()
+        ended = await machine.ended(name)
+        assert ended["status"]["phase"] == "Succeeded"
+        assert (notes / name).read_text() == "run\n"

@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 PARENT = "hekla"
 PERIOD_US = 100_000
+V1_CONTROLLERS = ("memory", "cpu", "pids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,23 @@ class Cgroups:
             return None
         return None
 
+    def find(self, name: str) -> Group | None:
+        """A group that an earlier agent made."""
+        found = {str(base): base / name for base in self._parents() if (base / name).is_dir()}
+        return Group(found) if found else None
+
+    def of(self, pod: str) -> list[Group]:
+        """All that is left of a pod's, by its UID."""
+        names = {path.name for base in self._parents() for path in base.glob(f"{pod}-*")}
+        return [group for name in sorted(names) if (group := self.find(name)) is not None]
+
+    def _parents(self) -> list[Path]:
+        if self.version == 2:
+            return [self._root / PARENT]
+        if self.version == 1:
+            return [self._root / controller / PARENT for controller in V1_CONTROLLERS]
+        return []
+
     def _make_v2(self, name: str, limits: Limits) -> Group:
         parent = self._root / PARENT
         parent.mkdir(exist_ok=True)
@@ -109,7 +127,7 @@ class Cgroups:
 
     def _make_v1(self, name: str, limits: Limits) -> Group:
         made: dict[str, Path] = {}
-        for controller in ("memory", "cpu", "pids"):
+        for controller in V1_CONTROLLERS:
             base = self._root / controller
             if not base.is_dir():
                 continue

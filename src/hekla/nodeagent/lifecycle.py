@@ -117,6 +117,11 @@ def backoff_s(failures: int) -> float:
     return float(min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2 ** min(failures - 2, 10)))
 
 
+def never_began(known: ContainerRecord) -> None:
+    """A run was noted, but the agent died before it started anything: as if it had not been."""
+    known.current, known.last = known.last, None
+
+
 def ended(record: ContainerRecord, now: float) -> None:
     """Take note that the current run is over."""
     run = record.current

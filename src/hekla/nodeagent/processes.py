@@ -59,11 +59,23 @@ def spawn(command: Sequence[str], environment: dict[str, str], log: Path) -> Pro
     return Process(pid, _born(pid))
 
 
+def find(variable: str, value: str) -> Process | None:
+    """The oldest living process that was started with a variable of this value."""
+    mark = f"{variable}={value}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes().split(b"\0"):
+                pid = int(path.parent.name)
+                found.append(Process(pid, _born(pid)))
+    return min((p for p in found if p.born), key=lambda p: (p.born, p.pid), default=None)
+
+
 async def wait(process: Process) -> int | None:
     """Until it is gone, be it our child or not; the exit code if it was our child."""
     try:
         descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
+    except OSError:  # gone, or (pid 0) never known
         return None
     try:
         if not process.is_alive:

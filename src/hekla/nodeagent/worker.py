@@ -156,6 +156,9 @@ class PodWorker:
     def remove(self) -> None:
         """Everything the pod left on this machine."""
         self._leave_network()
+        for group in self._around.cgroups.of(self.pod["metadata"]["uid"]):
+            group.kill()
+            group.remove()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     # The loop
@@ -243,6 +246,9 @@ class PodWorker:
     def _path(self, container: str, attempt: int, kind: str) -> Path:
         return self._directory / "containers" / container / f"{attempt}.{kind}"
 
+    def _group_name(self, container: str) -> str:
+        return f"{self.pod['metadata']['uid']}-{container}"
+
     async def _start(self, name: str) -> float | None:
         """Start a container, or note why it cannot be; the time to try again, if any."""
         container, known = self._container(name), self.record.of(name)
@@ -261,9 +267,7 @@ class PodWorker:
         if known.current is not None:
             known.last = known.current
             self._path(name, attempt - 2, "log").unlink(missing_ok=True)  # one previous is kept
-        group = self._around.cgroups.make(
-            f"{self.pod['metadata']['uid']}-{name}", _limits(container)
-        )
+        group = self._around.cgroups.make(self._group_name(name), _limits(container))
         up = self._path(name, attempt, "up")
         up.unlink(missing_ok=True)
         variables = {**variables, "HEKLA_UP": str(up)}
@@ -287,6 +291,7 @@ class PodWorker:
         known.started = "startupProbe" not in container
         known.ready = known.started and "readinessProbe" not in container
         known.stopping = False
+        self._save()  # before the process: an agent that dies here must not start it twice
         process = processes.spawn(line, variables, self._path(name, attempt, "log"))
         self._path(name, attempt, "proc").write_text(f"{process.pid} {process.born}")
         self._watch(name, process)
@@ -423,12 +428,25 @@ class PodWorker:
             run = known.current
             if run is None or run.is_over:
                 continue
-            try:
-                pid, born = self._path(name, run.attempt, "proc").read_text().split()
-                process = Process(int(pid), int(born))
-            except (OSError, ValueError):
-                process = Process(0, -1)
-            self._watch(name, process)
+            group = self._around.cgroups.find(self._group_name(name))
+            if group is not None:
+                self._groups[name] = group
+            process = self._find_process(name, run.attempt)
+            if process is not None:
+                self._watch(name, process)
+            else:
+                lifecycle.never_began(known)
+
+    def _find_process(self, name: str, attempt: int) -> Process | None:
+        """The process of a run, alive or ended; None if the earlier agent died before it began."""
+        try:
+            pid, born = self._path(name, attempt, "proc").read_text().split()
+            return Process(int(pid), int(born))
+        except (OSError, ValueError):
+            pass
+        if self._path(name, attempt, "exit").exists():
+            return Process(0, -1)
+        return processes.find("HEKLA_UP", str(self._path(name, attempt, "up")))
 
     def _watch(self, name: str, process: Process) -> None:
         self._processes[name] = process

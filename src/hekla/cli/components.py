@@ -82,6 +82,7 @@ def run_component(name: str, options: Options, build: Callable[[Client], Compone
     """Until SIGTERM, Ctrl-C, or the loss of the lease `name`."""
     level = logging.DEBUG if options.verbosity >= 4 else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     _run(serve(name, options, build))
 
 

@@ -14,6 +14,7 @@ written in a thread; if that falls behind, cycles are left out, and the next beg
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import logging
@@ -119,8 +120,12 @@ class DecisionLog:
         self._unwritten += 1
         self._thread.submit(self._write, lines, cycle, plan)
 
+    def flush(self) -> None:
+        """Return when all so far is written."""
+        self._thread.submit(_nothing).result()
+
     def close(self) -> None:
-        """Return when all is written."""
+        """Write the rest, and no more."""
         self._thread.shutdown()
 
     def _write(self, lines: Sequence[Any], cycle: Cycle | None, plan: Plan | None) -> None:
@@ -189,7 +194,9 @@ class Journal:
             self._lines = []
 
     async def stop(self) -> None:
+        """Return when what was decided is written."""
         self._cache.journal = None
+        await asyncio.to_thread(self._log.flush)
 
 
 def _public(line: Line) -> Line:
@@ -202,6 +209,10 @@ def _public(line: Line) -> Line:
     kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     meta = msgspec.structs.replace(line.object.metadata, annotations=kept)
     return Put(line.kind, msgspec.structs.replace(line.object, metadata=meta))
+
+
+def _nothing() -> None:
+    """Comes last in a queue, and so tells when it is empty."""
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -134,7 +134,7 @@ class Scheduler:
                 await self.cycle()
 
     async def _ensure_queues(self) -> None:
-        """Jobs that name no queue need one, and all queues a root; Volcano's scheduler makes both."""
+        """Jobs without a queue need one, and all queues a root; Volcano's scheduler makes both."""
         for name in (wellknown.ROOT_QUEUE, self._default_queue):
             if name in self.cluster.queues:
                 continue

@@ -1,0 +1,69 @@
+"""Metrics: what they count, that they go with their objects, and that each is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hekla.controllers.metrics import Metrics as ControllerMetrics
+from hekla.kube.resources import PODGROUPS, QUEUES
+from hekla.scheduler.metrics import SchedulerMetrics
+
+from .world import World
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+
+def series(text: bytes) -> dict[str, float]:
+    lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+async def test_queues_jobs_and_cycles_are_counted_and_vanish_with_their_objects(
+    world: World,
+) -> None:
+    scheduler = await world.scheduler()
+    await world.client.create(QUEUES, {"metadata": {"name": "lab"}, "spec": {"weight": 3}})
+    await world.node("n1", 2)
+    await world.gang("a", 2, queue="lab")
+    await world.bound("a-0", "a-1")
+    await world.gang("b", 1)
+    await world.condition("b", "")
+    await scheduler.turns(lambda: scheduler._performer.stats.bound == 2)
+    found = series(await scheduler.render_metrics())
+    assert found['volcano_queue_allocated_milli_cpu{queue_name="lab"}'] == 2000
+    assert found['volcano_queue_weight{queue_name="lab"}'] == 3
+    assert found['volcano_unschedule_task_count{job_id="default/b"}'] == 1
+    assert found["volcano_unschedule_job_count"] == 1
+    assert found['hekla_effects_total{effect="bind",result="done"}'] == 2
+    assert found["volcano_e2e_scheduling_latency_milliseconds_count"] == scheduler.cycles
+    assert found['volcano_action_scheduling_latency_milliseconds_count{action="allocate"}'] > 0
+    opened = 'volcano_plugin_scheduling_latency_milliseconds_count{plugin="proportion",OnSession='
+    assert [name for name in found if name.startswith(opened)]
+    labels = '{job_name="a",queue="lab",job_namespace="default"}'
+    assert f"volcano_e2e_job_scheduling_duration{labels}" in found
+
+    for group in ("a", "b"):
+        await world.client.delete(PODGROUPS, group, namespace="default")
+    await world.remove("a-0", "a-1", "b-0")
+    await world.client.delete(QUEUES, "lab")
+    await scheduler.turns(
+        lambda: not scheduler.cluster.jobs and "lab" not in scheduler.cluster.queues
+    )
+    left = series(await scheduler.render_metrics())
+    assert [name for name in left if '"lab"' in name or "default/b" in name] == []
+
+
+def test_every_metric_is_on_the_page_with_its_labels_and_nothing_else_is() -> None:
+    documented = dict(
+        re.findall(r"^\| `([a-z0-9_]+)` \|[^|]*\| ([^|]*) \|", PAGE.read_text(), re.M)
+    )
+    metrics = [
+        *SchedulerMetrics().registry.metrics.values(),
+        *ControllerMetrics().registry.metrics.values(),
+    ]
+    for metric in metrics:
+        assert metric.name in documented, f"{metric.name} is not in {PAGE.name}"
+        labels = re.findall(r"`(\w+)`", documented[metric.name])
+        assert tuple(labels) == metric.labels, metric.name
+    assert set(documented) == {metric.name for metric in metrics}

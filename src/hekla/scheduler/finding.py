@@ -103,6 +103,11 @@ class Finder:
         self._last_applied = operation
         self._has_future |= operation is not None and operation.to != ALLOCATED
 
+    def promise(self, index: IntArray) -> None:
+        """Room on these nodes was promised to somebody, or is free again."""
+        self.touch(index)
+        self._has_future = True
+
     @property
     def changes(self) -> int:
         """How often something came to nodes or left them, or was taken back."""
@@ -369,6 +374,11 @@ class Finder:
         if self._has_future:
             copies_n = np.maximum(copies_n, self._copies(task, self._nodes, future=True))
         return min(count, int(np.minimum(copies_n[state.ok_n], count).sum()))
+
+    def is_coupled(self, task: Task) -> bool:
+        """Whether where one such task goes changes what other nodes answer."""
+        self.passing(task)
+        return self._states[self._key(task)].is_coupled
 
     def passing(self, task: Task) -> BoolArray:
         """Nodes that pass the filters, whatever room they have."""

@@ -7,9 +7,12 @@ afterwards as it was before, and all that is left is the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+
+import numpy as np
 
 from hekla.scheduler.classes import HostPort, TaskClass
 from hekla.scheduler.cluster import Cluster
@@ -25,6 +28,16 @@ from hekla.scheduler.statement import Operation, Statement
 from hekla.scheduler.tiers import Tiers
 
 HOLDERS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Room for so many tasks of a class, kept in a column for a job."""
+
+    job: Job
+    klass: TaskClass
+    column: int
+    copies: int
 
 
 class Session:
@@ -59,6 +72,8 @@ class Session:
         )
         self.unschedulable: set[str] = set()
         self.has_kept_promises = False
+        self.holds: list[Hold] = []
+        """Room that is kept for a job which has waited long."""
         self.nominated: set[str] = set()
         """Tasks for which others were told to leave in this cycle."""
         self._evicted: dict[str, Task] = {}
@@ -170,6 +185,26 @@ class Session:
             self._note_placed(operation, -1)
         hook = "allocated" if operation.to == RELEASING else "deallocated"
         self.tiers.notify(hook, operation.tasks[0], operation.index)
+
+    def hold(self, holds: Sequence[Hold]) -> None:
+        """Keep room for a job until the cycle ends: others see it as promised."""
+        self._weigh(holds, 1)
+        self.holds += holds
+
+    def lift(self, job: Job) -> list[Hold]:
+        """Take back what is kept for a job, so that it can use it; give it to `hold` if not."""
+        lifted = [one for one in self.holds if one.job is job]
+        self._weigh(lifted, -1)
+        self.holds = [one for one in self.holds if one.job is not job]
+        return lifted
+
+    def _weigh(self, holds: Sequence[Hold], sign: int) -> None:
+        for one in holds:
+            for row, amount in zip(one.klass.rows, one.klass.amounts, strict=True):
+                self.columns.pipelined_rn[row, one.column] += sign * one.copies * amount
+            self.finder.promise(np.asarray([one.column]))
+            self._last_stamp += 1
+            self.stamp = self._last_stamp
 
     def evicted(self) -> list[Task]:
         """Tasks that were told to leave in this cycle, for good or tentatively."""

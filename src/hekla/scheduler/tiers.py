@@ -157,6 +157,8 @@ class Tiers:
             self.ask(call, hook, *arguments)
             if self._stopwatch is not None:
                 self.timings_s[hook, call[0].name] = self._stopwatch() - start_s
+        for plugin in self.plugins if self._stopwatch is not None else ():
+            self.timings_s.setdefault((hook, plugin.name), 0.0)  # it had nothing to do
 
     def first(self, hook: str, *arguments: Any) -> Any:
         """The first answer that is not None."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from hekla.api.wellknown import PodGroupPhase
 from hekla.scheduler.actions.promises import keep_promises, place_nominated
+from hekla.scheduler.actions.reservation import reserve
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.verdicts import (
     Attempt,
@@ -80,6 +81,8 @@ def _serve_minimums(session: Session, jobs: list[Job]) -> set[str]:
             elif session.job_pipelined(job):
                 statement.keep()
             explain_attempt(session, job, attempt)
+        if job.key not in served and not session.job_pipelined(job):
+            reserve(session, job, queue)
         turns.again(queue)
     return served
 

@@ -16,6 +16,7 @@ import numpy as np
 from hekla.api.wellknown import PREEMPTABLE
 from hekla.scheduler.actions.bundles import Bundle, bundles_of, in_order
 from hekla.scheduler.actions.preempt import waiting
+from hekla.scheduler.actions.reservation import needed
 from hekla.scheduler.actions.verdicts import explain_promised
 from hekla.scheduler.actions.victims import Failures, Rule, comes_back
 from hekla.scheduler.dimensions import EPSILON, FloatArray
@@ -49,7 +50,7 @@ class GangHunt:
         tasks = needed(job, waiting(session, job))
         if not tasks or self._in_vain.known(tasks[0]):
             return
-        bundles = self._bundles(job, tasks)
+        bundles, kept = self._bundles(job, tasks), session.lift(job)
         with session.statement() as statement:
             found = self._grow(statement, job, tasks, bundles)
         if found is not None:
@@ -59,6 +60,7 @@ class GangHunt:
                     statement.commit()
                     explain_promised(session, job)
                     return
+        session.hold(kept)
         self._in_vain.add(tasks[0])
 
     def _fewest(
@@ -155,26 +157,6 @@ class GangHunt:
         free_r: FloatArray = np.zeros_like(self._session.total_r)
         free_r[: free_rn.shape[0]] = np.maximum(free_rn, 0.0).sum(axis=1)
         return free_r
-
-
-def needed(job: Job, tasks: list[Task]) -> list[Task]:
-    """Of the waiting tasks those that make the gang's minimum; all of them if it runs already."""
-    missing = job.min_member - job.ready_count - job.waiting_count - job.pending_best_effort
-    short = {
-        role: job.min_task_member[role] - job.role_ready(role)
-        for role in job.short_roles(pipelined=True)
-    }
-    if missing <= 0 and not short:
-        return tasks
-    chosen: dict[str, Task] = {}
-    for task in tasks:
-        if short.get(task.role, 0) > 0:
-            short[task.role] -= 1
-            chosen[task.uid] = task
-    for task in tasks:
-        if len(chosen) < missing:
-            chosen.setdefault(task.uid, task)
-    return [task for task in tasks if task.uid in chosen]
 
 
 def _of_use(bundles: list[Bundle], nodes: set[str]) -> list[Bundle]:

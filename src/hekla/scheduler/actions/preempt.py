@@ -61,6 +61,7 @@ def take_from(search: Search, job: Job, tasks: list[Task]) -> None:
     session, rule = search.session, search.rule
     if not tasks or search.in_vain.known(tasks[0]):
         return
+    kept = session.lift(job)
     with session.statement() as statement:
         hunt = Hunt(search, statement, job)
         for task in tasks:
@@ -75,6 +76,7 @@ def take_from(search: Search, job: Job, tasks: list[Task]) -> None:
             explain_promised(session, job)
             return
     hunt.give_up()
+    session.hold(kept)
     search.in_vain.add(tasks[0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hekla.scheduler.dimensions import show_amount
 from hekla.scheduler.explain import Blocked, Gate, Verdict
+from hekla.scheduler.finding import PROMISED
 from hekla.scheduler.model import PENDING, PIPELINED, Job, Task
 from hekla.scheduler.session import Session
 
@@ -197,6 +198,12 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
     )
 
 
+def _goes_first(session: Session, job: Job) -> str:
+    """For whom free room is kept."""
+    first = sorted({one.job.key for one in session.holds if one.job is not job})
+    return f"{first[0]}, which has waited long" if first else "others that were promised it"
+
+
 def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_running: bool) -> Verdict:
     total, klass = len(session.nodes), task.klass
     prefix = "Insufficient "
@@ -208,6 +215,9 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
     else:
         gate = Gate.GANG_SHORT if short or not attempt.reasons else Gate.NODE_FILTERS
         message = f"{attempt.fitting}/{job.min_member} tasks fit"
+        if PROMISED in attempt.reasons:
+            gate = Gate.ORDERING
+            message += f"; room that is free is kept for {_goes_first(session, job)}"
     names = session.dimensions.names
     blocked = []
     for row, amount in zip(klass.rows, klass.amounts, strict=True):

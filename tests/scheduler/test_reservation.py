@@ -1,0 +1,91 @@
+"""Large jobs do not starve: nodes are kept for one that has waited long, the rest is for all."""
+
+from __future__ import annotations
+
+from hekla.scheduler.explain import Gate
+from hekla.testing import TestCluster, cluster, gang, node, pod
+
+CONF = """\
+actions: "allocate%s"
+tiers:
+- plugins: [{name: priority}, {name: gang, enablePreemptable: false}]
+- plugins: [{name: predicates}, {name: proportion}]
+configurations:
+- {name: allocate, arguments: {reserveAfter: %s}}
+"""
+NODES = [node(f"n{i}", cpu=4) for i in (1, 2, 3)]
+
+
+def stage(age: float = 700.0, after: str = "10m", more: str = "") -> TestCluster:
+    """n1 has 1 of 4 cpu in use, n2 has 2, n3 has 3; the large job needs two whole nodes."""
+    busy = [
+        gang(f"busy{i}", members=i, cpu=1, running_on=[f"n{i}"] * i, phase="Running")
+        for i in (1, 2, 3)
+    ]
+    large = gang("large", members=2, cpu=4, age=age)
+    small = [gang(f"s{i}", cpu=1, age=1.0) for i in range(6)]
+    return cluster(NODES, [*busy, large, *small], conf=CONF % (more, after))
+
+
+def test_small_jobs_fill_every_gap_while_nobody_has_waited_long() -> None:
+    assert len(stage(age=60.0).run().binds) == 6
+
+
+def test_the_freest_nodes_are_kept_for_a_large_job_and_small_ones_use_the_rest() -> None:
+    """n1 and n2 need the least freeing; n3 has room for one small job."""
+    result = stage().run()
+    assert result.binds == {"s0-0": "n3"}
+    large, waiting = result.verdict("large"), result.verdict("s1")
+    assert large is not None
+    assert waiting is not None
+    assert "2 nodes are kept for it until it fits" in large.message
+    assert waiting.gate == Gate.ORDERING
+    assert "kept for default/large, which has waited long" in waiting.message
+    assert waiting.nodes == {
+        "Insufficient cpu": 1,
+        "node(s) had room that is promised to others": 2,
+    }
+
+
+def test_the_large_job_starts_when_its_nodes_are_free_though_small_ones_keep_coming() -> None:
+    world = stage()
+    for cycle in range(6):
+        result = world.run()
+        world.live(result)
+        if "large-0" in result.binds:
+            break
+        world.add(gang(f"more{cycle}", cpu=1, age=0.5))
+        for name in (f"busy1-{cycle}", f"busy2-{cycle}"):
+            world.state.delete_pod(f"default-{name}")
+    assert result.binds["large-0"] != result.binds["large-1"]
+    assert cycle == 2, "as soon as the last of three pods had ended"
+
+
+def test_nothing_is_kept_for_a_job_that_could_never_run() -> None:
+    """A pod that belongs to no job does not end: only one node could ever be whole."""
+    world = stage()
+    for i in (2, 3):
+        world.state.set_pod(pod(f"daemon{i}", cpu=1, node=f"n{i}", scheduler="other"))
+    assert len(world.run().binds) == 4
+
+
+def test_it_can_be_turned_off() -> None:
+    assert len(stage(after='"0"').run().binds) == 6
+
+
+def test_higher_priority_goes_before_it() -> None:
+    world = stage()
+    world.add(gang("vip", members=2, cpu=2, priority_class="vip", age=1.0))
+    world.state.jobs["default/vip"].priority = 100
+    binds = world.run().binds
+    assert {"vip-0", "vip-1"} <= set(binds)
+
+
+def test_the_job_itself_may_use_what_is_kept_for_it_when_others_are_to_leave() -> None:
+    """With preempt, the large job takes one node's worth at the price of its cheapest pods."""
+    world = stage(more=", preempt")
+    world.state.jobs["default/large"].priority = 9
+    result = world.run()
+    assert set(result.pipelined) == {"large-0", "large-1"}
+    assert set(result.pipelined.values()) == {"n1", "n2"}
+    assert sorted(result.evictions) == ["busy1-0", "busy2-0", "busy2-1"]

@@ -147,7 +147,12 @@ def check_laws(world: TestCluster, result: Result) -> None:
             for e in plan.evictions
             if "reclaim" in e.reason and state.jobs[e.for_job].queue_name == name
         )
-        left = float(one.allocated_r[0]) - lost
+        gained = sum(
+            float(state.tasks[bind.uid].klass.request_r[0])
+            for bind in plan.binds
+            if state.jobs[bind.job].queue_name == name
+        )
+        left = float(one.allocated_r[0]) + gained - lost
         assert lost == 0 or left >= float(one.guarantee_r[0]), "a guarantee is broken"
 
 

@@ -141,7 +141,7 @@ def running(config: Path, *, admission: bool) -> Iterator[None]:
                 raise
             ready.set_exception(error)
 
-    thread = threading.Thread(target=run, name="components")
+    thread = threading.Thread(target=run, name="components", daemon=True)
     thread.start()
     loop, stop = ready.result(DEADLINE_S)
     try:

@@ -14,9 +14,9 @@ from tools.kube.parts import KWOK
 
 from hekla.cli.vcctl import main
 from hekla.cli.vcctl.commands import run
-from hekla.kube.resources import NAMESPACES
+from hekla.kube.resources import DEPLOYMENTS, JOB_FLOWS, JOBS, NAMESPACES, PODS
 from hekla.kube.sync_client import SyncClient
-from tests.realkube.backends import Backend, embedded, real
+from tests.realkube.backends import Backend, embedded, real, until
 
 BACKENDS = {
     "embedded": (embedded, (KWOK,)),
@@ -43,10 +43,15 @@ def client(backend: Backend) -> Iterator[SyncClient]:
 
 
 @pytest.fixture
-def namespace(client: SyncClient) -> str:
+def namespace(client: SyncClient) -> Iterator[str]:
+    """A namespace whose pods are gone afterwards: the next test has the nodes for itself."""
     name = f"t{uuid.uuid4().hex[:8]}"
     client.create(NAMESPACES, {"metadata": {"name": name}})
-    return name
+    yield name
+    for kind in (JOB_FLOWS, JOBS, DEPLOYMENTS, PODS):
+        for obj in client.list(kind, namespace=name):
+            client.delete(kind, obj["metadata"]["name"], namespace=name, missing_ok=True)
+    until(lambda: not client.list(PODS, namespace=name).items)
 
 
 @pytest.fixture

@@ -71,8 +71,6 @@ def test_a_gang_that_does_not_fit_waits_whole_and_says_why(
 
     assert until(reasons)
     assert not [pod for pod in pods(client, namespace) if pod["spec"].get("nodeName")]
-    client.delete(JOBS, "large", namespace=namespace)
-    until(lambda: not pods(client, namespace))
 
 
 def test_deleting_a_job_takes_its_pods_along(client: SyncClient, namespace: str) -> None:

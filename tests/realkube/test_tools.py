@@ -87,11 +87,13 @@ def test_a_process_that_ends_early_is_reported_with_its_log(tmp_path: Path) -> N
 
 
 def test_what_was_left_running_is_found_and_stopped(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "import signal; signal.pause()"]
+    program = [sys.executable, "-uc", "import signal; print('up'); signal.pause()"]
     processes = Processes(tmp_path)
     processes.start("sleeper", program)
+    processes.wait_for("sleeper", lambda: "up" in processes.log("sleeper").read_text())
     ((pid, _),) = json.loads((tmp_path / "processes.json").read_text())
-    waiter = threading.Thread(target=processes._ours["sleeper"].wait)  # as init would
+    # Somebody has to hear of its end, as init would.
+    waiter = threading.Thread(target=processes._ours["sleeper"].wait, daemon=True)
     waiter.start()
     assert stop_recorded(tmp_path) == [Path(sys.executable).name]
     waiter.join()

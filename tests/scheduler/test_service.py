@@ -157,6 +157,22 @@ async def test_schedulers_of_different_names_share_a_cluster_by_node_labels(worl
     assert places["d-0"] == "grey-1"
 
 
+async def test_a_scheduler_says_nothing_about_the_jobs_of_another(world: World) -> None:
+    """Two that both explain why a job waits would write against each other for ever."""
+    other = await world.connect()
+    await world.scheduler(other, names=["second"])
+    await world.scheduler()
+    await world.node("n1", 1)
+    await world.pods("a", 2)
+    await world.group("a", 2)
+    await world.condition("a", "1/2 tasks fit")
+    await world.group("theirs", 1)
+    await world.pods("theirs", 1, schedulerName="second")
+    await world.bound("theirs-0")
+    await world.condition("a", "held by default/theirs")
+    assert [call for call in other.sent if "podgroups/a" in call] == []
+
+
 async def test_a_node_that_loses_its_label_is_seen_no_more(world: World) -> None:
     await configure(world, WITHOUT_SHARES)
     scheduler = await world.scheduler(node_selector=(("pool", "red"),))

@@ -112,6 +112,8 @@ class Cluster:
         self._labels: NodeLabels | None = None
         self._nodes_changed = False
         self._stale_sums: dict[str, Job] = {}
+        self._others: dict[str, str] = {}
+        self._others_of: dict[str, set[str]] = {}
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -240,9 +242,13 @@ class Cluster:
     def set_pod(self, pod: wire.Pod) -> None:
         meta, spec = pod.metadata, pod.spec
         is_ours = spec.scheduler_name in self._scheduler_names
+        group = (meta.annotations or {}).get(wellknown.GROUP_NAME)
         if not is_ours and not spec.node_name:
             self.delete_pod(meta.uid)
+            self._note_other(meta.uid, f"{meta.namespace}/{group}" if group else "")
             return
+        if not is_ours:
+            self._note_other(meta.uid, f"{meta.namespace}/{group}" if group else "")
         old = self.tasks.get(meta.uid)
         if old is not None and old.status == BINDING and not spec.node_name and not is_leaving(pod):
             # The watch runs behind our own bind; the pod is where we put it.
@@ -260,7 +266,6 @@ class Cluster:
         self.tasks[task.uid] = task
         if task.klass.has_pod_terms:
             self.term_classes[task.klass] = self.term_classes.get(task.klass, 0) + 1
-        group = (meta.annotations or {}).get(wellknown.GROUP_NAME)
         if group:
             job = self._job(f"{meta.namespace}/{group}")
             job.add(task)
@@ -275,6 +280,26 @@ class Cluster:
             del self.tasks[uid]
         self.leaving.pop(uid, None)
         self.unevictable.discard(uid)
+        key = self._others.pop(uid, "")
+        if key:
+            self._others_of[key].discard(uid)
+            if not self._others_of[key]:
+                del self._others_of[key]
+            if key in self.jobs:
+                self._touch(self.jobs[key])
+
+    def _note_other(self, uid: str, key: str) -> None:
+        """A pod that another scheduler looks after, and the job it belongs to."""
+        if key and uid not in self._others:
+            self._others[uid] = key
+            self._others_of.setdefault(key, set()).add(uid)
+            if key in self.jobs:
+                self._touch(self.jobs[key])
+
+    def _is_others(self, job: Job) -> bool:
+        """Whether all its pods name another scheduler: that one speaks about it, and we do not."""
+        others = self._others_of.get(job.key)
+        return others is not None and job.tasks.keys() <= others
 
     def _drop(self, task: Task) -> None:
         if task.klass.has_pod_terms:
@@ -486,9 +511,13 @@ class Cluster:
 
     def _touch(self, job: Job) -> None:
         """Something about a job changed."""
-        self.dirty[job.key] = job
         self.dirty_queues[job.queue_name] = None
         self._stale_sums[job.key] = job
+        if self._others_of and self._is_others(job):
+            self.dirty.pop(job.key, None)
+            self.waiting.pop(job.key, None)
+            return
+        self.dirty[job.key] = job
         if job.has_group and (job.by_status[PENDING] or job.is_pending):
             self.waiting[job.key] = job
         else:

@@ -1,0 +1,148 @@
+"""Status is written by few, one write per object at a time, and only the newest state is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from hekla.kube.errors import NotFound, ServerError
+from hekla.scheduler.changes import Change, Due, QueueWritten
+from hekla.scheduler.model import Queue
+from hekla.scheduler.plan import SetQueueStatus
+from hekla.scheduler.statuswriter import LatestWins, StatusWriter, backoff_s
+from hekla.testing import cluster, node
+from hekla.units.clock import ManualClock
+
+
+class Tasks:
+    def __init__(self) -> None:
+        self.running: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+
+    async def idle(self) -> None:
+        while self.running:
+            await asyncio.wait(self.running)
+
+
+async def test_while_one_state_is_written_only_the_newest_of_the_later_ones_is_kept() -> None:
+    tasks, go = Tasks(), asyncio.Event()
+    written: list[str] = []
+    at_once = most = 0
+
+    async def write(state: str) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        written.append(state)
+        await go.wait()
+        at_once -= 1
+
+    writer = LatestWins(write, 2, tasks.spawn)
+    writer.put("a", "a1")
+    await asyncio.sleep(0)
+    for state in ("a2", "a3"):
+        writer.put("a", state)
+    for key in ("b", "c", "d"):
+        writer.put(key, f"{key}1")
+    writer.drop("c")
+    await asyncio.sleep(0)
+    assert written == ["a1", "b1"], "never two of one object, never more than the workers"
+    go.set()
+    await tasks.idle()
+    assert sorted(written) == ["a1", "a3", "b1", "d1"]
+    assert most == 2
+
+
+class Server:
+    def __init__(self) -> None:
+        self.answers: list[Exception | None] = []
+        self.bodies: list[Any] = []
+
+    async def patch_status(self, resource: Any, name: str, body: Any, **more: Any) -> None:
+        self.bodies.append(body)
+        error = self.answers.pop(0) if self.answers else None
+        if error is not None:
+            raise error
+
+
+class State:
+    """What a writer sees of the cache."""
+
+    def __init__(self) -> None:
+        self.cluster = cluster([node("n1")], []).state
+        self.changes: list[Change] = []
+
+    @property
+    def queue(self) -> Queue:
+        return self.cluster.queues["default"]
+
+    def change(self, change: Change) -> None:
+        self.changes.append(change)
+        if isinstance(change, QueueWritten):
+            self.queue.allocated_written = change.allocated
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.server, self.state, self.tasks = Server(), State(), Tasks()
+        self.clock = ManualClock()
+        self.wakes = 0
+        self.writer = StatusWriter(
+            self.server,  # type: ignore[arg-type]
+            self.state,  # type: ignore[arg-type]
+            self.clock,
+            self.wake,
+            self.tasks.spawn,
+        )
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def write(self, **amounts: str) -> None:
+        self.writer.set_queue(SetQueueStatus("default", amounts))
+
+
+async def test_resources_a_queue_no_longer_has_are_taken_out_even_after_failures() -> None:
+    desk = Desk()
+    desk.state.queue.allocated_written = {"cpu": "4", "gpu": "1"}
+    desk.server.answers = [ServerError(500, "InternalError", "no")]
+    desk.write(cpu="2")
+    await desk.clock.settle()
+    assert desk.state.queue.allocated_written == {"cpu": "4", "gpu": "1"}, "taken back"
+    desk.write(memory="1Gi")
+    await desk.clock.settle()
+    assert desk.server.bodies[-1] == {"allocated": {"cpu": None, "gpu": None, "memory": "1Gi"}}
+
+
+async def test_a_failed_write_is_due_again_after_a_pause_that_grows() -> None:
+    desk = Desk()
+    desk.server.answers = [ServerError(500, "InternalError", "no")] * 2
+    for pause_s in (0.2, 0.4):
+        desk.write(cpu="2")
+        await desk.clock.settle()
+        wakes = desk.wakes
+        await desk.clock.advance(pause_s - 0.05)
+        assert desk.wakes == wakes
+        await desk.clock.advance(0.1)
+        assert desk.wakes == wakes + 1
+        assert desk.state.changes[-1] == Due(queues=("default",))
+    assert desk.writer.stats.failures == 2
+
+
+async def test_what_is_gone_is_not_written_again() -> None:
+    desk = Desk()
+    desk.server.answers = [NotFound(404, "NotFound", "gone")]
+    desk.write(cpu="2")
+    await desk.tasks.idle()
+    assert desk.writer.stats.failures == 0
+    assert desk.wakes == 0
+
+
+def test_pauses_double_up_to_a_minute() -> None:
+    assert [backoff_s(n) for n in (1, 2, 3)] == [0.2, 0.4, 0.8]
+    assert backoff_s(500) == 60.0

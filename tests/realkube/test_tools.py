@@ -40,7 +40,8 @@ def _write_module(folder: Path, version: str = "v1.2.3") -> Path:
 
 
 def part(folder: Path) -> Part:
-    return Part("hello", folder, "example.com/hello", "example.com/program", "main")
+    stamps = ("main.gitVersion={version}", "main.gitMajor={major}", "main.gitMinor={minor}")
+    return Part("hello", folder, "example.com/hello", "example.com/program", stamps)
 
 
 def test_a_program_carries_its_version(module: Path) -> None:

@@ -35,8 +35,8 @@ class Part:
     folder: Path
     module: str
     package: str = ""
-    stamp: str = ""
-    """The Go package whose variables gitVersion, gitMajor and gitMinor take the version."""
+    stamps: tuple[str, ...] = ()
+    """Variables set in the program: `package.name={version}`; also {major} and {minor}."""
 
     @property
     def version(self) -> str:
@@ -48,14 +48,11 @@ class Part:
 
     @property
     def flags(self) -> str:
-        if not self.stamp:
-            return "-s -w"
         number = _SEMVER.match(self.version)
         if number is None:
             raise BuildFailed(f"{self.name}: {self.version} is not a version of three numbers")
-        values = {"gitVersion": self.version, "gitMajor": number[1], "gitMinor": number[2]}
-        stamps = [f"-X {self.stamp}.{name}={value}" for name, value in values.items()]
-        return " ".join(["-s -w", *stamps])
+        known = {"version": self.version, "major": number[1], "minor": number[2]}
+        return " ".join(["-s -w", *(f"-X {stamp.format(**known)}" for stamp in self.stamps)])
 
     @property
     def program(self) -> Path:

@@ -12,10 +12,18 @@ _HELM = "helm.sh/helm/v3"
 _KWOK = "sigs.k8s.io/kwok"
 
 
+_VERSION = "k8s.io/component-base/version"
+# Without these, clients cannot parse what the server says about itself.
+_KUBERNETES_STAMPS = (
+    f"{_VERSION}.gitVersion={{version}}",
+    f"{_VERSION}.gitMajor={{major}}",
+    f"{_VERSION}.gitMinor={{minor}}",
+)
+
+
 def _kubernetes(name: str) -> Part:
-    # Without a version clients cannot parse what the server says about itself.
-    stamp = "k8s.io/component-base/version"
-    return Part(name, _HERE / "kubernetes", _KUBERNETES, f"{_KUBERNETES}/cmd/{name}", stamp)
+    package = f"{_KUBERNETES}/cmd/{name}"
+    return Part(name, _HERE / "kubernetes", _KUBERNETES, package, _KUBERNETES_STAMPS)
 
 
 APISERVER = _kubernetes("kube-apiserver")
@@ -23,6 +31,12 @@ CONTROLLER_MANAGER = _kubernetes("kube-controller-manager")
 SCHEDULER = _kubernetes("kube-scheduler")
 ETCD = Part("etcd", _HERE / "etcd", "go.etcd.io/etcd/server/v3")
 KWOK = Part("kwok", _HERE / "kwok", _KWOK, f"{_KWOK}/cmd/kwok")
-HELM = Part("helm", _HERE / "helm", _HELM, f"{_HELM}/cmd/helm")
+HELM = Part(
+    "helm",
+    _HERE / "helm",
+    _HELM,
+    f"{_HELM}/cmd/helm",
+    (f"{_HELM}/internal/version.version={{version}}",),
+)
 
 PARTS = {part.name: part for part in (ETCD, APISERVER, KWOK, CONTROLLER_MANAGER, SCHEDULER, HELM)}

@@ -8,6 +8,8 @@ fired twice or not at all (retry count and version tell).
 
 from __future__ import annotations
 
+import calendar
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ import pytest
 from hekla.kube.resources import (
     COMMANDS,
     CONFIGMAPS,
+    CRON_JOBS,
+    JOB_FLOWS,
+    JOB_TEMPLATES,
     JOBS,
     NAMESPACES,
     NETWORK_POLICIES,
@@ -41,7 +46,13 @@ KINDS = (
     NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
     COMMANDS,
+    JOB_FLOWS,
+    CRON_JOBS,
 )
+ALSO = {
+    "one_after_the_other": ("jobflow-controller", "jobtemplate-controller"),
+    "by_the_calendar": ("cronjob-controller",),
+}
 MAX_WRITES = 60
 
 
@@ -149,6 +160,57 @@ async def completed_by_one_task(cluster: Cluster) -> None:
     await cluster.reaches("Completed")
 
 
+async def one_after_the_other(cluster: Cluster) -> None:
+    """A flow of two steps, each a job made from a template."""
+    spec = job("x", task("worker", 1))["spec"]
+    for name in "ab":
+        meta = {"name": name, "namespace": cluster.namespace}
+        await cluster.client.create(JOB_TEMPLATES, {"metadata": meta, "spec": spec})
+    flows = [{"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}}]
+    meta = {"name": "f", "namespace": cluster.namespace}
+    body = {"metadata": meta, "spec": {"jobRetainPolicy": "retain", "flows": flows}}
+    await cluster.client.create(JOB_FLOWS, body)
+    for name in ("f-a", "f-b"):
+        await cluster.has_pods(1, "Pending")
+        await cluster.run()
+        await cluster.reaches("Running", name)
+        await cluster.succeed()
+        await cluster.reaches("Completed", name)
+
+    async def succeeded() -> bool:
+        found = await cluster.client.get(JOB_FLOWS, "f", namespace=cluster.namespace)
+        return ((found.get("status") or {}).get("state") or {}).get("phase") == "Succeed"
+
+    await cluster.until(succeeded, "the flow succeeds")
+
+
+async def by_the_calendar(cluster: Cluster) -> None:
+    """A yearly run that was missed is made up for, once."""
+    year = time.gmtime(cluster.clock.now()).tm_year
+    meta = {"name": "yearly", "namespace": cluster.namespace}
+    template = {"spec": job("x", task("worker", 1))["spec"]}
+    spec = {"schedule": "0 0 1 1 *", "timeZone": "UTC", "jobTemplate": template}
+    await cluster.client.create(CRON_JOBS, {"metadata": meta, "spec": spec})
+    await cluster.client.patch_status(
+        CRON_JOBS,
+        "yearly",
+        {"lastScheduleTime": f"{year - 1}-01-01T00:00:00Z"},
+        namespace=cluster.namespace,
+    )
+    name = f"yearly-{calendar.timegm((year, 1, 1, 0, 0, 0)) // 60}"
+    await cluster.has_pods(1, "Pending")
+    await cluster.run()
+    await cluster.reaches("Running", name)
+    await cluster.succeed()
+    await cluster.reaches("Completed", name)
+
+    async def remembered() -> bool:
+        found = await cluster.client.get(CRON_JOBS, "yearly", namespace=cluster.namespace)
+        return bool(found["status"].get("lastSuccessfulTime")) and not found["status"].get("active")
+
+    await cluster.until(remembered, "the run is remembered")
+
+
 LIVES: dict[str, Life] = {
     life.__name__: life
     for life in (
@@ -160,6 +222,8 @@ LIVES: dict[str, Life] = {
         evicted_task,
         suspend_and_resume,
         completed_by_one_task,
+        one_after_the_other,
+        by_the_calendar,
     )
 }
 
@@ -193,7 +257,13 @@ def _essence(obj: Any) -> Any:
     if obj.get("kind") == "PersistentVolumeClaim":
         name = "claim"
     essence: dict[str, Any] = {"name": name}
-    if "retryCount" in str(status) or "taskStatusCount" in status or "state" in status:
+    if obj.get("kind") in ("JobFlow", "CronJob"):
+        times = ("lastScheduleTime", "lastSuccessfulTime")
+        essence["times"] = [key for key in times if status.get(key)]
+        essence["active"] = [each["name"] for each in status.get("active") or ()]
+        essence["phase"] = (status.get("state") or {}).get("phase")
+        essence["jobs"] = {k: v for k, v in sorted(status.items()) if k.endswith("Jobs") and v}
+    elif "retryCount" in str(status) or "taskStatusCount" in status or "state" in status:
         state = status.get("state") or {}
         counts = ("succeeded", "failed", "running", "pending", "terminating", "version")
         essence["phase"] = state.get("phase")
@@ -216,7 +286,7 @@ def _essence(obj: Any) -> Any:
 @pytest.mark.parametrize("life", LIVES)
 async def test_whenever_the_controllers_die_the_end_is_the_same(life: str, tmp_path: Path) -> None:
     async with running_cluster(tmp_path / "data", start=False) as cluster:
-        cluster.select = ["job-controller", "queue-controller"]
+        cluster.select = ["job-controller", "queue-controller", *ALSO.get(life, ())]
         want, writes = await play(cluster, LIVES[life], "undisturbed", None)
         assert 3 < writes < MAX_WRITES
         for number in range(1, writes + 1):

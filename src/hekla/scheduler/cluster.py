@@ -36,6 +36,7 @@ from hekla.scheduler.fields import (
     oversubscribed,
     seconds,
     status_of,
+    two_groups,
 )
 from hekla.scheduler.labels import NodeLabels
 from hekla.scheduler.matrix import Matrix
@@ -335,6 +336,7 @@ class Cluster:
         flag = annotations.get(wellknown.PREEMPTABLE, labels.get(wellknown.PREEMPTABLE))
         task.is_preemptable = flag is None or flag.lower() in ("1", "t", "true")
         task.group = self._label_group(meta.namespace, labels)
+        task.problem = two_groups(meta.name, annotations)
         for condition in pod.status.conditions or ():
             if condition.type == "PodScheduled":
                 task.condition = (condition.status, condition.reason, condition.message)

@@ -19,6 +19,7 @@ class Gate(StrEnum):
     """How far the job came before it was stopped."""
 
     NONSENSE = "Nonsense"  # the objects ask for something that cannot be
+    GROUP_MISSING = "PodGroupMissing"  # pods name a PodGroup that does not exist
     QUEUE_MISSING = "QueueMissing"
     QUEUE_CLOSED = "QueueClosed"
     NOT_ENOUGH_TASKS = "NotEnoughTasks"
@@ -78,6 +79,8 @@ class Verdict:
     change: str = ""
     """The smallest change that would let it in."""
     holders: tuple[Holder, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is odd about the objects, though it does not stop the job."""
 
     @property
     def histogram(self) -> str:
@@ -98,6 +101,7 @@ class Verdict:
             parts.append("held by " + ", ".join(map(str, self.holders)))
         if self.change:
             parts.append(f"would be let in by: {self.change}")
+        parts += [f"note: {note}" for note in self.notes]
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,6 +126,7 @@ class Verdict:
             "fitting": self.fitting,
             "needed": self.needed,
             "change": self.change,
+            "notes": list(self.notes),
             "heldBy": [
                 {"job": h.job, "resource": h.resource, "amount": show_amount(h.resource, h.amount)}
                 for h in self.holders

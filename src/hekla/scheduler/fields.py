@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from hekla.api import wellknown
 from hekla.api.wellknown import PodPhase
 from hekla.scheduler import wire
 from hekla.scheduler.model import (
@@ -62,3 +65,11 @@ def oversubscribed(text: str | None) -> float:
     """An oversubscription annotation: a whole number, or nothing."""
     value = integer(text)
     return float(value) if value is not None and 0 <= value < 2**50 else 0.0
+
+
+def two_groups(pod: str, annotations: Mapping[str, str]) -> str:
+    """What to say of a pod that two PodGroups claim, by two annotations; empty otherwise."""
+    one, other = annotations.get(wellknown.GROUP_NAME), annotations.get(wellknown.GROUP_NAME_ALIAS)
+    if not one or not other or one == other:
+        return ""
+    return f"pod {pod} names two PodGroups, {one!r} and {other!r}; {one!r} counts"

@@ -85,6 +85,7 @@ class Task:
         "preemption_policy",
         "priority",
         "priority_class",
+        "problem",
         "role",
         "status",
         "uid",
@@ -108,6 +109,8 @@ class Task:
         self.is_queue_gated = False
         self.is_preemptable = True
         self.preemption_policy = ""
+        self.problem = ""
+        """What is odd about the pod, though it can be scheduled."""
         self.group: LabelGroup | None = None
         self.condition: tuple[str, str, str] = ("", "", "")
         """Status, reason and message of PodScheduled as the API server has it."""

@@ -8,7 +8,7 @@ afterwards as it was before, and all that is left is the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,14 +20,23 @@ from hekla.scheduler.config import Config
 from hekla.scheduler.dimensions import IntArray
 from hekla.scheduler.explain import Gate, Holder, Verdict
 from hekla.scheduler.finding import Finder
-from hekla.scheduler.model import ALLOCATED, PIPELINED, RELEASING, Job, LabelGroup, Queue, Task
+from hekla.scheduler.model import (
+    ALLOCATED,
+    PENDING,
+    PIPELINED,
+    RELEASING,
+    Job,
+    LabelGroup,
+    Queue,
+    Task,
+)
 from hekla.scheduler.nodes import Nodes
 from hekla.scheduler.plan import Bind, Effect, Event, Evict, Plan
 from hekla.scheduler.plugin import Plugin
 from hekla.scheduler.statement import Operation, Statement
 from hekla.scheduler.tiers import Tiers
 
-HOLDERS_SHOWN = 3
+HOLDERS_SHOWN = NOTES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +260,9 @@ class Session:
 
     def explain(self, verdict: Verdict) -> None:
         """The last word of this cycle on a job."""
-        self.plan.verdicts[verdict.job] = verdict
+        job = self.cluster.jobs.get(verdict.job)
+        notes = _notes(job) if job is not None and not verdict.notes else ()
+        self.plan.verdicts[verdict.job] = replace(verdict, notes=notes) if notes else verdict
 
     def holders(self, job: Job, row: int, queue: Queue | None = None) -> tuple[Holder, ...]:
         """Who else has most of a resource, in a queue or anywhere."""
@@ -281,12 +292,32 @@ class Session:
                     self.plan.pipelined[task.uid] = task.node_name
                 elif operation.is_committed:
                     effects.append(_effect(operation, task))
+        for job in self.jobs:
+            if not job.has_group and job.by_status[PENDING]:
+                self.explain(_without_group(job))
         effects += group_effects(self)
         effects += queue_effects(self)
         effects += self._events
         self.plan.failures = self.tiers.failures
         self.plan.timings_s.update(self.tiers.timings_s)
         self.plan.considered = len(self.jobs)
+
+
+def _notes(job: Job) -> tuple[str, ...]:
+    """Oddities of a job, its pods and its queue, the first few."""
+    pods = sorted(task.problem for task in job.tasks.values() if task.problem)
+    queue = () if job.queue is None else job.queue.problems
+    return (*job.problems, *pods[:NOTES_SHOWN], *(f"queue {job.queue_name!r}: {p}" for p in queue))
+
+
+def _without_group(job: Job) -> Verdict:
+    return Verdict(
+        job.key,
+        Gate.GROUP_MISSING,
+        f"PodGroup {job.name!r} of namespace {job.namespace!r} does not exist, "
+        f"and {job.count(PENDING)} pods name it",
+        change=f"create PodGroup {job.name!r}, or make the pods anew without naming it",
+    )
 
 
 def _effect(operation: Operation, task: Task) -> Effect:

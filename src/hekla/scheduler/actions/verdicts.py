@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hekla.scheduler.dimensions import show_amount
+from hekla.scheduler.dimensions import FloatArray, show_amount
 from hekla.scheduler.explain import Blocked, Gate, Verdict
 from hekla.scheduler.finding import PROMISED
-from hekla.scheduler.model import PENDING, PIPELINED, Job, Task
+from hekla.scheduler.model import PENDING, PIPELINED, Job, Queue, Task
 from hekla.scheduler.session import Session
 
 
@@ -74,7 +74,8 @@ def hindrance(session: Session, job: Job) -> Verdict | None:
     invalid = session.tiers.invalid(job)
     if invalid is not None:
         gate = Gate.GATED if any(task.is_gated for task in job.tasks.values()) else None
-        return Verdict(job.key, gate or Gate.NOT_ENOUGH_TASKS, invalid.message)
+        change = "remove the gates" if gate else "create the missing pods, or lower the minimum"
+        return Verdict(job.key, gate or Gate.NOT_ENOUGH_TASKS, invalid.message, change=change)
     return None
 
 
@@ -91,15 +92,30 @@ def explain_overused(session: Session, job: Job, plugin: str) -> None:
     queue = job.queue
     assert queue is not None
     row = max(range(len(session.dimensions)), key=lambda r: float(job.pending_r[r]))
+    limit_r = _limit_of(session, plugin, queue)
+    blocked = [
+        Blocked(name, float(job.pending_r[r]), float(limit_r[r]), float(queue.claimed_r[r]))
+        for r, name in enumerate(session.dimensions.names)
+        if limit_r is not None and job.pending_r[r] > 0
+    ]
     session.explain(
         Verdict(
             job.key,
             Gate.QUEUE_SHARE,
             f"queue {queue.name!r} has its share ({plugin})",
+            blocked=tuple(blocked),
+            needed=job.min_member,
             holders=session.holders(job, row, queue),
             change=f"wait for jobs of queue {queue.name!r} to end, or raise its weight",
         )
     )
+
+
+def _limit_of(session: Session, plugin: str, queue: Queue) -> FloatArray | None:
+    """What a plugin lets a queue have, if it says so."""
+    known = getattr(session.plugin(plugin), "_limit_of", None)
+    limit_r: FloatArray | None = None if known is None else known(queue)
+    return limit_r
 
 
 def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from hekla.scheduler import config
 from tools.founding_picture import (
     JOBS,
     MEMBERS,
@@ -15,6 +14,8 @@ from tools.founding_picture import (
     picture,
     simulate,
 )
+
+from hekla.scheduler import config
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "why-gang.md"
 

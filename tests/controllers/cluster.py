@@ -25,6 +25,7 @@ from hekla.units.timestamps import format_time
 Object = dict[str, Any]
 PATIENCE_S = 20.0
 POLL_S = 0.004
+LOOK_AGAIN_S = 0.5  # what is waited for may be no object: a state of the controllers themselves
 
 
 class Crash(BaseException):
@@ -70,9 +71,11 @@ class Cluster:
         self.made: Counter[str] = Counter()
         """How often each pod was created, as `namespace/name`."""
         self.crashes = 0
+        self._changed = asyncio.Event()
         server.store.subscribe(self._on_store)
 
     def _on_store(self, table: str, event: Any) -> None:
+        self._changed.set()
         if table == "pods" and event.previous is None and not event.removed:
             self.made[event.entry.key] += 1
 
@@ -98,9 +101,13 @@ class Cluster:
     # Waiting
 
     async def until(self, what: Callable[[], Any], told: str = "") -> Any:
-        """Wait for something to be true; `what` may be asynchronous."""
+        """Wait for something to be true; `what` may be asynchronous.
+
+        It is looked at again whenever the server has stored something or the controllers died.
+        """
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
+            self._changed.clear()
             found = what()
             if asyncio.iscoroutine(found):
                 found = await found
@@ -109,7 +116,20 @@ class Cluster:
             await self._survive()
             assert asyncio.get_running_loop().time() < deadline, f"in vain: {told}"
             await self.admit()
-            await asyncio.sleep(POLL_S)
+            await self._something_happens()
+
+    async def _something_happens(self) -> None:
+        events = [self._changed] if self.control is None else [self._changed, self.control.crashed]
+        waits = [asyncio.create_task(event.wait()) for event in events]
+        try:
+            running = [] if self._task is None else [self._task]
+            await asyncio.wait(
+                [*waits, *running], timeout=LOOK_AGAIN_S, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _survive(self) -> None:
         """Controllers that crashed as planned are started afresh; others must not end."""

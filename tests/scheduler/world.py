@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +26,7 @@ T = TypeVar("T")
 Object = dict[str, Any]
 Objects = dict[str, Object]
 Send = Callable[[Call], Awaitable[bytes]]
-PATIENCE_S = float(os.environ.get("PATIENCE_S", "30"))
+PATIENCE_S = 60.0
 
 
 class Faulty(Client):

@@ -86,14 +86,8 @@ def run_component(name: str, options: Options, build: Callable[[Client], Compone
     _run(serve(name, options, build))
 
 
-async def serve(
-    name: str,
-    options: Options,
-    build: Callable[[Client], Component],
-    *,
-    started: Callable[[list[str]], None] | None = None,
-) -> None:
-    """The component and its servers, until cancelled. `started` hears where they listen."""
+async def serve(name: str, options: Options, build: Callable[[Client], Component]) -> None:
+    """The component and its servers, until cancelled."""
     clock, target = SystemClock(), options.target()
     async with contextlib.AsyncExitStack() as stack:
         elector = None
@@ -110,9 +104,9 @@ async def serve(
             )
         )
         part = build(client)
-        addresses = [await stack.enter_async_context(s) for s in _servers(options, part, elector)]
-        if started is not None:
-            started([server.address for server in addresses])
+        for server in _servers(options, part, elector):
+            await stack.enter_async_context(server)
+            log.info("serving at %s", server.address)
         if elector is None:
             part.leads(True)
             await part.run()

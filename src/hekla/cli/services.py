@@ -102,7 +102,6 @@ def _refused(reasons: dict[str, str]) -> Callable[[F], F]:
                 hidden=True,
                 is_flag=False,
                 flag_value="true",
-                multiple=False,
                 expose_value=False,
                 callback=_refuse,
             )(function)

@@ -83,7 +83,6 @@ class Cache:
         self.journal: list[Change] | None = None
         """Every change in order, while somebody wants to write them down."""
         self._wake = wake
-        self._clock = clock
         self._node_selector = node_selector
         self._held: list[Change] | None = None
         self.config_text: str | None = None

@@ -30,6 +30,7 @@ POD_WORKERS: Final = 8
 QUEUE_WORKERS: Final = 4
 BACKOFF_BASE_S: Final = 0.2
 BACKOFF_CAP_S: Final = 60.0
+MAX_FAILURES: Final = 4096
 
 Amounts = Mapping[str, str | int | float]
 Spawn = Callable[[Coroutine[None, None, None]], None]
@@ -127,11 +128,6 @@ class StatusWriter:
         """A pod found a place: why it waited need not be written any more."""
         self._pods.drop(uid)
 
-    def forget(self, jobs: set[str]) -> None:
-        """Drop what is remembered of failures once all is well, or the jobs are gone."""
-        if len(self._failures) > 2 * len(jobs) + 64:
-            self._failures.clear()
-
     async def _write_group(self, effect: SetGroupStatus) -> None:
         stored = self._cache.groups.get(effect.namespace, effect.group)
         old = {c.type: c for c in stored.status.conditions} if stored is not None else {}
@@ -216,7 +212,9 @@ class StatusWriter:
             self._failures.pop(what, None)
             return  # it is gone; the watch says so too
         self.stats.failures += 1
-        failures = self._failures[what] = self._failures.get(what, 0) + 1
+        failures = self._failures[what] = self._failures.pop(what, 0) + 1
+        if len(self._failures) > MAX_FAILURES:  # of objects long gone, as like as not
+            del self._failures[next(iter(self._failures))]
         wait_s = backoff_s(failures)
         log.warning("writing %s failed: %s; trying again in %.1f s", what, error, wait_s)
 

@@ -122,6 +122,70 @@ configurations:
     )
 
 
+# Every argument of Volcano's plugins that hekla has, with its default.
+ARGUMENTS = {
+    "binpack": {
+        "binpack.weight": 1,
+        "binpack.cpu": 1,
+        "binpack.memory": 1,
+        "binpack.resources": "",
+    },
+    "capacity": {
+        "ancestorReclaimLevel": 0,
+        "capacity.DynamicResourceAllocationEnable": False,
+        "capacity.DRAConsumableCapacityEnable": False,
+    },
+    "nodeorder": {
+        "leastrequested.weight": 1,
+        "mostrequested.weight": 0,
+        "nodeaffinity.weight": 2,
+        "podaffinity.weight": 2,
+        "balancedresource.weight": 1,
+        "tainttoleration.weight": 3,
+        "imagelocality.weight": 1,
+        "podtopologyspread.weight": 2,
+    },
+    "overcommit": {"overcommit-factor": 1.2},
+    "predicates": {
+        "predicate.NodeAffinityEnable": True,
+        "predicate.NodePortsEnable": True,
+        "predicate.TaintTolerationEnable": True,
+        "predicate.PodAffinityEnable": True,
+        "predicate.NodeVolumeLimitsEnable": True,
+        "predicate.VolumeZoneEnable": True,
+        "predicate.PodTopologySpreadEnable": True,
+        "predicate.VolumeBindingEnable": True,
+        "predicate.DynamicResourceAllocationEnable": False,
+        "predicate.CacheEnable": False,
+        "predicate.ProportionalEnable": False,
+        "predicate.resources": "",
+        "volumebinding.weight": 1,
+        "volumebinding.bindTimeoutSeconds": 600,
+        "volumebinding.shape": [],
+        "dynamicresources.filterTimeoutSeconds": 10,
+    },
+    "resource-strategy-fit": {
+        "resourceStrategyFitWeight": 10,
+        "resources": {},
+        "sra": {},
+        "proportional": {},
+    },
+    "sla": {"sla-waiting-time": ""},
+    **{
+        name: {}
+        for name in ("conformance", "drf", "gang", "pdb", "priority", "proportion", "resourcequota")
+    },
+}
+
+
+@pytest.mark.parametrize("name", builtin().names())
+def test_every_argument_of_volcanos_plugin_is_known_with_its_default(name: str) -> None:
+    plugin = builtin().get(name)
+    assert plugin is not None
+    known = {key: a.default for a in plugin.arguments_of.values() for key in a.keys}
+    assert known == ARGUMENTS[name]
+
+
 REFUSED = {
     "an argument for no action": (
         'actions: "allocate"\nconfigurations:\n- name: alocate\n',

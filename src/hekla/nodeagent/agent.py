@@ -30,9 +30,10 @@ from hekla.nodeagent.images import Images
 from hekla.nodeagent.logs import LogFile
 from hekla.nodeagent.machine import Addresses, Gpus, gpu_count, hosts_file, node_object
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
+from hekla.nodeagent.preparing import Surroundings
 from hekla.nodeagent.streams import run_stream
 from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
-from hekla.nodeagent.worker import PodWorker, Surroundings
+from hekla.nodeagent.worker import PodWorker
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.timestamps import format_time, parse_time
 
@@ -305,7 +306,7 @@ class Agent:
             return _failure(f"container {request.container!r} is not running")
         if request.verb == "attach":
             return await self._attach(pod, request, channels)
-        line, variables = worker.inside(request.container, list(request.command))
+        line, variables = await worker.inside(request.container, list(request.command))
         return await run_stream(line, variables, request, channels)
 
     async def _attach(self, pod: Object, request: Any, channels: Any) -> Object:

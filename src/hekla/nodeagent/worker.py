@@ -11,61 +11,27 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from hekla.api.usage import pod_limits
 from hekla.api.wellknown import PodPhase
 from hekla.nodeagent import lifecycle, probes, processes, sandbox
-from hekla.nodeagent.cgroups import Cgroups, Group, Limits
-from hekla.nodeagent.environment import (
-    MissingReference,
-    Sources,
-    command_line,
-    container_environment,
-)
-from hekla.nodeagent.images import Environment, Images, NotMapped
+from hekla.nodeagent.cgroups import Group
 from hekla.nodeagent.lifecycle import ContainerRecord, Over, PodRecord, Run, Start, Stop, Wake
 from hekla.nodeagent.logs import LogFile
-from hekla.nodeagent.machine import GPU_NOTE, Gpus, NotEnough, gpus_wanted
-from hekla.nodeagent.network import BridgeNetwork, NetworkError
+from hekla.nodeagent.preparing import CannotStart, Kit, Launch, Surroundings
 from hekla.nodeagent.processes import Process
 from hekla.nodeagent.status import pod_status
-from hekla.nodeagent.volumes import VolumeError, Volumes
-from hekla.units.clock import Clock
-from hekla.units.quantity import parse_quantity
 
 log = logging.getLogger("hekla.nodeagent")
 
 RETRY_S = 2.0
 LOG_CHECK_S = 1.0
 DEFAULT_GRACE_S = 30
-MAX_PROCESSES = 32_768
 Object = dict[str, Any]
-
-
-@dataclass
-class Surroundings:
-    """What a worker needs of its agent."""
-
-    directory: Path
-    clock: Clock
-    images: Images
-    cgroups: Cgroups
-    isolate: sandbox.Way
-    network: BridgeNetwork | None
-    """None where pods share the machine's network."""
-    gpus: Gpus
-    node: Object
-    report: Callable[[Object, Object], Awaitable[None]]
-    """(pod, status) -> to the API."""
-    fetch_sources: Callable[[Object], Awaitable[Sources]]
-    event: Callable[[Object, Literal["Normal", "Warning"], str, str], None]
-    """(pod, type, reason, message)"""
 
 
 class PodWorker:
@@ -75,15 +41,14 @@ class PodWorker:
         self.pod = pod
         self._around = around
         self._address = address
-        self._directory = around.directory / "pods" / str(pod["metadata"]["uid"])
+        self._kit = Kit(pod, around, address)
+        self._directory = self._kit.directory
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._processes: dict[str, Process] = {}
         self._groups: dict[str, Group] = {}
         self._logs: dict[str, LogFile] = {}
         self._probing: dict[str, asyncio.Task[None]] = {}
-        self._sources: Sources | None = None
-        self._volumes: dict[str, Path] | None = None
         self._reported: Object | None = None
         self._grace_s: float | None = None
         self.phase: str = PodPhase.PENDING
@@ -100,10 +65,20 @@ class PodWorker:
             return None
 
     def _save(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._directory / "record.json"
         temporary = path.with_suffix(".new")
         temporary.write_bytes(msgspec.json.encode(self.record))
         temporary.replace(path)
+
+    def _try_to_save(self) -> None:
+        """On a full disk the pod goes on; only an agent that dies now would know less of it."""
+        try:
+            self._save()
+        except OSError as error:
+            log.warning(
+                "pod %s: its record cannot be kept: %s", self.pod["metadata"]["name"], error
+            )
 
     # From outside
 
@@ -128,17 +103,10 @@ class PodWorker:
     def process_of(self, container: str) -> Process | None:
         return self._processes.get(container)
 
-    def inside(self, container: str, command: list[str]) -> tuple[list[str], dict[str, str]]:
+    async def inside(self, container: str, command: list[str]) -> tuple[list[str], dict[str, str]]:
         """The command line and variables that run something in a running container."""
-        spec = self._container(container)
-        process = self._processes[container]
-        environment, variables = self._environment(spec)
-        directory = self._working_directory(spec)
-        root = environment.path if environment.kind == "rootfs" else ""
-        line = sandbox.enter(
-            process.pid, directory, command, isolate=self._around.isolate, root=root
-        )
-        return line, variables
+        pid = self._processes[container].pid
+        return await self._kit.inside(self._container(container), pid, command)
 
     async def _entered(self, name: str) -> None:
         """Wait until the set-up of a container that was just started is through."""
@@ -164,7 +132,6 @@ class PodWorker:
     # The loop
 
     async def run(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._adopt()
         while True:
             now = self._around.clock.now()
@@ -181,7 +148,7 @@ class PodWorker:
                         wake_at = at if wake_at is None else min(wake_at, at)
                     case Over(phase):
                         self.phase = phase
-            self._save()
+            self._try_to_save()
             if self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
                 self._clean_up()
                 await self._report()
@@ -244,59 +211,41 @@ class PodWorker:
         return found
 
     def _path(self, container: str, attempt: int, kind: str) -> Path:
-        return self._directory / "containers" / container / f"{attempt}.{kind}"
-
-    def _group_name(self, container: str) -> str:
-        return f"{self.pod['metadata']['uid']}-{container}"
+        return self._kit.path(container, attempt, kind)
 
     async def _start(self, name: str) -> float | None:
         """Start a container, or note why it cannot be; the time to try again, if any."""
-        container, known = self._container(name), self.record.of(name)
+        known = self.record.of(name)
         try:
-            self._take_gpus()
-            await self._prepare()
-            command, variables, environment = self._command(container)
-            network = self._network()
-        except (MissingReference, NotEnough, VolumeError) as error:
-            return self._hold(known, "CreateContainerConfigError", str(error))
-        except NotMapped as error:
-            return self._hold(known, "ImageNotMapped", str(error))
-        known.waiting_reason = known.waiting_message = ""
-        attempt = known.runs
-        self._path(name, attempt, "log").parent.mkdir(parents=True, exist_ok=True)
-        if known.current is not None:
-            known.last = known.current
-            self._path(name, attempt - 2, "log").unlink(missing_ok=True)  # one previous is kept
-        group = self._around.cgroups.make(self._group_name(name), _limits(container))
-        up = self._path(name, attempt, "up")
-        up.unlink(missing_ok=True)
-        variables = {**variables, "HEKLA_UP": str(up)}
-        variables |= sandbox.variables(self._around.isolate)
-        if group is not None:
-            self._groups[name] = group
-            variables = {**variables, "HEKLA_CGROUPS": " ".join(map(str, group.paths))}
-        line = sandbox.wrap(
-            command,
-            exit_file=self._path(name, attempt, "exit"),
-            directory=self._working_directory(container),
-            hostname=self._hostname,
-            mounts=self._mounts(container),
-            scratch=self._scratch(name),
-            root=environment.path if environment.kind == "rootfs" else "",
-            network=network,
-            isolate=self._around.isolate,
-        )
-        now = self._around.clock.now()
-        known.current = Run(attempt, now)
-        known.started = "startupProbe" not in container
-        known.ready = known.started and "readinessProbe" not in container
-        known.stopping = False
-        self._save()  # before the process: an agent that dies here must not start it twice
-        process = processes.spawn(line, variables, self._path(name, attempt, "log"))
-        self._path(name, attempt, "proc").write_text(f"{process.pid} {process.born}")
+            launch = await self._kit.launch(self._container(name), known.runs)
+            process = self._spawn_noted(name, known, launch)
+        except CannotStart as error:
+            return self._hold(known, error.reason, str(error))
+        except OSError as error:
+            lifecycle.never_began(known)
+            return self._hold(known, "CreateContainerError", str(error))
         self._watch(name, process)
         self._around.event(self.pod, "Normal", "Started", f"Started container {name}")
         return None
+
+    def _spawn_noted(self, name: str, known: ContainerRecord, launch: Launch) -> Process:
+        """The record goes first: an agent that dies after it must not start the process twice."""
+        container, attempt = self._container(name), known.runs
+        if known.current is not None:
+            known.last = known.current
+            self._path(name, attempt - 2, "log").unlink(missing_ok=True)  # one previous is kept
+        known.waiting_reason = known.waiting_message = ""
+        known.current = Run(attempt, self._around.clock.now())
+        known.started = "startupProbe" not in container
+        known.ready = known.started and "readinessProbe" not in container
+        known.stopping = False
+        if launch.group is not None:
+            self._groups[name] = launch.group
+        self._save()
+        process = processes.spawn(launch.line, launch.variables, self._path(name, attempt, "log"))
+        with contextlib.suppress(OSError):  # it is found by its variables then
+            self._path(name, attempt, "proc").write_text(f"{process.pid} {process.born}")
+        return process
 
     def _hold(self, known: ContainerRecord, reason: str, message: str) -> float:
         if known.waiting_message != message:
@@ -310,114 +259,8 @@ class PodWorker:
 
     def _lift(self, known: ContainerRecord) -> None:
         known.waiting_reason = ""
-        self._sources = self._volumes = None
+        self._kit.forget()
         self._changed.set()
-
-    def _take_gpus(self) -> None:
-        """Noted on disk before they are used, so that the next agent gives them to nobody else."""
-        if wanted := gpus_wanted(self.pod):
-            given = self._around.gpus.give(self.pod["metadata"]["uid"], wanted)
-            (self._directory / GPU_NOTE).write_text(" ".join(map(str, given)))
-
-    async def _prepare(self) -> None:
-        """Volumes and sources, once; again only if something was missing."""
-        if self._sources is None:
-            self._sources = await self._around.fetch_sources(self.pod)
-        if self._volumes is None:
-            volumes = Volumes(
-                self.pod,
-                self._directory / "volumes",
-                self._around.directory / "claims",
-                self._sources,
-            )
-            self._volumes = volumes.make(node=self._around.node, pod_ip=self._address)
-
-    def _network(self) -> Path | None:
-        """The pod's own network; made with its first container, gone with the pod."""
-        network = self._around.network
-        if network is None or self.pod["spec"].get("hostNetwork"):
-            return None
-        try:
-            return network.add(self.pod["metadata"]["uid"], self._address)
-        except NetworkError as error:
-            raise VolumeError(f"the pod's network cannot be made: {error}") from error
-
-    @property
-    def _hostname(self) -> str:
-        return str(self.pod["spec"].get("hostname") or self.pod["metadata"]["name"])
-
-    def _environment(self, container: Object) -> tuple[Environment, dict[str, str]]:
-        assert self._sources is not None
-        environment = self._around.images.resolve(container["image"])
-        base = environment.variables(dict(os.environ))
-        base["HOSTNAME"] = self._hostname
-        base["HEKLA_POD_UID"] = self.pod["metadata"]["uid"]
-        if gpus := self._around.gpus.taken.get(self.pod["metadata"]["uid"]):
-            base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-        made = container_environment(
-            self.pod,
-            container,
-            self._sources,
-            base=base,
-            node=self._around.node,
-            pod_ip=self._address,
-        )
-        for mount in () if self._isolated else container.get("volumeMounts") or ():
-            # Without a mount namespace a volume is not at its mount path: say where it is.
-            assert self._volumes is not None
-            key = "HEKLA_VOLUME_" + mount["name"].upper().replace("-", "_")
-            made[key] = str(self._volumes[mount["name"]])
-        return environment, made
-
-    def _command(self, container: Object) -> tuple[list[str], dict[str, str], Environment]:
-        environment, variables = self._environment(container)
-        command = command_line(container, variables)
-        if not command:
-            raise VolumeError(
-                f"container {container['name']!r} has no command: an image that is mapped to this "
-                "machine has no entry point of its own; write command"
-            )
-        return command, variables, environment
-
-    def _working_directory(self, container: Object) -> str:
-        return str(container.get("workingDir") or self._home())
-
-    def _home(self) -> Path:
-        home = self._directory / "work"
-        home.mkdir(exist_ok=True)
-        return home
-
-    def _no_name_server(self) -> Path:
-        """For pods that reach no server of names: being refused at once beats waiting for none."""
-        path = self._around.directory / "resolv.conf"
-        if not path.exists():
-            path.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
-        return path
-
-    @property
-    def _isolated(self) -> bool:
-        return self._around.isolate != "none"
-
-    def _scratch(self, container: str) -> Path:
-        """Where the container makes mount paths that the machine does not have."""
-        scratch = self._directory / "containers" / container / "scratch"
-        scratch.mkdir(parents=True, exist_ok=True)
-        return scratch
-
-    def _mounts(self, container: Object) -> list[sandbox.Mount]:
-        assert self._volumes is not None
-        hosts = self._around.directory / "hosts" / self.pod["metadata"]["namespace"]
-        mounts = [sandbox.Mount(hosts, "/etc/hosts")] if hosts.exists() else []
-        if self._around.network is not None and not self._around.network.reaches_out:
-            mounts.append(sandbox.Mount(self._no_name_server(), "/etc/resolv.conf"))
-        for mount in container.get("volumeMounts") or ():
-            source = self._volumes[mount["name"]]
-            if mount.get("subPath"):
-                source = source / mount["subPath"]
-                if not source.exists():
-                    source.mkdir(parents=True)
-            mounts.append(sandbox.Mount(source, mount["mountPath"], bool(mount.get("readOnly"))))
-        return mounts
 
     # Watching
 
@@ -428,7 +271,7 @@ class PodWorker:
             run = known.current
             if run is None or run.is_over:
                 continue
-            group = self._around.cgroups.find(self._group_name(name))
+            group = self._around.cgroups.find(self._kit.group_name(name))
             if group is not None:
                 self._groups[name] = group
             process = self._find_process(name, run.attempt)
@@ -472,6 +315,8 @@ class PodWorker:
         assert run is not None
         run.exit_code = processes.exit_code(self._path(name, run.attempt, "exit"), seen)
         run.finished_at = self._around.clock.now()
+        with contextlib.suppress(OSError):
+            self._logs[name].bound()  # what was written since the last look
         group = self._groups.pop(name, None)
         if group is not None:
             if run.exit_code == processes.KILLED and group.out_of_memory():
@@ -509,7 +354,7 @@ class PodWorker:
 
         async def execute(command: list[str]) -> int:
             await self._entered(name)
-            line, variables = self.inside(name, command)
+            line, variables = await self.inside(name, command)
             child = await asyncio.create_subprocess_exec(
                 *line,
                 env=variables,
@@ -588,7 +433,7 @@ class PodWorker:
         if hook:
             with contextlib.suppress(TimeoutError, OSError):
                 async with asyncio.timeout(max(0.1, grace)):
-                    line, variables = self.inside(name, hook["command"])
+                    line, variables = await self.inside(name, hook["command"])
                     child = await asyncio.create_subprocess_exec(*line, env=variables)
                     await child.wait()
         await self._entered(name)
@@ -605,18 +450,3 @@ class PodWorker:
                 os.kill(inner, 9)
         if name in self._groups:
             self._groups[name].kill()
-
-
-def _limits(container: Object) -> Limits:
-    limits = pod_limits({"containers": [container]})
-    memory, cpu = limits.get("memory"), limits.get("cpu")
-    return Limits(
-        memory_bytes=memory.value() if memory is not None else None,
-        cpu_milli=cpu.milli_value() if cpu is not None else None,
-        processes=_process_limit(container),
-    )
-
-
-def _process_limit(container: Object) -> int:
-    given = ((container.get("resources") or {}).get("limits") or {}).get("hekla.io/processes")
-    return parse_quantity(given).value() if given is not None else MAX_PROCESSES

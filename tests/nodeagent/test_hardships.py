@@ -1,0 +1,100 @@
+"""Pods that misbehave, and a machine that runs short: clear statuses, and nobody else suffers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from hekla.apiserver.server import ApiServer, Config
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.resources import PODS
+from hekla.nodeagent.cgroups import Cgroups
+from tests.nodeagent.conftest import Machine
+
+
+def state(pod: dict) -> dict:  # type: ignore[type-arg]
+    return pod["status"]["containerStatuses"][0]["state"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Two megabytes."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small tmpfs")
+    where = tmp_path / "small"
+    where.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(where)], check=True)
+    yield where
+    subprocess.run(["umount", "-l", str(where)], check=True)
+
+
+@pytest.fixture
+async def cramped(tmp_path: Path, small_disk: Path) -> AsyncIterator[Machine]:
+    """A machine whose agent has hardly any room."""
+    async with (
+        ApiServer(Config(data_dir=tmp_path / "data")) as server,
+        Client(kubeconfig.load(server.kubeconfig)) as client,
+    ):
+        made = Machine(server, client, small_disk / "node")
+        made.start_agent()
+        yield made
+        assert made.agent is not None
+        await made.agent.drain(0)
+        await made.stop_agent()
+
+
+async def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room(cramped: Machine) -> None:
+    fill = "dd if=/dev/zero of=big bs=64k count=1000 2>&1 | grep -o 'No space left'; exit 3"
+    await cramped.run_pod("filler", "sh", "-c", fill)
+    filler = await cramped.ended("filler")
+    assert state(filler)["terminated"]["exitCode"] == 3
+    await cramped.run_pod("late", "echo", "hello")
+    held = await cramped.until("late", lambda p: "No space left" in str(p["status"]))
+    assert held["status"]["phase"] == "Pending"
+    await cramped.client.delete(PODS, "filler", namespace="default", grace_period_s=0)
+    assert (await cramped.ended("late"))["status"]["phase"] == "Succeeded"
+    assert await cramped.logs("late") == "hello\n"
+
+
+async def test_a_pod_that_forks_without_end_meets_its_limit_alone(machine: Machine) -> None:
+    if Cgroups().version == 0:
+        pytest.skip("needs cgroups that this user may write")
+    # Far fewer than asked for: what it cannot start it reports, and others start theirs.
+    script = (
+        "import os, sys\nmade = 0\n"
+        "try:\n    while made < 500:\n"
+        "        if os.fork() == 0:\n            import time; time.sleep(1000)\n"
+        "        made += 1\n"
+        "except OSError as error:\n    print('stopped at', made, error.strerror, flush=True)\n"
+        "import time; time.sleep(1000)"
+    )
+    limit = {"resources": {"limits": {"hekla.io/processes": "20"}}}
+    await machine.run_pod("forks", "python3", "-c", script, container=limit)
+    await machine.running("forks")
+    async with machine.client.logs("forks", namespace="default", follow=True) as chunks:
+        said = (await anext(chunks)).decode()
+    made = int(said.split()[2])
+    assert 5 < made < 20
+    assert "temporarily unavailable" in said
+    await machine.run_pod("other", "true")
+    assert (await machine.ended("other"))["status"]["phase"] == "Succeeded"
+
+
+async def test_one_line_of_many_megabytes_is_kept_within_bounds(machine: Machine) -> None:
+    line = "import sys\nfor _ in range(64): sys.stdout.write('x' * (1 << 20))\nprint('end')"
+    await machine.run_pod("long", "python3", "-c", line)
+    await machine.ended("long")
+    size = 0
+    tail = b""
+    async with machine.client.logs("long", namespace="default") as chunks:
+        async for chunk in chunks:
+            size += len(chunk)
+            tail = (tail + chunk)[-5:]
+    assert tail == b"xend\n"
+    assert size < 32 << 20
+    assert await machine.logs("long", limit_bytes=10) == "x" * 10

@@ -53,6 +53,25 @@ async def test_waits_grow_and_trying_ends(client, server, naps):
     assert naps[0] < naps[2] < naps[3]
 
 
+async def test_a_fence_that_closes_lets_no_write_through_not_even_again(client, server, naps):
+    """The first try is sent; by the time of the second somebody else may lead."""
+    server.put(POD_PATH, "a", "default")
+    server.script(429, times=5)
+    asked = []
+
+    def fence() -> bool:
+        asked.append(len(server.seen))
+        return len(asked) < 2
+
+    client.transport._fence = fence
+    with pytest.raises(errors.Fenced, match="not sent"):
+        await client.delete(PODS, "a", namespace="default")
+    assert asked == [0, 1]
+    assert [request.method for request in server.seen] == ["DELETE"]
+    await client.find(PODS, "a", namespace="default")
+    assert len(asked) == 2, "reading needs no leave"
+
+
 async def test_a_server_that_asks_for_too_long_a_pause_is_not_waited_for(client, server, naps):
     server.script(429, headers={"Retry-After": "3600"})
     with pytest.raises(errors.TooManyRequests):

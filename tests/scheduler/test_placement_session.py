@@ -101,7 +101,7 @@ def rows_of_jobs(draw: st.DrawFn) -> TestCluster:
     """Small jobs of few classes, one after the other; some cannot fit and are taken back."""
     world = draw(worlds())
     for i in range(draw(st.integers(2, 25))):
-        members = draw(st.sampled_from([1, 1, 1, 2, 9]))
+        members = draw(st.sampled_from([1, 1, 1, 2, 9, 20]))
         wide = gang(f"s{i:02d}", members=members, cpu=draw(st.sampled_from([1, 1, 2])))
         world.add(wide)
     return world

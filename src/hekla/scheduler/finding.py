@@ -22,7 +22,7 @@ from hekla.scheduler.tiers import Tiers
 
 MANY = np.int64(2**31)
 _NO_COPIES: IntArray = np.zeros(1, dtype=np.int64)
-FEW, AHEAD = 8, 256
+FEW, AHEAD = 64, 1024
 """Who asks for so few nodes is given them from a row found for so many."""
 PODS_EXCEEDED = "node(s) pod number exceeded"
 PROMISED = "node(s) had room that is promised to others"

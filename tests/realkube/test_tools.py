@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,6 +14,10 @@ from tools.kube.gobuild import BuildFailed, Part, ensure, missing
 from tools.kube.parts import PARTS
 from tools.kube.processes import Processes, StartFailed, stop_recorded
 from tools.peers import volcano
+
+from tests.realkube.backends import until
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -100,3 +105,35 @@ def test_what_was_left_running_is_found_and_stopped(tmp_path: Path) -> None:
     waiter.join()
     assert not Path(f"/proc/{pid}").exists()
     assert stop_recorded(tmp_path) == []
+
+
+def test_servers_end_with_a_runner_that_is_killed(tmp_path: Path) -> None:
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv (util-linux)")
+    runner = f"""
+import sys, signal
+from pathlib import Path
+from tools.kube.processes import Processes
+processes = Processes(Path({str(tmp_path)!r}))
+sleep = "import signal; print('up'); signal.pause()"
+processes.start("server", [sys.executable, "-uc", sleep])
+processes.wait_for("server", lambda: "up" in processes.log("server").read_text())
+print("up", flush=True)
+signal.pause()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", runner], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "up\n"
+        ((pid, _),) = json.loads((tmp_path / "processes.json").read_text())
+        assert Path(f"/proc/{pid}").exists()
+        killed.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in _state(pid))
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"

@@ -45,7 +45,8 @@ def _build(arguments: argparse.Namespace) -> None:
 def _up(arguments: argparse.Namespace) -> None:
     if (arguments.dir / "processes.json").exists():
         raise SystemExit(f"{arguments.dir} has a cluster: stop it with down, then remove it")
-    cluster = KubeCluster(arguments.dir.resolve(), controllers=arguments.controllers)
+    where = arguments.dir.resolve()
+    cluster = KubeCluster(where, controllers=arguments.controllers, outlive=True)
     cluster.start()
     cluster.add_nodes(arguments.nodes, cpu=arguments.cpu, memory=arguments.memory)
     cluster.processes.forget()

@@ -55,13 +55,18 @@ def parts_for(*, controllers: bool = False) -> tuple[Part, ...]:
 
 
 class KubeCluster:
-    """One cluster; the directory is left behind with its logs when it stops."""
+    """One cluster; the directory is left behind with its logs when it stops.
 
-    def __init__(self, directory: Path, *, controllers: bool = False) -> None:
+    It ends with the process that started it, unless it is to `outlive` it.
+    """
+
+    def __init__(
+        self, directory: Path, *, controllers: bool = False, outlive: bool = False
+    ) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
         self.audit_log = directory / "audit.log"
-        self.processes = Processes(directory)
+        self.processes = Processes(directory, outlive=outlive)
         self._controllers = controllers
 
     def __enter__(self) -> Self:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,12 +36,14 @@ def free_port() -> int:
 class Processes:
     """What runs in a directory. Started in order, stopped in the reverse one."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, outlive: bool = False) -> None:
         self._directory = directory
+        # A test runner that is killed cannot stop anything: the kernel does it then.
+        self._leash = [] if outlive else _leash()
         self._ours: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, words: Sequence[str | Path]) -> None:
-        command = [str(word) for word in words]
+        command = [*self._leash, *(str(word) for word in words)]
         with self.log(name).open("ab") as log:
             self._ours[name] = subprocess.Popen(
                 command,
@@ -87,8 +90,15 @@ class Processes:
             process.returncode = 0  # no warning that nobody waits for it
 
     def _record(self) -> None:
-        running = [(p.pid, str(p.args[0])) for p in self._ours.values() if isinstance(p.args, list)]
+        skip = len(self._leash)
+        running = [(p.pid, p.args[skip]) for p in self._ours.values() if isinstance(p.args, list)]
         (self._directory / "processes.json").write_text(json.dumps(running))
+
+
+def _leash() -> list[str]:
+    """Words that let a command end with this process, where there is setpriv (util-linux)."""
+    found = shutil.which("setpriv")
+    return [found, "--pdeathsig", "KILL"] if found else []
 
 
 def stop_recorded(directory: Path) -> list[str]:

@@ -33,6 +33,9 @@ async def test_queues_jobs_and_cycles_are_counted_and_vanish_with_their_objects(
     found = series(await scheduler.render_metrics())
     assert found['volcano_queue_allocated_milli_cpu{queue_name="lab"}'] == 2000
     assert found['volcano_queue_weight{queue_name="lab"}'] == 3
+    assert found['volcano_queue_deserved_milli_cpu{queue_name="lab"}'] > 0, "by proportion"
+    assert found['volcano_queue_share{queue_name="lab"}'] > 0
+    assert found['volcano_queue_real_capacity_milli_cpu{queue_name="lab"}'] == 2000
     assert found['volcano_unschedule_task_count{job_id="default/b"}'] == 1
     assert found["volcano_unschedule_job_count"] == 1
     assert found['hekla_effects_total{effect="bind",result="done"}'] == 2

@@ -38,6 +38,8 @@ def decide(
             began_s = read_s()
             ACTIONS[name](session)
             timings_s["action", name] = read_s() - began_s
+        if stopwatch is not None:
+            session.note_figures()
     return session.plan
 
 

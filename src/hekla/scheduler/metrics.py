@@ -18,7 +18,7 @@ from hekla.kube.informers import Informer
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.dimensions import CPU, MEMORY, FloatArray
 from hekla.scheduler.model import PENDING, Job, Queue, Task
-from hekla.scheduler.plan import Plan
+from hekla.scheduler.plan import Plan, QueueFigures
 from hekla.web.metrics import Gauge, Labels, Registry, spread
 
 PREFIX: Final = "volcano_"
@@ -29,7 +29,8 @@ AMOUNTS: Final[dict[str, tuple[str, Callable[[Queue], FloatArray]]]] = {
         "asks for, what it has included",
         lambda queue: queue.allocated_r + queue.pending_r,
     ),
-    "deserved": ("deserves by its spec", lambda queue: queue.deserved_r),
+    "deserved": ("deserves", lambda queue: queue.deserved_r),
+    "real_capacity": ("may have beside the guarantees of others", lambda queue: queue.capability_r),
     "capacity": ("may have at most", lambda queue: queue.capability_r),
     "inqueue": ("reserves for jobs that were let in", lambda queue: queue.inqueue_r),
 }
@@ -138,6 +139,13 @@ class SchedulerMetrics:
         )
         self._waiting_jobs = make(PREFIX + "unschedule_job_count", "Jobs that wait.")
         self._weight = make(PREFIX + "queue_weight", "Weight of a queue.", ("queue_name",))
+        self._share = make(
+            PREFIX + "queue_share", "Largest part a queue has of what it deserves.", ("queue_name",)
+        )
+        self._overused = make(
+            PREFIX + "queue_overused", "1 if a queue has all it deserves, else 0.", ("queue_name",)
+        )
+        self._figures: dict[str, QueueFigures] = {}
         self._amounts: dict[str, tuple[Gauge, Gauge, Gauge]] = {
             name: (
                 make(f"{PREFIX}queue_{name}_milli_cpu", f"CPU a queue {text}.", ("queue_name",)),
@@ -157,6 +165,7 @@ class SchedulerMetrics:
 
     def cycle(self, plan: Plan, took_s: float) -> None:
         self._cycle.observe(took_s * 1000)
+        self._figures = plan.queues
         for (kind, name), seconds in plan.timings_s.items():
             if kind == "session":
                 self._open.observe(seconds * 1000)
@@ -233,10 +242,17 @@ class SchedulerMetrics:
     def _collect_queues(self, cluster: Cluster) -> None:
         queues = cluster.queues
         self._weight.replace({(name,): float(queue.weight) for name, queue in queues.items()})
+        figures = {name: f for name, f in self._figures.items() if name in queues}
+        self._share.replace({(name,): f.share for name, f in figures.items()})
+        self._overused.replace({(name,): float(f.is_overused) for name, f in figures.items()})
         names = cluster.dimensions.names
         for what, (cpu, memory, scalars) in self._amounts.items():
             read = AMOUNTS[what][1]
             vectors = {name: read(queue) for name, queue in queues.items()}
+            if what == "deserved":
+                vectors |= {name: f.deserved_r for name, f in figures.items()}
+            elif what == "real_capacity":
+                vectors = {name: _finite(f.limit_r) for name, f in figures.items()}
             cpu.replace({(name,): float(vector[CPU]) for name, vector in vectors.items()})
             memory.replace({(name,): float(vector[MEMORY]) for name, vector in vectors.items()})
             scalars.replace(
@@ -250,3 +266,8 @@ class SchedulerMetrics:
 
     def leads(self, is_leader: bool) -> None:
         self._leader.set(to=float(is_leader))
+
+
+def _finite(vector_r: FloatArray) -> FloatArray:
+    """Zero where there is no limit: as Volcano shows it."""
+    return np.where(np.isfinite(vector_r), vector_r, 0.0)

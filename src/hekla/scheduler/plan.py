@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from hekla.scheduler.dimensions import FloatArray
 from hekla.scheduler.explain import Verdict
 from hekla.scheduler.tiers import PluginFailure
 
@@ -91,6 +92,17 @@ class Event:
 Effect: TypeAlias = Bind | Evict | SetGroupStatus | SetPodCondition | SetQueueStatus | Event
 
 
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """What a plugin worked out for a queue, for metrics."""
+
+    deserved_r: FloatArray
+    limit_r: FloatArray
+    """Infinite where there is no limit."""
+    share: float
+    is_overused: bool
+
+
 @dataclass(slots=True)
 class Plan:
     effects: list[Effect] = field(default_factory=list)
@@ -100,6 +112,8 @@ class Plan:
     """Tasks that hold room which is being released, and the node: nothing is done for them."""
     failures: list[PluginFailure] = field(default_factory=list)
     considered: int = 0
+    queues: dict[str, QueueFigures] = field(default_factory=dict)
+    """By name, where a plugin shares resources between queues."""
     timings_s: dict[tuple[str, str], float] = field(default_factory=dict)
     """How long parts of the cycle took, by kind (session, action, open, close) and name."""
 

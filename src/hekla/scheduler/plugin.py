@@ -113,6 +113,7 @@ class Plugin:
     victim_tasks(tasks) -> mask | None
     victim_queue_order(queue, preemptor) -> key
     allocated(task, nodes), deallocated(task, nodes)   tasks like this one came to, left nodes
+    queue_figures() -> {queue: QueueFigures}           what it worked out for queues, for metrics
     """
 
     name: ClassVar[str] = ""
@@ -212,6 +213,7 @@ HOOKS: Final[tuple[str, ...]] = (
     "victim_queue_order",
     "allocated",
     "deallocated",
+    "queue_figures",
 )
 
 _BASE: Final = frozenset({"configure", "unknown_arguments"})

@@ -280,6 +280,12 @@ class Session:
     def event(self, event: Event) -> None:
         self._events.append(event)
 
+    def note_figures(self) -> None:
+        """What plugins worked out for queues, for those who watch from outside."""
+        for call in self.tiers.calls("queue_figures"):
+            given, answer = self.tiers.ask(call, "queue_figures")
+            self.plan.queues.update(answer if given else {})
+
     # --- the plan -----------------------------------------------------------------------------
 
     def _write_plan(self) -> None:

@@ -26,6 +26,7 @@ from hekla.scheduler.dimensions import (
 )
 from hekla.scheduler.explain import Gate, Verdict
 from hekla.scheduler.model import Job, Queue, Task
+from hekla.scheduler.plan import QueueFigures
 from hekla.scheduler.plugin import PERMIT, REJECT, Context, Key, Plugin, Vote
 from hekla.scheduler.plugins.proportion import (
     blocked_rows,
@@ -132,6 +133,12 @@ class Capacity(Plugin, name="capacity"):
         # Queues with a common ancestor agree up to there; the first that differ decide.
         shares = tuple(each.share for each in (*account.ancestors, account))
         return (-queue.priority, shares, not account.deserved_r.any())
+
+    def queue_figures(self) -> dict[str, QueueFigures]:
+        return {
+            name: QueueFigures(each.deserved_r, each.real_r, each.share, each.share > 1.0)
+            for name, each in self._accounts.items()
+        }
 
     def victim_queue_order(self, pair: tuple[Queue | None, Queue | None]) -> int:
         """Relatives give first: those with the deepest common ancestor."""

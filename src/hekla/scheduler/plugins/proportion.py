@@ -23,7 +23,7 @@ from hekla.scheduler.dimensions import (
 )
 from hekla.scheduler.explain import Blocked, Gate, Verdict
 from hekla.scheduler.model import Job, Queue, Task
-from hekla.scheduler.plan import Event
+from hekla.scheduler.plan import Event, QueueFigures
 from hekla.scheduler.plugin import PERMIT, REJECT, Context, Plugin, Vote
 
 if TYPE_CHECKING:
@@ -119,6 +119,17 @@ class Proportion(Plugin, name="proportion"):
         known = self._shares.get(job.queue_name)
         if known is not None and job.min_resources_r is not None:
             known.inqueue_r += job.without_gated(job.min_resources_r)
+
+    def queue_figures(self) -> dict[str, QueueFigures]:
+        return {
+            name: QueueFigures(
+                known.deserved_r,
+                known.real_capability_r,
+                self._share(known.queue),
+                self.overused(known.queue),
+            )
+            for name, known in self._shares.items()
+        }
 
     def _share(self, queue: Queue) -> float:
         known = self._shares.get(queue.name)

@@ -5,63 +5,50 @@ way round; the result is the same. Nothing here talks to a server: the cache fee
 tests and simulations from lists. A cycle reads it and leaves it as it was.
 
 `waiting` are the jobs with something to decide, `dirty` those whose status may have to be written;
-a cycle looks at these and at no others, which is why an idle cluster costs nothing.
+a cycle looks at these and at no others, which is why an idle cluster costs nothing. What is about
+nodes alone is in `machines`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from hekla.api import core, scheduling, wellknown
 from hekla.api.wellknown import QueueState
 from hekla.scheduler import wire
-from hekla.scheduler.classes import NUMBERING_LABELS, Classes, TaskClass
+from hekla.scheduler.classes import NUMBERING_LABELS, TaskClass
 from hekla.scheduler.dimensions import (
-    CPU,
     MAX_AMOUNT,
-    MEMORY,
-    PODS,
-    Dimensions,
-    FloatArray,
-    IntArray,
-    amount_of,
     padded,
 )
 from hekla.scheduler.fields import (
     index_of,
     integer,
     is_leaving,
-    oversubscribed,
     seconds,
     status_of,
     two_groups,
 )
-from hekla.scheduler.labels import NodeLabels
-from hekla.scheduler.matrix import Matrix
+from hekla.scheduler.machines import Machines, less
 from hekla.scheduler.model import (
     ALLOCATED_CLASS,
     BINDING,
     BOUND,
     COMPLETED_CLASS,
     PENDING,
-    PIPELINED,
     RELEASING,
     RUNNING,
     Job,
     LabelGroup,
-    Node,
     Queue,
     Task,
 )
-from hekla.units.quantity import QuantityError
 
 DEFAULT_TASK_PRIORITY = 1
 _SUMS = ("allocated_r", "pending_r", "inqueue_r", "elastic_r", "promised_r")
 
 
-class Cluster:
+class Cluster(Machines):
     """The state that a cycle decides on."""
 
     def __init__(
@@ -70,11 +57,7 @@ class Cluster:
         scheduler_names: Iterable[str] = (wellknown.DEFAULT_SCHEDULER,),
         default_queue: str = wellknown.DEFAULT_QUEUE,
     ) -> None:
-        self.dimensions = Dimensions()
-        self.classes = Classes(self.dimensions)
-        self.matrix = Matrix(self.dimensions)
-        self.nodes: dict[str, Node] = {}
-        self.node_list: list[Node] = []
+        super().__init__()
         self.tasks: dict[str, Task] = {}
         self.jobs: dict[str, Job] = {}
         self.queues: dict[str, Queue] = {}
@@ -89,8 +72,6 @@ class Cluster:
         self.budgets: dict[tuple[str, str], core.PodDisruptionBudget] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.label_groups: dict[tuple[str, tuple[tuple[str, str], ...]], LabelGroup] = {}
-        self.placed_terms: dict[TaskClass, dict[str, int]] = {}
-        """Classes with pod affinity, and on which nodes how many of their tasks are."""
         self.term_classes: dict[TaskClass, int] = {}
         """How many tasks have each such class, placed or not."""
         self.leaving: dict[str, int] = {}
@@ -101,17 +82,9 @@ class Cluster:
         self.dirty: dict[str, Job] = {}
         self.dirty_queues: dict[str, None] = {}
         """Queues whose sums changed, also by jobs that are gone."""
-        self.labels_version = 0
-        """Raised whenever a node's labels, taints or place change; static filters hang on it."""
-        self.images_version = 0
-        self.has_images = False
-        self.total_r: FloatArray = self.dimensions.zeros()
-        self._images: tuple[int, dict[str, tuple[IntArray, FloatArray]]] = (-1, {})
         self._scheduler_names = frozenset(scheduler_names)
         self._default_queue = default_queue
         self._priority_classes: dict[str, core.PriorityClass] = {}
-        self._labels: NodeLabels | None = None
-        self._nodes_changed = False
         self._stale_sums: dict[str, Job] = {}
         self._others: dict[str, str] = {}
         self._others_of: dict[str, set[str]] = {}
@@ -121,16 +94,7 @@ class Cluster:
     def settle(self) -> None:
         """Bring columns and sums in order; call before reading. Costs nothing without changes."""
         self._fit_rows()
-        if self._nodes_changed:
-            self.node_list = sorted(
-                (node for node in self.nodes.values() if node.is_known), key=lambda n: n.name
-            )
-            self.matrix.arrange([node.index for node in self.node_list])
-            for index, node in enumerate(self.node_list):
-                node.index = index
-            self._nodes_changed = False
-            self._labels_changed()
-            self.total_r = self.matrix.allocatable_rn[:, : self.matrix.count].sum(axis=1)
+        self._arrange()
         if len(self.label_groups) > 2 * len(self.tasks) + 64:
             # Labels of pods long gone must not pile up.
             used = {id(task.group) for task in self.tasks.values()}
@@ -140,91 +104,10 @@ class Cluster:
                 self._refresh_sums(job)
             self._stale_sums = {}
 
-    @property
-    def labels(self) -> NodeLabels:
-        if self._labels is None:
-            self._labels = NodeLabels(
-                [node.name for node in self.node_list],
-                [node.labels for node in self.node_list],
-                [node.taints for node in self.node_list],
-            )
-        return self._labels
-
-    def image_index(self) -> dict[str, tuple[IntArray, FloatArray]]:
-        """Which nodes have an image, and how large it is there."""
-        if self._images[0] != self.images_version:
-            found: dict[str, tuple[list[int], list[float]]] = {}
-            for node in self.node_list:
-                for image in node.images:
-                    for name in image.names:
-                        nodes, sizes = found.setdefault(name, ([], []))
-                        nodes.append(node.index)
-                        sizes.append(float(image.size_bytes))
-            self._images = (
-                self.images_version,
-                {name: (np.asarray(n), np.asarray(s)) for name, (n, s) in found.items()},
-            )
-        return self._images[1]
-
     def settled(self) -> None:
         """The cycle's results are written or on their way: nothing is due until the next change."""
         self.dirty = {}
         self.dirty_queues = {}
-
-    # --- nodes --------------------------------------------------------------------------------
-
-    def set_node(self, obj: core.Node) -> None:
-        node = self.nodes.get(obj.name)
-        if node is None:
-            node = self.nodes[obj.name] = Node(obj.name)
-        if not node.is_known:
-            node.index = self.matrix.append()
-            self._nodes_changed = True
-        if (node.labels, node.taints) != (obj.labels, obj.spec.taints):
-            node.labels, node.taints = obj.labels, obj.spec.taints
-            self._labels_changed()
-        if node.images != obj.status.images:
-            node.images = obj.status.images
-            self.images_version += 1
-            self.has_images = True
-        node.annotations = obj.annotations
-        node.is_unschedulable = obj.spec.unschedulable
-        # Volcano leaves conditions to the taints that Kubernetes sets; without a node controller
-        # there are none, so a node that says it is not ready is believed.
-        ready = [c.status for c in obj.status.conditions if c.type == "Ready"]
-        node.is_ready = not ready or ready[0] == "True"
-        self._write_node(node, obj)
-
-    def _write_node(self, node: Node, obj: core.Node) -> None:
-        allocatable = dict(obj.status.allocatable)
-        vector_r, _ = self.dimensions.vector(allocatable)
-        self._fit_rows()
-        vector_r = padded(vector_r, self.dimensions.capacity)
-        vector_r[CPU] += oversubscribed(node.annotations.get(wellknown.OVERSUBSCRIPTION_CPU))
-        vector_r[MEMORY] += oversubscribed(node.annotations.get(wellknown.OVERSUBSCRIPTION_MEMORY))
-        matrix, i = self.matrix, node.index
-        if not np.array_equal(matrix.allocatable_rn[:, i], vector_r):
-            self.total_r = padded(self.total_r, self.dimensions.capacity)
-            self.total_r += vector_r - matrix.allocatable_rn[:, i]
-            matrix.allocatable_rn[:, i] = vector_r
-        matrix.is_unschedulable_n[i] = node.is_unschedulable
-        matrix.is_ready_n[i] = node.is_ready
-        try:
-            matrix.max_pods_n[i] = amount_of(PODS, allocatable.get(PODS, 0))
-        except QuantityError:
-            matrix.max_pods_n[i] = 0
-        self.recount(node)
-
-    def recount(self, node: Node) -> None:
-        """Write a node's column anew from its tasks."""
-        matrix, i = self.matrix, node.index
-        for ledger in (matrix.used_rn, matrix.releasing_rn, matrix.pipelined_rn):
-            ledger[:, i] = 0.0
-        matrix.nonzero_2n[:, i] = 0.0
-        matrix.pods_n[i] = 0.0
-        matrix.idle_rn[:, i] = matrix.allocatable_rn[:, i]
-        for task in node.tasks.values():
-            self._book(task, i, 1)
 
     def delete_node(self, name: str) -> None:
         node = self.nodes.get(name)
@@ -304,7 +187,7 @@ class Cluster:
 
     def _drop(self, task: Task) -> None:
         if task.klass.has_pod_terms:
-            _less(self.term_classes, task.klass)
+            less(self.term_classes, task.klass)
         if task.node_name:
             self._take_off(task)
         job = task.job
@@ -394,54 +277,6 @@ class Cluster:
         else:
             task.status = status
         self._put(task)
-
-    def _put(self, task: Task) -> None:
-        node = self.nodes.get(task.node_name)
-        if node is None:
-            node = self.nodes[task.node_name] = Node(task.node_name)
-        node.tasks[task.uid] = task
-        for port in task.klass.ports:
-            node.ports[port] = node.ports.get(port, 0) + 1
-        if task.group is not None:
-            per_node = task.group.per_node
-            per_node[node.name] = per_node.get(node.name, 0) + 1
-        if task.klass.has_pod_terms:
-            per_class = self.placed_terms.setdefault(task.klass, {})
-            per_class[node.name] = per_class.get(node.name, 0) + 1
-        if node.is_known:
-            self._book(task, node.index, 1)
-
-    def _take_off(self, task: Task) -> None:
-        node = self.nodes.get(task.node_name)
-        if node is None or task.uid not in node.tasks:
-            return
-        del node.tasks[task.uid]
-        for port in task.klass.ports:
-            _less(node.ports, port)
-        if task.group is not None:
-            _less(task.group.per_node, node.name)
-        if task.klass.has_pod_terms:
-            _less(self.placed_terms[task.klass], node.name)
-            if not self.placed_terms[task.klass]:
-                del self.placed_terms[task.klass]
-        if node.is_known:
-            self._book(task, node.index, -1)
-        elif not node.tasks:
-            del self.nodes[node.name]
-
-    def _book(self, task: Task, i: int, sign: int) -> None:
-        matrix, klass = self.matrix, task.klass
-        matrix.pods_n[i] += sign
-        matrix.nonzero_2n[0, i] += sign * klass.nonzero_cpu
-        matrix.nonzero_2n[1, i] += sign * klass.nonzero_memory
-        for row, amount in zip(klass.rows, klass.amounts, strict=True):
-            if task.status == PIPELINED:
-                matrix.pipelined_rn[row, i] += sign * amount
-                continue
-            matrix.idle_rn[row, i] -= sign * amount
-            matrix.used_rn[row, i] += sign * amount
-            if task.status == RELEASING:
-                matrix.releasing_rn[row, i] += sign * amount
 
     # --- PodGroups ----------------------------------------------------------------------------
 
@@ -638,9 +473,7 @@ class Cluster:
         capacity = self.dimensions.capacity
         if self.matrix.idle_rn.shape[0] >= capacity:
             return
-        self.matrix.fit_rows()
-        self.classes.fit_rows()
-        self.total_r = padded(self.total_r, capacity)
+        super()._fit_rows()
         for job in self.jobs.values():
             for name in _SUMS:
                 setattr(job, name, padded(getattr(job, name), capacity))
@@ -651,16 +484,3 @@ class Cluster:
                 setattr(queue, name, padded(getattr(queue, name), capacity))
             for name in ("capability_r", "guarantee_r", "deserved_r"):
                 setattr(queue, name, padded(getattr(queue, name), capacity))
-
-    def _labels_changed(self) -> None:
-        self._labels = None
-        self.labels_version += 1
-        self.images_version += 1
-
-
-def _less(counts: dict, key: object) -> None:  # type: ignore[type-arg]
-    left = counts.get(key, 0) - 1
-    if left > 0:
-        counts[key] = left
-    else:
-        counts.pop(key, None)

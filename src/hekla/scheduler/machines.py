@@ -1,0 +1,208 @@
+"""The nodes and what is on them: columns of the matrix, labels, images, ports.
+
+What a task takes from its node is booked here and nowhere else, so the columns are always the sum
+of the tasks. Pods may name a node before it is heard of: they wait on it without a column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hekla.api import core, wellknown
+from hekla.scheduler.classes import Classes, TaskClass
+from hekla.scheduler.dimensions import (
+    CPU,
+    MEMORY,
+    PODS,
+    Dimensions,
+    FloatArray,
+    IntArray,
+    amount_of,
+    padded,
+)
+from hekla.scheduler.fields import oversubscribed
+from hekla.scheduler.labels import NodeLabels
+from hekla.scheduler.matrix import Matrix
+from hekla.scheduler.model import PIPELINED, RELEASING, Node, Task
+from hekla.units.quantity import QuantityError
+
+
+class Machines:
+    """All nodes, known or only named."""
+
+    def __init__(self) -> None:
+        self.dimensions = Dimensions()
+        self.classes = Classes(self.dimensions)
+        self.matrix = Matrix(self.dimensions)
+        self.nodes: dict[str, Node] = {}
+        self.node_list: list[Node] = []
+        self.placed_terms: dict[TaskClass, dict[str, int]] = {}
+        """Classes with pod affinity, and on which nodes how many of their tasks are."""
+        self.labels_version = 0
+        """Raised whenever a node's labels, taints or place change; static filters hang on it."""
+        self.images_version = 0
+        self.has_images = False
+        self.total_r: FloatArray = self.dimensions.zeros()
+        self._images: tuple[int, dict[str, tuple[IntArray, FloatArray]]] = (-1, {})
+        self._labels: NodeLabels | None = None
+        self._nodes_changed = False
+
+    def _arrange(self) -> None:
+        """Bring the columns into the order of the nodes' names."""
+        if not self._nodes_changed:
+            return
+        self.node_list = sorted(
+            (node for node in self.nodes.values() if node.is_known), key=lambda n: n.name
+        )
+        self.matrix.arrange([node.index for node in self.node_list])
+        for index, node in enumerate(self.node_list):
+            node.index = index
+        self._nodes_changed = False
+        self._labels_changed()
+        self.total_r = self.matrix.allocatable_rn[:, : self.matrix.count].sum(axis=1)
+
+    def _fit_rows(self) -> None:
+        """Lengthen vectors after a new resource was heard of; rare."""
+        self.matrix.fit_rows()
+        self.classes.fit_rows()
+        self.total_r = padded(self.total_r, self.dimensions.capacity)
+
+    @property
+    def labels(self) -> NodeLabels:
+        if self._labels is None:
+            self._labels = NodeLabels(
+                [node.name for node in self.node_list],
+                [node.labels for node in self.node_list],
+                [node.taints for node in self.node_list],
+            )
+        return self._labels
+
+    def image_index(self) -> dict[str, tuple[IntArray, FloatArray]]:
+        """Which nodes have an image, and how large it is there."""
+        if self._images[0] != self.images_version:
+            found: dict[str, tuple[list[int], list[float]]] = {}
+            for node in self.node_list:
+                for image in node.images:
+                    for name in image.names:
+                        nodes, sizes = found.setdefault(name, ([], []))
+                        nodes.append(node.index)
+                        sizes.append(float(image.size_bytes))
+            self._images = (
+                self.images_version,
+                {name: (np.asarray(n), np.asarray(s)) for name, (n, s) in found.items()},
+            )
+        return self._images[1]
+
+    def set_node(self, obj: core.Node) -> None:
+        node = self.nodes.get(obj.name)
+        if node is None:
+            node = self.nodes[obj.name] = Node(obj.name)
+        if not node.is_known:
+            node.index = self.matrix.append()
+            self._nodes_changed = True
+        if (node.labels, node.taints) != (obj.labels, obj.spec.taints):
+            node.labels, node.taints = obj.labels, obj.spec.taints
+            self._labels_changed()
+        if node.images != obj.status.images:
+            node.images = obj.status.images
+            self.images_version += 1
+            self.has_images = True
+        node.annotations = obj.annotations
+        node.is_unschedulable = obj.spec.unschedulable
+        # Volcano leaves conditions to the taints that Kubernetes sets; without a node controller
+        # there are none, so a node that says it is not ready is believed.
+        ready = [c.status for c in obj.status.conditions if c.type == "Ready"]
+        node.is_ready = not ready or ready[0] == "True"
+        self._write_node(node, obj)
+
+    def _write_node(self, node: Node, obj: core.Node) -> None:
+        allocatable = dict(obj.status.allocatable)
+        vector_r, _ = self.dimensions.vector(allocatable)
+        self._fit_rows()
+        vector_r = padded(vector_r, self.dimensions.capacity)
+        vector_r[CPU] += oversubscribed(node.annotations.get(wellknown.OVERSUBSCRIPTION_CPU))
+        vector_r[MEMORY] += oversubscribed(node.annotations.get(wellknown.OVERSUBSCRIPTION_MEMORY))
+        matrix, i = self.matrix, node.index
+        if not np.array_equal(matrix.allocatable_rn[:, i], vector_r):
+            self.total_r = padded(self.total_r, self.dimensions.capacity)
+            self.total_r += vector_r - matrix.allocatable_rn[:, i]
+            matrix.allocatable_rn[:, i] = vector_r
+        matrix.is_unschedulable_n[i] = node.is_unschedulable
+        matrix.is_ready_n[i] = node.is_ready
+        try:
+            matrix.max_pods_n[i] = amount_of(PODS, allocatable.get(PODS, 0))
+        except QuantityError:
+            matrix.max_pods_n[i] = 0
+        self.recount(node)
+
+    def recount(self, node: Node) -> None:
+        """Write a node's column anew from its tasks."""
+        matrix, i = self.matrix, node.index
+        for ledger in (matrix.used_rn, matrix.releasing_rn, matrix.pipelined_rn):
+            ledger[:, i] = 0.0
+        matrix.nonzero_2n[:, i] = 0.0
+        matrix.pods_n[i] = 0.0
+        matrix.idle_rn[:, i] = matrix.allocatable_rn[:, i]
+        for task in node.tasks.values():
+            self._book(task, i, 1)
+
+    def _put(self, task: Task) -> None:
+        node = self.nodes.get(task.node_name)
+        if node is None:
+            node = self.nodes[task.node_name] = Node(task.node_name)
+        node.tasks[task.uid] = task
+        for port in task.klass.ports:
+            node.ports[port] = node.ports.get(port, 0) + 1
+        if task.group is not None:
+            per_node = task.group.per_node
+            per_node[node.name] = per_node.get(node.name, 0) + 1
+        if task.klass.has_pod_terms:
+            per_class = self.placed_terms.setdefault(task.klass, {})
+            per_class[node.name] = per_class.get(node.name, 0) + 1
+        if node.is_known:
+            self._book(task, node.index, 1)
+
+    def _take_off(self, task: Task) -> None:
+        node = self.nodes.get(task.node_name)
+        if node is None or task.uid not in node.tasks:
+            return
+        del node.tasks[task.uid]
+        for port in task.klass.ports:
+            less(node.ports, port)
+        if task.group is not None:
+            less(task.group.per_node, node.name)
+        if task.klass.has_pod_terms:
+            less(self.placed_terms[task.klass], node.name)
+            if not self.placed_terms[task.klass]:
+                del self.placed_terms[task.klass]
+        if node.is_known:
+            self._book(task, node.index, -1)
+        elif not node.tasks:
+            del self.nodes[node.name]
+
+    def _book(self, task: Task, i: int, sign: int) -> None:
+        matrix, klass = self.matrix, task.klass
+        matrix.pods_n[i] += sign
+        matrix.nonzero_2n[0, i] += sign * klass.nonzero_cpu
+        matrix.nonzero_2n[1, i] += sign * klass.nonzero_memory
+        for row, amount in zip(klass.rows, klass.amounts, strict=True):
+            if task.status == PIPELINED:
+                matrix.pipelined_rn[row, i] += sign * amount
+                continue
+            matrix.idle_rn[row, i] -= sign * amount
+            matrix.used_rn[row, i] += sign * amount
+            if task.status == RELEASING:
+                matrix.releasing_rn[row, i] += sign * amount
+
+    def _labels_changed(self) -> None:
+        self._labels = None
+        self.labels_version += 1
+        self.images_version += 1
+
+
+def less(counts: dict, key: object) -> None:  # type: ignore[type-arg]
+    left = counts.get(key, 0) - 1
+    if left > 0:
+        counts[key] = left
+    else:
+        counts.pop(key, None)

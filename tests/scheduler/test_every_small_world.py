@@ -6,7 +6,7 @@ sharing and each order of actions. Victims are made anew at once, as a job contr
 pair of jobs that took from each other in turn would never come to rest.
 
 The default run covers 2,520 worlds of two queues. With HEKLA_EXHAUSTIVE=1 a third queue, a second
-late job and more amounts make it 20,160, which takes minutes.
+late job and more amounts make it 20,160, which takes five to ten minutes.
 """
 
 from __future__ import annotations

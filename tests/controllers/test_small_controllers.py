@@ -150,3 +150,22 @@ def test_controllers_are_chosen_by_name() -> None:
     assert selected(["+job-controller"]) == ["job-controller"]
     with pytest.raises(ValueError, match="no controller 'jobs'"):
         selected(["jobs"])
+
+
+async def test_bare_pods_get_a_group_if_they_name_one_of_our_schedulers(cluster: Cluster) -> None:
+    await cluster.stop()
+    await cluster.start(schedulers=["red", "blue"])
+    container = {"name": "c", "image": "x"}
+    for name, scheduler in (("a", "volcano"), ("b", "blue"), ("c", "red")):
+        meta = {"name": name, "namespace": "default"}
+        spec = {"schedulerName": scheduler, "containers": [container]}
+        await cluster.client.create(PODS, {"metadata": meta, "spec": spec})
+
+    async def grouped() -> bool:
+        return len((await cluster.client.list(PODGROUPS)).items) == 2
+
+    await cluster.until(grouped, "two groups")
+    await cluster.settle()
+    groups = (await cluster.client.list(PODGROUPS)).items
+    owners = [group["metadata"]["ownerReferences"][0]["name"] for group in groups]
+    assert sorted(owners) == ["b", "c"]

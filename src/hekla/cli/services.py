@@ -52,7 +52,6 @@ REFUSED_BY_CONTROLLERS: Final = {
     "log-flush-frequency": REFUSED["log-flush-frequency"],
     "leader-elect-resource-lock": REFUSED["leader-elect-resource-lock"],
     "lock-object-namespace": REFUSED["lock-object-namespace"],
-    "scheduler-name": "controllers look after the jobs of all schedulers",
     "max-requeue-num": "what fails is tried again for as long as it is there, less and less often",
     "inherit-owner-annotations": "annotations of an owner are always inherited",
     "sharding-configmap": NO_SHARDS,
@@ -277,13 +276,21 @@ def _workers(function: F) -> F:
     show_default=True,
     help="Which to run: `*` for all, `-gc-controller` for all but one.",
 )
+@click.option(
+    "--scheduler-name",
+    "names",
+    multiple=True,
+    default=("volcano",),
+    show_default="volcano",
+    help="Whose bare pods get a PodGroup; may repeat.",
+)
 @_workers
 @click.option(
     "--listen-address", default=":8081", show_default=True, help="Where to serve metrics."
 )
 @_shared
 @_refused(REFUSED_BY_CONTROLLERS)
-def controllers(select: str, **options: Any) -> None:
+def controllers(select: str, names: tuple[str, ...], **options: Any) -> None:
     """Run the controllers of jobs, queues, flows and the rest against a cluster."""
     from hekla.cli.components import Options, run_component
     from hekla.controllers.runner import LEASE, Controllers
@@ -297,6 +304,7 @@ def controllers(select: str, **options: Any) -> None:
                 client,
                 select=[word.strip() for word in select.split(",") if word.strip()],
                 workers={name: count for name, count in workers.items() if count},
+                schedulers=names,
             )
         except ValueError as error:
             raise click.UsageError(f"--controllers: {error}") from error

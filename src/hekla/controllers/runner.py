@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from hekla.api import wellknown
@@ -77,15 +78,22 @@ class Controllers:
         clock: Clock | None = None,
         select: Sequence[str] = ("*",),
         workers: Mapping[str, int] | None = None,
+        schedulers: Sequence[str] = (wellknown.DEFAULT_SCHEDULER,),
         metrics: Metrics | None = None,
         recorder_client: Client | None = None,
         gather_counts_s: float | None = None,
     ) -> None:
-        """`workers` says of how many objects a controller looks after at once."""
+        """`workers` says of how many objects a controller looks after at once; pods that belong to
+        no group get one if they name one of `schedulers`.
+        """
         self._client = client
         self._clock: Clock = clock or SystemClock()
         self._names = selected(select)
         self._workers = workers or {}
+        self._builders: dict[str, Builder] = {
+            **BUILDERS,
+            PodGroupController.name: partial(PodGroupController, schedulers=tuple(schedulers)),
+        }
         self._recorder_client = recorder_client or client
         self._gather_counts_s = gather_counts_s
         self.metrics = metrics or Metrics()
@@ -100,7 +108,7 @@ class Controllers:
         )
         self.controllers, self._needs = {}, {}
         for name in self._names:
-            self.controllers[name] = BUILDERS[name](world, recorder, self.metrics)
+            self.controllers[name] = self._builders[name](world, recorder, self.metrics)
             self._needs[name] = world.asked_for()
             if name in self._workers:
                 self.controllers[name].workers = self._workers[name]

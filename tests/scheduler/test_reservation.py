@@ -89,3 +89,12 @@ def test_the_job_itself_may_use_what_is_kept_for_it_when_others_are_to_leave() -
     assert set(result.pipelined) == {"large-0", "large-1"}
     assert set(result.pipelined.values()) == {"n1", "n2"}
     assert sorted(result.evictions) == ["busy1-0", "busy2-0", "busy2-1"]
+
+
+def test_nothing_is_kept_for_a_gang_that_waits_for_its_gates() -> None:
+    world = stage(age=60.0)
+    gate = {"schedulingGates": [{"name": "example.com/hold"}]}
+    held = gang("held", members=2, cpu=4, age=900.0)
+    held.pods[1] = pod("held-1", cpu=4, group="held", spec=gate)
+    world.add(held)
+    assert len(world.run().binds) == 6

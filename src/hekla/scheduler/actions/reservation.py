@@ -54,6 +54,8 @@ def _holds(session: Session, job: Job, queue: Queue) -> list[Hold] | None:
     minimum = needed(job, tasks)
     if not minimum or not _may_ever_have(session, queue, minimum):
         return None
+    if len(minimum) < job.needs_until_ready - job.waiting_count:
+        return None  # gates hold members that it needs: nobody knows for how long
     for task in minimum:
         kinds.setdefault(task.klass, []).append(task)
     free_rn = session.columns.allocatable_rn - _foreign(session)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from hekla.api import wellknown
 from hekla.apiserver.server import ApiServer, Config
 from hekla.apiserver.store import Durability
 from hekla.controllers.runner import Controllers
@@ -27,6 +28,9 @@ from hekla.scheduler.service import Scheduler
 log = logging.getLogger("hekla.local")
 
 PodNetwork = Literal["auto", "bridge", "host"]
+
+SCHEDULES_FOR = (wellknown.DEFAULT_SCHEDULER, wellknown.KUBERNETES_SCHEDULER)
+"""There is no other scheduler here: a pod that names Kubernetes' own would wait for ever."""
 
 RESTART_AFTER_S = 1.0
 STOP_GRACE_S = 5.0
@@ -78,8 +82,8 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
             return await stack.enter_async_context(Client(target, component=component))
 
         parts = {
-            "scheduler": Scheduler(await client("scheduler")).run,
-            "controllers": Controllers(await client("controllers")).run,
+            "scheduler": Scheduler(await client("scheduler"), names=SCHEDULES_FOR).run,
+            "controllers": Controllers(await client("controllers"), schedulers=SCHEDULES_FOR).run,
         }
         if config.agent:
             agent = Agent(

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from hekla.kube import kubeconfig
+from hekla.kube.resources import PODS
+from hekla.kube.sync_client import SyncClient
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hello-gang.yaml"
 
 
@@ -64,3 +68,17 @@ def test_simulated_nodes_run_jobs_that_only_pretend(hekla: Hekla) -> None:
     shown = hekla("run", str(EXAMPLE))
     assert "job hello-gang: Completed" in shown
     assert "nodes     5" in hekla("status")
+
+
+def test_a_pod_that_names_no_scheduler_runs_here_too(hekla: Hekla) -> None:
+    """As `kubectl run` makes it: nobody else would place it."""
+    hekla("up", "--detach")
+    container = {"name": "main", "image": "host", "command": ["true"]}
+    pod = {
+        "metadata": {"name": "plain", "namespace": "default"},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    with SyncClient(kubeconfig.load(hekla.data_dir / "kubeconfig")) as client:
+        client.create(PODS, pod)
+        with client.watch(PODS, timeout_s=60) as events:
+            assert any(e.object["status"].get("phase") == "Succeeded" for e in events)

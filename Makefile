@@ -42,6 +42,8 @@ lock:
 	  --custom-compile-command "make lock" -o requirements/dev.txt requirements/dev.in pyproject.toml
 	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements/frameworks.txt requirements/frameworks.in
+	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" -o requirements/clients.txt requirements/clients.in
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -27,22 +27,27 @@ class Missing(Exception):
     """A framework cannot be had here; the text says what is lacking."""
 
 
-def cache() -> Path:
+def cache(requirements: Path = REQUIREMENTS) -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
-    return Path(base) / "hekla" / "frameworks" / digest
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
+    return Path(base) / "hekla" / requirements.stem / digest
 
 
-def python_frameworks() -> Path:
-    """The environment with Ray, Dask and Spark."""
-    where = cache() / "python"
+def environment(requirements: Path) -> Path:
+    """A virtual environment with what a locked file of requirements lists."""
+    where = cache(requirements) / "python"
 
     def install() -> None:
         _run(sys.executable, "-m", "venv", str(where))
         pip = [str(where / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-        _run(*pip, "install", "--quiet", "--require-hashes", "-r", str(REQUIREMENTS))
+        _run(*pip, "install", "--quiet", "--require-hashes", "-r", str(requirements))
 
     return _once(where, install)
+
+
+def python_frameworks() -> Path:
+    """The environment with Ray, Dask and Spark."""
+    return environment(REQUIREMENTS)
 
 
 def torch() -> Path:

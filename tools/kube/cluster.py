@@ -57,17 +57,24 @@ def parts_for(*, controllers: bool = False) -> tuple[Part, ...]:
 class KubeCluster:
     """One cluster; the directory is left behind with its logs when it stops.
 
-    It ends with the process that started it, unless it is to `outlive` it.
+    It ends with the process that started it, unless it is to `outlive` it. Without `node_leases`
+    kwok renews none: thousands of nodes would keep the server busy with nothing else.
     """
 
     def __init__(
-        self, directory: Path, *, controllers: bool = False, outlive: bool = False
+        self,
+        directory: Path,
+        *,
+        controllers: bool = False,
+        outlive: bool = False,
+        node_leases: bool = True,
     ) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
         self.audit_log = directory / "audit.log"
         self.processes = Processes(directory, outlive=outlive)
         self._controllers = controllers
+        self._node_leases = node_leases
 
     def __enter__(self) -> Self:
         self.start()
@@ -82,7 +89,7 @@ class KubeCluster:
         self._write_secrets()
         try:
             self._start_servers(programs)
-            start_kwok(self.processes, self.kubeconfig)
+            start_kwok(self.processes, self.kubeconfig, node_leases=self._node_leases)
             if self._controllers:
                 self._start_controllers(programs[CONTROLLER_MANAGER.name])
         except BaseException:
@@ -200,12 +207,13 @@ class KubeCluster:
         self.processes.start("kube-controller-manager", words)
 
 
-def start_kwok(processes: Processes, config: Path) -> None:
+def start_kwok(processes: Processes, config: Path, *, node_leases: bool = True) -> None:
     """Let kwok play the nodes that are annotated for it, on any API server."""
     words: list[str | Path] = [
         ensure(KWOK), "--kubeconfig", config, "--config", _STAGES,
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--node-lease-duration-seconds=40", f"--server-address=127.0.0.1:{free_port()}",
+        f"--node-lease-duration-seconds={40 if node_leases else 0}",
+        f"--server-address=127.0.0.1:{free_port()}",
     ]  # fmt: skip
     processes.start(KWOK.name, words)
 

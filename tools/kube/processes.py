@@ -55,6 +55,10 @@ class Processes:
             )
         self._record()
 
+    def pids(self) -> dict[str, int]:
+        """The process of each name."""
+        return {name: process.pid for name, process in self._ours.items()}
+
     def log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
 

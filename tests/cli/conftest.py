@@ -1,4 +1,4 @@
-"""One server process for all tests of a worker; a namespace of its own for each test.
+"""Two servers for all tests of a worker, hekla's own and Kubernetes'; a namespace for each test.
 
 Commands run in this process: quick, and what they print is what scripts see, as stdout is no
 terminal here.
@@ -6,6 +6,7 @@ terminal here.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import uuid
@@ -17,12 +18,15 @@ from typing import Any
 import click
 import pytest
 import yaml
+from tools.kube.cluster import parts_for
+from tools.kube.gobuild import missing
 
 from hekla.cli.vcctl import main, shortcuts
 from hekla.cli.vcctl.commands import run
 from hekla.kube import kubeconfig
 from hekla.kube.resources import JOBS, NAMESPACES
 from hekla.kube.sync_client import SyncClient
+from tests.realkube.backends import real_server
 
 Object = dict[str, Any]
 
@@ -41,21 +45,33 @@ class Result:
 Run = Callable[..., Result]
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The kubeconfig of a running server."""
-    data = tmp_path_factory.mktemp("server")
+@contextlib.contextmanager
+def embedded_server(directory: Path) -> Iterator[Path]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(data)],
+        [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(directory)],
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline().strip(), "the server did not start"
-    yield data / "kubeconfig"
+    yield directory / "kubeconfig"
     process.terminate()
     process.wait(30)
     process.stdout.close()
+
+
+@pytest.fixture(scope="session", params=["embedded", "real"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The kubeconfig of a running server: hekla's own, and a real kube-apiserver."""
+    start = embedded_server
+    if request.param == "real":
+        if reason := missing(parts_for()):
+            pytest.skip(reason)
+        start = real_server
+    with start(tmp_path_factory.mktemp(request.param)) as config:
+        yield config
 
 
 @pytest.fixture

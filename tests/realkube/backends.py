@@ -93,12 +93,29 @@ def embedded(directory: Path) -> Iterator[Backend]:
 def real(directory: Path) -> Iterator[Backend]:
     """Kubernetes, with hekla's CRDs and webhooks."""
     with KubeCluster(directory, controllers=True) as cluster:
-        with cluster.client() as client:
-            for body in crds.load():
-                client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
-            client.create(NAMESPACES, {"metadata": {"name": wellknown.SYSTEM_NAMESPACE}})
-            until(lambda: _serves_our_kinds(client))
+        _install(cluster)
         yield from _with_components(Backend("real", cluster.kubeconfig), admission=True)
+
+
+@contextlib.contextmanager
+def real_server(directory: Path) -> Iterator[Path]:
+    """Kubernetes with hekla's kinds and webhooks alone: objects stay as tests make them."""
+    with KubeCluster(directory) as cluster:
+        _install(cluster)
+        with running(cluster.kubeconfig, admission=True, controllers=False):
+            with cluster.client() as client:
+                for name in (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE):
+                    client.create(QUEUES, {"metadata": {"name": name}, "spec": {"weight": 1}})
+                    client.patch_status(QUEUES, name, {"state": "Open"})
+            yield cluster.kubeconfig
+
+
+def _install(cluster: KubeCluster) -> None:
+    with cluster.client() as client:
+        for body in crds.load():
+            client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+        client.create(NAMESPACES, {"metadata": {"name": wellknown.SYSTEM_NAMESPACE}})
+        until(lambda: _serves_our_kinds(client))
 
 
 def _serves_our_kinds(client: SyncClient) -> bool:
@@ -123,13 +140,13 @@ def _is_open(client: SyncClient) -> bool:
 
 
 @contextlib.contextmanager
-def running(config: Path, *, admission: bool) -> Iterator[None]:
-    """Scheduler, controllers and perhaps webhooks, on a thread of their own."""
+def running(config: Path, *, admission: bool, controllers: bool = True) -> Iterator[None]:
+    """Scheduler and controllers, webhooks, or all of them, on a thread of their own."""
     ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:
         stop = asyncio.Event()
-        async with components(config, admission=admission):
+        async with components(config, admission=admission, controllers=controllers):
             ready.set_result((asyncio.get_running_loop(), stop))
             await stop.wait()
 
@@ -152,17 +169,17 @@ def running(config: Path, *, admission: bool) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def components(config: Path, *, admission: bool) -> AsyncIterator[None]:
+async def components(config: Path, *, admission: bool, controllers: bool) -> AsyncIterator[None]:
     target = kubeconfig.load(config)
     async with contextlib.AsyncExitStack() as stack:
         enter = stack.enter_async_context
         if admission:
             client = await enter(Client(target, component="admission"))
             await enter(AdmissionService(client, port=0).serving())
-        parts = [
-            Scheduler(await enter(Client(target, component="scheduler"))).run,
-            Controllers(await enter(Client(target, component="controllers"))).run,
-        ]
+        parts = []
+        if controllers:
+            parts.append(Scheduler(await enter(Client(target, component="scheduler"))).run)
+            parts.append(Controllers(await enter(Client(target, component="controllers"))).run)
         tasks = [asyncio.create_task(part()) for part in parts]
         try:
             yield

@@ -14,6 +14,11 @@ Json = dict[str, Any]
 
 PREFIX = "hekla-admission"
 TIMEOUT_S = 10
+NOT_ON_ITS_WAY_OUT: Json = {
+    "name": "not-on-its-way-out",
+    "expression": "object == null || !has(object.metadata.deletionTimestamp)",
+}
+"""So that finalizers can be taken off, and namespaces deleted, while this service is down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ def configurations(reach: Reach, ca_pem: bytes) -> list[Json]:
             "matchPolicy": "Equivalent",
             "sideEffects": "None",
             "timeoutSeconds": TIMEOUT_S,
+            "matchConditions": [NOT_ON_ITS_WAY_OUT],
             "rules": [
                 {
                     "apiGroups": [hook.group],

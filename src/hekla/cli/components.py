@@ -23,6 +23,7 @@ import uvloop
 
 from hekla.admission.service import AdmissionService
 from hekla.admission.webhooks import Reach
+from hekla.api.wellknown import SYSTEM_NAMESPACE
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
@@ -191,7 +192,10 @@ def admission(
 
     async def serve() -> None:
         async with Client(kubeconfig.load(config), component="admission") as client:
-            await AdmissionService(client, host=host, port=port, reach=reach).run()
+            namespace = reach.namespace if reach is not None else ""
+            await AdmissionService(
+                client, host=host, port=port, reach=reach, namespace=namespace or SYSTEM_NAMESPACE
+            ).run()
 
     _run(serve())
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hekla import __version__
+from hekla.cli import install as installation
 from hekla.cli import services
 from hekla.cli.vcctl.registration import register
 
@@ -156,6 +157,7 @@ def admission(
 
 
 services.register(main)
+installation.register(main)
 register(main)
 
 

@@ -188,7 +188,13 @@ def _shared(function: F) -> F:
 @click.option(
     "--scheduler-conf",
     type=_file,
-    help="volcano-scheduler.conf.  [default: ConfigMap volcano-system/volcano-scheduler-configmap]",
+    help="volcano-scheduler.conf.  [default: from ConfigMap volcano-scheduler-configmap]",
+)
+@click.option(
+    "--scheduler-conf-namespace",
+    default="volcano-system",
+    show_default=True,
+    help="Where that ConfigMap is.",
 )
 @click.option(
     "--scheduler-name",
@@ -220,6 +226,7 @@ def _shared(function: F) -> F:
 @_refused(REFUSED)
 def scheduler(
     scheduler_conf: Path | None,
+    scheduler_conf_namespace: str,
     names: tuple[str, ...],
     node_selector: tuple[str, ...],
     default_queue: str,
@@ -251,6 +258,7 @@ def scheduler(
             default_queue=default_queue,
             node_selector=selector,
             conf=scheduler_conf,
+            conf_namespace=scheduler_conf_namespace,
             registry=discover(plugins_dir),
             decision_log=None if decision_log is None else DecisionLog(decision_log),
         )

@@ -77,7 +77,7 @@ class Cache:
         *,
         clock: Clock,
         node_selector: NodeSelector = (),
-        follows_config: bool = True,
+        config_namespace: str | None = wellknown.SYSTEM_NAMESPACE,
     ) -> None:
         self.cluster = cluster
         self.journal: list[Change] | None = None
@@ -96,12 +96,12 @@ class Cache:
         self.groups: Informer[scheduling.PodGroup] = self.informers[PODGROUPS.kind]
         self.pods: Informer[wire.Pod] = self.informers[PODS.kind]
         self.queues: Informer[scheduling.Queue] = self.informers[QUEUES.kind]
-        if follows_config:
+        if config_namespace is not None:
             configuration = Informer(
                 client,
                 CONFIGMAPS,
                 core.ConfigMap,
-                namespace=wellknown.SYSTEM_NAMESPACE,
+                namespace=config_namespace,
                 field_selector=f"metadata.name={wellknown.SCHEDULER_CONFIG_MAP}",
                 clock=clock,
             )

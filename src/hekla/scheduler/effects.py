@@ -304,13 +304,16 @@ class Performer:
 
     async def _send_away(self, effect: Evict) -> None:
         """Evict, so that disruption budgets are heeded; delete where that is not to be had."""
+        pod, namespace = effect.pod, effect.namespace
         try:
-            await self._client.evict(effect.pod, namespace=effect.namespace, uid=effect.uid)
-        except (NotFound, MethodNotAllowed, Forbidden):
-            # No such pod, no such API, or no right to it: deleting tells the first from the rest.
-            await self._client.delete(
-                PODS, effect.pod, namespace=effect.namespace, uid=effect.uid, missing_ok=True
-            )
+            await self._client.evict(pod, namespace=namespace, uid=effect.uid)
+            return
+        except NotFound:  # no such pod, or no such API
+            if await self._client.find(_PODS, pod, namespace=namespace) is None:
+                raise
+        except (MethodNotAllowed, Forbidden):
+            pass
+        await self._client.delete(PODS, pod, namespace=namespace, uid=effect.uid, missing_ok=True)
 
     async def _mark(self, effect: Evict, status: str) -> None:
         """Say in the pod's status why it goes: controllers do not count it as a failure."""

@@ -65,6 +65,7 @@ class Scheduler:
         default_queue: str = wellknown.DEFAULT_QUEUE,
         node_selector: NodeSelector = (),
         conf: Path | None = None,
+        conf_namespace: str = wellknown.SYSTEM_NAMESPACE,
         registry: Registry | None = None,
         clock: Clock | None = None,
         metrics: SchedulerMetrics | None = None,
@@ -75,6 +76,7 @@ class Scheduler:
         self._default_queue = default_queue
         self._registry = registry or discover()
         self._conf = conf
+        self._conf_namespace = conf_namespace
         self._names = tuple(names)
         self._changed = asyncio.Event()
         self.cluster = Cluster(scheduler_names=names, default_queue=default_queue)
@@ -101,7 +103,7 @@ class Scheduler:
             self._changed.set,
             clock=self._clock,
             node_selector=node_selector,
-            follows_config=conf is None,
+            config_namespace=conf_namespace if conf is None else None,
         )
         self._recorder = EventRecorder(client, component=self._names[0], clock=self._clock)
         self._performer = Performer(
@@ -305,7 +307,7 @@ class Scheduler:
     def _config_name(self) -> str:
         if self._conf is not None:
             return str(self._conf)
-        return f"ConfigMap {wellknown.SYSTEM_NAMESPACE}/{wellknown.SCHEDULER_CONFIG_MAP}"
+        return f"ConfigMap {self._conf_namespace}/{wellknown.SCHEDULER_CONFIG_MAP}"
 
     async def _watch_file(self, path: Path) -> None:
         while True:

@@ -1,0 +1,251 @@
+"""One case on one system, from an empty cluster to the numbers.
+
+Every run has a server, an etcd and nodes of its own, so nothing is left over from the one before.
+The scheduler is taken for ready once it has bound a pod of its own accord; then the load begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.kube.cluster import KubeCluster, node_manifest
+
+from bench.sidebyside import audit, cases, processes, timeline
+from bench.sidebyside.cases import NAMESPACE, Case
+from bench.sidebyside.load import Follower, Load, in_flight
+from bench.sidebyside.systems import System, words
+from hekla.api import crds, wellknown
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.errors import AlreadyExists, KubeError
+from hekla.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODGROUPS,
+    PODS,
+    QUEUES,
+)
+from hekla.scheduler import config
+
+READY_LIMIT_S = 120.0
+SETTLE_S = 3.0
+"""After the last bind: what a system still writes about it is part of its work."""
+_POLL_S = 0.1
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The numbers of one run, and its curves."""
+
+    system: str
+    numbers: Json
+    created: list[tuple[float, int]]
+    bound: list[tuple[float, int]]
+
+
+class Run:
+    """The parts of one run while it lasts."""
+
+    def __init__(self, case: Case, system: System, cluster: KubeCluster, patience_s: float) -> None:
+        self._case = case
+        self._system = system
+        self._cluster = cluster
+        self._patience_s = patience_s
+        self._conf = cluster.directory / "scheduler.conf"
+        self._conf.write_text(config.DEFAULT)
+        self._ceiling: asyncio.subprocess.Process | None = None
+
+    async def measure(self) -> Result:
+        target = kubeconfig.load(self._cluster.kubeconfig)
+        async with Client(target, component="bench") as client:
+            await self._prepare(client)
+            load = Load(self._case, self._system.scheduler_name)
+            gc.collect()
+            gc.freeze()  # collecting the bodies again and again would be the client's main work
+            if self._case.how != "backlog":
+                await self._start(client)
+            follower = Follower(client)
+            async with follower.following():
+                return await self._load(client, load, follower)
+
+    async def _load(self, client: Client, load: Load, follower: Follower) -> Result:
+        pids = self._pids()
+        cpu_before = {"client": time.process_time(), **processes.cpu_of(pids)}
+        busy = processes.busy_s()
+        offset = self._cluster.audit_log.stat().st_size
+        began = time.monotonic()
+        sending = asyncio.create_task(load.send(client, follower, self._on_whole))
+        if self._case.how == "backlog":
+            await sending
+            began = time.monotonic()
+            await self._start(client, is_probed=False)
+        is_whole = await follower.until_bound(self._case.pods, self._patience_s)
+        if self._case.how == "churn" and is_whole:
+            await sending
+        await asyncio.sleep(SETTLE_S)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=is_whole is False)
+        pids = self._pids()
+        cpu = {"client": time.process_time(), **processes.cpu_of(pids)}
+        cpu = {name: value - cpu_before.get(name, 0.0) for name, value in cpu.items()}
+        others = processes.busy_s() - busy - sum(cpu.values())
+        memory = {name: processes.peak_mb(pid) for name, pid in pids.items()}
+        if self._ceiling is not None and self._ceiling.stdin is not None:
+            self._ceiling.stdin.close()
+            await self._ceiling.wait()
+        calls = audit.read(self._cluster.audit_log, offset, NAMESPACE)
+        return self._result(follower.timeline, began, {**cpu, "others": others}, memory, calls)
+
+    def _result(
+        self,
+        seen: timeline.Timeline,
+        began: float,
+        cpu: dict[str, float],
+        memory: dict[str, float],
+        calls: audit.Calls,
+    ) -> Result:
+        asked = calls.of(self._system.agent)
+        numbers = {
+            **timeline.speeds(seen, began),
+            "faults": timeline.faults(self._case, seen, calls.bindings),
+            "refused_binds": calls.refused_bindings,
+            "calls_per_pod": asked.total() / self._case.pods,
+            "calls": dict(asked.most_common()),
+            "cpu_s": {name: round(value, 2) for name, value in cpu.items()},
+            "scheduler_cpu_ms_per_pod": 1000 * cpu.get("scheduler", 0.0) / self._case.pods,
+            "peak_mb": {name: round(value, 1) for name, value in memory.items()},
+        }
+        pods = seen.pods.values()
+        binds = (pod.bound for pod in pods if pod.bound is not None)
+        return Result(
+            self._system.name,
+            numbers,
+            timeline.curve((pod.created for pod in pods), began),
+            timeline.curve(binds, began),
+        )
+
+    # --- the cluster --------------------------------------------------------------------------
+
+    async def _prepare(self, client: Client) -> None:
+        for body in crds.load():
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+        for name in (NAMESPACE, wellknown.SYSTEM_NAMESPACE):
+            await client.create(NAMESPACES, {"metadata": {"name": name}})
+        await self._until_served(client)
+        for name in (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE):
+            await self._open_queue(client, name)
+        await in_flight(self._node_requests(client))
+
+    def _node_requests(self, client: Client) -> Iterator[Any]:
+        memory = f"{cases.NODE_MEMORY_GIB}Gi"
+        for number in range(self._case.nodes):
+            body = node_manifest(
+                f"node-{number}", cpu=cases.NODE_CPU, memory=memory, pods=cases.NODE_PODS
+            )
+            yield client.create(NODES, body)
+
+    async def _until_served(self, client: Client) -> None:
+        async with asyncio.timeout(READY_LIMIT_S):
+            for kind in (PODGROUPS, QUEUES, JOBS):
+                while True:
+                    try:
+                        await client.list(kind)
+                        break
+                    except KubeError:
+                        await asyncio.sleep(_POLL_S)
+
+    async def _open_queue(self, client: Client, name: str) -> None:
+        """Where no controllers run, nobody else opens it."""
+        spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
+        body = {"metadata": {"name": name}, "spec": spec}
+        with contextlib.suppress(AlreadyExists):
+            await client.create(QUEUES, body)
+        await client.patch_status(QUEUES, name, {"state": "Open"})
+
+    # --- the system ---------------------------------------------------------------------------
+
+    async def _start(self, client: Client, *, is_probed: bool = True) -> None:
+        if self._system.is_ceiling:
+            self._ceiling = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "bench.sidebyside.ceiling",
+                str(self._cluster.kubeconfig), self._case.name,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            assert self._ceiling.stdout is not None
+            assert await self._ceiling.stdout.readline(), "the ceiling did not start"
+            return
+        commands = {"scheduler": self._system.scheduler}
+        if self._case.as_jobs:
+            commands["controllers"] = self._system.controllers
+        for name, template in commands.items():
+            command = words(
+                template,
+                kubeconfig=self._cluster.kubeconfig,
+                conf=self._conf,
+                directory=self._cluster.directory,
+            )
+            self._cluster.processes.start(name, command)
+        if is_probed:
+            await self._probe(client)
+
+    async def _probe(self, client: Client) -> None:
+        """Until it binds a pod; which is gone again when this returns."""
+        probe = Case("probe", 1, 1, 1)
+        where = wellknown.SYSTEM_NAMESPACE
+        (pod,) = cases.pods(probe, "probe", self._system.scheduler_name)
+        for resource, body in ((PODGROUPS, cases.group(probe, "probe")), (PODS, pod)):
+            body["metadata"]["namespace"] = where
+            await client.create(resource, body)
+        try:
+            async with asyncio.timeout(READY_LIMIT_S):
+                await self._until_placed(client, "probe-0", where)
+        except TimeoutError:
+            log = self._cluster.processes.log("scheduler")
+            end = log.read_text(errors="replace")[-3000:]
+            raise SystemExit(
+                f"{self._system.name} bound no pod in {READY_LIMIT_S:g} s; {log} ends with:\n{end}"
+            ) from None
+        await client.delete(PODS, "probe-0", grace_period_s=0, namespace=where)
+        await client.delete(PODGROUPS, "probe", namespace=where)
+        await asyncio.sleep(1.0)
+
+    async def _until_placed(self, client: Client, pod: str, namespace: str) -> None:
+        while True:
+            found = await client.get(PODS, pod, namespace=namespace)
+            if found["spec"].get("nodeName"):
+                return
+            await asyncio.sleep(_POLL_S)
+
+    async def _on_whole(self, gang: int) -> None:
+        if self._system.is_ceiling and self._ceiling is not None:
+            assert self._ceiling.stdin is not None
+            self._ceiling.stdin.write(f"{gang}\n".encode())
+
+    def _pids(self) -> dict[str, int]:
+        pids = self._cluster.processes.pids()
+        if self._ceiling is not None:
+            pids["scheduler"] = self._ceiling.pid
+        return pids
+
+
+async def measure(case: Case, system: System, directory: Path, patience_s: float) -> Result:
+    """One run in a directory of its own."""
+    # Starting and stopping wait for processes: there is nothing else on this loop to hold up.
+    cluster = KubeCluster(directory, node_leases=False)
+    cluster.start()
+    try:
+        return await Run(case, system, cluster, patience_s).measure()
+    finally:
+        cluster.stop()

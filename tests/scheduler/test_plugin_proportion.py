@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hekla.scheduler.dimensions import Dimensions
 from hekla.scheduler.model import Queue
 from hekla.scheduler.plugins.proportion import QueueShare, water_fill
-from hekla.testing import cluster, gang, node, queue
+from hekla.testing import TestCluster, cluster, gang, node, queue
 
 
 def share(
@@ -120,3 +120,25 @@ tiers:
     queues = [queue("a"), queue("b", priority=5)]
     result = cluster([node("n1", cpu=4)], jobs, queues=queues, conf=conf).run()
     assert result.binds == {"high-0": "n1"}
+
+
+def test_a_job_that_is_not_let_in_is_told_the_change_that_would_help() -> None:
+    """Its queue's own limit can be raised; where the nodes are the limit, only asking less helps."""
+
+    def change(given: TestCluster) -> str:
+        verdict = given.run().verdict("g")
+        assert verdict is not None
+        return verdict.change
+
+    own = cluster(
+        nodes=[node("n", cpu=8)],
+        queues=[queue("q", capability={"cpu": 2})],
+        jobs=[gang("g", members=3, cpu=1, queue="q", phase="Pending", min_resources={"cpu": 3})],
+    )
+    nodes = cluster(
+        nodes=[node("n", cpu=8)],
+        queues=[queue("q")],
+        jobs=[gang("g", members=9, cpu=1, queue="q", phase="Pending", min_resources={"cpu": 9})],
+    )
+    assert change(own) == ("raise the capability of queue 'q', or wait for its jobs to end")
+    assert change(nodes) == ("ask for at most 8 cpu, all there is for it, or add nodes")

@@ -25,7 +25,6 @@ TRAINING_API: Final = "training.volcano.sh/v1alpha1"
 # --- names and numbers ------------------------------------------------------------------------
 
 DEFAULT_SCHEDULER: Final = "volcano"
-KUBERNETES_SCHEDULER: Final = "default-scheduler"
 AGENT_SCHEDULER: Final = "agent-scheduler"
 KUBERNETES_SCHEDULER: Final = "default-scheduler"
 DEFAULT_QUEUE: Final = "default"

@@ -69,13 +69,21 @@ def reasons(
     """The explanation, line by line: the answer first, then what it rests on."""
     phase = intents.phase_of(job)
     yield f"job {spaced(job)}/{named(job)} is {click.style(phase, fg=phase_colour(phase))}"
-    yield f"  {_answer(job, group, queue, pods)}"
+    answer = _answer(job, group, queue, pods)
+    for clause in answer.split("; "):
+        yield f"  {clause}"
     for hint in _next_steps(job, group, queue, pods):
         yield f"  next: {hint}"
-    yield from _group_lines(group)
+    yield from _group_lines(group, answer)
     yield from _queue_line(job, queue)
     yield from _pod_lines(pods)
-    yield from _event_lines(events)
+    yield from _event_lines(event for event in events if not _says_again(event, answer))
+
+
+def _says_again(event: Object, answer: str) -> bool:
+    """Whether an event tells only what the answer tells: the scheduler writes it in both places."""
+    message = str(event.get("message") or "")
+    return bool(message) and (message in answer or answer in message)
 
 
 def verdict(group: Object | None) -> Object | None:
@@ -153,7 +161,7 @@ def _next_steps(
         yield "vcctl queue top"
 
 
-def _group_lines(group: Object | None) -> Iterator[str]:
+def _group_lines(group: Object | None, answer: str) -> Iterator[str]:
     if group is None:
         return
     spec, status = group.get("spec") or {}, group.get("status") or {}
@@ -163,11 +171,11 @@ def _group_lines(group: Object | None) -> Iterator[str]:
     if asked := _amounts(spec.get("minResources")):
         yield f"  they ask for {asked}"
     for condition in status.get("conditions") or ():
+        if condition.get("message") == answer:
+            yield f"  {condition.get('type')} since {age(condition.get('lastTransitionTime'))}"
+            continue
         why = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
         yield f"  {condition.get('type')} {age(condition.get('lastTransitionTime'))} ago: {why}"
-    for key, value in sorted((part(group, "metadata", "annotations") or {}).items()):
-        if key.endswith("/verdict"):
-            yield f"  {key}: {value}"
 
 
 def _queue_line(job: Object, queue: Object | None) -> Iterator[str]:

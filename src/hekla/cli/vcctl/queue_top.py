@@ -3,7 +3,8 @@
     root
     ├─ ml          cpu     ██████████▒▒▒▒······  12 of 8 deserved, 4 borrowed, most 16
 
-A bar is as long as the most the queue may use: its capability, or else what it deserves or uses.
+A bar is as long as the most the queue may use: its capability, or else what it deserves, or else
+what all queues use together.
 Full blocks are its own, shaded ones are borrowed, dots are free; `|` marks what is guaranteed.
 """
 
@@ -70,7 +71,8 @@ def tree(queues: Sequence[Object], counts: Counts, only: Sequence[str] = ()) -> 
         at = parent if parent in names else wellknown.ROOT_QUEUE
         below.setdefault(at, []).append(queue)
     widest = max((_depth_of(q, queues) * 3 + len(named(q)) for q in queues), default=4)
-    yield from _branch(root, below, counts, only, "", "", max(widest, 4) + 2, set())
+    whole = _amounts(part(root, "status", "allocated"))
+    yield from _branch(root, below, counts, only, whole, "", "", max(widest, 4) + 2, set())
 
 
 def _depth_of(queue: Object, queues: Sequence[Object]) -> int:
@@ -86,6 +88,7 @@ def _branch(
     below: dict[str, list[Object]],
     counts: Counts,
     only: Sequence[str],
+    whole: Amounts,
     lead: str,
     trunk: str,
     width: int,
@@ -96,7 +99,7 @@ def _branch(
         return  # parents in a circle: each is drawn once
     seen.add(name)
     children = below.get(name, [])
-    bars = list(resource_bars(queue, only))
+    bars = list(resource_bars(queue, only, whole))
     label = f"{lead}{name}"
     yield f"{label:<{width}} {_headline(queue, counts)}".rstrip()
     stem = trunk + ("│  " if children else "   ")
@@ -109,6 +112,7 @@ def _branch(
             below,
             counts,
             only,
+            whole,
             trunk + ("└─ " if last else "├─ "),
             trunk + ("   " if last else "│  "),
             width,
@@ -136,8 +140,10 @@ def _amounts(found: Any) -> Amounts:
     return amounts
 
 
-def resource_bars(queue: Object, only: Sequence[str] = ()) -> Iterator[str]:
-    """One line for each resource that the queue uses or is owed."""
+def resource_bars(
+    queue: Object, only: Sequence[str] = (), whole: Amounts | None = None
+) -> Iterator[str]:
+    """One line for each resource that the queue uses or is owed; `whole` is what all use."""
     used = _amounts(part(queue, "status", "allocated"))
     deserved = _amounts(part(queue, "spec", "deserved"))
     guarantee = _amounts(part(queue, "spec", "guarantee", "resource"))
@@ -154,6 +160,7 @@ def resource_bars(queue: Object, only: Sequence[str] = ()) -> Iterator[str]:
             deserved.get(name),
             guarantee.get(name),
             capability.get(name),
+            (whole or {}).get(name),
         )
 
 
@@ -163,8 +170,9 @@ def bar_line(
     deserved: Quantity | None,
     guarantee: Quantity | None,
     capability: Quantity | None,
+    whole: Quantity | None = None,
 ) -> str:
-    own = deserved if deserved is not None else capability
+    own = next((one for one in (deserved, capability, whole) if one is not None), None)
     told = f"{used} used"
     if deserved is not None:
         told = f"{used} of {deserved} deserved"

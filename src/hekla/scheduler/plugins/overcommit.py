@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from hekla.api.wellknown import PodGroupPhase
+from hekla.scheduler.dimensions import show_amount
 from hekla.scheduler.explain import Blocked, Gate, Verdict
 from hekla.scheduler.model import Job
 from hekla.scheduler.plan import Event
@@ -37,6 +38,13 @@ class Overcommit(Plugin, name="overcommit"):
             # and so counts twice what it already uses.
             self._inqueue_r += queue.inqueue_r
 
+    def _way_in(self, short: Blocked) -> str:
+        real = float(self._session.total_r[self._session.dimensions.intern(short.resource)])
+        if short.asked > real:
+            most = show_amount(short.resource, real)
+            return f"ask for at most {most} {short.resource}, all there is, or add nodes"
+        return "wait for jobs to end, add nodes, or raise overcommit-factor"
+
     def job_enqueueable(self, job: Job) -> Vote | None:
         wanted_r = job.min_resources_r
         if wanted_r is None:
@@ -62,7 +70,7 @@ class Overcommit(Plugin, name="overcommit"):
                 Gate.NOT_ENQUEUED,
                 message,
                 blocked=tuple(blocked),
-                change="wait for jobs to end, add nodes, or raise overcommit-factor",
+                change=self._way_in(blocked[0]),
                 holders=self._session.holders(
                     job, self._session.dimensions.intern(blocked[0].resource)
                 ),

@@ -20,6 +20,7 @@ from hekla.scheduler.dimensions import (
     FloatArray,
     largest_share,
     less_equal,
+    show_amount,
 )
 from hekla.scheduler.explain import Blocked, Gate, Verdict
 from hekla.scheduler.model import Job, Queue, Task
@@ -210,7 +211,7 @@ def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> 
             Gate.NOT_ENQUEUED,
             message,
             blocked=tuple(blocked),
-            change=f"raise the capability of queue {queue.name!r}, or wait for its jobs to end",
+            change=_way_in(session, queue, blocked[0]),
             holders=session.holders(job, session.dimensions.intern(blocked[0].resource), queue),
         )
     )
@@ -218,6 +219,17 @@ def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> 
         session.event(
             Event("PodGroup", job.namespace, job.name, job.uid, "Normal", "Unschedulable", message)
         )
+
+
+def _way_in(session: Session, queue: Queue, short: Blocked) -> str:
+    """The smallest change that helps: a limit of the queue's own can be raised, nodes cannot."""
+    row = session.dimensions.intern(short.resource)
+    if 0 < queue.capability_r[row] <= short.allowed:
+        return f"raise the capability of queue {queue.name!r}, or wait for its jobs to end"
+    if short.asked > short.allowed:
+        most = show_amount(short.resource, short.allowed)
+        return f"ask for at most {most} {short.resource}, all there is for it, or add nodes"
+    return f"wait for jobs of queue {queue.name!r} to end, or add nodes"
 
 
 def explain_closed(session: Session, job: Job, queue: Queue) -> None:

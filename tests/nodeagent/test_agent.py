@@ -367,6 +367,36 @@ async def test_without_namespaces_a_volume_is_told_by_its_real_place(machine: Ma
     assert await machine.logs("p") == "kept\n"
 
 
+async def test_without_namespaces_pods_of_a_job_find_each_other_by_address(
+    machine: Machine,
+) -> None:
+    await machine.stop_agent()
+    machine.start_agent(isolate="none")
+    where = [{"name": "MASTER", "value": "w0.train:7777"}]
+    dial = (
+        "import os,socket,time,sys\n"
+        "host, port = os.environ['MASTER'].split(':')\n"
+        "while True:\n"
+        "    try: s = socket.create_connection((host, int(port))); break\n"
+        "    except OSError: time.sleep(0.05)\n"
+        "print(s.recv(9).decode(), sys.argv[1] == host)"
+    )
+    listen = (
+        "import socket,sys; s=socket.create_server((sys.argv[1],7777)); s.accept()[0].send(b'hi')"
+    )
+    # The one that dials comes first: the other's address is known before it is here.
+    await machine.run_pod(
+        "w1", "python3", "-c", dial, "w0.train.default.svc.cluster.local",
+        container={"env": where}, hostname="w1", subdomain="train",
+    )  # fmt: skip
+    await machine.running("w1")
+    await machine.run_pod(
+        "w0", "python3", "-c", listen, "w0.train", hostname="w0", subdomain="train"
+    )
+    await machine.ended("w1")
+    assert await machine.logs("w1") == "hi True\n"
+
+
 async def test_pods_with_networks_of_their_own_listen_on_the_same_port(
     machine: Machine, isolation: None
 ) -> None:

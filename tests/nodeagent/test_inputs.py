@@ -182,13 +182,14 @@ def test_hosts_know_pods_by_name_and_subdomain() -> None:
 
 def test_addresses_and_devices_are_given_once_and_taken_back() -> None:
     addresses = Addresses((127, 64, 0, 1))
-    assert [addresses.give(uid) for uid in ("a", "b", "a")] == [
-        "127.64.0.1",
-        "127.64.0.2",
-        "127.64.0.1",
-    ]
+    first = addresses.give("a", "ns/w-0")
+    assert first == addresses.expected("ns/w-0")
+    assert addresses.give("a", "ns/w-0") == first
+    second = addresses.give("b", "ns/w-0")  # the next w-0, while the last one is still here
+    assert second != first
     addresses.take_back("a")
-    assert addresses.give("c") == "127.64.0.1"
+    assert addresses.give("c", "ns/w-0") == first
+    assert {a.split(".")[1] for a in addresses.taken.values()} == {"64"}
     gpus = Gpus(4)
     assert (gpus.give("a", 2), gpus.give("b", 1), gpus.give("a", 2)) == ([0, 1], [2], [0, 1])
     gpus.take_back("a")

@@ -93,6 +93,7 @@ class Agent:
             isolate=self.isolates,
             network=self._network,
             gpus=self._gpus,
+            address_of=self._address_of,
             node=node,
             report=self._report,
             fetch_sources=self._fetch_sources,
@@ -168,7 +169,7 @@ class Agent:
         address = (pod.get("status") or {}).get("podIP") or ""
         if address:
             self._addresses.taken[uid] = address
-        worker = PodWorker(pod, self._around, self._addresses.give(uid))
+        worker = PodWorker(pod, self._around, self._addresses.give(uid, _full_name(pod)))
         self._workers[uid] = worker
         self._write_hosts(pod["metadata"]["namespace"])
         self._tasks[uid] = asyncio.create_task(self._look_after(worker))
@@ -216,12 +217,22 @@ class Agent:
 
         task.add_done_callback(forget)
 
+    def _address_of(self, namespace: str, host: str) -> str:
+        """Of a pod by its host name; of one that is not here yet, what it will most likely get."""
+        for uid, worker in self._workers.items():
+            metadata, spec = worker.pod["metadata"], worker.pod["spec"]
+            if metadata["namespace"] == namespace and host == (
+                spec.get("hostname") or metadata["name"]
+            ):
+                return self._addresses.taken[uid]
+        return self._addresses.expected(f"{namespace}/{host}")
+
     def _write_hosts(self, namespace: str) -> None:
         """In place: the file is bound into containers, which would keep an old one."""
         path = self._directory / "hosts" / namespace
         path.parent.mkdir(exist_ok=True)
         here = [
-            (worker.pod, self._addresses.give(uid))
+            (worker.pod, self._addresses.taken[uid])
             for uid, worker in self._workers.items()
             if worker.pod["metadata"]["namespace"] == namespace
         ]
@@ -350,6 +361,10 @@ def _failure(message: str) -> Object:
         "message": message,
         "code": 500,
     }
+
+
+def _full_name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def _ghost(uid: str) -> Object:

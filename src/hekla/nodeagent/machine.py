@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from hekla.api import wellknown
 
 Object = dict[str, Any]
 MAX_PODS = 500
+SLOTS = 65_000
+"""Addresses there are: a network of 16 bits, less its ends."""
 GPUS = Path("/proc/driver/nvidia/gpus")
 GPU_NOTE = "gpus"
 """In a pod's directory: the indices of its GPUs."""
@@ -91,26 +94,40 @@ def _os_name() -> str:
 
 @dataclass
 class Addresses:
-    """An address for each pod, from the first on.
+    """An address for each pod.
 
     Of the pods' own network, or of 127/8: all of that is this machine's without any set-up.
+    A pod's name decides, so that its address can be told before the pod is here, and a pod that
+    takes another's place has the other's address, unless both are here at once.
     """
 
     first: tuple[int, int, int, int]
     taken: dict[str, str] = field(default_factory=dict)
 
-    def give(self, uid: str) -> str:
+    def expected(self, name: str) -> str:
+        """What a pod of this name (with its namespace) gets if nobody else has it."""
+        return self._numbered(_slot(name))
+
+    def give(self, uid: str, name: str) -> str:
         if uid in self.taken:
             return self.taken[uid]
         used = set(self.taken.values())
-        number = int.from_bytes(bytes(self.first), "big")
-        while (address := ".".join(map(str, number.to_bytes(4, "big")))) in used:
-            number += 1
+        slot = _slot(name)
+        while (address := self._numbered(slot)) in used:
+            slot = (slot + 1) % SLOTS
         self.taken[uid] = address
         return address
 
     def take_back(self, uid: str) -> None:
         self.taken.pop(uid, None)
+
+    def _numbered(self, slot: int) -> str:
+        number = int.from_bytes(bytes(self.first), "big") + slot
+        return ".".join(map(str, number.to_bytes(4, "big")))
+
+
+def _slot(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % SLOTS
 
 
 class NotEnough(Exception):

@@ -10,6 +10,7 @@ enters a container (`inside`) therefore asks for `ready` first.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,8 @@ class Surroundings:
     network: BridgeNetwork | None
     """None where pods share the machine's network."""
     gpus: Gpus
+    address_of: Callable[[str, str], str]
+    """(namespace, host name) -> address"""
     node: Object
     report: Callable[[Object, Object], Awaitable[None]]
     """(pod, status) -> to the API."""
@@ -134,6 +137,8 @@ class Kit:
                 f"container {name!r} has no command: an image that is mapped to this machine has "
                 "no entry point of its own; write command"
             )
+        if self._around.isolate == "none":
+            command = [self._with_addresses(word) for word in command]
         network = self._network()
         up = self.path(name, attempt, "up")
         up.parent.mkdir(parents=True, exist_ok=True)
@@ -206,11 +211,25 @@ class Kit:
             pod_ip=self._address,
         )
         if self._around.isolate == "none":
+            made = {key: self._with_addresses(value) for key, value in made.items()}
             # Without a mount namespace a volume is not at its mount path: say where it is.
             for mount in container.get("volumeMounts") or ():
                 key = "HEKLA_VOLUME_" + mount["name"].upper().replace("-", "_")
                 made[key] = str(self._volumes[mount["name"]])
         return environment, made
+
+    def _with_addresses(self, text: str) -> str:
+        """Names of the job's pods as addresses, for pods that see this machine's hosts file."""
+        subdomain = self._pod["spec"].get("subdomain")
+        namespace = self._pod["metadata"]["namespace"]
+        if not subdomain or f".{subdomain}" not in text:
+            return text
+        tail = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.cluster\.local)?)?)?"
+        return re.sub(
+            rf"(?<![\w.-])([a-z0-9]([-a-z0-9]*[a-z0-9])?)\.{re.escape(subdomain)}{tail}(?![\w-])",
+            lambda found: self._around.address_of(namespace, found[1]),
+            text,
+        )
 
     def _working_directory(self, container: Object) -> str:
         if container.get("workingDir"):

@@ -52,7 +52,8 @@ def _line(result: Result) -> str:
         f"{result.system}: {numbers['bound']} of {numbers['pods']} bound, "
         f"{numbers.get('pods_per_s', 0):.0f} pods/s, "
         f"CPU {numbers['scheduler_cpu_ms_per_pod']:.2f} ms/pod, "
-        f"{numbers['calls_per_pod']:.2f} calls/pod, others' CPU {numbers['cpu_s']['others']:.1f} s, "
+        f"{numbers['calls_per_pod']:.2f} calls/pod, "
+        f"others' CPU {numbers['cpu_s']['others']:.1f} s, "
         f"faults {faults or 'none'}"
     )
 

@@ -1,8 +1,8 @@
 """The ceiling's half of the work: binds what it is told exists, with no thinking at all.
 
 `python -m bench.sidebyside.ceiling KUBECONFIG CASE` says `ready` once its connections are open,
-then reads the numbers of gangs that are whole, one a line, and posts the bindings of their pods to the
-nodes in turn. It watches and decides nothing, and is a process of its own as a scheduler is.
+then reads the numbers of gangs that are whole, one a line, and posts the bindings of their pods to
+the nodes in turn. It watches and decides nothing, and is a process of its own as a scheduler is.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from hekla.api.scheduling import PodGroup, PodGroupStatus
 from hekla.kube.errors import NotFound, ServerError
 from hekla.scheduler.changes import Change, Due, QueueWritten
 from hekla.scheduler.model import Queue
-from hekla.scheduler.plan import SetQueueStatus
+from hekla.scheduler.plan import Event, SetGroupStatus, SetQueueStatus
 from hekla.scheduler.statuswriter import LatestWins, StatusWriter, backoff_s
 from hekla.testing import cluster, node
 from hekla.units.clock import ManualClock
@@ -42,7 +43,7 @@ async def test_while_one_state_is_written_only_the_newest_of_the_later_ones_is_k
         await go.wait()
         at_once -= 1
 
-    writer = LatestWins(write, 2, tasks.spawn)
+    writer = LatestWins(write, 2, tasks.spawn, ManualClock())
     writer.put("a", "a1")
     await asyncio.sleep(0)
     for state in ("a2", "a3"):
@@ -70,12 +71,23 @@ class Server:
             raise error
 
 
+class Groups:
+    """The stored phase of every group."""
+
+    def __init__(self, phase: str) -> None:
+        self.phase = phase
+
+    def get(self, namespace: str, name: str) -> PodGroup:
+        return PodGroup(status=PodGroupStatus(phase=self.phase))
+
+
 class State:
     """What a writer sees of the cache."""
 
     def __init__(self) -> None:
         self.cluster = cluster([node("n1")], []).state
         self.changes: list[Change] = []
+        self.groups = Groups("")
 
     @property
     def queue(self) -> Queue:
@@ -92,12 +104,14 @@ class Desk:
         self.server, self.state, self.tasks = Server(), State(), Tasks()
         self.clock = ManualClock()
         self.wakes = 0
+        self.told: list[Event] = []
         self.writer = StatusWriter(
             self.server,  # type: ignore[arg-type]
             self.state,  # type: ignore[arg-type]
             self.clock,
             self.wake,
             self.tasks.spawn,
+            self.told.append,
         )
 
     def wake(self) -> None:
@@ -146,3 +160,54 @@ async def test_what_is_gone_is_not_written_again() -> None:
 def test_pauses_double_up_to_a_minute() -> None:
     assert [backoff_s(n) for n in (1, 2, 3)] == [0.2, 0.4, 0.8]
     assert backoff_s(500) == 60.0
+
+
+async def test_a_queue_that_changes_all_the_time_is_written_once_a_second() -> None:
+    desk = Desk()
+    for amount in range(1, 7):
+        desk.write(cpu=str(amount))
+        await desk.clock.advance(0.25)
+    await desk.clock.advance(1.0)
+    assert [body["allocated"]["cpu"] for body in desk.server.bodies] == ["1", "4", "6"]
+
+
+def group_status(phase: str, running: int = 0) -> SetGroupStatus:
+    return SetGroupStatus("default", "a", "u", phase, running, 0, 0, ())
+
+
+def group_event(message: str) -> Event:
+    return Event("PodGroup", "default", "a", "u", "Warning", "Unschedulable", message)
+
+
+async def test_a_phase_is_written_at_once_and_counts_with_their_news_wait_for_their_turn() -> None:
+    desk = Desk()
+    desk.state.groups = Groups("Pending")
+    desk.writer.set_group(group_status("Inqueue"))
+    await desk.clock.settle()
+    desk.state.groups.phase = "Inqueue"
+    for running in (1, 2, 3):
+        desk.writer.set_group(group_status("Inqueue", running))
+        desk.writer.tell(group_event(f"{running} run"))
+        await desk.clock.settle()
+    assert [body["phase"] for body in desk.server.bodies] == ["Inqueue"]
+    assert desk.told == [], "nobody hears of what the status does not say"
+    await desk.clock.advance(1.0)
+    assert [body["running"] for body in desk.server.bodies] == [0, 3]
+    assert [event.message for event in desk.told] == ["3 run"]
+
+
+async def test_a_new_phase_overtakes_counts_that_wait() -> None:
+    desk = Desk()
+    desk.state.groups = Groups("Inqueue")
+    for phase, running in (("Inqueue", 0), ("Inqueue", 1), ("Running", 2)):
+        desk.writer.set_group(group_status(phase, running))
+        await desk.clock.settle()
+    assert [body["running"] for body in desk.server.bodies] == [0, 2]
+    await desk.clock.advance(5.0)
+    assert len(desk.server.bodies) == 2, "what was overtaken is never sent"
+
+
+async def test_news_of_a_group_that_is_not_written_is_told_at_once() -> None:
+    desk = Desk()
+    desk.writer.tell(group_event("no queue"))
+    assert [event.message for event in desk.told] == ["no queue"]

@@ -92,7 +92,7 @@ class Performer:
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.stats = PerformerStats()
-        self.status = StatusWriter(client, cache, clock, wake, self._spawn)
+        self.status = StatusWriter(client, cache, clock, wake, self._spawn, self._event)
         self._client = client
         self._cache = cache
         self._recorder = recorder
@@ -142,7 +142,8 @@ class Performer:
                 case SetPodCondition():
                     self.status.set_pod(effect)
                 case Event():
-                    self._event(effect)
+                    is_about_group = effect.kind == PODGROUPS.kind
+                    (self.status.tell if is_about_group else self._event)(effect)
         for job, binds in gangs.items():
             self._count_unsent(len(binds))
             self._spawn(self._bind_gang(job, binds))

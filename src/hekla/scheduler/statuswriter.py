@@ -1,7 +1,9 @@
 """Writing what PodGroups, queues and pods should say: one write per object at a time, newest wins.
 
 Binds come first: status is written by few workers, and a state that was overtaken before its turn
-is never sent. A write that fails is forgotten in the cluster after a pause, so that a later cycle
+is never sent. What others wait for (the phase of a PodGroup) is sent at once; counts and reasons,
+which may change with every pod, wait until a second has passed since the object was last written.
+A write that fails is forgotten in the cluster after a pause, so that a later cycle
 plans it anew from what is true then; the pause holds up nobody else.
 """
 
@@ -19,7 +21,13 @@ from hekla.kube.errors import Conflict, KubeError, NotFound
 from hekla.kube.resources import PODGROUPS, PODS, QUEUES
 from hekla.scheduler.cache import Cache
 from hekla.scheduler.changes import Change, Due, GroupWritten, PodWritten, QueueWritten
-from hekla.scheduler.plan import Condition, SetGroupStatus, SetPodCondition, SetQueueStatus
+from hekla.scheduler.plan import (
+    Condition,
+    Event,
+    SetGroupStatus,
+    SetPodCondition,
+    SetQueueStatus,
+)
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
 
@@ -31,6 +39,8 @@ QUEUE_WORKERS: Final = 4
 BACKOFF_BASE_S: Final = 0.2
 BACKOFF_CAP_S: Final = 60.0
 MAX_FAILURES: Final = 4096
+PACE_S: Final = 1.0
+"""Between two writes to one object that nobody waits for."""
 
 Amounts = Mapping[str, str | int | float]
 Spawn = Callable[[Coroutine[None, None, None]], None]
@@ -52,29 +62,60 @@ class WriteStats(msgspec.Struct):
 class LatestWins(Generic[E]):
     """Effects by key: a few workers write them, never two of one key at once."""
 
-    def __init__(self, write: Callable[[E], Awaitable[None]], workers: int, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        write: Callable[[E], Awaitable[None]],
+        workers: int,
+        spawn: Spawn,
+        clock: Clock,
+    ) -> None:
         self._write = write
         self._workers = workers
         self._spawn = spawn
+        self._clock = clock
         self._waiting: dict[str, E] = {}
+        self._held: set[str] = set()
         self._busy: set[str] = set()
         self._running = 0
 
-    def put(self, key: str, effect: E) -> None:
+    def __contains__(self, key: str) -> bool:
+        """Whether something waits to be written for this key."""
+        return key in self._waiting
+
+    def put(self, key: str, effect: E, *, hold_s: float = 0.0) -> None:
+        """Write this in place of what waits; after `hold_s`, unless a later one is more urgent."""
+        is_known = key in self._waiting
         self._waiting[key] = effect
-        if self._running < self._workers:
-            self._running += 1
-            self._spawn(self._work())
+        if hold_s <= 0:
+            self._held.discard(key)
+            self._begin()
+        elif not is_known:
+            self._held.add(key)
+            self._spawn(self._release(key, hold_s))
 
     def drop(self, key: str) -> None:
         """What waits to be written for this key no longer holds."""
         self._waiting.pop(key, None)
+        self._held.discard(key)
+
+    def _begin(self) -> None:
+        if self._running < self._workers:
+            self._running += 1
+            self._spawn(self._work())
+
+    async def _release(self, key: str, hold_s: float) -> None:
+        await self._clock.sleep(hold_s)
+        if key in self._held:
+            self._held.discard(key)
+            self._begin()
+
+    def _next(self) -> str | None:
+        ready = (k for k in self._waiting if k not in self._busy and k not in self._held)
+        return next(ready, None)
 
     async def _work(self) -> None:
         try:
-            while (
-                key := next((k for k in self._waiting if k not in self._busy), None)
-            ) is not None:
+            while (key := self._next()) is not None:
                 effect = self._waiting.pop(key)
                 self._busy.add(key)
                 try:
@@ -89,7 +130,13 @@ class StatusWriter:
     """Takes the status effects of plans, and sends them."""
 
     def __init__(
-        self, client: Client, cache: Cache, clock: Clock, wake: Callable[[], None], spawn: Spawn
+        self,
+        client: Client,
+        cache: Cache,
+        clock: Clock,
+        wake: Callable[[], None],
+        spawn: Spawn,
+        tell: Callable[[Event], None],
     ) -> None:
         self.stats = WriteStats()
         self._client = client
@@ -97,18 +144,32 @@ class StatusWriter:
         self._clock = clock
         self._wake = wake
         self._spawn = spawn
+        self._tell = tell
+        self._news: dict[str, Event] = {}
+        """What people are told of a PodGroup once its status says so."""
+        self._written_at: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._named: dict[str, set[str]] = {}
         """Resources that the status of a queue may name, as of before its next write."""
-        self._groups = LatestWins(self._write_group, GROUP_WORKERS, spawn)
-        self._queues = LatestWins(self._write_queue, QUEUE_WORKERS, spawn)
-        self._pods = LatestWins(self._write_pod, POD_WORKERS, spawn)
+        self._groups = LatestWins(self._write_group, GROUP_WORKERS, spawn, clock)
+        self._queues = LatestWins(self._write_queue, QUEUE_WORKERS, spawn, clock)
+        self._pods = LatestWins(self._write_pod, POD_WORKERS, spawn, clock)
 
     def set_group(self, effect: SetGroupStatus) -> None:
         key = f"{effect.namespace}/{effect.group}"
         counts = (effect.running, effect.succeeded, effect.failed)
         self._cache.change(GroupWritten(key, effect.phase, counts))
-        self._groups.put(key, effect)
+        stored = self._cache.groups.get(effect.namespace, effect.group)
+        is_urgent = stored is None or stored.status.phase != effect.phase
+        self._groups.put(key, effect, hold_s=0.0 if is_urgent else self._pause_s(f"PodGroup {key}"))
+
+    def tell(self, event: Event) -> None:
+        """Say what happened to a PodGroup, with its status if that is about to be written."""
+        key = f"{event.namespace}/{event.name}"
+        if key in self._groups:
+            self._news[key] = event
+        else:
+            self._tell(event)
 
     def set_queue(self, effect: SetQueueStatus) -> None:
         queue = self._cache.cluster.queues.get(effect.queue)
@@ -117,7 +178,8 @@ class StatusWriter:
         before = queue.allocated_written
         self._named.setdefault(effect.queue, set()).update(before or ())
         self._cache.change(QueueWritten(effect.queue, dict(effect.allocated)))
-        self._queues.put(effect.queue, (effect, before))
+        hold_s = self._pause_s(f"queue {effect.queue}")
+        self._queues.put(effect.queue, (effect, before), hold_s=hold_s)
 
     def set_pod(self, effect: SetPodCondition) -> None:
         condition = ("False", effect.reason, effect.message)
@@ -140,6 +202,7 @@ class StatusWriter:
             "conditions": [_condition(c, old.get(c.type), now) for c in effect.conditions],
         }
         name = f"{effect.namespace}/{effect.group}"
+        news = self._news.pop(name, None)
         try:
             await self._client.patch_status(
                 PODGROUPS, effect.group, status, namespace=effect.namespace
@@ -151,7 +214,9 @@ class StatusWriter:
                 lambda: self._cache.reread_group(effect.namespace, effect.group),
             )
         else:
-            self._succeeded(f"PodGroup {name}")
+            self._paced(f"PodGroup {name}")
+            if news is not None:
+                self._tell(news)
 
     async def _write_queue(self, job: tuple[SetQueueStatus, Amounts | None]) -> None:
         effect, before = job
@@ -167,7 +232,7 @@ class StatusWriter:
             self._cache.change(QueueWritten(effect.queue, before))
             self._failed(what, error, self._due(Due(queues=(effect.queue,))))
         else:
-            self._succeeded(what)
+            self._paced(what)
 
     async def _write_pod(self, effect: SetPodCondition) -> None:
         condition = {
@@ -202,6 +267,19 @@ class StatusWriter:
             self._wake()
 
         return due
+
+    def _pause_s(self, what: str) -> float:
+        """How long until it may be written again, if nobody waits for that."""
+        written_at = self._written_at.get(what)
+        return 0.0 if written_at is None else written_at + PACE_S - self._clock.monotonic()
+
+    def _paced(self, what: str) -> None:
+        self._succeeded(what)
+        now, known = self._clock.monotonic(), self._written_at
+        known.pop(what, None)  # the longest ago comes first
+        known[what] = now
+        while known[(oldest := next(iter(known)))] + PACE_S < now:
+            del known[oldest]
 
     def _succeeded(self, what: str) -> None:
         self.stats.writes += 1

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,8 +44,8 @@ _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived", "ResponseStarted"],
-    "rules": [{"level": "Metadata"}],
 }
+_AUDIT_RULES: Sequence[Mapping[str, Any]] = ({"level": "Metadata"},)
 
 
 def parts_for(*, controllers: bool = False) -> tuple[Part, ...]:
@@ -68,6 +68,7 @@ class KubeCluster:
         controllers: bool = False,
         outlive: bool = False,
         node_leases: bool = True,
+        audit_rules: Sequence[Mapping[str, Any]] = _AUDIT_RULES,
     ) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
@@ -75,6 +76,7 @@ class KubeCluster:
         self.processes = Processes(directory, outlive=outlive)
         self._controllers = controllers
         self._node_leases = node_leases
+        self._audit = {**_AUDIT, "rules": list(audit_rules)}
 
     def __enter__(self) -> Self:
         self.start()
@@ -98,6 +100,11 @@ class KubeCluster:
 
     def stop(self) -> None:
         self.processes.stop_all()
+
+    def restart(self, name: str, *, kill: bool = False) -> None:
+        """End a part and start it again, where it was; returns when the API server answers."""
+        self.processes.restart(name, kill=kill)
+        self.processes.wait_for("kube-apiserver", self._is_ready)
 
     def client(self) -> SyncClient:
         """A client with every right. One connection: not for several threads at once."""
@@ -133,7 +140,7 @@ class KubeCluster:
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
             ),
             "tokens.csv": f'{self._token},admin,admin,"system:masters"\n'.encode(),
-            "audit-policy.yaml": yaml.safe_dump(_AUDIT).encode(),
+            "audit-policy.yaml": yaml.safe_dump(self._audit).encode(),
         }
         for name, content in files.items():
             path = self.directory / name
@@ -145,6 +152,7 @@ class KubeCluster:
         for attempt in range(_TRIES):
             etcd, port = f"http://127.0.0.1:{free_port()}", free_port()
             try:
+                self.etcd = etcd
                 self._start_etcd(programs[ETCD.name], etcd)
                 self._start_apiserver(programs[APISERVER.name], etcd, port)
                 return
@@ -175,6 +183,8 @@ class KubeCluster:
             f"--service-account-key-file={here / 'accounts.pub'}",
             f"--service-account-signing-key-file={here / 'accounts.key'}",
             "--service-cluster-ip-range=10.96.0.0/16",
+            # As on OpenShift: who sets an owner must be allowed to.
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             f"--audit-log-path={self.audit_log}",
             f"--audit-policy-file={here / 'audit-policy.yaml'}",
         ]  # fmt: skip

@@ -84,6 +84,16 @@ class Processes:
                 process.wait()
         self._record()
 
+    def restart(self, name: str, *, kill: bool = False) -> None:
+        """Once more with the same words; killed first, or asked to end."""
+        process = self._ours[name]
+        assert isinstance(process.args, list)
+        if kill:
+            process.kill()
+            process.wait()
+        self.stop(name)
+        self.start(name, process.args[len(self._leash) :])
+
     def stop_all(self) -> None:
         for name in reversed(list(self._ours)):
             self.stop(name)

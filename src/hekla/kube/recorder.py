@@ -15,7 +15,7 @@ import contextlib
 import logging
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -75,7 +75,9 @@ class EventRecorder:
         host: str | None = None,
         clock: Clock | None = None,
         queue_size: int = QUEUE_SIZE,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`turn` is awaited before each Event, by who has more important things to send."""
         self.stats = RecorderStats()
         self._client = client
         self._component = component
@@ -84,6 +86,7 @@ class EventRecorder:
         self._correlator = Correlator()
         self._queue: deque[Happening] = deque()
         self._queue_size = queue_size
+        self._turn = turn
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -124,6 +127,8 @@ class EventRecorder:
         """Send until cancelled."""
         while True:
             while self._queue:
+                if self._turn is not None:
+                    await self._turn()
                 await self._handle(self._queue.popleft())
             self._idle.set()
             self._wake.clear()

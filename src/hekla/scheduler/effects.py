@@ -56,6 +56,8 @@ log = logging.getLogger("hekla.scheduler")
 MAX_BINDS_IN_FLIGHT = 64
 MAX_BACKLOG = 5000
 """Binds that wait to be sent; above it no further cycle is begun. Volcano's number."""
+EVENTS_WAIT_S = 1.0
+"""How long an Event lets binds go first, at most: a cluster that never rests has Events too."""
 EVICT = "Evict"
 PREEMPTION = "PreemptionByScheduler"
 _PODS: Resource[wire.Pod] = PODS.into(wire.Pod)
@@ -104,6 +106,9 @@ class Performer:
         """Binds that were decided and have not been sent yet."""
         self._has_room = asyncio.Event()
         self._has_room.set()
+        self._gangs_under_way = 0
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
         self._backoffs: dict[str, _Backoff] = {}
         self._refused: dict[str, int] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -122,6 +127,13 @@ class Performer:
     async def has_room(self) -> None:
         """Wait while more binds are under way than a further cycle should add to."""
         await self._has_room.wait()
+
+    async def binds_rest(self) -> None:
+        """Wait until no bind is under way, but not for long."""
+        if not self._at_rest.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EVENTS_WAIT_S):
+                    await self._at_rest.wait()
 
     def start(self, plan: Plan) -> None:
         """Assume what the plan says, and begin to do it."""
@@ -146,7 +158,7 @@ class Performer:
                     (self.status.tell if is_about_group else self._event)(effect)
         for job, binds in gangs.items():
             self._count_unsent(len(binds))
-            self._spawn(self._bind_gang(job, binds))
+            self._spawn(self._carry_out(job, binds))
 
     async def idle(self) -> None:
         """Wait until everything begun has ended."""
@@ -186,6 +198,16 @@ class Performer:
             self._has_room.set()
 
     # --- binding ------------------------------------------------------------------------------
+
+    async def _carry_out(self, job: str, binds: list[Bind]) -> None:
+        self._gangs_under_way += 1
+        self._at_rest.clear()
+        try:
+            await self._bind_gang(job, binds)
+        finally:
+            self._gangs_under_way -= 1
+            if not self._gangs_under_way:
+                self._at_rest.set()
 
     async def _bind_gang(self, job: str, binds: list[Bind]) -> None:
         failures: list[KubeError] = []

@@ -50,6 +50,8 @@ GATHER_LONGEST_S = 1.0
 DEADLINE_POLL_S = 1.0
 CONFIG_POLL_S = 1.0
 RETRY_S = 1.0
+# Events wait while binds are sent: of a burst of so many pods, each gets its own.
+MAX_EVENTS = 10_000
 # A cycle this long is not slow, it hangs.
 STALLED_S = 300.0
 
@@ -105,7 +107,13 @@ class Scheduler:
             node_selector=node_selector,
             config_namespace=conf_namespace if conf is None else None,
         )
-        self._recorder = EventRecorder(client, component=self._names[0], clock=self._clock)
+        self._recorder = EventRecorder(
+            client,
+            component=self._names[0],
+            clock=self._clock,
+            queue_size=MAX_EVENTS,
+            turn=lambda: self._performer.binds_rest(),
+        )
         self._performer = Performer(
             client, self._cache, self._recorder, self._clock, self._changed.set, self.metrics
         )
@@ -127,7 +135,8 @@ class Scheduler:
             if self._journal is not None:
                 stack.push_async_callback(self._journal.stop)
                 self._journal.start()
-            await self._ensure_queues()
+            founding = asyncio.create_task(self._ensure_queues())
+            stack.callback(founding.cancel)
             self._is_synced = True
             log.info("scheduler %s: %d nodes", ", ".join(self._names), len(self.cluster.nodes))
             while True:
@@ -136,17 +145,28 @@ class Scheduler:
                 await self.cycle()
 
     async def _ensure_queues(self) -> None:
-        """Jobs without a queue need one, and all queues a root; Volcano's scheduler makes both."""
+        """Jobs without a queue need one, and all queues a root; Volcano's scheduler makes both.
+
+        Until it is done: on a new cluster the webhooks may be up later than we are.
+        """
         for name in (wellknown.ROOT_QUEUE, self._default_queue):
-            if name in self.cluster.queues:
-                continue
-            spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
-            try:
-                await self._client.create(QUEUES, {"metadata": {"name": name}, "spec": spec})
-            except AlreadyExists:
-                continue
-            except KubeError as error:
-                log.warning("queue %s is missing and cannot be made: %s", name, error)
+            failures = 0
+            while not await self._has_queue(name):
+                failures += 1
+                await self._clock.sleep(backoff_s(failures))
+
+    async def _has_queue(self, name: str) -> bool:
+        if name in self.cluster.queues:
+            return True
+        spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
+        try:
+            await self._client.create(QUEUES, {"metadata": {"name": name}, "spec": spec})
+        except AlreadyExists:
+            return True
+        except KubeError as error:
+            log.warning("queue %s is missing and cannot be made yet: %s", name, error)
+            return False
+        return True
 
     async def _until_something_is_due(self) -> None:
         waits = [w for w in (self._performer.next_due_s(), self._deadline_s()) if w is not None]

@@ -112,6 +112,16 @@ def test_jobs_of_one_queue_go_by_priority_then_age() -> None:
     assert [bind.pod for bind in result.plan.binds] == ["urgent-0", "old-0"]
 
 
+def test_a_nominated_pod_takes_other_room_that_came_free_before_its_own_is_left() -> None:
+    """Nobody waits for a promise where there is a place."""
+    leaving = gang("old", cpu=1, running_on=["n1"], deleting=True)
+    chosen = gang("a", cpu=1, status={"nominatedNodeName": "n1"})
+    with_room = [node("n1", cpu=1), node("n2", cpu=1)]
+    assert cluster(nodes=with_room, jobs=[leaving, chosen]).run().binds == {"a-0": "n2"}
+    without = cluster(nodes=[node("n1", cpu=1)], jobs=[leaving, chosen]).run()
+    assert (without.binds, without.pipelined) == ({}, {"a-0": "n1"})
+
+
 def test_a_nominated_pod_goes_where_room_was_made_for_it() -> None:
     nodes = [node("n1", cpu=4), node("n2", cpu=4)]
     chosen = gang("a", cpu=1, status={"nominatedNodeName": "n2"})

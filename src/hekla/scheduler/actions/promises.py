@@ -34,9 +34,14 @@ def keep_promises(session: Session) -> None:
 
 
 def place_nominated(session: Session, statement: Statement, tasks: list[Task]) -> int:
-    """Room was made for this task on a node: it goes there if it still can."""
-    for future in (False, True):
-        index = session.places(tasks[0], 1, future=future, only=tasks[0].nominated_node)
+    """Room was made for this task on a node: it goes there if it still can.
+
+    While that room is still being left, any other that came free meanwhile is taken: nobody waits
+    for a promise where there is a place.
+    """
+    nominated = tasks[0].nominated_node
+    for future, only in ((False, nominated), (False, ""), (True, nominated)):
+        index = session.places(tasks[0], 1, future=future, only=only)
         if len(index):
             (statement.pipeline if future else statement.allocate)(tasks, index)
             return 1

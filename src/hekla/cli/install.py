@@ -60,14 +60,12 @@ def install(
     The same as the Helm chart, without helm. A namespace and a scheduler's ConfigMap that are
     there already stay as they are.
     """
-    import yaml
-
     from hekla.cli import installing
 
     values = installing.values_of(files, sets, image)
     wanted = installing.objects(namespace, values, with_crds=not skip_crds)
     if dry_run:
-        click.echo(yaml.safe_dump_all(wanted, sort_keys=False, width=200), nl=False)
+        click.echo(installing.as_yaml(wanted), nl=False)
         return
     with installing.connect(config) as client:
         installing.apply(client, wanted, force=force_conflicts, tell=click.echo)

@@ -70,6 +70,12 @@ def _place(obj: Json) -> tuple[int, int]:
     return last, _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
+def as_yaml(made: Iterable[Json]) -> str:
+    # libyaml where there is one: the CRDs are large.
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump_all(made, Dumper=dumper, sort_keys=False, width=200))
+
+
 def resource_of(obj: Json) -> Resource[Any]:
     for known in (*CATALOGUE, _SERVICE_MONITORS):
         if (known.api_version, known.kind) == (obj["apiVersion"], obj["kind"]):

@@ -11,6 +11,7 @@ are in it run on, and restart; it is Closed when its last PodGroup has gone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from hekla.controllers.objects import (
     uid_of,
 )
 from hekla.controllers.watched import World
-from hekla.kube.errors import AlreadyExists, Conflict, NotFound
+from hekla.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
 from hekla.kube.workqueue import WorkQueue, run_workers
@@ -42,6 +43,7 @@ log = logging.getLogger("hekla.controllers")
 WORKERS: Final = 5
 GATHER_COUNTS_S: Final = 1.0
 GATHER_GROUPS_S: Final = 0.2
+FOUND_RETRY_S: Final = 2.0
 OPEN_RETRY_S: Final = 1.0
 OPEN_PATIENCE_S: Final = 15.0
 
@@ -230,20 +232,33 @@ class QueueController:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._found()
-        await run_workers(self.queue, self._sync, self.workers)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._found())
+            await run_workers(self.queue, self._sync, self.workers)
 
     async def _found(self) -> None:
-        """Volcano's clients expect `root` and `default` to be there, and open."""
+        """Volcano's clients expect `root` and `default` to be there, and open.
+
+        Until it is done: on a new cluster the webhooks may be up later than we are.
+        """
         for name in (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE):
-            if self._queues.get("", name) is None:
-                spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
-                try:
-                    body = {"metadata": {"name": name}, "spec": spec}
-                    self._queues.wrote(await self._client.create(QUEUES, body))
-                except AlreadyExists:
-                    pass
+            while not await self._has(name):
+                await self._clock.sleep(FOUND_RETRY_S)
             self.queue.add(("", name))
+
+    async def _has(self, name: str) -> bool:
+        if self._queues.get("", name) is not None:
+            return True
+        spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
+        try:
+            body = {"metadata": {"name": name}, "spec": spec}
+            self._queues.wrote(await self._client.create(QUEUES, body))
+        except AlreadyExists:
+            return True
+        except KubeError as error:
+            log.warning("queue %s is missing and cannot be made yet: %s", name, error)
+            return False
+        return True
 
     def _on_queue(self, event: str, old: Object | None, new: Object | None) -> None:
         queue = new or old

@@ -38,6 +38,7 @@ from hekla.scheduler.explain import Verdict
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.plan import Plan
 from hekla.scheduler.plugin import Registry
+from hekla.scheduler.statuswriter import backoff_s
 from hekla.units.clock import Clock, SystemClock
 
 log = logging.getLogger("hekla.scheduler")

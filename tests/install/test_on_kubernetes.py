@@ -1,0 +1,201 @@
+"""On a real API server: installed by helm and by hekla, then at work with rights of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tools.kube.cluster import KubeCluster
+
+from hekla.api import wellknown
+from hekla.cli import installing
+from hekla.cli.main import main
+from hekla.kube.resources import (
+    CONFIGMAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    QUEUES,
+)
+from hekla.kube.sync_client import SyncClient
+from tests.install.conftest import CHART, Helm
+from tests.install.rights import Json, Right, granted, requests
+from tests.install.stations import Stations
+from tests.install.workload import Workload
+from tests.realkube.backends import until
+
+SPACE = wellknown.SYSTEM_NAMESPACE
+KUBECTL = Path(sys.executable).with_name("kubectl")
+
+RARELY_USED = {
+    Right("scheduler", "", "pods", "get"): "a bind or an eviction was left without an answer",
+    Right("controllers", "", "pods", "get"): "the name of a pod is taken",
+    Right("scheduler", "", "events", "patch"): "the same thing happens again",
+    Right("controllers", "", "events", "patch"): "the same thing happens again",
+    Right("controllers", "scheduling.volcano.sh", "queues", "create"): "no scheduler made them yet",
+}
+"""What no ordinary work needs; without it a component would not get over a failure."""
+ASKED_BY_ADMISSION = "finalizers"
+"""Kubernetes asks for these rights itself, when an owner reference is set: no request is logged."""
+
+
+@pytest.fixture
+def client(cluster: KubeCluster) -> Iterator[SyncClient]:
+    with cluster.client() as made:
+        yield made
+
+
+def _established(client: SyncClient) -> bool:
+    found = client.list(CUSTOM_RESOURCE_DEFINITIONS).items
+    return len(found) >= 11 and all(
+        {"type": "Established", "status": "True"}.items() <= condition.items()
+        for crd in found
+        for condition in (crd.get("status") or {}).get("conditions") or ({},)
+        if condition.get("type") == "Established"
+    )
+
+
+def _pods_of_components(client: SyncClient) -> list[Json]:
+    return [pod for pod in client.list(PODS, namespace=SPACE) if "hekla" in pod["metadata"]["name"]]
+
+
+def test_helm_installs_upgrades_and_removes(
+    helm: Helm, cluster: KubeCluster, client: SyncClient
+) -> None:
+    words = ("--kubeconfig", cluster.kubeconfig, "--namespace", SPACE)
+    for verb in (
+        ("install", "hekla", CHART, "--dry-run=server", "--create-namespace"),
+        ("install", "hekla", CHART, "--create-namespace"),
+        ("upgrade", "hekla", CHART, "--set", "custom.scheduler_replicas=3"),
+    ):
+        done = helm(*verb, *words)
+        assert done.returncode == 0, done.stderr
+        assert not [line for line in done.stderr.splitlines() if "walk.go" not in line]
+    until(lambda: _established(client))
+    live = client.get(DEPLOYMENTS, "hekla-scheduler", namespace=SPACE)
+    assert live["spec"]["replicas"] == 3
+    done = helm("uninstall", "hekla", *words)
+    assert done.returncode == 0, done.stderr
+    assert client.find(CONFIGMAPS, wellknown.SCHEDULER_CONFIG_MAP, namespace=SPACE)
+    for obj in installing.objects(SPACE, {}):
+        if obj["kind"].endswith("WebhookConfiguration"):
+            name = obj["metadata"]["name"]
+            assert client.find(installing.resource_of(obj), name) is None, name
+    assert client.list(QUEUES) is not None, "the kinds stay"
+    client.delete(CONFIGMAPS, wellknown.SCHEDULER_CONFIG_MAP, namespace=SPACE)
+    until(lambda: not _pods_of_components(client))
+
+
+def test_kubectl_takes_the_printed_objects_without_a_warning(
+    cluster: KubeCluster, client: SyncClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "hekla.yaml"
+    file.write_text(installing.as_yaml(installing.objects(SPACE, {})))
+    if client.find(NAMESPACES, SPACE) is None:
+        client.create(NAMESPACES, {"metadata": {"name": SPACE}})
+    words = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(file)]
+    done = subprocess.run(
+        [KUBECTL, "--kubeconfig", cluster.kubeconfig, *words],
+        env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_installing_again_changes_nothing_and_leaves_what_is_others(
+    cluster: KubeCluster, client: SyncClient
+) -> None:
+    ours = {"volcano-scheduler.conf": "# of our own\n"}
+    if client.find(NAMESPACES, SPACE) is None:
+        client.create(NAMESPACES, {"metadata": {"name": SPACE}})
+    name = wellknown.SCHEDULER_CONFIG_MAP
+    client.create(CONFIGMAPS, {"metadata": {"name": name}, "data": ours}, namespace=SPACE)
+    words = ["install", "--kubeconfig", str(cluster.kubeconfig), "--image", "none"]
+    first = CliRunner().invoke(main, words)
+    assert first.exit_code == 0, first.output
+    assert f"ConfigMap {name} is there and stays as it is" in first.output
+    before = client.get(DEPLOYMENTS, "hekla-controllers", namespace=SPACE)["metadata"]["generation"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    live = client.get(DEPLOYMENTS, "hekla-controllers", namespace=SPACE)
+    assert live["metadata"]["generation"] == before
+    assert client.get(CONFIGMAPS, name, namespace=SPACE)["data"] == ours
+
+    client.patch(DEPLOYMENTS, "hekla-controllers", {"spec": {"replicas": 5}}, namespace=SPACE)
+    third = CliRunner().invoke(main, words)
+    assert third.exit_code == 1
+    assert "--force-conflicts" in third.output
+    assert CliRunner().invoke(main, [*words, "--force-conflicts"]).exit_code == 0
+
+    gone = CliRunner().invoke(main, ["uninstall", "--kubeconfig", str(cluster.kubeconfig)])
+    assert gone.exit_code == 0, gone.output
+    assert client.find(DEPLOYMENTS, "hekla-controllers", namespace=SPACE) is None
+    assert client.get(CONFIGMAPS, name, namespace=SPACE)["data"] == ours
+    assert _established(client)
+    client.delete(CONFIGMAPS, name, namespace=SPACE)
+    until(lambda: not _pods_of_components(client))
+
+
+def test_each_component_works_with_its_own_rights_and_needs_them_all(
+    cluster: KubeCluster, client: SyncClient
+) -> None:
+    objects = installing.objects(SPACE, {})
+    stations = Stations(cluster, objects, SPACE)
+    said: list[str] = []
+    installing.apply(client, map(stations.reachable, objects), tell=said.append)
+    until(lambda: _established(client))
+    # The namespace holds pods to the strictest standard, and takes ours.
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    client.patch(NAMESPACES, SPACE, {"metadata": {"labels": restricted}})
+    until(lambda: len(_pods_of_components(client)) == 6)
+    try:
+        _begin(stations, client)
+        client.create(NAMESPACES, {"metadata": {"name": "work"}})
+        Workload(client, "work").everything()
+    except BaseException:
+        print(stations.logs())
+        raise
+    finally:
+        stations.stop()
+        installing.remove(client, objects)
+    asked = list(requests(cluster.audit_log, SPACE))
+    refused = [f"{right} {address}" for right, code, address in asked if code in (401, 403)]
+    assert not refused, "a permission is missing"
+    may = {right for right in granted(objects) if not right.resource.endswith(ASKED_BY_ADMISSION)}
+    unused = may - {right for right, _, _ in asked} - RARELY_USED.keys()
+    assert sorted(unused) == [], "a permission is granted and not needed"
+    assert RARELY_USED.keys() <= may
+
+
+def _begin(stations: Stations, client: SyncClient) -> None:
+    """The webhooks' server last, as may happen: the others wait for it, and then go on."""
+    stations.start("scheduler")
+    until(lambda: "cannot be made yet" in stations.log("scheduler"))
+    assert client.find(QUEUES, "root") is None
+    stations.start("admission")
+    until(lambda: all(map(_has_certificate, _webhooks(client))))
+    until(lambda: client.find(QUEUES, "root") and client.find(QUEUES, "default"))
+    stations.start("controllers")
+    until(lambda: (client.get(QUEUES, "default").get("status") or {}).get("state") == "Open")
+
+
+def _webhooks(client: SyncClient) -> list[Json]:
+    kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    found: list[Json] = []
+    for kind in kinds:
+        answer = client.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}")
+        found += yaml.safe_load(answer)["items"]
+    return [webhook for configuration in found for webhook in configuration["webhooks"]]
+
+
+def _has_certificate(webhook: Json) -> bool:
+    return bool(webhook["clientConfig"].get("caBundle"))

@@ -40,6 +40,8 @@ lock:
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install --quiet uv
 	$(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements/dev.txt requirements/dev.in pyproject.toml
+	$(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" -c requirements/dev.txt -o requirements/run.txt pyproject.toml
 	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements/frameworks.txt requirements/frameworks.in
 	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \

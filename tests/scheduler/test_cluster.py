@@ -167,3 +167,52 @@ def test_more_resources_than_rows_make_the_arrays_grow() -> None:
     assert row is not None
     assert state.matrix.idle_rn[row, :2].tolist() == [0.0, 1000.0]
     assert np.count_nonzero(state.total_r) == 42
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.sampled_from(["assume", "forget", "release", "retain"]),
+        st.tuples(
+            st.sampled_from(["", "n1", "n2"]),
+            st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+        ),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS, st.sampled_from(["", "a"]))
+def test_a_step_of_a_pod_is_the_same_as_the_pod_set_anew(steps: list[Any], group: str) -> None:
+    """A pod that was bound and runs is only counted elsewhere: the books must not show it."""
+    wanted, found = (
+        load(
+            [
+                *(("set_node", node(name, cpu=4)) for name in ("n1", "n2")),
+                ("set_queue", queue("default")),
+                ("set_group", gang("a", members=1, cpu=1).group),
+                ("set_pod", pod("p", cpu=1, group=group)),
+            ]
+        )
+        for _ in range(2)
+    )
+    for step in steps:
+        for state, put in ((wanted, wanted.set_pod), (found, found.advance_pod)):
+            task = state.tasks["default-p"]
+            if isinstance(step, tuple):
+                said = {"conditions": [{"type": "PodScheduled", "status": str(bool(step[0]))}]}
+                put(pod("p", cpu=1, group=group, node=step[0], phase=step[1], status=said))
+            elif step == "assume":
+                if task.status == PENDING:
+                    state.assume(task, "n1")
+            else:
+                getattr(state, step)(task)
+            state.settle()
+        assert books(found) == books(wanted)
+        mine, theirs = found.tasks["default-p"], wanted.tasks["default-p"]
+        assert (mine.status, mine.node_name) == (theirs.status, theirs.node_name)
+        assert mine.condition == theirs.condition
+        assert (sorted(found.dirty), sorted(found.waiting)) == (
+            sorted(wanted.dirty),
+            sorted(wanted.waiting),
+        )

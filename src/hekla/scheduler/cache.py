@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
+import msgspec
+
 from hekla.api import core, scheduling, wellknown
 from hekla.kube.client import Client
 from hekla.kube.errors import Forbidden, KubeError, NotFound
@@ -179,7 +181,8 @@ class Cache:
             if new is not None and old is not None and is_same is not None and is_same(old, new):
                 return
             if new is not None and (kind != NODES.kind or self._sees(new)):
-                self.change(Put(kind, new))
+                is_step = kind == PODS.kind and old is not None and _is_step(old, new)
+                self.change(Put(kind, new, is_step))
             else:
                 meta = (old if new is None else new).metadata
                 self.change(Gone(kind, meta.namespace, meta.name, meta.uid))
@@ -205,6 +208,14 @@ class Cache:
     ) -> None:
         self.config_text = None if new is None else new.data.get(wellknown.SCHEDULER_CONFIG_KEY)
         self._wake()
+
+
+def _is_step(old: wire.Pod, new: wire.Pod) -> bool:
+    """Whether a pod is what it was, but for its node and its status."""
+    return old.metadata == new.metadata and (
+        old.spec == new.spec
+        or msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
+    )
 
 
 def _is_same_node(old: core.Node, new: core.Node) -> bool:

@@ -18,11 +18,13 @@ from hekla.scheduler import wire
 from hekla.scheduler.cluster import Cluster
 
 
-class Put(msgspec.Struct, frozen=True, tag="put"):
+class Put(msgspec.Struct, frozen=True, tag="put", omit_defaults=True):
     """An object as the watch showed it; its type is that of its kind."""
 
     kind: str
     object: Any
+    is_step: bool = False
+    """Of a pod: only where it is and how far it has come differ from what was put before."""
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
@@ -197,6 +199,8 @@ def _discard(mapping: dict[Any, Any], key: object) -> None:
 def apply(cluster: Cluster, change: Change) -> None:
     """Make one change. What it speaks of may be gone by now: then it means nothing."""
     match change:
+        case Put(is_step=True):
+            cluster.advance_pod(change.object)
         case Put():
             KINDS[change.kind].put(cluster, change.object)
         case Gone():

@@ -22,6 +22,7 @@ from hekla.scheduler.dimensions import (
     padded,
 )
 from hekla.scheduler.fields import (
+    condition_of,
     index_of,
     integer,
     is_leaving,
@@ -45,6 +46,8 @@ from hekla.scheduler.model import (
 )
 
 DEFAULT_TASK_PRIORITY = 1
+_IN_PLACE = (BINDING, BOUND, RUNNING)
+"""States of a task on its node between which its node's books do not change."""
 _SUMS = ("allocated_r", "pending_r", "inqueue_r", "elastic_r", "promised_r")
 
 
@@ -157,6 +160,29 @@ class Cluster(Machines):
         if task.node_name and task.status not in COMPLETED_CLASS:
             self._put(task)
 
+    def advance_pod(self, pod: wire.Pod) -> None:
+        """As `set_pod`, for a pod of which only node, phase and conditions are news.
+
+        Most news is of this kind: a pod is bound where we said, and then it runs. Its place is
+        booked already, so there is nothing to do but to count it among others.
+        """
+        task, status = self.tasks.get(pod.metadata.uid), status_of(pod)
+        if (
+            task is None
+            or task.status not in _IN_PLACE
+            or status not in _IN_PLACE
+            or task.node_name != pod.spec.node_name
+        ):
+            self.set_pod(pod)
+            return
+        task.nominated_node = pod.status.nominated_node_name
+        task.condition = condition_of(pod)
+        if task.job is None:
+            task.status = status
+        else:
+            task.job.move((task,), status)
+            self._touch(task.job)
+
     def delete_pod(self, uid: str) -> None:
         task = self.tasks.get(uid)
         if task is not None:
@@ -220,9 +246,7 @@ class Cluster(Machines):
         task.is_preemptable = flag is None or flag.lower() in ("1", "t", "true")
         task.group = self._label_group(meta.namespace, labels)
         task.problem = two_groups(meta.name, annotations)
-        for condition in pod.status.conditions or ():
-            if condition.type == "PodScheduled":
-                task.condition = (condition.status, condition.reason, condition.message)
+        task.condition = condition_of(pod)
         return task
 
     def _label_group(self, namespace: str, labels: Mapping[str, str]) -> LabelGroup:

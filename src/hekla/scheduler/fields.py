@@ -39,6 +39,14 @@ def status_of(pod: wire.Pod) -> Status:
     return BOUND if pod.spec.node_name else PENDING
 
 
+def condition_of(pod: wire.Pod) -> tuple[str, str, str]:
+    """What it says about being scheduled: status, reason, message."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled":
+            return condition.status, condition.reason, condition.message
+    return "", "", ""
+
+
 def seconds(text: str | None) -> float:
     if not text:
         return 0.0

@@ -38,6 +38,8 @@ def compare(case: Case, wanted: list[System], keep: Path, arguments: argparse.Na
             if case.as_jobs and not system.is_ceiling and not system.controllers:
                 continue
             directory = keep / case.name / f"{number}-{system.name}"
+            if directory.exists():
+                raise SystemExit(f"{directory} is left from before; remove it or choose another")
             wait_for_quiet(arguments.wait_for_quiet)
             result = uvloop.run(run.measure(case, system, directory, arguments.patience))
             found[system.name].append(result)

@@ -1,4 +1,4 @@
-"""The asynchronous way to send a Call: one aiohttp pool, TLS, time limits, bounds and retries.
+"""The asynchronous way to send a Call: one pool of connections, TLS, time limits and retries.
 
 What a newcomer gets wrong: retries live here and only here. A caller that loops over `send` again
 multiplies the waiting; what comes out of this module as an error has been tried as often as is
@@ -11,22 +11,19 @@ injected one.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import urlsplit
-
-import aiohttp
-from yarl import URL
 
 from hekla import __version__
 from hekla.kube.calls import Call
 from hekla.kube.credentials import ClientCertificate, Proof, tls_context
 from hekla.kube.errors import (
     ApiError,
+    ConfigError,
     ConnectionLost,
     Fenced,
     KubeError,
@@ -37,6 +34,7 @@ from hekla.kube.errors import (
     Unauthorized,
     error_from_status,
 )
+from hekla.kube.http1 import Answer, Connection, NotHttp, Pool, TooLarge
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.retries import RetryPolicy
 from hekla.units.clock import Clock, SystemClock
@@ -45,11 +43,9 @@ R = TypeVar("R")
 
 MIB = 1024 * 1024
 MAX_BODY_BYTES = 256 * MIB
-MAX_ERROR_BYTES = 1 * MIB
 CONNECT_TIMEOUT_S = 10.0
-# Shorter than what servers in front of us keep (ours 75 s, kube-apiserver's minutes): the side that
-# closes an idle connection should be us, or a create may meet it half-closed.
-KEEPALIVE_S = 30.0
+# Combinations of credentials and content types whose header lines are kept ready.
+MAX_HEADS = 64
 
 
 class RateLimit:
@@ -98,17 +94,23 @@ class Transport:
         self.random = random or Random()
         self._retry = retry or RetryPolicy()
         self.timeout_s = timeout_s
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-        self._max_connections = max_connections
         self._max_body_bytes = max_body_bytes
         self._rate_limit = rate_limit
-        self._base = config.server.rstrip("/")
-        self._is_tls = urlsplit(config.server).scheme == "https"
-        self._headers = {"User-Agent": f"hekla/{__version__} ({component})"}
-        if config.is_loopback:
-            # Squeezing bytes that never leave the machine only burns CPU on both ends.
-            self._headers["Accept-Encoding"] = "identity"
-        self._session: aiohttp.ClientSession | None = None
+        address = urlsplit(config.server)
+        self._is_tls = address.scheme == "https"
+        self._prefix = address.path.rstrip("/")
+        self._common = (
+            f"Host: {address.netloc}\r\nUser-Agent: hekla/{__version__} ({component})\r\n"
+        )
+        # Squeezing bytes that never leave the machine only burns CPU on both ends.
+        self._common += f"Accept-Encoding: {'identity' if config.is_loopback else 'gzip'}\r\n"
+        self._heads: dict[tuple[Proof, str, str], str] = {}
+        self._pool = Pool(
+            address.hostname or "",
+            address.port or (443 if self._is_tls else 80),
+            limit=max_connections,
+            server_name=config.tls_server_name,
+        )
         self._closed = False
         self._proof_lock = asyncio.Lock()
         self._contexts: dict[ClientCertificate | None, ssl.SSLContext] = {}
@@ -118,18 +120,17 @@ class Transport:
     ) -> bytes:
         """The body of the answer to `call`. Refusals are raised as the errors they stand for."""
         limit = self._max_body_bytes if max_body_bytes is None else max_body_bytes
-        timeout = self._timeout
-        if timeout_s is not None:
-            timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        within_s = self.timeout_s if timeout_s is None else timeout_s
 
         async def once(proof: Proof) -> bytes:
             try:
-                async with await self._request(call, proof, timeout) as response:
-                    if response.status >= 300:
-                        raise await _refusal(call, response)
-                    return await _read(call, response, limit)
-            except _AIOHTTP_ERRORS as error:
-                raise _translated(call, error) from error
+                async with asyncio.timeout(within_s):
+                    answer = await self._exchange(call, proof, limit)
+            except _HTTP_ERRORS as error:
+                raise _translated(call, error, limit) from error
+            if answer.status >= 300:
+                raise _refusal(call, answer)
+            return answer.body()
 
         return await self._with_retries(call, once)
 
@@ -151,26 +152,14 @@ class Transport:
     async def close(self) -> None:
         """Close every connection. Calls under way fail with ConnectionLost."""
         self._closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        self._pool.close()
 
-    async def _open_stream(
-        self, call: Call, open_timeout_s: float | None, idle_timeout_s: float | None
-    ) -> aiohttp.ClientResponse:
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s
-        )
-
-        async def once(proof: Proof) -> aiohttp.ClientResponse:
+    async def _open_stream(self, call: Call, open_timeout_s: float | None) -> Opened:
+        async def once(proof: Proof) -> Opened:
             try:
                 async with asyncio.timeout(open_timeout_s):
-                    response = await self._request(call, proof, timeout)
-                    if response.status < 300:
-                        return response
-                    async with response:
-                        raise await _refusal(call, response)
-            except _AIOHTTP_ERRORS as error:
+                    return await self._open(call, proof)
+            except _HTTP_ERRORS as error:
                 raise _translated(call, error) from error
 
         return await self._with_retries(call, once)
@@ -209,42 +198,71 @@ class Transport:
                 return credentials.current()
             return await asyncio.to_thread(credentials.current)
 
-    async def _request(
-        self, call: Call, proof: Proof, limits: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
-        headers: list[tuple[str, str]] = [("Accept", call.accept), *proof.headers]
-        if call.body is not None:
-            headers.append(("Content-Type", call.content_type))
-        return await self._open_session().request(
-            call.method,
-            URL(self._base + call.target, encoded=True),
-            data=call.body,
-            headers=headers,
-            timeout=limits,
-            ssl=self._tls(proof.certificate) if self._is_tls else True,
-            server_hostname=self.config.tls_server_name,
-            # A redirect would carry our token to wherever it points.
-            allow_redirects=False,
-        )
+    async def _exchange(self, call: Call, proof: Proof, limit: int) -> Answer:
+        """Ask, and read the answer to its end."""
+        request = self._request(call, proof)
+        context = self._tls(proof.certificate)
+        connection = await self._connection(call, context)
+        try:
+            return await connection.exchange(request, limit=limit, whole=True)
+        finally:
+            self._pool.give_back(connection, context)
 
-    def _open_session(self) -> aiohttp.ClientSession:
+    async def _open(self, call: Call, proof: Proof) -> Opened:
+        """Ask, and read no further than to the answer's head. Its connection is not used again."""
+        request = self._request(call, proof)
+        context = self._tls(proof.certificate)
+        opened = Opened(await self._connection(call, context), self._pool, context)
+        try:
+            answer = await opened.connection.exchange(request, limit=0, whole=False)
+            if answer.status >= 300:
+                while not answer.is_complete and answer.size <= MIB:
+                    answer.chunks.append(await opened.connection.chunk())
+                raise _refusal(call, answer)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    async def _connection(self, call: Call, context: ssl.SSLContext | None) -> Connection:
         if self._closed:
             raise ConnectionLost("this client is closed", established=False)
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=self._max_connections,
-                keepalive_timeout=KEEPALIVE_S,
-                socket_factory=_watched_socket,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                headers=self._headers,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-            )
-        return self._session
+        try:
+            return await self._pool.take(context, CONNECT_TIMEOUT_S)
+        except ssl.SSLError as error:
+            raise TlsError(f"{call}: TLS was refused: {_brief(error)}") from error
+        except OSError as error:
+            fact = "no connection in time" if isinstance(error, TimeoutError) else _brief(error)
+            text = f"{call}: cannot connect: {fact}"
+            raise ConnectionLost(text, established=False) from error
 
-    def _tls(self, certificate: ClientCertificate | None) -> ssl.SSLContext:
+    def _request(self, call: Call, proof: Proof) -> bytes:
+        kind = call.content_type if call.body is not None else ""
+        head = self._heads.get((proof, call.accept, kind))
+        if head is None:
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            head = self._head(call, proof)
+            self._heads[proof, call.accept, kind] = head
+        first = f"{call.method} {self._prefix}{call.target} HTTP/1.1\r\n"
+        if call.body is None:
+            return f"{first}{head}\r\n".encode("ascii")
+        return f"{first}{head}Content-Length: {len(call.body)}\r\n\r\n".encode("ascii") + call.body
+
+    def _head(self, call: Call, proof: Proof) -> str:
+        """The header lines that are the same for many requests."""
+        pairs = [("Accept", call.accept), *proof.headers]
+        if call.body is not None:
+            pairs.append(("Content-Type", call.content_type))
+        for name, value in pairs:
+            if not (value.isascii() and value.isprintable()):
+                # A line break would let whoever wrote the value add headers of their own.
+                raise ConfigError(f"{call}: the header {name} would not be a line of plain text")
+        return self._common + "".join(f"{name}: {value}\r\n" for name, value in pairs)
+
+    def _tls(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
+        if not self._is_tls:
+            return None
         context = self._contexts.get(certificate)
         if context is None:
             context = tls_context(
@@ -253,6 +271,20 @@ class Transport:
             # Connections are pooled by context; plugins replace certificates, so only one is kept.
             self._contexts = {certificate: context}
         return context
+
+
+class Opened:
+    """An answer under way, and the connection that it comes on."""
+
+    def __init__(self, connection: Connection, pool: Pool, context: ssl.SSLContext | None) -> None:
+        self.connection = connection
+        self._pool = pool
+        self._context = context
+
+    def close(self) -> None:
+        """Its end may never come, so the connection cannot be used again."""
+        self.connection.is_reusable = False
+        self._pool.give_back(self.connection, self._context)
 
 
 class Stream:
@@ -269,14 +301,12 @@ class Stream:
         self._call = call
         self._open_timeout_s = open_timeout_s
         self._idle_timeout_s = idle_timeout_s
-        self._response: aiohttp.ClientResponse | None = None
+        self._opened: Opened | None = None
 
     async def __aenter__(self) -> Self:
-        if self._response is not None:
+        if self._opened is not None:
             raise RuntimeError(f"{self._call}: the stream is open already")
-        self._response = await self._transport._open_stream(
-            self._call, self._open_timeout_s, self._idle_timeout_s
-        )
+        self._opened = await self._transport._open_stream(self._call, self._open_timeout_s)
         return self
 
     async def __aexit__(
@@ -289,93 +319,53 @@ class Stream:
 
     def close(self) -> None:
         """Drop the connection: its answer may be endless, so it cannot be reused."""
-        response, self._response = self._response, None
-        if response is not None:
-            response.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        response = self._response
-        if response is None:
+        if self._opened is None:
             raise RuntimeError(f"{self._call}: open the stream first, with `async with`")
         try:
-            chunk = await response.content.readany()
-        except _AIOHTTP_ERRORS as error:
+            async with asyncio.timeout(self._idle_timeout_s):
+                chunk = await self._opened.connection.chunk()
+        except _HTTP_ERRORS as error:
             raise _translated(self._call, error) from error
         if not chunk:
             raise StopAsyncIteration
         return chunk
 
 
-_AIOHTTP_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
+_HTTP_ERRORS = (OSError, NotHttp, TooLarge)
 
 
-def _translated(call: Call, error: Exception) -> KubeError:
-    """Our error for one of aiohttp's. Its own text is kept short and never holds a header."""
+def _translated(call: Call, error: Exception, limit: int = 0) -> KubeError:
+    """Our error for one of the connection's, whose own text is kept short."""
     match error:
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
+        case ssl.SSLError():
             return TlsError(f"{call}: TLS was refused: {_brief(error)}")
-        case aiohttp.ConnectionTimeoutError():
-            return ConnectionLost(f"{call}: no connection in time", established=False)
-        case aiohttp.ClientConnectorError():
-            return ConnectionLost(f"{call}: cannot connect: {_brief(error)}", established=False)
         case TimeoutError():
             return Timeout(f"{call}: no answer in time")
-        case aiohttp.ClientOSError() | aiohttp.ServerDisconnectedError() | OSError():
+        case OSError():
             return ConnectionLost(f"{call}: the connection was lost: {_brief(error)}")
-        case aiohttp.ClientPayloadError():
-            return ConnectionLost(f"{call}: the answer was cut off")
-        case aiohttp.ClientConnectionError():
-            # What aiohttp says of a request on a session closed meanwhile.
-            return ConnectionLost(f"{call}: the connection was closed")
+        case TooLarge():
+            text = f"{call}: the answer is larger than {limit} bytes; page or select"
+            return ResponseTooLarge(text)
         case _:
-            return ProtocolError(f"{call}: not an HTTP answer: {type(error).__name__}")
+            return ProtocolError(f"{call}: not an HTTP answer: {_brief(error)}")
 
 
 def _brief(error: Exception) -> str:
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    return (str(cause) or type(cause).__name__)[:300]
+    return (str(error) or type(error).__name__)[:300]
 
 
-async def _refusal(call: Call, response: aiohttp.ClientResponse) -> ApiError:
-    body = bytearray()
-    while len(body) < MAX_ERROR_BYTES and (chunk := await response.content.readany()):
-        body += chunk
-    if not response.content.at_eof():
-        response.close()
-    retry_after = response.headers.get("Retry-After")
+def _refusal(call: Call, answer: Answer) -> ApiError:
     return error_from_status(
-        bytes(body), http_status=response.status, retry_after=retry_after, what=str(call)
+        answer.body(),
+        http_status=answer.status,
+        retry_after=answer.headers.get("retry-after"),
+        what=str(call),
     )
-
-
-async def _read(call: Call, response: aiohttp.ClientResponse, limit: int) -> bytes:
-    chunks: list[bytes] = []
-    size = response.content_length or 0
-    if size <= limit:
-        size = 0
-        while chunk := await response.content.readany():
-            size += len(chunk)
-            if size > limit:
-                break
-            chunks.append(chunk)
-    if size > limit:
-        response.close()
-        raise ResponseTooLarge(f"{call}: the answer is larger than {limit} bytes; page or select")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _watched_socket(address: Any) -> socket.socket:
-    """A socket that notices within about a minute that its peer vanished without a word.
-
-    A watch may be silent for long; without keep-alives a server that lost power is never missed.
-    """
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made

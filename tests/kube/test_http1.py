@@ -1,0 +1,164 @@
+"""Answers as servers may send them, byte for byte, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hekla.kube import calls, errors
+from hekla.kube.client import Client
+from hekla.kube.credentials import FixedCredentials, Proof
+from hekla.kube.http1 import PAUSE_ABOVE_BYTES
+from hekla.kube.kubeconfig import ClusterConfig
+from hekla.kube.retries import NO_RETRIES
+
+READY = calls.other("GET", "/readyz")
+Connected = list[asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def speaking(*answers: bytes, ends: bool = False) -> AsyncIterator[tuple[str, Connected]]:
+    """A server that says these things, one for each request, whatever it is asked."""
+    script, connected = list(answers), Connected()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.append(writer)
+        while script and await reader.readuntil(b"\r\n\r\n"):
+            writer.write(script.pop(0))
+            await writer.drain()
+            if ends:
+                break
+        if ends:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", connected
+    finally:
+        server.close()
+        for writer in connected:
+            writer.close()
+
+
+def talking_to(url: str, **more: object) -> Client:
+    config = ClusterConfig(server=url, credentials=FixedCredentials(Proof()))
+    return Client(config, retry=NO_RETRIES, **more)  # type: ignore[arg-type]
+
+
+def sized(body: bytes, *headers: bytes) -> bytes:
+    lines = [b"HTTP/1.1 200 OK", b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\no\xc3\r\n1\r\nk\r\n0\r\n\r\n"
+GOOD: dict[str, tuple[bytes, bytes]] = {
+    "of known length": (sized(b"ok"), b"ok"),
+    "empty": (sized(b""), b""),
+    "in chunks": (CHUNKED, b"o\xc3k"),
+    "packed": (sized(gzip.compress(b"ok" * 900), b"Content-Encoding: gzip"), b"ok" * 900),
+    "after a word to go on": (b"HTTP/1.1 100 Continue\r\n\r\n" + sized(b"ok"), b"ok"),
+    "with no content": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+async def test_an_answer_is_read_and_its_connection_used_again(case: str) -> None:
+    answer, want_body = GOOD[case]
+    async with speaking(answer, sized(b"next")) as (url, connected), talking_to(url) as client:
+        assert await client.call(READY) == want_body
+        assert await client.call(READY) == b"next"
+        assert len(connected) == 1
+
+
+async def test_an_answer_without_length_ends_with_its_connection() -> None:
+    answer = b"HTTP/1.1 200 OK\r\n\r\nto the end"
+    async with speaking(answer, ends=True) as (url, _), talking_to(url) as client:
+        assert await client.call(READY) == b"to the end"
+
+
+async def test_a_server_that_wants_to_close_is_left_and_met_anew() -> None:
+    answer = sized(b"ok", b"Connection: close")
+    async with speaking(answer, answer) as (url, connected), talking_to(url) as client:
+        assert [await client.call(READY) for _ in range(2)] == [b"ok", b"ok"]
+        assert len(connected) == 2
+
+
+BAD: dict[str, tuple[bytes, type[errors.KubeError]]] = {
+    "cut in its body": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", errors.ConnectionLost),
+    "cut in its chunks": (CHUNKED[:-7], errors.ConnectionLost),
+    "cut in its head": (b"HTTP/1.1 200 OK\r\nContent-", errors.ConnectionLost),
+    "of another protocol": (b"220 smtp.example ESMTP\r\n", errors.ProtocolError),
+    "packed in an unknown way": (sized(b"ok", b"Content-Encoding: br"), errors.ProtocolError),
+    "packed wrongly": (sized(b"not gzip", b"Content-Encoding: gzip"), errors.ProtocolError),
+    "with endless headers": (
+        b"HTTP/1.1 200 OK\r\n" + b"X-Pad: " + b"x" * 300_000 + b"\r\n\r\n",
+        errors.ProtocolError,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_a_broken_answer_is_an_error_of_ours_and_its_connection_is_dropped(case: str) -> None:
+    answer, want_error = BAD[case]
+    async with speaking(answer, ends=True) as (url, _), talking_to(url) as client:
+        with pytest.raises(want_error):
+            await client.call(READY)
+
+
+async def test_a_second_answer_to_one_request_is_not_taken_for_the_next_ones() -> None:
+    async with (
+        speaking(sized(b"mine") + sized(b"stray"), sized(b"yours")) as (url, connected),
+        talking_to(url) as client,
+    ):
+        assert await client.call(READY) == b"mine"
+        assert await client.call(READY) == b"yours"
+        assert len(connected) == 2
+
+
+async def test_a_stream_that_nobody_reads_makes_the_server_wait() -> None:
+    """Bounded on our side; what the sockets hold is the system's."""
+    asked, total = asyncio.Event(), 40 * PAUSE_ABOVE_BYTES
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
+        asked.set()
+        while sent < total:
+            writer.write(b"x" * PAUSE_ABOVE_BYTES)
+            await writer.drain()
+            sent += PAUSE_ABOVE_BYTES
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with talking_to(url) as client, client.transport.stream(READY) as chunks:
+        await asked.wait()
+        before = -1
+        while sent != before:  # until it stands still
+            before = sent
+            for _ in range(200):
+                await asyncio.sleep(0)
+        assert sent < total
+        size = 0
+        async for chunk in chunks:
+            size += len(chunk)
+        assert size == total
+    server.close()
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\n", "ä"])
+async def test_a_credential_cannot_smuggle_in_headers(value: str) -> None:
+    proof = Proof(headers=(("Authorization", f"Bearer {value}"),))
+    async with speaking(sized(b"ok")) as (url, connected):
+        config = ClusterConfig(server=url, credentials=FixedCredentials(proof))
+        async with Client(config) as client:
+            with pytest.raises(errors.ConfigError) as caught:
+                await client.call(READY)
+        assert value not in str(caught.value)
+        assert connected == []

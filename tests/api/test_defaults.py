@@ -548,3 +548,23 @@ def test_a_pod_is_defaulted_in_tens_of_microseconds():
     for each in bodies:
         defaults.apply_defaults(each)
     assert (time.process_time() - start) / len(bodies) < 30e-6
+
+
+def test_a_written_status_of_containers_is_completed():
+    """Strict clients refuse one that lacks a field which Kubernetes always shows."""
+    body = pod() | {"status": {"containerStatuses": [{"name": "c", "restartCount": 2}]}}
+    defaults.apply_status_defaults(body)
+    assert body["status"]["containerStatuses"] == [
+        {
+            "name": "c",
+            "image": "",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 2,
+            "state": {},
+            "lastState": {},
+        }
+    ]
+    other = {"apiVersion": "v1", "kind": "Node", "status": {"phase": "Running"}}
+    defaults.apply_status_defaults(other)
+    assert other["status"] == {"phase": "Running"}

@@ -226,6 +226,8 @@ class Resources:
             await self.admission.mutate(attempt)
             self._validate(served, obj, old)
             extra = self.admission.validate(attempt)
+        elif options.subresource == "status" and not served.custom:
+            defaults.apply_status_defaults(obj)
         self._count_generation(served, obj, old)
         self.ownership.track(served, old, obj, options)
         if obj == old:

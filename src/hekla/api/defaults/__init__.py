@@ -43,6 +43,12 @@ def apply_defaults(obj: dict[str, Any]) -> None:
         default(obj)
 
 
+def apply_status_defaults(obj: dict[str, Any]) -> None:
+    """Fills in what a status that was written lacks, changing `obj`."""
+    if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Pod"):
+        pods.pod_status(obj.get("status") or {})
+
+
 def initial_status(obj: dict[str, Any]) -> dict[str, Any] | None:
     """The status that a new object starts with, whatever its creator sent; None to leave it."""
     match obj.get("apiVersion"), obj.get("kind"):

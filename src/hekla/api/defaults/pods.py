@@ -42,6 +42,18 @@ def pod(obj: Json) -> None:
                         port["hostPort"] = port.get("containerPort", 0)
 
 
+def pod_status(status: Json) -> None:
+    """What every reader expects to find: strict clients refuse a status without an `imageID`."""
+    for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for one in status.get(name) or ():
+            for key in ("image", "imageID"):
+                one.setdefault(key, "")
+            one.setdefault("ready", False)
+            one.setdefault("restartCount", 0)
+            for key in ("state", "lastState"):
+                one.setdefault(key, {})
+
+
 def template(parent: Json) -> None:
     """Defaults of the pod template inside a workload's spec."""
     found = parent.get("template")

@@ -1,8 +1,11 @@
-"""exec and attach: a WebSocket from the client, spliced to the pod's node agent.
+"""exec, attach and portforward: a WebSocket from the client, spliced to the pod's node agent.
 
 The protocol is Kubernetes' `v5.channel.k8s.io` (and v4): each binary message begins with a channel
 number; the last thing sent, on channel 3, is a `Status` that says how it ended. Refusals come
 before the upgrade, as ordinary HTTP answers, because that is what kubectl shows to its user.
+
+portforward has two channels for each port, data and error, each opened by the number of its port;
+client libraries speak it so. kubectl speaks SPDY there, be it inside a WebSocket, and is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
-VERBS = ("exec", "attach")
+VERBS = ("exec", "attach", "portforward")
+MAX_PORTS = 64
 
 
 class Gone(Exception):
@@ -77,7 +81,8 @@ class Streams:
         channels = SocketChannels(receive, send)
         with contextlib.suppress(Gone):
             status = await agent.stream(pod, request, channels)
-            await channels.send(ERROR, msgspec.json.encode(status))
+            if request.verb != "portforward":
+                await channels.send(ERROR, msgspec.json.encode(status))
             await send({"type": "websocket.close", "code": 1000})
 
     def refusal(self, target: Target, query: Query) -> errors.StatusError:
@@ -106,6 +111,7 @@ class Streams:
             stdout=query.flag("stdout"),
             stderr=query.flag("stderr"),
             tty=query.flag("tty"),
+            ports=_ports(query) if target.subresource == "portforward" else (),
         )
         self._check(pod, request)
         if not pod["spec"].get("nodeName"):
@@ -120,6 +126,10 @@ class Streams:
 
     def _check(self, pod: Object, request: StreamRequest) -> None:
         name = pod["metadata"]["name"]
+        if request.verb == "portforward":
+            if (pod.get("status") or {}).get("phase") != "Running":
+                raise errors.bad_request(f"pod {name} is not running: there is no port to reach")
+            return
         if request.verb == "exec" and not request.command:
             raise errors.bad_request("you must specify at least one command for exec")
         if not (request.stdin or request.stdout or request.stderr):
@@ -132,6 +142,19 @@ class Streams:
                 f"cannot {request.verb} in a completed pod; current phase is "
                 f"{pod['status']['phase']}"
             )
+
+
+def _ports(query: Query) -> tuple[int, ...]:
+    words = [word for text in query.repeated.get("ports", ()) for word in text.split(",")]
+    if not words:
+        raise errors.bad_request("portforward needs ports: ?ports=8080")
+    if len(words) > MAX_PORTS:
+        raise errors.bad_request(f"portforward: {len(words)} ports; at most {MAX_PORTS} at once")
+    ports = tuple(int(word) if word.isdigit() else 0 for word in words)
+    for port, word in zip(ports, words, strict=True):
+        if not 0 < port < 65536:
+            raise errors.bad_request(f"portforward: {word!r} is not a port")
+    return ports
 
 
 async def refuse(send: Send, error: errors.StatusError) -> None:

@@ -31,7 +31,7 @@ from hekla.nodeagent.logs import LogFile
 from hekla.nodeagent.machine import Addresses, Gpus, gpu_count, hosts_file, node_object
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
 from hekla.nodeagent.preparing import Surroundings
-from hekla.nodeagent.streams import run_stream
+from hekla.nodeagent.streams import feed_pipe, forward_ports, run_stream
 from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
 from hekla.nodeagent.worker import PodWorker
 from hekla.units.clock import Clock, SystemClock
@@ -42,6 +42,7 @@ log = logging.getLogger("hekla.nodeagent")
 Object = dict[str, Any]
 REPORT_RETRY_S = 1.0
 FOLLOW_S = 0.05
+SUCCESS: Object = {"metadata": {}, "status": "Success"}
 
 
 class Agent:
@@ -311,23 +312,44 @@ class Agent:
             await self._clock.sleep(FOLLOW_S)
 
     async def stream(self, pod: Object, request: Any, channels: Any) -> Object:
-        """exec and attach."""
+        """exec, attach and portforward."""
         worker = self._workers.get(pod["metadata"]["uid"])
+        if request.verb == "portforward":
+            if worker is not None:
+                await forward_ports(worker.hosts, request.ports, channels)
+            return SUCCESS
         if worker is None or worker.process_of(request.container) is None:
             return _failure(f"container {request.container!r} is not running")
         if request.verb == "attach":
-            return await self._attach(pod, request, channels)
+            return await self._attach(worker, request, channels)
         line, variables = await worker.inside(request.container, list(request.command))
         return await run_stream(line, variables, request, channels)
 
-    async def _attach(self, pod: Object, request: Any, channels: Any) -> Object:
-        """Output from now on; containers have no standard input of their own."""
+    async def _attach(self, worker: PodWorker, request: Any, channels: Any) -> Object:
+        """Output from now on, and input for a container that asked for some."""
+        feeding = None
+        if request.tty:
+            return _failure("containers have no terminal here; `kubectl exec -it` gives one")
         if request.stdin:
-            return _failure("attach cannot give input to a container; use exec")
-        follow = _Follow(request.container)
-        async for chunk in self.logs(pod, follow):
-            await channels.send(1, chunk)
-        return {"metadata": {}, "status": "Success"}
+            descriptor = worker.input_of(request.container)
+            if descriptor is None:
+                return _failure("the container takes no input: its spec needs `stdin: true`")
+            feeding = asyncio.create_task(self._feed(worker, request.container, channels))
+        try:
+            async for chunk in self.logs(worker.pod, _Follow(request.container)):
+                await channels.send(1, chunk)
+        finally:
+            if feeding is not None:
+                feeding.cancel()
+        return SUCCESS
+
+    async def _feed(self, worker: PodWorker, container: str, channels: Any) -> None:
+        descriptor = worker.input_of(container)
+        assert descriptor is not None
+        await feed_pipe(descriptor, channels)
+        spec = next(c for c in worker.pod["spec"]["containers"] if c["name"] == container)
+        if spec.get("stdinOnce"):
+            worker.close_input(container)
 
 
 class _Follow:

@@ -40,15 +40,27 @@ def _born(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[19])
 
 
-def spawn(command: Sequence[str], environment: dict[str, str], log: Path) -> Process:
-    """Start a process group of its own, its output going to a file."""
+def spawn(
+    command: Sequence[str],
+    environment: dict[str, str],
+    log: Path,
+    *,
+    stdin: Path | None = None,
+    stdin_ends: bool = False,
+) -> Process:
+    """Start a process group of its own, its output going to a file.
+
+    `stdin` is a pipe by name; unless it is one that `stdin_ends`, the process holds it open itself
+    and so outlives whoever feeds it.
+    """
     write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    read = os.O_RDONLY if stdin is None or stdin_ends else os.O_RDWR
     pid = os.posix_spawnp(
         command[0],
         list(command),
         environment,
         file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 0, str(stdin or "/dev/null"), read, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],

@@ -1,4 +1,4 @@
-"""A command inside a pod, its input and output carried over channels; with or without a tty."""
+"""What is carried over channels between a client and a pod: commands, input, connections."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import pty
 import struct
 import termios
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -130,6 +131,70 @@ async def _with_terminal(line: list[str], variables: dict[str, str], channels: A
         if child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
+
+
+async def forward_ports(hosts: Sequence[str], ports: Sequence[int], channels: Any) -> None:
+    """Connect to ports of a pod; the first of `hosts` that answers is it. Until the client goes.
+
+    Port number i has channel 2i for data and 2i + 1 for what went wrong.
+    """
+    writers: dict[int, asyncio.StreamWriter] = {}
+    for index, port in enumerate(ports):
+        for channel in (2 * index, 2 * index + 1):
+            await channels.send(channel, struct.pack("<H", port))
+    async with contextlib.AsyncExitStack() as stack:
+        for index, port in enumerate(ports):
+            try:
+                reader, writers[2 * index] = await _connect(hosts, port)
+            except OSError as error:
+                message = f"nothing answers on port {port} of the pod: {error.strerror or error}"
+                await channels.send(2 * index + 1, message.encode())
+                continue
+            carrying = asyncio.create_task(_carry_back(reader, 2 * index, channels))
+            stack.callback(carrying.cancel)
+            stack.callback(writers[2 * index].close)
+        while (piece := await channels.receive()) is not None:
+            channel, data = piece
+            if channel in writers:
+                with contextlib.suppress(ConnectionError):
+                    writers[channel].write(data)
+                    await writers[channel].drain()
+
+
+async def _connect(
+    hosts: Sequence[str], port: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    for host in hosts[:-1]:
+        with contextlib.suppress(OSError):
+            return await asyncio.open_connection(host, port)
+    return await asyncio.open_connection(hosts[-1], port)
+
+
+async def _carry_back(reader: asyncio.StreamReader, channel: int, channels: Any) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(CHUNK):
+            await channels.send(channel, data)
+
+
+async def feed_pipe(descriptor: int, channels: Any) -> None:
+    """Input from the client into a pipe, no faster than it is read; until the client is done."""
+    loop = asyncio.get_running_loop()
+    while (piece := await channels.receive()) is not None:
+        channel, data = piece
+        if channel == CLOSE and data[:1] == b"\0":
+            return
+        while channel == STDIN and data:
+            try:
+                data = data[os.write(descriptor, data) :]
+            except BlockingIOError:
+                writable: asyncio.Future[None] = loop.create_future()
+                loop.add_writer(descriptor, writable.set_result, None)
+                try:
+                    await writable
+                finally:
+                    loop.remove_writer(descriptor)
+            except OSError:
+                return  # nobody reads any more
 
 
 def _take_terminal() -> None:

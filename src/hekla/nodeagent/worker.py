@@ -49,6 +49,7 @@ class PodWorker:
         self._groups: dict[str, Group] = {}
         self._logs: dict[str, LogFile] = {}
         self._probing: dict[str, asyncio.Task[None]] = {}
+        self._inputs: dict[str, int] = {}
         self._reported: Object | None = None
         self._grace_s: float | None = None
         self.phase: str = PodPhase.PENDING
@@ -116,8 +117,16 @@ class PodWorker:
         while process is not None and process.is_alive and not up.exists():
             await self._around.clock.sleep(0.005)
 
+    @property
+    def hosts(self) -> list[str]:
+        """Where its ports are: its own address, and without a network of its own this machine's."""
+        own_network = self._around.network is not None and not self.pod["spec"].get("hostNetwork")
+        return [self._address] if own_network else [self._address, "127.0.0.1"]
+
     def detach(self) -> None:
         """Leave everything running and forget it: the agent is going, the pod is not."""
+        for container in list(self._inputs):
+            self.close_input(container)
         for task in [*self._tasks, *self._probing.values()]:
             task.cancel()
 
@@ -242,10 +251,35 @@ class PodWorker:
         if launch.group is not None:
             self._groups[name] = launch.group
         self._save()
-        process = processes.spawn(launch.line, launch.variables, self._path(name, attempt, "log"))
+        process = processes.spawn(
+            launch.line,
+            launch.variables,
+            self._path(name, attempt, "log"),
+            stdin=self._open_input(name, attempt),
+            stdin_ends=bool(container.get("stdinOnce")),
+        )
         with contextlib.suppress(OSError):  # it is found by its variables then
             self._path(name, attempt, "proc").write_text(f"{process.pid} {process.born}")
         return process
+
+    def _open_input(self, name: str, attempt: int) -> Path | None:
+        """A pipe for a container that wants input; ours to write to until it ends."""
+        if not self._container(name).get("stdin"):
+            return None
+        path = self._path(name, attempt, "stdin")
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(path, 0o600)
+        # For reading too: else it could not be opened before the container opens it.
+        self._inputs[name] = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        return path
+
+    def input_of(self, container: str) -> int | None:
+        """Where to write what a client types for a container."""
+        return self._inputs.get(container)
+
+    def close_input(self, container: str) -> None:
+        if (descriptor := self._inputs.pop(container, None)) is not None:
+            os.close(descriptor)
 
     def _hold(self, known: ContainerRecord, reason: str, message: str) -> float:
         if known.waiting_message != message:
@@ -276,6 +310,8 @@ class PodWorker:
                 self._groups[name] = group
             process = self._find_process(name, run.attempt)
             if process is not None:
+                with contextlib.suppress(OSError):
+                    self._open_input(name, run.attempt)
                 self._watch(name, process)
             else:
                 lifecycle.never_began(known)
@@ -330,6 +366,7 @@ class PodWorker:
         if name in self._probing:
             self._probing.pop(name).cancel()
         self._processes.pop(name, None)
+        self.close_input(name)
         self._changed.set()
 
     def _last_words(self, name: str) -> str:

@@ -1,0 +1,120 @@
+"""Input and connections into running pods, by kubectl and by the official Python client."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from kubernetes import client as official
+from kubernetes import config as official_config
+from kubernetes.stream import portforward
+
+from hekla.kube.resources import PODS
+from tests.nodeagent.conftest import Machine
+
+KUBECTL = shutil.which("kubectl", path=str(Path(sys.executable).parent))
+SERVE = (
+    "import http.server\n"
+    "class H(http.server.BaseHTTPRequestHandler):\n"
+    "    def do_GET(self):\n"
+    "        self.send_response(200); self.end_headers(); self.wfile.write(b'from the pod')\n"
+    "    def log_message(self, *a): pass\n"
+    "s = http.server.HTTPServer(('127.0.0.1', 0), H)\n"
+    "print(s.server_port, flush=True)\n"
+    "s.serve_forever()\n"
+)
+
+
+async def kubectl(machine: Machine, *words: str, given: bytes = b"") -> tuple[int, str, str]:
+    assert KUBECTL is not None
+    child = await asyncio.create_subprocess_exec(
+        KUBECTL, "--kubeconfig", str(machine.server.kubeconfig), *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        out, err = await child.communicate(given)
+    assert child.returncode is not None
+    return child.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.kubectl
+async def test_attach_gives_a_container_its_input_and_an_end_of_it(machine: Machine) -> None:
+    script = "while read line; do echo got $line; done; echo done"
+    await machine.run_pod("p", "sh", "-c", script, container={"stdin": True, "stdinOnce": True})
+    await machine.running("p")
+    code, out, err = await kubectl(machine, "attach", "-i", "p", given=b"one\ntwo\n")
+    assert code == 0, err
+    assert out == "got one\ngot two\ndone\n"
+    assert (await machine.ended("p"))["status"]["phase"] == "Succeeded"
+
+
+@pytest.mark.kubectl
+async def test_input_goes_on_over_a_restart_of_the_agent(machine: Machine) -> None:
+    script = 'read a; echo "first $a"; read b; echo "second $b"'
+    await machine.run_pod("p", "sh", "-c", script, container={"stdin": True})
+    await machine.running("p")
+    # Without stdinOnce the input stays open, so attach would too: typed, and gone.
+    typed = asyncio.create_task(kubectl(machine, "attach", "-i", "p", given=b"one\n"))
+    async with machine.client.logs("p", namespace="default", follow=True) as chunks:
+        assert await anext(chunks) == b"first one\n"
+    await machine.stop_agent()
+    typed.cancel()
+    machine.start_agent()
+    await machine.running("p")
+    code, _, err = await kubectl(machine, "attach", "-i", "p", given=b"two\n")
+    assert code == 0, err
+    await machine.ended("p")
+    assert await machine.logs("p") == "first one\nsecond two\n"
+
+
+@pytest.mark.kubectl
+async def test_input_for_a_container_that_takes_none_is_refused(machine: Machine) -> None:
+    await machine.run_pod("p", "sleep", "1000")
+    await machine.running("p")
+    code, _, err = await kubectl(machine, "attach", "-i", "p", given=b"x")
+    assert code != 0
+    assert "its spec needs `stdin: true`" in err
+
+
+@pytest.mark.kubectl
+async def test_files_are_copied_in_and_out(machine: Machine, tmp_path: Path) -> None:
+    await machine.run_pod("p", "sleep", "1000")
+    await machine.running("p")
+    (tmp_path / "in").write_text("payload")
+    for words in (("in", "p:there"), ("p:there", "out")):
+        sources = [str(tmp_path / w) if ":" not in w else w for w in words]
+        code, _, err = await kubectl(machine, "cp", *sources)
+        assert code == 0, err
+    assert (tmp_path / "out").read_text() == "payload"
+
+
+async def test_a_port_of_a_pod_is_reached_through_the_server(machine: Machine) -> None:
+    await machine.run_pod("p", "python3", "-u", "-c", SERVE)
+    await machine.running("p")
+    async with machine.client.logs("p", namespace="default", follow=True) as chunks:
+        port = int(await anext(chunks))
+
+    def ask() -> bytes:
+        configuration = official.Configuration()
+        official_config.load_kube_config(
+            str(machine.server.kubeconfig), client_configuration=configuration
+        )
+        with official.ApiClient(configuration) as api:
+            call = official.CoreV1Api(api).connect_get_namespaced_pod_portforward
+            forward = portforward(call, "p", "default", ports=str(port))
+            socket = forward.socket(port)
+            socket.settimeout(30)
+            socket.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            answer = b""
+            while b"from the pod" not in answer:
+                answer += socket.recv(4096)
+            socket.close()
+            return answer
+
+    assert b"200" in (await asyncio.to_thread(ask)).splitlines()[0]
+    await machine.client.delete(PODS, "p", namespace="default", grace_period_s=0)

@@ -1,0 +1,58 @@
+"""Putting recorded objects onto another cluster, as if they had always been there.
+
+What a newcomer gets wrong: a server gives its own UIDs, and Volcano builds names from them. So
+every object is made with the UIDs that its owners have here, wherever they are written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from tools.kube.cluster import KubeCluster
+from tools.kube.gobuild import ensure
+from tools.kube.parts import CONTROLLER_MANAGER
+
+from hekla.cli.installing import resource_of
+from hekla.kube.resources import NAMESPACES, PODGROUPS, SERVICE_ACCOUNTS
+from tests.install.rights import Json
+from tests.realkube.backends import until
+
+RECORD = Path(__file__).parent / "data" / "volcano.json.gz"
+_SET_BY_SERVER = ("uid", "creationTimestamp")
+
+
+def load() -> Json:
+    found: Json = json.loads(gzip.decompress(RECORD.read_bytes()))
+    return found
+
+
+def restore(cluster: KubeCluster, objects: list[Json], namespace: str) -> None:
+    """Owners come before what they own. Kubernetes' own controllers are held until all is there."""
+    with cluster.client() as client:
+        client.create(NAMESPACES, {"metadata": {"name": namespace}})
+        until(lambda: client.find(SERVICE_ACCOUNTS, "default", namespace=namespace))
+        cluster.processes.stop(CONTROLLER_MANAGER.name)
+        renamed: dict[str, str] = {}
+        for recorded in objects:
+            obj = _with_uids(recorded, renamed)
+            kind, meta = resource_of(obj), obj["metadata"]
+            was = recorded["metadata"]["uid"]
+            for key in _SET_BY_SERVER:
+                meta.pop(key, None)
+            made: Any = client.create(kind, obj)
+            renamed[was] = made["metadata"]["uid"]
+            status, space = obj.get("status"), meta.get("namespace")
+            if status and kind.kind != PODGROUPS.kind:
+                client.patch_status(kind, meta["name"], status, namespace=space)
+        cluster._start_controllers(ensure(CONTROLLER_MANAGER))
+
+
+def _with_uids(obj: Json, renamed: dict[str, str]) -> Json:
+    text = json.dumps(obj)
+    for old, new in renamed.items():
+        text = text.replace(old, new)
+    found: Json = json.loads(text)
+    return found

@@ -34,6 +34,7 @@ COLUMNS: tuple[tuple[str, Getter, str], ...] = (
     ("CPU ms/pod", _of("scheduler_cpu_ms_per_pod"), ".2f"),
     ("CPU s", _of("cpu_s", "scheduler"), ".1f"),
     ("server CPU s", _of("cpu_s", "kube-apiserver"), ".1f"),
+    ("all CPU ms/pod", _of("all_cpu_ms_per_pod"), ".2f"),
     ("others' CPU s", _of("cpu_s", "others"), ".1f"),
     ("peak MB", _of("peak_mb", "scheduler"), ".0f"),
     ("faults", lambda numbers: float(sum(numbers["faults"].values())), ".0f"),
@@ -74,6 +75,7 @@ def ratios(rounds: Mapping[str, Sequence[Result]], ours: str = "hekla") -> list[
             ("pods/s", ("pods_per_s",)),
             ("P50 wait", ("wait_p50_s",)),
             ("CPU per pod", ("scheduler_cpu_ms_per_pod",)),
+            ("CPU per pod of all together", ("all_cpu_ms_per_pod",)),
             ("peak memory", ("peak_mb", "scheduler")),
         ):
             mine, theirs = (_median(rounds[name], _of(*path)) for name in (ours, other))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -38,9 +39,11 @@ from hekla.kube.resources import (
 from hekla.scheduler import config
 
 READY_LIMIT_S = 120.0
-SETTLE_S = 3.0
-"""After the last bind: what a system still writes about it is part of its work."""
+SETTLE_S, SETTLED_BELOW_S, SETTLE_MOST_S = 2.0, 0.05, 30.0
+"""After the last bind: what a system still writes about it is part of its work, until it uses
+less CPU than so much in so long."""
 _POLL_S = 0.1
+_OURS = ("scheduler", "controllers")
 
 Json = dict[str, Any]
 
@@ -94,7 +97,7 @@ class Run:
         is_whole = await follower.until_bound(self._case.pods, self._patience_s)
         if self._case.how == "churn" and is_whole:
             await sending
-        await asyncio.sleep(SETTLE_S)
+        await self._settle()
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=is_whole is False)
         pids = self._pids()
@@ -107,6 +110,15 @@ class Run:
             await self._ceiling.wait()
         calls = audit.read(self._cluster.audit_log, offset, NAMESPACE)
         return self._result(follower.timeline, began, {**cpu, "others": others}, memory, calls)
+
+    async def _settle(self) -> None:
+        deadline = time.monotonic() + SETTLE_MOST_S
+        spent = math.inf
+        while spent > SETTLED_BELOW_S and time.monotonic() < deadline:
+            before = processes.cpu_of(self._pids())
+            await asyncio.sleep(SETTLE_S)
+            after = processes.cpu_of(self._pids())
+            spent = sum(after.get(name, 0.0) - before.get(name, 0.0) for name in _OURS)
 
     def _result(
         self,
@@ -124,6 +136,7 @@ class Run:
             "calls_per_pod": asked.total() / self._case.pods,
             "calls": dict(asked.most_common()),
             "cpu_s": {name: round(value, 2) for name, value in cpu.items()},
+            "all_cpu_ms_per_pod": 1000 * (sum(cpu.values()) - cpu["others"]) / self._case.pods,
             "scheduler_cpu_ms_per_pod": 1000 * cpu.get("scheduler", 0.0) / self._case.pods,
             "peak_mb": {name: round(value, 1) for name, value in memory.items()},
         }

@@ -9,6 +9,7 @@ every segment is checked and quoted here, and nowhere else is a path put togethe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -30,6 +31,7 @@ _PATCH_TYPES: Mapping[str, str] = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",  # JSON is YAML; servers before 1.32 know only this
 }
+_PLAIN = re.compile(r"[a-z0-9.-]+").fullmatch
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 
@@ -132,7 +134,8 @@ def path_of(
 def _segment(what: str, text: str) -> str:
     if not text or text in (".", "..") or "/" in text:
         raise ValueError(f"{text!r} cannot be a {what}")
-    return quote(text, safe=":~@!$&'()*+,;=")
+    # Names of objects need no escapes, and asking costs a fifth of looking for some.
+    return text if _PLAIN(text) else quote(text, safe=":~@!$&'()*+,;=")
 
 
 def read(

@@ -29,6 +29,10 @@ MAX_REFUSAL_BYTES: Final = 1024 * 1024
 """Of the body of a refusal; the rest is not kept."""
 PAUSE_ABOVE_BYTES: Final = 1024 * 1024
 """Of a stream that nobody reads, so much is held before the server is made to wait."""
+_KEPT: Final = {
+    name.encode(): name
+    for name in ("content-encoding", "content-length", "retry-after", "transfer-encoding")
+}
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
@@ -54,6 +58,7 @@ class Answer:
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
+        """Those that somebody reads, in lower case."""
         self.chunks: deque[bytes] = deque()
         self.size = 0
         """Bytes of body so far, unpacked, read or not."""
@@ -174,7 +179,9 @@ class Connection(asyncio.Protocol):
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > MAX_HEADER_BYTES:
             raise NotHttp(f"its headers are larger than {MAX_HEADER_BYTES} bytes")
-        answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        kept = _KEPT.get(name.lower())
+        if kept is not None:
+            answer.headers[kept] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         answer, status = self._answer, self._parser.get_status_code()

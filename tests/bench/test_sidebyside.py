@@ -1,0 +1,148 @@
+"""The side-by-side bench: its arithmetic on stated histories, and a small run on real servers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from bench.sidebyside import audit, cases, systems, timeline
+from bench.sidebyside.cases import NAMESPACE, NODE_CPU, Case
+from bench.sidebyside.timeline import Timeline
+from tools.kube.cluster import parts_for
+from tools.kube.gobuild import missing
+
+ROOT = Path(__file__).parents[2]
+
+
+def history(*pods: tuple[str, float, float | None, str]) -> Timeline:
+    """Pods of (gang, created, bound, node)."""
+    seen = Timeline()
+    for number, (gang, created, bound, node) in enumerate(pods):
+        name = f"{gang}-{number}"
+        seen.see(created, name, name, gang, "")
+        if bound is not None:
+            seen.see(bound, name, name, gang, node)
+    return seen
+
+
+def test_rates_and_waits_come_from_what_the_watch_showed() -> None:
+    seen = history(("a", 10.0, 11.0, "n1"), ("a", 10.5, 12.0, "n2"), ("b", 11.0, 14.0, "n1"))
+    found = timeline.speeds(seen, began=9.0)
+    assert found["bound"] == 3
+    assert (found["first_create_s"], found["last_bind_s"]) == (1.0, 5.0)
+    assert found["pods_per_s"] == 3 / 4.0, "from the first create to the last bind"
+    assert found["wait_p50_s"] == 1.5
+    assert found["gang_p99_s"] == 3.0
+
+
+FAULTS: dict[str, tuple[Timeline, Counter[str], dict[str, int]]] = {
+    "all is well": (
+        history(("a", 0, 1, "n1"), ("a", 0, 1, "n2")),
+        Counter({"a-0": 1, "a-1": 1}),
+        {},
+    ),
+    "a gang is half bound": (
+        history(("a", 0, 1, "n1"), ("a", 0, None, "")),
+        Counter(),
+        {"half_bound_gangs": 1, "unbound_pods": 1},
+    ),
+    "the server took two binds of a pod": (
+        history(("a", 0, 1, "n1"), ("a", 0, 1, "n1")),
+        Counter({"a-0": 2, "a-1": 1}),
+        {"double_binds": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_are_counted(case: str) -> None:
+    seen, bindings, want = FAULTS[case]
+    found = timeline.faults(Case("x", 1, 2, 1), seen, bindings)
+    assert {key: count for key, count in found.items() if count} == want
+
+
+def test_a_pod_that_changes_its_node_is_a_double_bind() -> None:
+    seen = history(("a", 0, 1, "n1"), ("a", 0, 1, "n1"))
+    seen.see(2.0, "a-0", "a-0", "a", "n2")
+    assert timeline.faults(Case("x", 1, 2, 1), seen, Counter())["double_binds"] == 1
+
+
+@pytest.mark.parametrize(("leaves_at", "want"), [(None, 1), (4.5, 1), (3.5, 0)])
+def test_a_node_is_overcommitted_at_any_moment_of_the_run(
+    leaves_at: float | None, want: int
+) -> None:
+    full = [("a", 0.0, 1.0, "n1")] * NODE_CPU
+    seen = history(*full, ("b", 2.0, 4.0, "n1"))
+    if leaves_at is not None:
+        seen.lose(leaves_at, "a-0")
+    assert timeline.faults(Case("x", 1, 2, 1), seen, Counter())["overcommitted_nodes"] == want
+
+
+def test_a_curve_ends_with_everything_counted() -> None:
+    found = timeline.curve([1.0, 2.0, 4.0], began=0.0, points=4)
+    assert found == [(0.0, 0), (1.0, 1), (2.0, 2), (3.0, 2), (4.0, 3)]
+
+
+def test_calls_are_counted_by_program_and_watches_are_not(tmp_path: Path) -> None:
+    bind = {"resource": "pods", "subresource": "binding", "name": "p", "namespace": NAMESPACE}
+    entries = [
+        {"verb": "create", "userAgent": "x/1", "objectRef": bind, "responseStatus": {"code": 201}},
+        {"verb": "create", "userAgent": "x/1", "objectRef": bind, "responseStatus": {"code": 409}},
+        {"verb": "watch", "userAgent": "x/1", "objectRef": {"resource": "pods"}},
+        {"verb": "list", "userAgent": "y/1", "objectRef": {"resource": "nodes"}},
+    ]
+    log = tmp_path / "audit.log"
+    log.write_text("before\n" + "".join(json.dumps(entry) + "\n" for entry in entries))
+    found = audit.read(log, len("before\n"), NAMESPACE)
+    assert found.of("x/") == Counter({"create pods/binding": 2})
+    assert (found.bindings, found.refused_bindings) == (Counter({"p": 1}), 1)
+
+
+def test_a_peer_is_a_command_with_a_place_for_the_kubeconfig() -> None:
+    found = systems.peer("mine@my-name=/opt/mine --kubeconfig {kubeconfig} --port {port}")
+    assert (found.name, found.scheduler_name, found.agent) == ("mine", "my-name", "mine")
+    here = Path("/k")
+    words = systems.words(found.scheduler, kubeconfig=here, conf=here, directory=here)
+    assert words[:3] == ["/opt/mine", "--kubeconfig", "/k"]
+    assert words[4].isdecimal()
+    for wrong in ("mine", "mine=", "mine=/opt/mine"):
+        with pytest.raises(ValueError, match="--peer"):
+            systems.peer(wrong)
+
+
+def test_cases_are_named_by_their_sizes() -> None:
+    found = cases.find("jobs-4x10@20")
+    assert (found.gangs, found.size, found.nodes, found.as_jobs) == (4, 10, 20, True)
+    for wrong in ("0x1@1", "many"):
+        with pytest.raises(ValueError, match=wrong):
+            cases.find(wrong)
+
+
+def test_a_small_run_on_real_servers_binds_everything_and_says_so(tmp_path: Path) -> None:
+    reason = missing(parts_for())
+    if reason:
+        pytest.skip(reason)
+    words = [sys.executable, "-m", "bench.cluster", "--case", "3x4@5", "--rounds", "1"]
+    done = subprocess.run(
+        [*words, "--systems", "hekla", "--out", str(tmp_path), "--patience", "60"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    body = json.loads((tmp_path / "cluster-3x4-on-5.json").read_text())
+    (numbers,) = (found["numbers"] for found in body["rounds"]["hekla"])
+    assert numbers["bound"] == 12
+    assert set(numbers["faults"].values()) == {0}
+    assert numbers["calls"]["create pods/binding"] == 12
+    assert numbers["cpu_s"]["scheduler"] > 0
+    picture = ElementTree.fromstring((tmp_path / "cluster-3x4-on-5.svg").read_text())
+    lines = [part for part in picture.iter() if part.tag.endswith("polyline")]
+    assert len(lines) == 2, "created and bound"

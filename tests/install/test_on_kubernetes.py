@@ -23,6 +23,7 @@ from hekla.kube.resources import (
     NAMESPACES,
     PODS,
     QUEUES,
+    VALIDATING_WEBHOOKS,
 )
 from hekla.kube.sync_client import SyncClient
 from tests.install.conftest import CHART, Helm
@@ -39,7 +40,6 @@ RARELY_USED = {
     Right("controllers", "", "pods", "get"): "the name of a pod is taken",
     Right("scheduler", "", "events", "patch"): "the same thing happens again",
     Right("controllers", "", "events", "patch"): "the same thing happens again",
-    Right("controllers", "scheduling.volcano.sh", "queues", "create"): "no scheduler made them yet",
 }
 """What no ordinary work needs; without it a component would not get over a failure."""
 ASKED_BY_ADMISSION = "finalizers"
@@ -150,8 +150,7 @@ def test_each_component_works_with_its_own_rights_and_needs_them_all(
 ) -> None:
     objects = installing.objects(SPACE, {})
     stations = Stations(cluster, objects, SPACE)
-    said: list[str] = []
-    installing.apply(client, map(stations.reachable, objects), tell=said.append)
+    installing.apply(client, map(stations.reachable, objects))
     until(lambda: _established(client))
     # The namespace holds pods to the strictest standard, and takes ours.
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -178,14 +177,17 @@ def test_each_component_works_with_its_own_rights_and_needs_them_all(
 
 def _begin(stations: Stations, client: SyncClient) -> None:
     """The webhooks' server last, as may happen: the others wait for it, and then go on."""
-    stations.start("scheduler")
-    until(lambda: "cannot be made yet" in stations.log("scheduler"))
-    assert client.find(QUEUES, "root") is None
+    for component in ("scheduler", "controllers"):
+        stations.start(component)
+        until(lambda name=component: "cannot be made yet" in stations.log(name))  # type: ignore[misc]
     stations.start("admission")
     until(lambda: all(map(_has_certificate, _webhooks(client))))
-    until(lambda: client.find(QUEUES, "root") and client.find(QUEUES, "default"))
-    stations.start("controllers")
-    until(lambda: (client.get(QUEUES, "default").get("status") or {}).get("state") == "Open")
+    until(lambda: _is_open(client, "root") and _is_open(client, "default"))
+
+
+def _is_open(client: SyncClient, queue: str) -> bool:
+    found = client.find(QUEUES, queue)
+    return found is not None and (found.get("status") or {}).get("state") == "Open"
 
 
 def _webhooks(client: SyncClient) -> list[Json]:
@@ -199,3 +201,52 @@ def _webhooks(client: SyncClient) -> list[Json]:
 
 def _has_certificate(webhook: Json) -> bool:
     return bool(webhook["clientConfig"].get("caBundle"))
+
+
+def test_volcanos_webhooks_go_and_come_back_as_the_guide_says(
+    cluster: KubeCluster, client: SyncClient, tmp_path: Path
+) -> None:
+    name = "volcano-admission-service-jobs-validate"
+    webhook = {
+        "name": "validatejob.volcano.sh",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://127.0.0.1:9/jobs/validate"},
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "rules": [
+            {
+                "apiGroups": ["batch.volcano.sh"],
+                "apiVersions": ["v1alpha1"],
+                "resources": ["jobs"],
+                "operations": ["CREATE"],
+            }
+        ],
+    }
+    client.create(VALIDATING_WEBHOOKS, {"metadata": {"name": name}, "webhooks": [webhook]})
+    before = client.get(VALIDATING_WEBHOOKS, name)["webhooks"]
+    guide = (CHART.parents[1] / "docs" / "guides" / "from-volcano.md").read_text()
+    commands = [line.strip() for line in guide.splitlines() if "webhooks.txt" in line]
+    assert len(commands) == 3
+    _shell(cluster, tmp_path, *commands)
+    assert client.find(VALIDATING_WEBHOOKS, name) is None
+    (apply,) = (line.strip() for line in guide.splitlines() if "-f volcano-webhooks.yaml" in line)
+    _shell(cluster, tmp_path, apply)
+    assert client.get(VALIDATING_WEBHOOKS, name)["webhooks"] == before
+    client.delete(VALIDATING_WEBHOOKS, name)
+
+
+def _shell(cluster: KubeCluster, where: Path, *commands: str) -> None:
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(commands)],
+        cwd=where,
+        env={
+            "PATH": f"{KUBECTL.parent}:{os.environ['PATH']}",
+            "HOME": str(where),
+            "KUBECONFIG": str(cluster.kubeconfig),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -55,7 +55,7 @@ def _line(result: Result) -> str:
         f"{numbers.get('pods_per_s', 0):.0f} pods/s, "
         f"CPU {numbers['scheduler_cpu_ms_per_pod']:.2f} ms/pod, "
         f"{numbers['calls_per_pod']:.2f} calls/pod, "
-        f"others' CPU {numbers['cpu_s']['others']:.1f} s, "
+        f"others' share {numbers['others_share']:.2f}, "
         f"faults {faults or 'none'}"
     )
 
@@ -114,6 +114,7 @@ def main() -> None:
             keep = arguments.keep or Path(directory)
             rounds = compare(case, wanted, keep, arguments)
             print(report.table(rounds))
+            print(report.FOOTNOTE)
             print("\n".join(report.ratios(rounds)), flush=True)
             if arguments.out is not None:
                 write(arguments.out, case, rounds, machine)

@@ -25,6 +25,7 @@ def _of(*path: str) -> Getter:
 COLUMNS: tuple[tuple[str, Getter, str], ...] = (
     ("all bound s", _of("last_bind_s"), ".1f"),
     ("pods/s", _of("pods_per_s"), ".0f"),
+    ("pods/s alone¹", _of("pods_per_s_alone"), ".0f"),
     ("first bind s", _of("first_bind_s"), ".2f"),
     ("wait P50 s", _of("wait_p50_s"), ".3f"),
     ("wait P99 s", _of("wait_p99_s"), ".3f"),
@@ -35,10 +36,12 @@ COLUMNS: tuple[tuple[str, Getter, str], ...] = (
     ("CPU s", _of("cpu_s", "scheduler"), ".1f"),
     ("server CPU s", _of("cpu_s", "kube-apiserver"), ".1f"),
     ("all CPU ms/pod", _of("all_cpu_ms_per_pod"), ".2f"),
-    ("others' CPU s", _of("cpu_s", "others"), ".1f"),
+    ("others' share", _of("others_share"), ".2f"),
     ("peak MB", _of("peak_mb", "scheduler"), ".0f"),
     ("faults", lambda numbers: float(sum(numbers["faults"].values())), ".0f"),
 )
+
+FOOTNOTE = "¹ with the share taken out that others had of the machine until all was bound"
 
 
 def table(rounds: Mapping[str, Sequence[Result]]) -> str:
@@ -73,6 +76,7 @@ def ratios(rounds: Mapping[str, Sequence[Result]], ours: str = "hekla") -> list[
         words = []
         for title, path in (
             ("pods/s", ("pods_per_s",)),
+            ("pods/s alone¹", ("pods_per_s_alone",)),
             ("P50 wait", ("wait_p50_s",)),
             ("CPU per pod", ("scheduler_cpu_ms_per_pod",)),
             ("CPU per pod of all together", ("all_cpu_ms_per_pod",)),

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -88,13 +89,14 @@ class Run:
         cpu_before = {"client": time.process_time(), **processes.cpu_of(pids)}
         busy = processes.busy_s()
         offset = self._cluster.audit_log.stat().st_size
-        began = time.monotonic()
+        asked = began = time.monotonic()
         sending = asyncio.create_task(load.send(client, follower, self._on_whole))
         if self._case.how == "backlog":
             await sending
             began = time.monotonic()
             await self._start(client, is_probed=False)
         is_whole = await follower.until_bound(self._case.pods, self._patience_s)
+        others_share = self._others_share(cpu_before, busy, time.monotonic() - asked)
         if self._case.how == "churn" and is_whole:
             await sending
         await self._settle()
@@ -109,7 +111,17 @@ class Run:
             self._ceiling.stdin.close()
             await self._ceiling.wait()
         calls = audit.read(self._cluster.audit_log, offset, NAMESPACE)
-        return self._result(follower.timeline, began, {**cpu, "others": others}, memory, calls)
+        result = self._result(follower.timeline, began, {**cpu, "others": others}, memory, calls)
+        result.numbers["others_share"] = others_share
+        rate = result.numbers.get("pods_per_s", 0.0)
+        result.numbers["pods_per_s_alone"] = rate / max(1.0 - others_share, 0.05)
+        return result
+
+    def _others_share(self, before: dict[str, float], busy: float, span_s: float) -> float:
+        """How much of the machine others had until all was bound, of what there is."""
+        now = {"client": time.process_time(), **processes.cpu_of(self._pids())}
+        ours = sum(value - before.get(name, 0.0) for name, value in now.items())
+        return max(0.0, processes.busy_s() - busy - ours) / (span_s * (os.cpu_count() or 1))
 
     async def _settle(self) -> None:
         deadline = time.monotonic() + SETTLE_MOST_S

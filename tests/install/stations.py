@@ -6,7 +6,10 @@ same account. Only addresses differ, and webhooks are reached by URL: there is n
 
 from __future__ import annotations
 
+import ssl
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,13 @@ class Stations:
         self._cluster = cluster
         self._namespace = namespace
         self._webhook_port = free_port()
-        self._arguments: dict[str, list[str]] = {}
+        self._ports: dict[str, dict[int, int]] = {}
+        """For each component, the port in its pod and the one it has here."""
+        self._containers: dict[str, Json] = {}
         for obj in objects:
             if obj["kind"] == "Deployment":
                 (container,) = obj["spec"]["template"]["spec"]["containers"]
-                self._arguments[container["name"]] = container["args"]
+                self._containers[container["name"]] = container
 
     def reachable(self, obj: Json) -> Json:
         """An object as it is applied here: webhooks by URL."""
@@ -54,20 +59,41 @@ class Stations:
         target = kubeconfig.load(self._cluster.kubeconfig)
         secret = token["status"]["token"]
         kubeconfig.write_kubeconfig(config, target.server, target.ca_pem, secret, account)
-        words = [self._here(word) for word in self._arguments[component]]
+        self._ports[component] = {}
+        words = [self._here(component, word) for word in self._containers[component]["args"]]
         if component == "admission":
+            self._ports[component] = {8443: self._webhook_port}
             words = ["admission", f"--url=https://127.0.0.1:{self._webhook_port}"]
             words += ["--host=127.0.0.1", f"--port={self._webhook_port}"]
         program = Path(sys.executable).with_name("hekla")
         words += [f"--kubeconfig={config}"]
         self._cluster.processes.start(component, [program, *words])
 
-    def _here(self, word: str) -> str:
+    def _here(self, component: str, word: str) -> str:
         flag, equals, value = word.partition("=")
-        return f"{flag}=127.0.0.1:{free_port()}" if equals and value.startswith(":") else word
+        if not (equals and value.startswith(":")):
+            return word
+        port = self._ports[component][int(value[1:])] = free_port()
+        return f"{flag}=127.0.0.1:{port}"
+
+    def answers(self, component: str) -> dict[str, int]:
+        """What each probe of its Deployment is answered, as a kubelet would ask, and /metrics."""
+        container = self._containers[component]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        asked = [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
+        if "metrics" in ports:
+            asked.append({"path": "/metrics", "port": "metrics"})
+        return {
+            get["path"]: _status(
+                get.get("scheme", "HTTP").lower(),
+                self._ports[component][ports[get["port"]]],
+                get["path"],
+            )
+            for get in asked
+        }
 
     def stop(self) -> None:
-        for component in self._arguments:
+        for component in self._containers:
             self._cluster.processes.stop(component)
 
     def log(self, component: str) -> str:
@@ -75,4 +101,16 @@ class Stations:
         return path.read_text() if path.exists() else ""
 
     def logs(self) -> str:
-        return "\n".join(f"--- {name}\n{self.log(name)[-3000:]}" for name in self._arguments)
+        return "\n".join(f"--- {name}\n{self.log(name)[-3000:]}" for name in self._containers)
+
+
+def _status(scheme: str, port: int, path: str) -> int:
+    unchecked = ssl.create_default_context()  # a kubelet does not check certificates either
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    address = f"{scheme}://127.0.0.1:{port}{path}"
+    try:
+        with urllib.request.urlopen(address, context=unchecked, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import yaml
 from click.testing import CliRunner
 from tools.kube.cluster import KubeCluster
 
+from hekla.admission.service import MANAGER
+from hekla.admission.webhooks import Reach, configurations
 from hekla.api import wellknown
 from hekla.cli import installing
 from hekla.cli.main import main
@@ -23,11 +27,13 @@ from hekla.kube.resources import (
     NAMESPACES,
     PODS,
     QUEUES,
+    SECRETS,
     VALIDATING_WEBHOOKS,
 )
 from hekla.kube.sync_client import SyncClient
+from hekla.web.certificates import new_authority
 from tests.install.conftest import CHART, Helm
-from tests.install.rights import Json, Right, granted, requests
+from tests.install.rights import COMPONENTS, Json, Right, granted, requests
 from tests.install.stations import Stations
 from tests.install.workload import Workload
 from tests.realkube.backends import until
@@ -70,17 +76,26 @@ def test_helm_installs_upgrades_and_removes(
     helm: Helm, cluster: KubeCluster, client: SyncClient
 ) -> None:
     words = ("--kubeconfig", cluster.kubeconfig, "--namespace", SPACE)
-    for verb in (
-        ("install", "hekla", CHART, "--dry-run=server", "--create-namespace"),
-        ("install", "hekla", CHART, "--create-namespace"),
-        ("upgrade", "hekla", CHART, "--set", "custom.scheduler_replicas=3"),
-    ):
+
+    def call(*verb: str | Path) -> None:
         done = helm(*verb, *words)
         assert done.returncode == 0, done.stderr
         assert not [line for line in done.stderr.splitlines() if "walk.go" not in line]
+
+    call("install", "hekla", CHART, "--dry-run=server", "--create-namespace")
+    call("install", "hekla", CHART, "--create-namespace")
     until(lambda: _established(client))
+    _as_the_service_does(client)
+    only_ours = "custom.webhooks_namespace_selector_expressions[0]"
+    chosen = f"{only_ours}.key=batch,{only_ours}.operator=Exists"
+    call("upgrade", "hekla", CHART, "--set", f"custom.scheduler_replicas=3,{chosen}")
     live = client.get(DEPLOYMENTS, "hekla-scheduler", namespace=SPACE)
     assert live["spec"]["replicas"] == 3
+    _as_the_service_does(client)
+    for webhook in _webhooks(client):
+        assert _has_certificate(webhook), "an upgrade took the certificate away"
+        assert webhook["namespaceSelector"]["matchExpressions"], "the service took a value away"
+    assert client.get(SECRETS, "hekla-admission-certificates", namespace=SPACE)["data"]
     done = helm("uninstall", "hekla", *words)
     assert done.returncode == 0, done.stderr
     assert client.find(CONFIGMAPS, wellknown.SCHEDULER_CONFIG_MAP, namespace=SPACE)
@@ -91,6 +106,16 @@ def test_helm_installs_upgrades_and_removes(
     assert client.list(QUEUES) is not None, "the kinds stay"
     client.delete(CONFIGMAPS, wellknown.SCHEDULER_CONFIG_MAP, namespace=SPACE)
     until(lambda: not _pods_of_components(client))
+
+
+def _as_the_service_does(client: SyncClient) -> None:
+    """It keeps its certificates where the chart made room for them."""
+    authority = base64.b64encode(new_authority(time.time(), "test").certificate).decode()
+    patch = {"data": {"ca.crt": authority}}
+    client.patch(SECRETS, "hekla-admission-certificates", patch, namespace=SPACE)
+    reach = Reach(namespace=SPACE, service="hekla-admission-service")
+    for body in configurations(reach, base64.b64decode(authority)):
+        client.apply(installing.resource_of(body), body, field_manager=MANAGER, force=True)
 
 
 def test_kubectl_takes_the_printed_objects_without_a_warning(
@@ -158,6 +183,9 @@ def test_each_component_works_with_its_own_rights_and_needs_them_all(
     until(lambda: len(_pods_of_components(client)) == 6)
     try:
         _begin(stations, client)
+        for component in COMPONENTS:
+            answers = until(lambda name=component: _all_well(stations, name))  # type: ignore[misc]
+            assert ("/metrics" in answers) == (component != "admission")
         client.create(NAMESPACES, {"metadata": {"name": "work"}})
         Workload(client, "work").everything()
     except BaseException:
@@ -183,6 +211,11 @@ def _begin(stations: Stations, client: SyncClient) -> None:
     stations.start("admission")
     until(lambda: all(map(_has_certificate, _webhooks(client))))
     until(lambda: _is_open(client, "root") and _is_open(client, "default"))
+
+
+def _all_well(stations: Stations, component: str) -> dict[str, int] | None:
+    answers = stations.answers(component)
+    return answers if set(answers.values()) == {200} else None
 
 
 def _is_open(client: SyncClient, queue: str) -> bool:

@@ -24,6 +24,7 @@ class FakeClient:
         self.patches: list[tuple[str, Any]] = []
         self.evicted: list[str] = []
         self.deleted: list[str] = []
+        self.gone: list[str] = []
 
     async def bind(self, pod: str, node: str, *, namespace: str, uid: str) -> None:
         await asyncio.sleep(0)
@@ -36,6 +37,9 @@ class FakeClient:
         if pod in self.refuse:
             raise self.refuse[pod]
         self.evicted.append(pod)
+
+    async def find(self, resource: Any, name: str, *, namespace: str) -> str | None:
+        return None if name in self.gone else name
 
     async def delete(self, resource: Any, name: str, **options: Any) -> bool:
         assert options["uid"]
@@ -234,6 +238,16 @@ async def test_without_the_eviction_api_the_pod_is_deleted() -> None:
     await stage.cycle()
     assert stage.client.deleted == ["v-0"]
     assert stage.performer.stats.evicted == 1
+
+
+async def test_a_server_without_evictions_and_a_pod_that_is_gone_are_told_apart() -> None:
+    for is_gone in (False, True):
+        stage = preempting()
+        stage.client.refuse["v-0"] = NotFound(404, "NotFound", "which of the two?")
+        stage.client.gone = ["v-0"] if is_gone else []
+        await stage.cycle()
+        assert stage.client.deleted == ([] if is_gone else ["v-0"])
+        assert stage.performer.stats.evict_failures == 0
 
 
 async def test_a_refused_eviction_is_taken_back_and_not_asked_again_at_once() -> None:

@@ -8,7 +8,15 @@ import pytest
 
 from hekla.kube.client import Client
 from hekla.kube.errors import NotFound
-from hekla.kube.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS
+from hekla.kube.resources import (
+    CONFIGMAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    resource,
+)
 from tests.apiserver.objects import config_map, namespace, owned_by, pod
 
 
@@ -153,3 +161,25 @@ async def test_a_pod_being_deleted_on_a_node_that_vanishes_is_released(client: C
     await client.bind("lost", "never-was", namespace="default")
     await client.delete(PODS, "lost", namespace="default")
     await gone(client, PODS, "lost")
+
+
+async def test_a_word_in_a_schema_or_an_annotation_deletes_nothing(client: Client) -> None:
+    """Schemas of whole pod templates speak of `deletionTimestamp`; that is no deletion."""
+    kept = resource("example.com/v1", "gadgets", kind="Gadget")
+    fields = {"deletionTimestamp": {"type": "string"}}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget"}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    definition = {"metadata": {"name": "gadgets.example.com"}, "spec": spec}
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    body = namespace("careful")
+    body["metadata"]["annotations"] = {"deletionTimestamp": "never"}
+    await client.create(NAMESPACES, body)
+    await client.create(kept, {"metadata": {"name": "one"}}, namespace="careful")
+    for number in range(2):  # after the second time, everything due at the first was done
+        root = await client.create(CONFIGMAPS, config_map(f"root-{number}"))
+        await child_of(client, f"child-{number}", root)
+        await client.delete(CONFIGMAPS, f"root-{number}", namespace="default")
+        await gone(client, CONFIGMAPS, f"child-{number}")
+    assert await client.find(kept, "one", namespace="careful") is not None

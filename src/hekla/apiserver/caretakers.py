@@ -17,7 +17,7 @@ import msgspec
 
 from hekla.apiserver import errors
 from hekla.apiserver.crds import CLEANUP, CRDS
-from hekla.apiserver.garbage import GarbageCollector, is_leaving
+from hekla.apiserver.garbage import GarbageCollector
 from hekla.apiserver.history import Event
 from hekla.apiserver.registry import Served
 from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources
@@ -91,7 +91,7 @@ class Caretakers:
         name = event.entry.key
         self._leaving_namespaces.pop(name, None)
         if not event.removed:
-            if is_leaving(event.entry.body):
+            if event.entry.is_leaving:
                 self._leaving_namespaces[name] = None
             else:
                 self._new_namespaces[name] = None
@@ -99,7 +99,7 @@ class Caretakers:
     def _on_crd(self, event: Event) -> None:
         name = event.entry.key
         self._leaving_crds.pop(name, None)
-        if not event.removed and is_leaving(event.entry.body):
+        if not event.removed and event.entry.is_leaving:
             self._leaving_crds[name] = None
 
     # Doing the work

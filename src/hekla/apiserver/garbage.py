@@ -53,11 +53,6 @@ class _Object(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Object)
 
 
-def is_leaving(body: bytes) -> bool:
-    """Whether an object is being deleted. The word alone says nothing: schemas hold it, too."""
-    return b'"deletionTimestamp"' in body and _decoder.decode(body).metadata.deleted is not None
-
-
 @dataclass(slots=True)
 class Node:
     """What the graph knows of an object."""

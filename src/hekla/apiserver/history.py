@@ -9,7 +9,20 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
 
+import msgspec
+
 _revision = attrgetter("revision")
+
+
+class _Metadata(msgspec.Struct):
+    leaves: str | None = msgspec.field(default=None, name="deletionTimestamp")
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+_meta = msgspec.json.Decoder(_Object)
 
 
 class Entry:
@@ -24,6 +37,11 @@ class Entry:
         # Decoded on first use by hekla.apiserver.filters, and kept: many watchers ask alike.
         self._labels: dict[str, str] | None = None
         self._fields: dict[str, str] | None = None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is being deleted. The word alone says nothing: schemas hold it, too."""
+        return b'"deletionTimestamp"' in self.body and bool(_meta.decode(self.body).metadata.leaves)
 
 
 class Event:

@@ -15,7 +15,7 @@ class NamespaceLifecycle(Controller):
         entry = self.store.head("namespaces", attempt.namespace)
         if entry is None:
             raise errors.not_found("", "namespaces", attempt.namespace)
-        if b'"deletionTimestamp"' in entry.body:
+        if entry.is_leaving:
             error = attempt.forbid(
                 f"unable to create new content in namespace {attempt.namespace} because it is "
                 "being terminated"

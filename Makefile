@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks lint types bench clean lock
+.PHONY: setup run test frameworks faults clients lint types bench clean lock
 
 setup: $(STAMP)
 
@@ -30,6 +30,14 @@ test: lint
 # Ray, Dask, Spark and PyTorch as real processes; installs them first (about 1.5 GB).
 frameworks: setup
 	$(BIN)/python -m pytest -n 0 -m frameworks tests/frameworks
+
+# Everything that goes wrong on purpose: dead, frozen and cut-off leaders, failing servers, storms.
+faults: setup
+	$(BIN)/python -m pytest -n 0 -m "" tests/faults
+
+# Real clients against both servers; installs them first (about 400 MB).
+clients: setup
+	$(BIN)/python -m pytest -n 0 -m clients tests/clients
 
 bench: setup
 	$(BIN)/python -m bench.apiserver

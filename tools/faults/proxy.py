@@ -352,7 +352,7 @@ class Proxy:
                     await self._passes(request)
                     await out.write(sent + b"\n")
                 if b'"code":410' in line:
-                    self.counts["410 in a watch"] += 1
+                    self.counts["410"] += 1
                 old = line
                 if self._random.random() < self.watch_faults.cut:
                     return self._drop(request, "watches cut")

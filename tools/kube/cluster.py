@@ -69,6 +69,7 @@ class KubeCluster:
         outlive: bool = False,
         node_leases: bool = True,
         audit_rules: Sequence[Mapping[str, Any]] = _AUDIT_RULES,
+        server_flags: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
@@ -76,6 +77,7 @@ class KubeCluster:
         self.processes = Processes(directory, outlive=outlive)
         self._controllers = controllers
         self._node_leases = node_leases
+        self._server_flags = tuple(server_flags)
         self._audit = {**_AUDIT, "rules": list(audit_rules)}
 
     def __enter__(self) -> Self:
@@ -186,7 +188,7 @@ class KubeCluster:
             # As on OpenShift: who sets an owner must be allowed to.
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             f"--audit-log-path={self.audit_log}",
-            f"--audit-policy-file={here / 'audit-policy.yaml'}",
+            f"--audit-policy-file={here / 'audit-policy.yaml'}", *self._server_flags,
         ]  # fmt: skip
         if not self._controllers:
             # Nobody makes the account `default`, nor takes the taint off a node that is ready.

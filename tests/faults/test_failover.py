@@ -1,0 +1,123 @@
+"""Leaders that die, freeze or are cut off, while users keep submitting gangs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tools.faults.history import Write
+from tools.faults.laws import judge
+from tools.faults.proxy import Trap, is_binding, is_pod_made
+
+from hekla.kube.resources import PODS
+from tests.faults.crew import Replica
+from tests.faults.crowd import Crowd
+from tests.faults.sites import Site
+from tests.faults.waiting import until
+
+GANG = 6
+COMPONENTS = {"scheduler": is_binding, "controllers": is_pod_made}
+each_component = pytest.mark.parametrize(
+    "component", ["scheduler", pytest.param("controllers", marks=pytest.mark.faults)]
+)
+
+
+def caught_in_the_middle(site: Site, crowd: Crowd, component: str, seed: int) -> Replica:
+    """The leader of a component, stopped half-way through what it does for a gang."""
+    leader = site.crew.leader(component)
+    trap = Trap(COMPONENTS[component], let_through=Random(seed).randrange(1, GANG - 1))
+    leader.proxy.trap = trap
+    crowd.submit(1, sizes=(GANG,))
+    until(trap.reached.is_set)
+    if component == "scheduler":
+        until(lambda: bound(site, crowd) == trap.let_through)
+    return leader
+
+
+def bound(site: Site, crowd: Crowd) -> int:
+    with site.client() as client:
+        return sum("nodeName" in p["spec"] for p in client.list(PODS, namespace=crowd.namespace))
+
+
+def follows(site: Site, leader: Replica, before: int) -> None:
+    """Wait until somebody leads who did not before: the other, or the same one afresh."""
+    until(lambda: site.crew.leader(leader.component) is not leader or led(leader) > before)
+
+
+def led(replica: Replica) -> int:
+    return len(replica.identities())
+
+
+def check(site: Site) -> None:
+    report = judge(site.history())
+    print(site.name, report.counts)
+    assert not report.broken, report
+
+
+@each_component
+def test_a_leader_that_is_killed_half_way_is_followed_by_one_that_finishes(
+    site: Site, component: str
+) -> None:
+    with Crowd(site.config, site.new_namespace(), seed=1) as crowd:
+        leader = caught_in_the_middle(site, crowd, component, seed=1)
+        before = led(leader)
+        leader.kill()
+        leader.proxy.trap = None
+        follows(site, leader, before)
+        crowd.submit(4)
+        crowd.until_ended()
+    check(site)
+
+
+@each_component
+def test_a_leader_that_was_frozen_writes_nothing_when_it_thaws(site: Site, component: str) -> None:
+    with Crowd(site.config, site.new_namespace(), seed=2) as crowd:
+        leader = caught_in_the_middle(site, crowd, component, seed=2)
+        leader.freeze()
+        leader.proxy.trap = None
+        until(lambda: site.crew.leader(component) is not leader)
+        crowd.submit(2)
+        leader.thaw()
+        crowd.submit(2)
+        crowd.until_ended()
+    check(site)
+
+
+@each_component
+def test_a_leader_that_is_cut_off_is_followed_and_comes_back_as_a_follower(
+    site: Site, component: str
+) -> None:
+    with Crowd(site.config, site.new_namespace(), seed=3) as crowd:
+        crowd.submit(3)
+        leader = site.crew.leader(component)
+        leader.proxy.cut()
+        crowd.submit(3)
+        until(lambda: site.crew.leader(component) is not leader)
+        crowd.until_ended(1)
+        leader.proxy.heal()
+        crowd.submit(2)
+        crowd.until_ended()
+    check(site)
+
+
+def test_the_record_of_this_very_cluster_is_condemned_once_it_is_doctored(site: Site) -> None:
+    with Crowd(site.config, site.new_namespace(), seed=9) as crowd:
+        crowd.submit(2)
+        crowd.until_ended()
+    history = site.history()
+    assert not judge(history).broken
+    binding = next(w for w in reversed(history) if w.subresource == "binding" and w.succeeded)
+    elsewhere = replace(binding, asked={**binding.asked, "target": {"name": "elsewhere"}})
+    assert any("bound twice" in _spoken(said) for said in judge([*history, elsewhere]).broken)
+    forgotten = [w for w in history if not _completes(w, crowd.namespace)]
+    assert any("job is lost" in _spoken(said) for said in judge(forgotten).broken)
+
+
+def _spoken(said: str) -> str:
+    return said.partition(":")[0].replace("_", " ")
+
+
+def _completes(write: Write, namespace: str) -> bool:
+    phase = ((write.answer.get("status") or {}).get("state") or {}).get("phase")
+    return write.resource == "jobs" and write.namespace == namespace and phase == "Completed"

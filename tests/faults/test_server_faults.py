@@ -1,0 +1,107 @@
+"""Servers that refuse, lose answers, repeat events, restart and forget, while gangs run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tools.faults.proxy import Fault, WatchFaults, anything
+
+from tests.faults.crowd import Crowd
+from tests.faults.sites import RealSite, Site
+from tests.faults.test_failover import check
+from tests.faults.waiting import until
+
+
+def refusals() -> list[Fault]:
+    """Each kind of failure for some of everything that is asked, leases included."""
+    return [
+        Fault(anything, status=429, chance=0.06),
+        Fault(anything, status=500, chance=0.06),
+        Fault(anything, status=500, passed_on=True, chance=0.06),
+        Fault(anything, drop=True, chance=0.04),
+        Fault(anything, drop=True, passed_on=True, chance=0.06),
+        Fault(anything, delay_s=0.3, chance=0.2),
+    ]
+
+
+def happened(site: Site) -> Counter[str]:
+    """What the proxies did to the crew so far."""
+    return sum((proxy.counts for proxy in site.crew.proxies), Counter())
+
+
+def test_refusals_and_lost_answers_lose_no_job_and_repeat_nothing(site: Site) -> None:
+    before = happened(site)
+    with Crowd(site.config, site.new_namespace(), seed=4) as crowd:
+        for proxy in site.crew.proxies:
+            proxy.faults = refusals()
+        crowd.submit(8)
+        crowd.until_ended(6)
+        for proxy in site.crew.proxies:
+            proxy.faults = ()
+        crowd.until_ended()
+    check(site)
+    done = happened(site) - before
+    for kind in ("429 before", "500 before", "500 after", "dropped before", "dropped after"):
+        assert done[kind], f"{kind} never happened: {done}"
+
+
+def test_events_that_come_late_twice_or_again_change_nothing(site: Site) -> None:
+    before = happened(site)
+    with Crowd(site.config, site.new_namespace(), seed=5) as crowd:
+        for proxy in site.crew.proxies:
+            proxy.watch_faults = WatchFaults(repeat=0.3, replay=0.2, delay_s=0.1, cut=0.02)
+        crowd.submit(6)
+        crowd.until_ended()
+        for proxy in site.crew.proxies:
+            proxy.watch_faults = WatchFaults()
+    check(site)
+    done = happened(site) - before
+    for kind in ("events repeated", "events replayed", "events delayed", "watches cut"):
+        assert done[kind], f"{kind} never happened: {done}"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_a_server_that_restarts_is_taken_up_again(site: Site, kill: bool) -> None:
+    with Crowd(site.config, site.new_namespace(), seed=6) as crowd:
+        crowd.submit(4)
+        crowd.until_ended(1)
+        site.restart_server(kill=kill)
+        crowd.submit(4)
+        crowd.until_ended()
+    check(site)
+
+
+# hekla's server is its own store: killed above.
+@pytest.mark.faults
+@pytest.mark.parametrize("site", ["real"], indirect=True)
+def test_a_store_that_is_killed_is_taken_up_again(site: Site) -> None:
+    assert isinstance(site, RealSite)
+    with Crowd(site.config, site.new_namespace(), seed=7) as crowd:
+        crowd.submit(4)
+        crowd.until_ended(1)
+        site.restart_etcd()
+        crowd.submit(4)
+        crowd.until_ended()
+    check(site)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("site", ["real"], indirect=True)
+def test_history_that_is_forgotten_is_listed_anew(site: Site) -> None:
+    """Watches come back with a place that the server no longer knows (410)."""
+    assert isinstance(site, RealSite)
+    with Crowd(site.config, site.new_namespace(), seed=8) as crowd:
+        crowd.submit(2)
+        crowd.until_ended()
+        before = happened(site)
+        for proxy in site.crew.proxies:
+            proxy.hold_watches()
+        crowd.submit(4)
+        site.compact()
+        for proxy in site.crew.proxies:
+            proxy.release_watches()
+        until(lambda: (happened(site) - before)["410"])
+        crowd.until_ended()
+    check(site)

@@ -438,18 +438,19 @@ async def test_a_container_starts_once_whenever_the_agent_dies(
 
     dead = asyncio.Event()
 
-    def dies_before(*_: Any) -> Process:
+    def dies_before(*_: Any, **__: Any) -> Process:
         dead.set()
         raise asyncio.CancelledError
 
-    def dies_after(*words: Any) -> Process:
-        real(*words)
+    def dies_after(*words: Any, **more: Any) -> Process:
+        real(*words, **more)
         return dies_before()
 
     for name, death in (("before", dies_before), ("after", dies_after)):
         monkeypatch.setattr(processes, "spawn", death)
         await machine.run_pod(name, *line)
-        await dead.wait()
+        async with asyncio.timeout(30):
+            await dead.wait()
         dead.clear()
         monkeypatch.setattr(processes, "spawn", real)
         await machine.stop_agent()

@@ -24,6 +24,7 @@ from typing import Literal
 # $1: file for the exit code, $2: where to work; the rest: the command. The shell outlives the
 # command on SIGTERM (it has a handler, which `exec` takes away from the command) to note its code.
 # The file $HEKLA_UP appears when the command is about to run: earlier signals would hit the set-up.
+# It is made in the subshell that becomes the command, which a signal ends: the shells above live on.
 # Its own remarks ("Terminated") do not belong into the command's output; the subshell is there
 # because dash would otherwise redirect them along with the command's.
 SUPERVISE = """
@@ -31,8 +32,11 @@ trap : TERM INT HUP QUIT
 out=$1; dir=$2; shift 2
 for group in $HEKLA_CGROUPS; do echo $$ > "$group/cgroup.procs"; done
 unset HEKLA_CGROUPS
-[ -z "$HEKLA_ENTERS" ] && { : > "$HEKLA_UP"; unset HEKLA_UP; }
-if cd "$dir"; then exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); code=$?; else code=128; fi
+begin() {
+  [ -z "$HEKLA_ENTERS" ] && { : > "$HEKLA_UP"; unset HEKLA_UP; }
+  exec "$@" 2>&3 3>&-
+}
+if cd "$dir"; then exec 3>&2 2>/dev/null; (begin "$@"); code=$?; else code=128; fi
 echo "$code" > "$out.new" && mv "$out.new" "$out"
 exit "$code"
 """
@@ -108,10 +112,8 @@ attach() {
 each place
 each attach
 cd "$dir" || exit 128
-: > "$HEKLA_UP"
-unset HEKLA_UP HEKLA_ENTERS HEKLA_OVERLAY
 exec 3>&2 2>/dev/null
-(exec "$@" 2>&3 3>&-)
+(: > "$HEKLA_UP"; unset HEKLA_UP HEKLA_ENTERS HEKLA_OVERLAY; exec "$@" 2>&3 3>&-)
 """
 
 Way = Literal["none", "root", "user"]

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from hekla.api import core, scheduling, wellknown
+from hekla.api.wellknown import PodPhase
 from hekla.kube.client import Client
 from hekla.kube.errors import Forbidden, KubeError, NotFound
 from hekla.kube.informers import Informer
@@ -69,13 +70,18 @@ NodeSelector = tuple[tuple[str, str], ...]
 
 
 class Cache:
-    """A cluster that follows an API server. `wake` is called after every change that matters."""
+    """A cluster that follows an API server.
+
+    `wake` is called after every change that a decision may depend on, `notice` after those that
+    only have to be written down some time: a pod that was bound, or runs now, makes no room.
+    """
 
     def __init__(
         self,
         client: Client,
         cluster: Cluster,
         wake: Callable[[], None],
+        notice: Callable[[], None],
         *,
         clock: Clock,
         node_selector: NodeSelector = (),
@@ -85,6 +91,7 @@ class Cache:
         self.journal: list[Change] | None = None
         """Every change in order, while somebody wants to write them down."""
         self._wake = wake
+        self._notice = notice
         self._node_selector = node_selector
         self._held: list[Change] | None = None
         self.config_text: str | None = None
@@ -183,6 +190,9 @@ class Cache:
             if new is not None and (kind != NODES.kind or self._sees(new)):
                 is_step = kind == PODS.kind and old is not None and _is_step(old, new)
                 self.change(Put(kind, new, is_step))
+                if is_step and _holds_its_place(new):
+                    self._notice()
+                    return
             else:
                 meta = (old if new is None else new).metadata
                 self.change(Gone(kind, meta.namespace, meta.name, meta.uid))
@@ -216,6 +226,10 @@ def _is_step(old: wire.Pod, new: wire.Pod) -> bool:
         old.spec == new.spec
         or msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
     )
+
+
+def _holds_its_place(pod: wire.Pod) -> bool:
+    return bool(pod.spec.node_name) and pod.status.phase in (PodPhase.PENDING, PodPhase.RUNNING)
 
 
 def _is_same_node(old: core.Node, new: core.Node) -> bool:

@@ -47,6 +47,8 @@ log = logging.getLogger("hekla.scheduler")
 GATHER_S = 0.005
 GATHER_MOST_S = 0.04
 GATHER_LONGEST_S = 1.0
+# News that changes no decision, only what is to be written about it, waits so long for company.
+NOTICE_S = 0.5
 # Deadlines (sla) pass without any event; while jobs wait for one, look this often.
 DEADLINE_POLL_S = 1.0
 CONFIG_POLL_S = 1.0
@@ -82,6 +84,7 @@ class Scheduler:
         self._conf_namespace = conf_namespace
         self._names = tuple(names)
         self._changed = asyncio.Event()
+        self._noticed: asyncio.TimerHandle | None = None
         self.cluster = Cluster(scheduler_names=names, default_queue=default_queue)
         self.config: Config = config.default(self._registry)
         self.verdicts: dict[str, Verdict] = {}
@@ -104,6 +107,7 @@ class Scheduler:
             client,
             self.cluster,
             self._changed.set,
+            self._notice,
             clock=self._clock,
             node_selector=node_selector,
             config_namespace=conf_namespace if conf is None else None,
@@ -138,6 +142,7 @@ class Scheduler:
                 self._journal.start()
             founding = asyncio.create_task(self._ensure_queues())
             stack.callback(founding.cancel)
+            stack.callback(self._forget_notice)
             self._is_synced = True
             log.info("scheduler %s: %d nodes", ", ".join(self._names), len(self.cluster.nodes))
             while True:
@@ -184,6 +189,17 @@ class Scheduler:
             await asyncio.sleep(GATHER_S)
             gathered_s += GATHER_S
 
+    def _notice(self) -> None:
+        """Something is to be looked at, but nobody waits for it."""
+        if self._noticed is None:
+            loop = asyncio.get_running_loop()
+            self._noticed = loop.call_later(NOTICE_S, self._changed.set)
+
+    def _forget_notice(self) -> None:
+        if self._noticed is not None:
+            self._noticed.cancel()
+            self._noticed = None
+
     def _deadline_s(self) -> float | None:
         if self._failed_at is not None:
             return RETRY_S
@@ -195,6 +211,7 @@ class Scheduler:
     async def cycle(self) -> None:
         """Decide once, and begin to do it."""
         self._changed.clear()
+        self._forget_notice()
         self._read_config()
         self.cycles += 1
         now, skipped = self._clock.now(), self._performer.skipped()

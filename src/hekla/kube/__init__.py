@@ -1,13 +1,14 @@
 """Talking to any Kubernetes API server. The only package that knows which server it talks to.
 
 Import names from the module that owns them. Nothing is re-exported here on purpose: `sync_client`
-serves the command line, which must not pay for importing aiohttp (0.4 s of CPU) to print a table.
+serves the command line, which must not pay for importing asyncio and what hangs on it to print a
+table.
 
     resources    kinds as data: PODS, JOBS, QUEUES ...
     calls        one request as data; URL and body building, shared by both clients
     errors       the error tree
     kubeconfig   which server, and who we are; credentials: how we prove it
-    transport    aiohttp: pool, TLS, time limits, retries; retries: when and how long to wait
+    transport    TLS, time limits, retries, on the connections of http1; retries: when, how long
     client       the asynchronous client
     sync_client  the light synchronous one, on sync_transport
     answers      decoding what comes back: objects, lists, watch streams

@@ -3,7 +3,7 @@
     with SyncClient(kubeconfig.load()) as client:
         for job in client.list(JOBS, namespace="ml"): ...
 
-What a newcomer gets wrong: this module must not import aiohttp, asyncio or numpy, nor anything that
+What a newcomer gets wrong: this module must not import asyncio or numpy, nor anything that
 does; a test checks it. `vcctl job list` should not pay half a second to print ten lines.
 
 Calls, answers, errors, credentials and retry rules are those of `client`; only the socket differs.

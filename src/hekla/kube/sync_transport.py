@@ -3,7 +3,7 @@
 What a newcomer gets wrong: a kept connection may be dead. The server hangs up on idle ones, and a
 create must not find that out half-way, so the socket is looked at before it is used again.
 
-Like `sync_client`, which sits on it, this module must not import aiohttp, asyncio or numpy.
+Like `sync_client`, which sits on it, this module must not import asyncio or numpy.
 """
 
 from __future__ import annotations

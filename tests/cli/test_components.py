@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -104,6 +105,12 @@ def test_both_serve_a_cluster_and_end_cleanly_giving_their_leases_back(
         assert fetch(f"http://127.0.0.1:{health}/healthz") == "ok\n"
         assert fetch(f"http://127.0.0.1:{health}/metrics") == ""
         assert "\nhekla_leader 1\n" in fetch(f"http://127.0.0.1:{metrics}/metrics")
+        client.create(JOBS, job("large", replicas=50), namespace="default")
+        page = f"http://127.0.0.1:{metrics}/verdicts"
+        told = until(lambda: json.loads(fetch(page) or '{"items": []}')["items"])
+        assert told[0]["job"].startswith("default/large-")
+        assert told[0]["gate"]
+        assert told[0]["message"] in told[0]["text"]
         holders = {lease["metadata"]["name"]: lease["spec"] for lease in client.list(LEASES)}
         assert all(holders[name]["holderIdentity"] for name in ("volcano", "vc-controller-manager"))
         for process in (scheduler, controllers):

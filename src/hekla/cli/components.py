@@ -13,7 +13,7 @@ import logging
 import signal
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -31,7 +31,7 @@ from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.leases import LeaderElector
 from hekla.kube.transport import RateLimit
 from hekla.units.clock import SystemClock
-from hekla.web.probes import Probes
+from hekla.web.probes import Page, Probes
 from hekla.web.server import WebServer
 
 log = logging.getLogger("hekla")
@@ -75,6 +75,8 @@ class Component(Protocol):
     def what_is_wrong(self) -> str: ...
 
     async def render_metrics(self) -> bytes: ...
+
+    def pages(self) -> Mapping[str, Page]: ...
 
     def leads(self, is_leader: bool) -> None: ...
 
@@ -147,11 +149,11 @@ def _servers(options: Options, part: Component, elector: LeaderElector | None) -
     checks = {"healthz": part.what_is_wrong, "livez": part.what_is_wrong, "readyz": ready}
     wanted = []
     if options.enable_metrics:
-        wanted.append((options.listen_address, Probes({}, part.render_metrics)))
+        wanted.append((options.listen_address, Probes({}, part.render_metrics, part.pages())))
     if options.enable_healthz:
         wanted.append((options.healthz_address, Probes(checks)))
     if len(wanted) == 2 and options.listen_address == options.healthz_address:
-        wanted = [(options.listen_address, Probes(checks, part.render_metrics))]
+        wanted = [(options.listen_address, Probes(checks, part.render_metrics, part.pages()))]
     servers = []
     for address, app in wanted:
         host, port = split_address(address)

@@ -143,6 +143,10 @@ class Controllers:
         """Whether this process is the one that acts, for the metrics."""
         self.metrics.leads(is_leader)
 
+    def pages(self) -> dict[str, Callable[[], bytes]]:
+        """Nothing to show beside the metrics."""
+        return {}
+
     async def render_metrics(self) -> bytes:
         """Prometheus' text, less the series of jobs that are gone."""
         jobs = next(

@@ -24,7 +24,7 @@ from typing import Literal
 # $1: file for the exit code, $2: where to work; the rest: the command. The shell outlives the
 # command on SIGTERM (it has a handler, which `exec` takes away from the command) to note its code.
 # The file $HEKLA_UP appears when the command is about to run: earlier signals would hit the set-up.
-# It is made in the subshell that becomes the command, which a signal ends: the shells above live on.
+# It is made in the subshell that becomes the command: a signal ends that, the shells above live on.
 # Its own remarks ("Terminated") do not belong into the command's output; the subshell is there
 # because dash would otherwise redirect them along with the command's.
 SUPERVISE = """

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from hekla.api import wellknown
 from hekla.kube.client import Client
@@ -47,6 +49,7 @@ log = logging.getLogger("hekla.scheduler")
 GATHER_S = 0.005
 GATHER_MOST_S = 0.04
 GATHER_LONGEST_S = 1.0
+MAX_VERDICTS_SHOWN = 1000
 # News that changes no decision, only what is to be written about it, waits so long for company.
 NOTICE_S = 0.5
 # Deadlines (sla) pass without any event; while jobs wait for one, look this often.
@@ -272,10 +275,8 @@ class Scheduler:
 
     def _remember(self, verdicts: dict[str, Verdict]) -> None:
         waiting = self.cluster.waiting
-        self.verdicts = {k: v for k, v in self.verdicts.items() if k in waiting}
-        for key in waiting:
-            self.verdicts.pop(key, None)
-        self.verdicts.update(verdicts)
+        kept = {key: one for key, one in self.verdicts.items() if key in waiting}
+        self.verdicts = kept | verdicts
         self._performer.forget(self.cluster.jobs, self.cluster.tasks)
 
     # --- how it is ----------------------------------------------------------------------------
@@ -299,6 +300,18 @@ class Scheduler:
     def leads(self, is_leader: bool) -> None:
         """Whether this process is the one that decides, for the metrics."""
         self.metrics.leads(is_leader)
+
+    def pages(self) -> dict[str, Callable[[], bytes]]:
+        """JSON for dashboards: `/verdicts` says of every job that waits why."""
+        return {"verdicts": self._render_verdicts}
+
+    def _render_verdicts(self) -> bytes:
+        shown = sorted(self.verdicts.items())[:MAX_VERDICTS_SHOWN]
+        page = {
+            "items": [verdict.to_dict() for _, verdict in shown],
+            "leftOff": len(self.verdicts) - len(shown),
+        }
+        return msgspec.json.encode(page)
 
     async def render_metrics(self) -> bytes:
         """Prometheus' text. A cycle under way is awaited: it moves numbers about."""

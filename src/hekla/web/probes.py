@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics` of a component, as an ASGI application.
+"""`/healthz`, `/readyz`, `/metrics` and JSON pages of a component, as an ASGI application.
 
 Only GET and HEAD, no bodies, nothing else served: these ports are open to the cluster's network.
 A check returns what is wrong, or an empty string.
@@ -13,14 +13,21 @@ from hekla.web.metrics import CONTENT_TYPE
 
 Check = Callable[[], str]
 Render = Callable[[], Awaitable[bytes]]
+Page = Callable[[], bytes]
 
 
 class Probes:
     """The application: paths and what answers them."""
 
-    def __init__(self, checks: Mapping[str, Check], metrics: Render | None = None) -> None:
+    def __init__(
+        self,
+        checks: Mapping[str, Check],
+        metrics: Render | None = None,
+        pages: Mapping[str, Page] | None = None,
+    ) -> None:
         self._checks = {f"/{name}": check for name, check in checks.items()}
         self._metrics = metrics
+        self._pages = {f"/{name}": page for name, page in (pages or {}).items()}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -43,6 +50,8 @@ class Probes:
             return 405, plain, b"only GET and HEAD\n"
         if path == "/metrics" and self._metrics is not None:
             return 200, CONTENT_TYPE, await self._metrics()
+        if path in self._pages:
+            return 200, "application/json", self._pages[path]()
         check = self._checks.get(path)
         if check is None:
             return 404, plain, b"there is nothing here\n"

@@ -26,6 +26,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Pod
 
 from tests.apiserver.threads import ServerThread, running_server
+from tests.clients.standing import RUNS, installed, stands_for
 
 # These libraries leave sockets to the garbage collector, and kr8s has not heard of this version.
 pytestmark = [
@@ -225,6 +226,14 @@ def test_kr8s_runs_a_session(cluster: ServerThread, namespace: str) -> None:
     assert not made.exists()
 
 
+@stands_for(
+    "kr8s",
+    version=installed("kr8s", "dev.txt"),
+    how=RUNS,
+    kinds=("Job", "ConfigMap"),
+    servers=("embedded",),
+    note="sessions, waiting, kinds by discovery",
+)
 def test_kr8s_knows_volcano_kinds(cluster: ServerThread, namespace: str) -> None:
     api = kr8s.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
     kind = kr8s.objects.new_class(kind="Job", version=f"{BATCH}/v1alpha1", namespaced=True)
@@ -285,6 +294,14 @@ def test_lightkube_runs_a_session(cluster: ServerThread, namespace: str) -> None
     assert caught.value.status.reason == "NotFound"
 
 
+@stands_for(
+    "lightkube",
+    version=installed("lightkube", "dev.txt"),
+    how=RUNS,
+    kinds=("Job", "Queue", "Pod", "ConfigMap"),
+    servers=("embedded",),
+    note="sessions, generic resources, server-side apply",
+)
 def test_lightkube_knows_volcano_kinds(cluster: ServerThread, namespace: str) -> None:
     config = lightkube.KubeConfig.from_file(str(cluster.kubeconfig))
     client = lightkube.Client(config=config, namespace=namespace)

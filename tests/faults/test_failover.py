@@ -119,5 +119,6 @@ def _spoken(said: str) -> str:
 
 
 def _completes(write: Write, namespace: str) -> bool:
-    phase = ((write.answer.get("status") or {}).get("state") or {}).get("phase")
-    return write.resource == "jobs" and write.namespace == namespace and phase == "Completed"
+    if write.answer.get("kind") != "Job" or write.namespace != namespace:
+        return False
+    return bool(write.answer.get("status", {}).get("state", {}).get("phase") == "Completed")

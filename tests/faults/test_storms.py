@@ -10,9 +10,8 @@ from tools.faults.proxy import WatchFaults
 
 from tests.faults.crowd import Crowd
 from tests.faults.sites import Site
-from tests.faults.test_failover import COMPONENTS, check
+from tests.faults.test_failover import COMPONENTS, check, follows, led
 from tests.faults.test_server_faults import refusals
-from tests.faults.waiting import until
 
 ROUNDS = 8
 Act = Callable[[Site, Random], None]
@@ -28,18 +27,18 @@ def kill_everybody(site: Site, draw: Random) -> None:
 
 
 def freeze_a_leader(site: Site, draw: Random) -> None:
-    component = draw.choice(list(COMPONENTS))
-    leader = site.crew.leader(component)
+    leader = site.crew.leader(draw.choice(list(COMPONENTS)))
+    before = led(leader)
     leader.freeze()
-    until(lambda: site.crew.leader(component) is not leader)
+    follows(site, leader, before)
     leader.thaw()
 
 
 def cut_a_leader_off(site: Site, draw: Random) -> None:
-    component = draw.choice(list(COMPONENTS))
-    leader = site.crew.leader(component)
+    leader = site.crew.leader(draw.choice(list(COMPONENTS)))
+    before = led(leader)
     leader.proxy.cut()
-    until(lambda: site.crew.leader(component) is not leader)
+    follows(site, leader, before)
     leader.proxy.heal()
 
 

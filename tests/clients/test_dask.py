@@ -1,0 +1,110 @@
+"""dask-kubernetes: its operator, unmodified, makes a cluster whose pods hekla places."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tools.kube.gobuild import ensure, missing
+from tools.kube.parts import CONTROLLER_MANAGER
+from tools.kube.processes import Processes, free_port
+
+from hekla.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    PODGROUPS,
+    SERVICES,
+    resource,
+)
+from hekla.kube.sync_client import SyncClient
+from tests.clients.conftest import Run
+from tests.clients.standing import RUNS, installed, stands_for
+from tests.clients.test_python_clients import PROGRAMS
+from tests.realkube.backends import Backend, until
+from tests.realkube.test_jobs import pods
+
+pytestmark = pytest.mark.clients
+DASK_CLUSTERS = resource("kubernetes.dask.org/v1", "daskclusters", kind="DaskCluster")
+
+
+@pytest.fixture
+def deployments(backend: Backend, tmp_path: Path) -> Iterator[None]:
+    """Who makes the pods of Deployments: on hekla's server, Kubernetes' own controllers."""
+    if backend.name == "real":
+        yield
+        return
+    reason = missing((CONTROLLER_MANAGER,))
+    if reason:
+        pytest.skip(reason)
+    processes = Processes(tmp_path)
+    words: list[str | Path] = [
+        ensure(CONTROLLER_MANAGER), "--kubeconfig", backend.kubeconfig, "--leader-elect=false",
+        "--controllers=deployment-controller,replicaset-controller",
+        "--bind-address=127.0.0.1", f"--secure-port={free_port()}",
+        f"--cert-dir={tmp_path / 'controller-manager'}",
+    ]  # fmt: skip
+    processes.start("kube-controller-manager", words)
+    yield
+    processes.stop_all()
+
+
+@pytest.fixture
+def operator(
+    backend: Backend,
+    environment: dict[str, str],
+    client: SyncClient,
+    namespace: str,
+    clients: Path,
+    tmp_path: Path,
+) -> Iterator[None]:
+    """The operator as its chart starts it, with its own CRDs."""
+    (charts,) = clients.parent.glob("lib/python*/site-packages/dask_kubernetes/operator/deployment")
+    for path in sorted(charts.glob("helm/*/crds/*.yaml")):
+        body = yaml.safe_load(path.read_text())
+        client.apply(CUSTOM_RESOURCE_DEFINITIONS, body, field_manager="helm", force=True)
+    until(lambda: client.list(DASK_CLUSTERS) is not None)
+    words = ["kopf", "run", "-m", "dask_kubernetes.operator.controller", "--standalone"]
+    log = tmp_path / "operator.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [*words, "--namespace", namespace],
+            env=environment,
+            cwd=tmp_path,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+    yield
+    for found in client.list(DASK_CLUSTERS, namespace=namespace):
+        client.delete(DASK_CLUSTERS, found["metadata"]["name"], namespace=namespace)
+    until(lambda: not client.list(DASK_CLUSTERS, namespace=namespace).items)
+    process.kill()
+    process.wait()
+
+
+@stands_for(
+    "dask-kubernetes",
+    version=installed("dask-kubernetes"),
+    how=RUNS,
+    kinds=("Pod", "PodGroup", "Deployment", "Service", "CustomResourceDefinition"),
+    note="its kopf operator; on the embedded server with Kubernetes' own deployment controllers",
+)
+def test_the_operator_of_dask_makes_a_cluster_and_scales_it(
+    run: Run, client: SyncClient, namespace: str, operator: None, deployments: None
+) -> None:
+    run("python", str(PROGRAMS / "dask_cluster.py"), namespace, "make")
+    until(lambda: len(client.list(DEPLOYMENTS, namespace=namespace).items) == 3)
+    until(lambda: len(placed(client, namespace)) == 3)
+    assert client.find(SERVICES, "demo-scheduler", namespace=namespace) is not None
+    run("python", str(PROGRAMS / "dask_cluster.py"), namespace, "scale")
+    until(lambda: len(placed(client, namespace)) == 4)
+    parts = [pod["metadata"]["labels"]["dask.org/component"] for pod in pods(client, namespace)]
+    assert sorted(parts) == ["scheduler", "worker", "worker", "worker"]
+    assert len(client.list(PODGROUPS, namespace=namespace).items) == 4
+
+
+def placed(client: SyncClient, namespace: str) -> list[str]:
+    found = pods(client, namespace)
+    return [p["metadata"]["name"] for p in found if p["spec"].get("nodeName")]

@@ -65,7 +65,7 @@ def _by_volcano(cluster: KubeCluster, client: SyncClient) -> None:
 def _define(client: SyncClient, definitions: list[Json]) -> None:
     for crd in definitions:
         client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
-    until(lambda: handover._serves(client))
+    until(lambda: handover.serves(client))
     client.create(NAMESPACES, {"metadata": {"name": SPACE}})
     body = {"metadata": {"name": wellknown.SCHEDULER_CONFIG_MAP}, "data": OURS}
     client.create(CONFIGMAPS, body, namespace=SPACE)

@@ -56,7 +56,7 @@ def record() -> Json:
             definitions = crds()
             for crd in definitions:
                 client.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd)
-            until(lambda: _serves(client))
+            until(lambda: serves(client))
             cluster.add_nodes(NODES, cpu=CPU)
             client.create(kinds.NAMESPACES, {"metadata": {"name": NAMESPACE}})
             start(cluster)
@@ -103,7 +103,7 @@ def until(holds: Callable[[], Any]) -> None:
         time.sleep(0.1)
 
 
-def _serves(client: SyncClient) -> bool:
+def serves(client: SyncClient) -> bool:
     try:
         return client.list(kinds.JOBS) is not None and client.list(kinds.JOB_FLOWS) is not None
     except KubeError:

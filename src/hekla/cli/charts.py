@@ -73,7 +73,7 @@ def default_values(chart: Path) -> Json:
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Json:
-    """As helm: maps are merged, everything else is replaced, null takes away."""
+    """As helm: maps are merged, everything else is replaced."""
     made = dict(below)
     for key, value in above.items():
         old = made.get(key)

@@ -262,6 +262,7 @@ class Pool:
         self._slots = asyncio.Semaphore(limit)
         self._idle: dict[ssl.SSLContext | None, list[Connection]] = {}
         self._open: set[Connection] = set()
+        self._is_closed = False
 
     async def take(self, context: ssl.SSLContext | None, timeout_s: float) -> Connection:
         """A connection to use alone; give it back. OSError or ssl.SSLError if there is none."""
@@ -281,6 +282,8 @@ class Pool:
             connection.close()
 
     def close(self) -> None:
+        """Those at rest, those in use, and those that are being made."""
+        self._is_closed = True
         for connection in tuple(self._open):
             connection.close()
         self._idle.clear()
@@ -312,6 +315,9 @@ class Pool:
                 server_hostname=(self._server_name or self._host) if context else None,
             )
         self._open.add(connection)
+        if self._is_closed:
+            connection.close()
+            raise CutOff("the pool was closed meanwhile")
         _watch_over(transport.get_extra_info("socket"))
         return connection
 

@@ -153,6 +153,7 @@ class Transport:
         """Close every connection. Calls under way fail with ConnectionLost."""
         self._closed = True
         self._pool.close()
+        await asyncio.sleep(0)  # they say goodbye on the loop's next turn
 
     async def _open_stream(self, call: Call, open_timeout_s: float | None) -> Opened:
         async def once(proof: Proof) -> Opened:

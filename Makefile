@@ -43,6 +43,9 @@ bench: setup
 	$(BIN)/python -m bench.apiserver
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.controllers
+	$(BIN)/python -m bench.service
+	$(BIN)/python -m bench.local
+	$(BIN)/python -m bench.cli
 
 lock:
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install --quiet uv

@@ -96,7 +96,7 @@ class Run:
             began = time.monotonic()
             await self._start(client, is_probed=False)
         is_whole = await follower.until_bound(self._case.pods, self._patience_s)
-        others_share = self._others_share(cpu_before, busy, time.monotonic() - asked)
+        together = self._together(cpu_before, busy, time.monotonic() - asked)
         if self._case.how == "churn" and is_whole:
             await sending
         await self._settle()
@@ -112,16 +112,20 @@ class Run:
             await self._ceiling.wait()
         calls = audit.read(self._cluster.audit_log, offset, NAMESPACE)
         result = self._result(follower.timeline, began, {**cpu, "others": others}, memory, calls)
-        result.numbers["others_share"] = others_share
         rate = result.numbers.get("pods_per_s", 0.0)
-        result.numbers["pods_per_s_alone"] = rate / max(1.0 - others_share, 0.05)
+        result.numbers["pods_per_s_alone"] = rate / max(1.0 - together["others_share"], 0.05)
+        result.numbers.update(together)
         return result
 
-    def _others_share(self, before: dict[str, float], busy: float, span_s: float) -> float:
-        """How much of the machine others had until all was bound, of what there is."""
+    def _together(self, before: dict[str, float], busy: float, span_s: float) -> Json:
+        """What all parts together took until all was bound, and how much of the machine others."""
         now = {"client": time.process_time(), **processes.cpu_of(self._pids())}
         ours = sum(value - before.get(name, 0.0) for name, value in now.items())
-        return max(0.0, processes.busy_s() - busy - ours) / (span_s * (os.cpu_count() or 1))
+        others = max(0.0, processes.busy_s() - busy - ours)
+        return {
+            "all_cpu_ms_per_pod": 1000 * ours / self._case.pods,
+            "others_share": others / (span_s * (os.cpu_count() or 1)),
+        }
 
     async def _settle(self) -> None:
         deadline = time.monotonic() + SETTLE_MOST_S
@@ -148,7 +152,6 @@ class Run:
             "calls_per_pod": asked.total() / self._case.pods,
             "calls": dict(asked.most_common()),
             "cpu_s": {name: round(value, 2) for name, value in cpu.items()},
-            "all_cpu_ms_per_pod": 1000 * (sum(cpu.values()) - cpu["others"]) / self._case.pods,
             "scheduler_cpu_ms_per_pod": 1000 * cpu.get("scheduler", 0.0) / self._case.pods,
             "peak_mb": {name: round(value, 1) for name, value in memory.items()},
         }

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.faults.proxy import Proxy
+from tools.kube.processes import leash
 
 from hekla.kube import kubeconfig
 from hekla.kube.resources import LEASES
@@ -71,7 +72,7 @@ class Replica:
 
     def _keep(self) -> None:
         words = [
-            sys.executable, "-m", "hekla.cli.main", self.component,
+            *leash(), sys.executable, "-m", "hekla.cli.main", self.component,
             "--kubeconfig", str(self.proxy.kubeconfig), *LEASE,
         ]  # fmt: skip
         while not self._stopping.is_set():

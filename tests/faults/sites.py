@@ -18,7 +18,7 @@ from pathlib import Path
 from tools.faults.history import AUDIT_RULES, Write, read_audit
 from tools.faults.proxy import Proxy
 from tools.kube.cluster import KubeCluster, node_manifest, start_kwok
-from tools.kube.processes import Processes, free_port
+from tools.kube.processes import Processes, free_port, leash
 
 from hekla.api import crds, wellknown
 from hekla.kube import kubeconfig
@@ -109,7 +109,7 @@ class EmbeddedSite(Site):
 
     def __init__(self, directory: Path) -> None:
         self._words = [
-            sys.executable, "-m", "hekla.apiserver",
+            *leash(), sys.executable, "-m", "hekla.apiserver",
             "--data-dir", str(directory), "--port", str(free_port()),
         ]  # fmt: skip
         self.server = directory / "kubeconfig"

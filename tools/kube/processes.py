@@ -39,7 +39,7 @@ class Processes:
     def __init__(self, directory: Path, *, outlive: bool = False) -> None:
         self._directory = directory
         # A test runner that is killed cannot stop anything: the kernel does it then.
-        self._leash = [] if outlive else _leash()
+        self._leash = [] if outlive else leash()
         self._ours: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, words: Sequence[str | Path]) -> None:
@@ -109,7 +109,7 @@ class Processes:
         (self._directory / "processes.json").write_text(json.dumps(running))
 
 
-def _leash() -> list[str]:
+def leash() -> list[str]:
     """Words that let a command end with this process, where there is setpriv (util-linux)."""
     found = shutil.which("setpriv")
     return [found, "--pdeathsig", "KILL"] if found else []

@@ -123,7 +123,7 @@ tiers:
 
 
 def test_a_job_that_is_not_let_in_is_told_the_change_that_would_help() -> None:
-    """Its queue's own limit can be raised; where the nodes are the limit, only asking less helps."""
+    """Its queue's own limit can be raised; where nodes are the limit, only asking less helps."""
 
     def change(given: TestCluster) -> str:
         verdict = given.run().verdict("g")

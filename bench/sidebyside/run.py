@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,9 @@ class Run:
     """The parts of one run while it lasts."""
 
     def __init__(self, case: Case, system: System, cluster: KubeCluster, patience_s: float) -> None:
-        self._case = case
+        # The ceiling makes no pods from Jobs and has nothing to be late for: it binds a burst.
+        self._case = replace(case, as_jobs=False) if system.is_ceiling else case
+        self._is_late = case.how == "backlog" and not system.is_ceiling
         self._system = system
         self._cluster = cluster
         self._patience_s = patience_s
@@ -78,7 +80,7 @@ class Run:
             load = Load(self._case, self._system.scheduler_name)
             gc.collect()
             gc.freeze()  # collecting the bodies again and again would be the client's main work
-            if self._case.how != "backlog":
+            if not self._is_late:
                 await self._start(client)
             follower = Follower(client)
             async with follower.following():
@@ -91,7 +93,7 @@ class Run:
         offset = self._cluster.audit_log.stat().st_size
         asked = began = time.monotonic()
         sending = asyncio.create_task(load.send(client, follower, self._on_whole))
-        if self._case.how == "backlog":
+        if self._is_late:
             await sending
             began = time.monotonic()
             await self._start(client, is_probed=False)

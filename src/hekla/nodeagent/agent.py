@@ -85,7 +85,7 @@ class Agent:
         if self._network is not None:
             self._network.set_up()
         self._gpus.recall(self._directory / "pods")
-        node = await self._register()
+        node = await self._registered()
         self._around = Surroundings(
             directory=self._directory,
             clock=self._clock,
@@ -120,6 +120,15 @@ class Agent:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         if self._network is not None:
             self._network.tear_down()
+
+    async def _registered(self) -> Object:
+        """The node, as soon as the server answers: it may be starting, as we are."""
+        while True:
+            try:
+                return await self._register()
+            except KubeError as error:
+                log.warning("node %s cannot be registered: %s; trying again", self.node, error)
+                await self._clock.sleep(REPORT_RETRY_S)
 
     async def _register(self) -> Object:
         node = node_object(self.node, format_time(self._clock.now()), self._gpus.count)

@@ -22,6 +22,7 @@ from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import JOBS, PODS
 from hekla.kube.sync_client import SyncClient
+from hekla.nodeagent.cgroups import Cgroups
 from tests.e2e.test_kills import job
 
 JOB_COUNT, PODS_PER_JOB, KILLS = 50, 2, 14
@@ -165,10 +166,7 @@ def test_fifty_jobs_end_as_they_would_have_whatever_part_dies(parts: Parts, tmp_
     left = {path.name for path in (tmp_path / "node" / "pods").iterdir()}
     assert not left & uids, "directories"
     assert not uids & set(pods_with_processes()), "processes"
-    assert not [uid for uid in uids if any(CGROUPS.glob(f"**/{uid}*"))], "cgroups"
-
-
-CGROUPS = Path("/sys/fs/cgroup")
+    assert not [uid for uid in uids if Cgroups().of(uid)], "cgroups"
 
 
 def pods_with_processes() -> Iterator[str]:

@@ -6,9 +6,6 @@ terminal here.
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +23,7 @@ from hekla.cli.vcctl.commands import run
 from hekla.kube import kubeconfig
 from hekla.kube.resources import JOBS, NAMESPACES
 from hekla.kube.sync_client import SyncClient
-from tests.realkube.backends import real_server
+from tests.realkube.backends import embedded_server, real_server
 
 Object = dict[str, Any]
 
@@ -43,21 +40,6 @@ class Result:
 
 
 Run = Callable[..., Result]
-
-
-@contextlib.contextmanager
-def embedded_server(directory: Path) -> Iterator[Path]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(directory)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().strip(), "the server did not start"
-    yield directory / "kubeconfig"
-    process.terminate()
-    process.wait(30)
-    process.stdout.close()
 
 
 @pytest.fixture(scope="session", params=["embedded", "real"])

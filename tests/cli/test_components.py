@@ -22,6 +22,7 @@ from hekla.cli.main import main
 from hekla.kube import kubeconfig
 from hekla.kube.resources import JOBS, LEASES, NODES, PODS
 from hekla.kube.sync_client import SyncClient
+from tests.realkube.backends import embedded_server
 
 from .conftest import job
 
@@ -31,12 +32,8 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Path]:
     """A server of its own: a scheduler on the shared one would see everybody's jobs."""
-    words = [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(tmp_path / "server")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip()
-        yield tmp_path / "server" / "kubeconfig"
-        process.terminate()
+    with embedded_server(tmp_path / "server") as config:
+        yield config
 
 
 @pytest.fixture

@@ -68,25 +68,33 @@ def until(holds: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def embedded(directory: Path) -> Iterator[Backend]:
-    """Hekla's own server; its admission is built in."""
-    server = subprocess.Popen(
+def embedded_server(directory: Path) -> Iterator[Path]:
+    """Hekla's own server, as a process; its kubeconfig."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(directory)],
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert server.stdout is not None
-    processes = Processes(directory)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip(), "the server did not start"
     try:
-        assert server.stdout.readline().strip(), "the server did not start"
-        config = directory / "kubeconfig"
-        start_kwok(processes, config)
-        yield from _with_components(Backend("embedded", config), admission=False)
+        yield directory / "kubeconfig"
     finally:
-        processes.stop_all()
-        server.terminate()
-        server.wait(30)
-        server.stdout.close()
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def embedded(directory: Path) -> Iterator[Backend]:
+    """Hekla's own server; its admission is built in."""
+    processes = Processes(directory)
+    with embedded_server(directory) as config:
+        try:
+            start_kwok(processes, config)
+            yield from _with_components(Backend("embedded", config), admission=False)
+        finally:
+            processes.stop_all()
 
 
 @contextlib.contextmanager

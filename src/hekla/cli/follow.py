@@ -28,12 +28,12 @@ from hekla.api.wellknown import (
     PodPhase,
 )
 from hekla.cli.runview import Jobs, Screen
-from hekla.kube.answers import LineSplitter
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, ApiError, KubeError
 from hekla.kube.informers import Informer
 from hekla.kube.resources import COMMANDS, JOB_FLOWS, JOBS, PODGROUPS, PODS, Resource, resource
 from hekla.sdk import intents
+from hekla.sdk.asynchronous import container_lines
 from hekla.sdk.logs import is_started
 
 Object = dict[str, Any]
@@ -240,26 +240,14 @@ class Follower:
         self._changed.set()
 
     async def _tail(self, pod: Object) -> None:
-        metadata = pod["metadata"]
+        name = pod["metadata"]["name"]
         for container in pod["spec"]["containers"]:
-            splitter = LineSplitter(f"log of {metadata['name']}")
+            lines = container_lines(self._client, pod, container["name"], follow=True)
             try:
-                async with self._client.logs(
-                    metadata["name"],
-                    namespace=metadata["namespace"],
-                    container=container["name"],
-                    follow=True,
-                ) as chunks:
-                    async for chunk in chunks:
-                        for line in splitter.feed(chunk):
-                            self._show(metadata["name"], line)
+                async for line in lines:
+                    self._screen.output(name, line.text)
             except KubeError as error:  # the job goes on, seen or not
-                self._screen.say(f"{metadata['name']}: its output cannot be read: {error}")
-            if rest := splitter.rest():
-                self._show(metadata["name"], rest)
-
-    def _show(self, pod: str, line: bytes) -> None:
-        self._screen.output(pod, line.decode(errors="replace").rstrip("\r"))
+                self._screen.say(f"{name}: its output cannot be read: {error}")
 
     # The end
 

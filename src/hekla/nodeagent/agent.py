@@ -343,7 +343,9 @@ class Agent:
             descriptor = worker.input_of(request.container)
             if descriptor is None:
                 return _failure("the container takes no input: its spec needs `stdin: true`")
-            feeding = asyncio.create_task(self._feed(worker, request.container, channels))
+            feeding = asyncio.create_task(
+                self._feed(worker, request.container, descriptor, channels)
+            )
         try:
             async for chunk in self.logs(worker.pod, _Follow(request.container)):
                 await channels.send(1, chunk)
@@ -352,9 +354,9 @@ class Agent:
                 feeding.cancel()
         return SUCCESS
 
-    async def _feed(self, worker: PodWorker, container: str, channels: Any) -> None:
-        descriptor = worker.input_of(container)
-        assert descriptor is not None
+    async def _feed(
+        self, worker: PodWorker, container: str, descriptor: int, channels: Any
+    ) -> None:
         await feed_pipe(descriptor, channels)
         spec = next(c for c in worker.pod["spec"]["containers"] if c["name"] == container)
         if spec.get("stdinOnce"):

@@ -10,6 +10,7 @@ async with Client(kubeconfig.load()) as client:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from hekla.api import wellknown
 from hekla.api.wellknown import Action
 from hekla.kube.answers import LineSplitter
 from hekla.kube.client import Client
-from hekla.kube.errors import BadRequest, Gone, NotFound, TransportError
+from hekla.kube.errors import BadRequest, Gone, KubeError, NotFound, TransportError
 from hekla.kube.resources import COMMANDS, JOBS, PODS, Resource
 from hekla.sdk import intents
 from hekla.sdk.build import Job
@@ -199,23 +200,34 @@ class AsyncJobHandle:
             await lines.put(line)
 
     async def _pod_lines(self, pod: Object, *, follow: bool) -> AsyncIterator[LogLine]:
-        metadata = pod["metadata"]
         for container in pod["spec"]["containers"]:
-            splitter = LineSplitter(f"log of {metadata['name']}")
-            try:
-                async with self._client.logs(
-                    metadata["name"],
-                    namespace=metadata["namespace"],
-                    container=container["name"],
-                    follow=follow,
-                ) as chunks:
-                    async for chunk in chunks:
-                        for line in splitter.feed(chunk):
-                            yield _line(metadata["name"], container["name"], line)
-            except (BadRequest, NotFound):
-                continue
-            if rest := splitter.rest():
-                yield _line(metadata["name"], container["name"], rest)
+            with contextlib.suppress(BadRequest, NotFound):
+                async for line in container_lines(
+                    self._client, pod, container["name"], follow=follow
+                ):
+                    yield line
+
+
+async def container_lines(
+    client: Client, pod: Object, container: str, *, follow: bool
+) -> AsyncIterator[LogLine]:
+    """The output of one container; what came before an error is given before it is raised."""
+    metadata = pod["metadata"]
+    splitter = LineSplitter(f"log of {metadata['name']}")
+    failure: KubeError | None = None
+    try:
+        async with client.logs(
+            metadata["name"], namespace=metadata["namespace"], container=container, follow=follow
+        ) as chunks:
+            async for chunk in chunks:
+                for line in splitter.feed(chunk):
+                    yield _line(metadata["name"], container, line)
+    except KubeError as error:
+        failure = error
+    if rest := splitter.rest():
+        yield _line(metadata["name"], container, rest)
+    if failure is not None:
+        raise failure
 
 
 def _line(pod: str, container: str, line: bytes) -> LogLine:

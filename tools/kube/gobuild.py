@@ -37,6 +37,8 @@ class Part:
     package: str = ""
     stamps: tuple[str, ...] = ()
     """Variables set in the program: `package.name={version}`; also {major} and {minor}."""
+    is_test: bool = False
+    """A package of tests, made into a program that runs them."""
 
     @property
     def version(self) -> str:
@@ -94,7 +96,8 @@ def _build(part: Part, program: Path) -> None:
         raise BuildFailed(f"{part.name} is built with Go, and there is none: install go")
     print(f"building {part.name} {part.version}; minutes, the first time", file=sys.stderr)
     unfinished = program.with_suffix(".part")
-    words = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", part.flags]
+    verb = ["test", "-c"] if part.is_test else ["build"]
+    words = ["go", *verb, "-mod=readonly", "-trimpath", "-ldflags", part.flags]
     done = subprocess.run(
         [*words, "-o", str(unfinished), part.package or part.module],
         cwd=part.folder,

@@ -31,6 +31,14 @@ CONTROLLER_MANAGER = _kubernetes("kube-controller-manager")
 SCHEDULER = _kubernetes("kube-scheduler")
 ETCD = Part("etcd", _HERE / "etcd", "go.etcd.io/etcd/server/v3")
 KWOK = Part("kwok", _HERE / "kwok", _KWOK, f"{_KWOK}/cmd/kwok")
+E2E = Part(
+    "e2e.test",
+    _HERE / "e2e",
+    _KUBERNETES,
+    f"{_KUBERNETES}/test/e2e",
+    _KUBERNETES_STAMPS,
+    is_test=True,
+)
 HELM = Part(
     "helm",
     _HERE / "helm",
@@ -39,4 +47,6 @@ HELM = Part(
     (f"{_HELM}/internal/version.version={{version}}",),
 )
 
-PARTS = {part.name: part for part in (ETCD, APISERVER, KWOK, CONTROLLER_MANAGER, SCHEDULER, HELM)}
+PARTS = {
+    part.name: part for part in (ETCD, APISERVER, KWOK, CONTROLLER_MANAGER, SCHEDULER, HELM, E2E)
+}

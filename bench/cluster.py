@@ -26,7 +26,9 @@ from bench.sidebyside.cases import Case
 from bench.sidebyside.processes import describe_machine, wait_for_quiet
 from bench.sidebyside.run import Result
 from bench.sidebyside.systems import System
+from hekla.api import wellknown
 
+WARM_UP = "4x10@20"
 Rounds = dict[str, list[Result]]
 
 
@@ -35,7 +37,7 @@ def compare(case: Case, wanted: list[System], keep: Path, arguments: argparse.Na
     found: Rounds = {system.name: [] for system in wanted}
     for number in range(arguments.rounds):
         for system in wanted if number % 2 == 0 else reversed(wanted):
-            if case.as_jobs and not system.is_ceiling and not system.controllers:
+            if not plays(case, system):
                 continue
             directory = keep / case.name / f"{number}-{system.name}"
             if directory.exists():
@@ -45,6 +47,22 @@ def compare(case: Case, wanted: list[System], keep: Path, arguments: argparse.Na
             found[system.name].append(result)
             print(f"  round {number + 1}: {_line(result)}", flush=True)
     return {name: results for name, results in found.items() if results}
+
+
+def plays(case: Case, system: System) -> bool:
+    """Whether a system can do a case at all."""
+    if case.displaces and (
+        system.is_ceiling or system.scheduler_name != wellknown.DEFAULT_SCHEDULER
+    ):
+        return False  # it needs queues and job priorities; the ceiling evicts nobody
+    return not case.as_jobs or system.is_ceiling or bool(system.controllers)
+
+
+def warm_up(wanted: list[System], keep: Path, arguments: argparse.Namespace) -> None:
+    """Each system once, unmeasured: the first run reads every program from the disk."""
+    for system in wanted:
+        directory = keep / "warm-up" / system.name
+        uvloop.run(run.measure(cases.find(WARM_UP), system, directory, arguments.patience))
 
 
 def _line(result: Result) -> str:
@@ -88,6 +106,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, help="keep logs of servers and schedulers there")
     parser.add_argument("--patience", type=float, default=600.0, help="seconds a run may take")
     parser.add_argument(
+        "--cold", action="store_true", help="no unmeasured run of each system to begin with"
+    )
+    parser.add_argument(
         "--wait-for-quiet",
         type=float,
         default=0.0,
@@ -109,6 +130,8 @@ def main() -> None:
     machine = describe_machine()
     print(machine)
     with tempfile.TemporaryDirectory(prefix="hekla-bench-") as directory:
+        if not arguments.cold:
+            warm_up(wanted, arguments.keep or Path(directory), arguments)
         for case in chosen:
             print(f"\n{case.name}: {case.title()}", flush=True)
             keep = arguments.keep or Path(directory)

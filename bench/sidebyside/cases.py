@@ -14,11 +14,16 @@ from typing import Any, Literal
 
 Json = dict[str, Any]
 How = Literal["burst", "one-by-one", "backlog", "churn"]
+Displacing = Literal["", "preempt", "reclaim"]
 
 NAMESPACE = "bench"
 NODE_CPU, NODE_MEMORY_GIB, NODE_PODS = 32, 256, 110
-GROUP = "scheduling.k8s.io/group-name"
 JOB_LABEL = "volcano.sh/job-name"
+LOW, HIGH = "bench-low", "bench-high"
+"""Priority classes."""
+LENDER, BORROWER = "lender", "borrower"
+"""Queues: all is the borrower's until the lender wants its half."""
+FILLER = "f"
 
 
 @dataclass(frozen=True)
@@ -37,20 +42,34 @@ class Case:
     """Whether all members are needed; otherwise one is enough."""
     pods_per_s: float = 0.0
     lasts_s: float = 0.0
+    displaces: Displacing = ""
+    """The cluster is full before the load comes, and this is the way it gets its place."""
+    prefix: str = "g"
+    priority: str = ""
+    queue: str = "default"
 
     @property
     def pods(self) -> int:
         return self.gangs * self.size
 
     def gang_names(self) -> Iterator[str]:
-        return (f"g{number:05}" for number in range(self.gangs))
+        return (f"{self.prefix}{number:05}" for number in range(self.gangs))
+
+    def filler(self) -> Case:
+        """What fills the cluster of a load that displaces others; each can be taken by itself."""
+        return Case(
+            f"fill-{self.name}", self.nodes, NODE_CPU, self.nodes, is_gang=False, prefix=FILLER,
+            priority=LOW if self.displaces == "preempt" else "",
+            queue=BORROWER if self.displaces == "reclaim" else "default",
+        )  # fmt: skip
 
     def title(self) -> str:
         what = "Jobs" if self.as_jobs else "gangs" if self.is_gang else "groups"
         how = {"burst": "", "one-by-one": ", one by one", "backlog": ", scheduler starts late"}
         rate = f", {self.pods_per_s:g} pods/s for {self.lasts_s:g} s each"
+        by = {"": "", "preempt": " that preempt", "reclaim": " that reclaim"}[self.displaces]
         return (
-            f"{self.gangs:,} {what} × {self.size:,} on {self.nodes:,} nodes"
+            f"{self.gangs:,} {what} × {self.size:,}{by} on {self.nodes:,} nodes"
             f"{how.get(self.how, rate)}"
         )
 
@@ -78,6 +97,8 @@ CASES = {
         Case("backlog-50x100@1000", 50, 100, 1000, how="backlog"),
         Case("churn@1000", 1500, 10, 1000, how="churn", pods_per_s=50, lasts_s=30),
         Case("single@1000", 60, 1, 1000, how="one-by-one"),
+        Case("preempt-10x100@100", 10, 100, 100, displaces="preempt", priority=HIGH),
+        Case("reclaim-10x100@100", 10, 100, 100, displaces="reclaim", queue=LENDER),
     )
 }
 _ADHOC = re.compile(r"(?P<jobs>jobs-)?(?P<gangs>\d+)x(?P<size>\d+)@(?P<nodes>\d+)")
@@ -99,16 +120,9 @@ def find(name: str) -> Case:
 # --- the objects ----------------------------------------------------------------------------------
 
 
-def group(case: Case, name: str) -> Json:
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"minMember": case.size if case.is_gang else 1, "queue": "default"},
-    }
-
-
 def pods(case: Case, gang: str, scheduler: str) -> Iterator[Json]:
+    """The members, which do not say yet of which gang."""
+    priority = {"priorityClassName": case.priority} if case.priority else {}
     for number in range(case.size):
         yield {
             "apiVersion": "v1",
@@ -117,9 +131,8 @@ def pods(case: Case, gang: str, scheduler: str) -> Iterator[Json]:
                 "name": f"{gang}-{number}",
                 "namespace": NAMESPACE,
                 "labels": {"gang": gang},
-                "annotations": {GROUP: gang},
             },
-            "spec": {**_pod_spec(), "schedulerName": scheduler},
+            "spec": {**_pod_spec(), **priority, "schedulerName": scheduler},
         }
 
 

@@ -16,12 +16,13 @@ import msgspec
 
 from bench.sidebyside import cases
 from bench.sidebyside.cases import NAMESPACE, Case
+from bench.sidebyside.systems import System
 from bench.sidebyside.timeline import Timeline
 from hekla.kube import calls
 from hekla.kube.calls import Call
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
-from hekla.kube.resources import JOBS, PODGROUPS, PODS, Resource
+from hekla.kube.resources import JOBS, PODS, Resource
 
 IN_FLIGHT = 64
 PAUSE_S = 0.1
@@ -107,10 +108,11 @@ class Follower:
 class Load:
     """The requests of a case, ready to be sent."""
 
-    def __init__(self, case: Case, scheduler_name: str) -> None:
+    def __init__(self, case: Case, system: System) -> None:
         self.case = case
+        self._kind = system.dialect.kind
         self._gangs = [
-            (_group_call(case, name, scheduler_name), list(_pod_calls(case, name, scheduler_name)))
+            (_group_call(case, name, system), list(_pod_calls(case, name, system)))
             for name in case.gang_names()
         ]
 
@@ -169,19 +171,20 @@ class Load:
         for name in names:
             await client.delete(PODS, name, namespace=NAMESPACE, grace_period_s=0, missing_ok=True)
         name = calls.identity_of(group.body or b"").name
-        await client.delete(PODGROUPS, name, namespace=NAMESPACE, missing_ok=True)
+        await client.delete(self._kind, name, namespace=NAMESPACE, missing_ok=True)
 
 
-def _group_call(case: Case, name: str, scheduler_name: str) -> Call:
+def _group_call(case: Case, name: str, system: System) -> Call:
     if case.as_jobs:
-        return calls.create(JOBS, cases.job(case, name, scheduler_name), namespace=NAMESPACE)
-    return calls.create(PODGROUPS, cases.group(case, name), namespace=NAMESPACE)
+        return calls.create(JOBS, cases.job(case, name, system.scheduler_name), namespace=NAMESPACE)
+    dialect = system.dialect
+    return calls.create(dialect.kind, dialect.group(case, name), namespace=NAMESPACE)
 
 
-def _pod_calls(case: Case, name: str, scheduler_name: str) -> Iterator[Call]:
+def _pod_calls(case: Case, name: str, system: System) -> Iterator[Call]:
     if not case.as_jobs:
-        for body in cases.pods(case, name, scheduler_name):
-            yield calls.create(PODS, body, namespace=NAMESPACE)
+        for body in cases.pods(case, name, system.scheduler_name):
+            yield calls.create(PODS, system.dialect.mark(body, name), namespace=NAMESPACE)
 
 
 async def in_flight(work: Iterator[Awaitable[Any]]) -> None:

@@ -35,6 +35,7 @@ from hekla.kube.resources import (
     NODES,
     PODGROUPS,
     PODS,
+    PRIORITY_CLASSES,
     QUEUES,
 )
 from hekla.scheduler import config
@@ -59,6 +60,15 @@ class Result:
     bound: list[tuple[float, int]]
 
 
+def configuration(case: Case) -> str:
+    """As Volcano ships it; actions that displace others are added where a case needs them."""
+    if not case.displaces:
+        return config.DEFAULT
+    found = config.DEFAULT.replace("allocate, backfill", f"allocate, {case.displaces}, backfill")
+    assert found != config.DEFAULT, "the shipped actions have changed"
+    return found
+
+
 class Run:
     """The parts of one run while it lasts."""
 
@@ -70,24 +80,37 @@ class Run:
         self._cluster = cluster
         self._patience_s = patience_s
         self._conf = cluster.directory / "scheduler.conf"
-        self._conf.write_text(config.DEFAULT)
+        self._conf.write_text(
+            system.conf.format(kubeconfig=cluster.kubeconfig) or configuration(case)
+        )
         self._ceiling: asyncio.subprocess.Process | None = None
 
     async def measure(self) -> Result:
         target = kubeconfig.load(self._cluster.kubeconfig)
         async with Client(target, component="bench") as client:
             await self._prepare(client)
-            load = Load(self._case, self._system.scheduler_name)
+            load = Load(self._case, self._system)
             gc.collect()
             gc.freeze()  # collecting the bodies again and again would be the client's main work
             if not self._is_late:
                 await self._start(client)
             follower = Follower(client)
             async with follower.following():
+                if self._case.displaces:
+                    await self._fill(client, follower)
                 return await self._load(client, load, follower)
+
+    async def _fill(self, client: Client, follower: Follower) -> None:
+        filler = self._case.filler()
+        load = Load(filler, self._system)
+        await load.send(client, follower, self._on_whole)
+        if not await follower.until_bound(filler.pods, self._patience_s):
+            raise SystemExit(f"{self._system.name} did not fill the cluster to begin with")
+        await self._settle()
 
     async def _load(self, client: Client, load: Load, follower: Follower) -> Result:
         pids = self._pids()
+        before = follower.timeline.bound
         cpu_before = {"client": time.process_time(), **processes.cpu_of(pids)}
         busy = processes.busy_s()
         offset = self._cluster.audit_log.stat().st_size
@@ -97,7 +120,7 @@ class Run:
             await sending
             began = time.monotonic()
             await self._start(client, is_probed=False)
-        is_whole = await follower.until_bound(self._case.pods, self._patience_s)
+        is_whole = await follower.until_bound(before + self._case.pods, self._patience_s)
         together = self._together(cpu_before, busy, time.monotonic() - asked)
         if self._case.how == "churn" and is_whole:
             await sending
@@ -150,6 +173,7 @@ class Run:
         numbers = {
             **timeline.speeds(seen, began),
             "faults": timeline.faults(self._case, seen, calls.bindings),
+            "displaced": seen.displaced(),
             "refused_binds": calls.refused_bindings,
             "calls_per_pod": asked.total() / self._case.pods,
             "calls": dict(asked.most_common()),
@@ -157,7 +181,7 @@ class Run:
             "scheduler_cpu_ms_per_pod": 1000 * cpu.get("scheduler", 0.0) / self._case.pods,
             "peak_mb": {name: round(value, 1) for name, value in memory.items()},
         }
-        pods = seen.pods.values()
+        pods = seen.load()
         binds = (pod.bound for pod in pods if pod.bound is not None)
         return Result(
             self._system.name,
@@ -169,13 +193,19 @@ class Run:
     # --- the cluster --------------------------------------------------------------------------
 
     async def _prepare(self, client: Client) -> None:
-        for body in crds.load():
+        for body in [*crds.load(), *self._system.crds()]:
             await client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
         for name in (NAMESPACE, wellknown.SYSTEM_NAMESPACE):
             await client.create(NAMESPACES, {"metadata": {"name": name}})
         await self._until_served(client)
-        for name in (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE):
+        queues = [wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE]
+        if self._case.displaces == "reclaim":
+            queues += [cases.LENDER, cases.BORROWER]
+        for name in queues:
             await self._open_queue(client, name)
+        for value, name in enumerate((cases.LOW, cases.HIGH), start=1):
+            body = {"metadata": {"name": name}, "value": value, "globalDefault": False}
+            await client.create(PRIORITY_CLASSES, body)
         await in_flight(self._node_requests(client))
 
     def _node_requests(self, client: Client) -> Iterator[Any]:
@@ -188,7 +218,7 @@ class Run:
 
     async def _until_served(self, client: Client) -> None:
         async with asyncio.timeout(READY_LIMIT_S):
-            for kind in (PODGROUPS, QUEUES, JOBS):
+            for kind in (self._system.dialect.kind, PODGROUPS, QUEUES, JOBS):
                 while True:
                     try:
                         await client.list(kind)
@@ -234,8 +264,10 @@ class Run:
         """Until it binds a pod; which is gone again when this returns."""
         probe = Case("probe", 1, 1, 1)
         where = wellknown.SYSTEM_NAMESPACE
+        dialect = self._system.dialect
         (pod,) = cases.pods(probe, "probe", self._system.scheduler_name)
-        for resource, body in ((PODGROUPS, cases.group(probe, "probe")), (PODS, pod)):
+        whole = (dialect.kind, dialect.group(probe, "probe")), (PODS, dialect.mark(pod, "probe"))
+        for resource, body in whole:
             body["metadata"]["namespace"] = where
             await client.create(resource, body)
         try:
@@ -248,7 +280,7 @@ class Run:
                 f"{self._system.name} bound no pod in {READY_LIMIT_S:g} s; {log} ends with:\n{end}"
             ) from None
         await client.delete(PODS, "probe-0", grace_period_s=0, namespace=where)
-        await client.delete(PODGROUPS, "probe", namespace=where)
+        await client.delete(dialect.kind, "probe", namespace=where)
         await asyncio.sleep(1.0)
 
     async def _until_placed(self, client: Client, pod: str, namespace: str) -> None:
@@ -273,9 +305,9 @@ class Run:
 async def measure(case: Case, system: System, directory: Path, patience_s: float) -> Result:
     """One run in a directory of its own."""
     # Starting and stopping wait for processes: there is nothing else on this loop to hold up.
-    cluster = KubeCluster(directory, node_leases=False)
+    cluster = KubeCluster(directory, node_leases=False, server_flags=system.server_flags)
     cluster.start()
     try:
         return await Run(case, system, cluster, patience_s).measure()
     finally:
-        cluster.stop()
+        cluster.processes.kill_all()  # nothing of it is looked at again

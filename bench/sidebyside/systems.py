@@ -10,14 +10,19 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tools.kube import parts
 from tools.kube.gobuild import ensure
 from tools.kube.processes import free_port
-from tools.peers import volcano
+from tools.peers import coscheduling, volcano
 
+from bench.sidebyside.dialects import COSCHEDULING, KUBERNETES, VOLCANO, Dialect
+
+Json = dict[str, Any]
 LIMITS = "--kube-api-qps=5000 --kube-api-burst=5000"
 CEILING = "ceiling"
 _PORT = re.compile(r"\{port\}")
@@ -35,6 +40,11 @@ class System:
     scheduler_name: str = "volcano"
     controllers: str = ""
     """Command line of what makes pods from Jobs."""
+    dialect: Dialect = VOLCANO
+    conf: str = ""
+    """Its configuration, where that is not Volcano's; may use {kubeconfig}."""
+    server_flags: tuple[str, ...] = ()
+    crds: Callable[[], list[Json]] = list
 
     @property
     def is_ceiling(self) -> bool:
@@ -58,9 +68,14 @@ def built_in(name: str) -> System:
         return _volcano()
     if name == "kube-scheduler":
         return _kube_scheduler()
+    if name == "kube-gang":
+        return _kube_gang()
+    if name == "coscheduling":
+        return _coscheduling()
     if name == CEILING:
         return System(CEILING, "", "(ceiling)")
-    raise ValueError(f"{name!r} is no system: hekla, volcano, kube-scheduler, ceiling; or --peer")
+    known = "hekla, volcano, kube-scheduler, kube-gang, coscheduling, ceiling"
+    raise ValueError(f"{name!r} is no system: {known}; or --peer")
 
 
 def peer(text: str) -> System:
@@ -98,13 +113,44 @@ def _volcano() -> System:
     )
 
 
+_KUBE_COMMON = (
+    " --authentication-kubeconfig {kubeconfig} --authorization-kubeconfig {kubeconfig}"
+    " --bind-address=127.0.0.1 --secure-port={port}"
+)
+
+
 def _kube_scheduler() -> System:
     """Plain: it binds pod by pod and knows no gangs."""
     return System(
         "kube-scheduler",
         f"{ensure(parts.SCHEDULER)} --kubeconfig {{kubeconfig}} --leader-elect=false {LIMITS}"
-        " --authentication-kubeconfig {kubeconfig} --authorization-kubeconfig {kubeconfig}"
-        " --bind-address=127.0.0.1 --secure-port={port}",
+        + _KUBE_COMMON,
         "kube-scheduler",
         scheduler_name="default-scheduler",
+    )
+
+
+def _kube_gang() -> System:
+    """With Kubernetes' own gangs, which are alpha and off by default."""
+    gates = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+    plain = _kube_scheduler()
+    return replace(
+        plain,
+        name="kube-gang",
+        scheduler=f"{plain.scheduler} {gates}",
+        dialect=KUBERNETES,
+        server_flags=(gates, f"--runtime-config={KUBERNETES.kind.api_version}=true"),
+    )
+
+
+def _coscheduling() -> System:
+    """kube-scheduler with the plugin that most who have no batch scheduler take for gangs."""
+    return System(
+        "coscheduling",
+        f"{ensure(coscheduling.SCHEDULER)} --config {{conf}}" + _KUBE_COMMON,
+        "coscheduling",
+        scheduler_name="default-scheduler",
+        dialect=COSCHEDULING,
+        conf=coscheduling.CONF,
+        crds=coscheduling.crds,
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.sidebyside.cases import NODE_CPU, Case
+from bench.sidebyside.cases import FILLER, NODE_CPU, Case
 
 Json = dict[str, Any]
 
@@ -53,6 +53,15 @@ class Timeline:
         self.bound += 1
         return pod
 
+    def load(self) -> list[PodTimes]:
+        """The pods of the load, without those that filled the cluster before it came."""
+        return [pod for pod in self.pods.values() if not pod.gang.startswith(FILLER)]
+
+    def displaced(self) -> int:
+        """Pods that filled the cluster and had to go."""
+        pods = self.pods.values()
+        return sum(1 for pod in pods if pod.gang.startswith(FILLER) and pod.gone is not None)
+
     def lose(self, at: float, uid: str) -> None:
         if uid in self.pods:
             self.pods[uid].gone = at
@@ -66,7 +75,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def speeds(timeline: Timeline, began: float) -> Json:
     """Rates and latencies; seconds count from the moment the load began."""
-    pods = list(timeline.pods.values())
+    pods = timeline.load()
     creates = sorted(pod.created for pod in pods)
     binds = sorted(pod.bound for pod in pods if pod.bound is not None)
     if not binds:
@@ -112,7 +121,7 @@ def faults(case: Case, timeline: Timeline, bindings: Counter[str]) -> Json:
     """What must never happen. `bindings`: accepted binding requests by pod, from the audit log."""
     bound: Counter[str] = Counter()
     seen: Counter[str] = Counter()
-    for pod in timeline.pods.values():
+    for pod in timeline.load():
         seen[pod.gang] += 1
         bound[pod.gang] += pod.bound is not None
     least = case.size if case.is_gang else 1

@@ -10,8 +10,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from bench.sidebyside import audit, cases, systems, timeline
+from bench.sidebyside import audit, cases, run, systems, timeline
 from bench.sidebyside.cases import NAMESPACE, NODE_CPU, Case
+from bench.sidebyside.dialects import VOLCANO
 from bench.sidebyside.timeline import Timeline
 from tools.kube.cluster import parts_for
 from tools.kube.gobuild import missing
@@ -83,6 +84,27 @@ def test_a_node_is_overcommitted_at_any_moment_of_the_run(
     assert timeline.faults(Case("x", 1, 2, 1), seen, Counter())["overcommitted_nodes"] == want
 
 
+def test_what_filled_the_cluster_is_on_its_nodes_but_not_in_the_numbers() -> None:
+    full = [("f0", 0.0, 1.0, "n1")] * NODE_CPU
+    seen = history(*full, ("a", 2.0, 4.0, "n1"))
+    want = Case("x", 1, 1, 1, displaces="preempt")
+    assert timeline.faults(want, seen, Counter())["overcommitted_nodes"] == 1, "nobody left"
+    seen.lose(3.0, "f0-0")
+    assert not any(timeline.faults(want, seen, Counter()).values())
+    assert timeline.speeds(seen, began=1.0)["pods"] == 1
+    assert seen.displaced() == 1
+
+
+@pytest.mark.parametrize("way", ["preempt", "reclaim"])
+def test_a_case_that_displaces_has_the_action_and_somebody_to_displace(way: str) -> None:
+    case = cases.find(f"{way}-10x100@100")
+    assert f"allocate, {way}, backfill" in run.configuration(case)
+    filler = case.filler()
+    assert filler.pods == case.nodes * NODE_CPU
+    (group,) = {str(VOLCANO.group(filler, name)["spec"]) for name in filler.gang_names()}
+    assert group != str(VOLCANO.group(case, "g00000")["spec"])
+
+
 def test_a_curve_ends_with_everything_counted() -> None:
     found = timeline.curve([1.0, 2.0, 4.0], began=0.0, points=4)
     assert found == [(0.0, 0), (1.0, 1), (2.0, 2), (3.0, 2), (4.0, 3)]
@@ -127,7 +149,7 @@ def test_a_small_run_on_real_servers_binds_everything_and_says_so(tmp_path: Path
     reason = missing(parts_for())
     if reason:
         pytest.skip(reason)
-    words = [sys.executable, "-m", "bench.cluster", "--case", "3x4@5", "--rounds", "1"]
+    words = [sys.executable, "-m", "bench.cluster", "--case", "3x4@5", "--rounds", "1", "--cold"]
     done = subprocess.run(
         [*words, "--systems", "hekla", "--out", str(tmp_path), "--patience", "60"],
         cwd=ROOT,

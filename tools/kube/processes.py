@@ -98,6 +98,12 @@ class Processes:
         for name in reversed(list(self._ours)):
             self.stop(name)
 
+    def kill_all(self) -> None:
+        """At once, where nothing that they keep is needed any more."""
+        for process in self._ours.values():
+            process.kill()
+        self.stop_all()
+
     def forget(self) -> None:
         """Leave them running when this process ends: `stop_recorded` finds them."""
         for process in self._ours.values():

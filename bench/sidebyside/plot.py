@@ -1,8 +1,8 @@
-"""Cumulative pods created and bound over time, as a plain SVG."""
+"""Lines as a plain SVG; most of all cumulative pods created and bound over time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from bench.sidebyside.run import Result
@@ -10,23 +10,42 @@ from bench.sidebyside.run import Result
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 50
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#aa3377", "#66ccee")
-Points = Sequence[tuple[float, int]]
+Points = Sequence[tuple[float, float]]
 
 
 def draw(title: str, rounds: Mapping[str, Sequence[Result]]) -> str:
     """One line of binds (full) and of creates (dashed) for each system: its middle round."""
     shown = {name: _middle(results) for name, results in rounds.items()}
-    end_s = max(line[-1][0] for r in shown.values() for line in (r.created, r.bound) if line)
-    most = max(line[-1][1] for r in shown.values() for line in (r.created, r.bound) if line)
-    scale = _Scale(max(end_s, 1e-9), max(most, 1))
-    body = [*_frame(title, scale)]
+    scale = _Scale.over(line for r in shown.values() for line in (r.created, r.bound))
+    body = _frame(title, "seconds; dashed: created, full: bound", scale)
     for number, (name, result) in enumerate(shown.items()):
         colour = COLOURS[number % len(COLOURS)]
         body.append(_line(result.created, colour, scale, dashed=True))
         body.append(_line(result.bound, colour, scale))
-        at = TOP + 18 + 18 * number
-        body.append(f'<rect x="{LEFT + 12}" y="{at - 9}" width="12" height="10" fill="{colour}"/>')
-        body.append(f'<text x="{LEFT + 30}" y="{at}">{escape(name)}</text>')
+        body += _key(number, name, colour)
+    return _paper(body)
+
+
+def lines(title: str, along: str, curves: Mapping[str, Points]) -> str:
+    """Any lines over one axis, from zero."""
+    scale = _Scale.over(curves.values())
+    body = _frame(title, along, scale)
+    for number, (name, points) in enumerate(curves.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        body.append(_line(points, colour, scale))
+        body += _key(number, name, colour)
+    return _paper(body)
+
+
+def _key(number: int, name: str, colour: str) -> list[str]:
+    at = TOP + 18 + 18 * number
+    return [
+        f'<rect x="{LEFT + 12}" y="{at - 9}" width="12" height="10" fill="{colour}"/>',
+        f'<text x="{LEFT + 30}" y="{at}">{escape(name)}</text>',
+    ]
+
+
+def _paper(body: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
         f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">\n'
@@ -35,13 +54,19 @@ def draw(title: str, rounds: Mapping[str, Sequence[Result]]) -> str:
 
 
 class _Scale:
-    """From seconds and pods to the paper."""
+    """From values to the paper."""
 
-    def __init__(self, end_s: float, most: int) -> None:
-        self.end_s, self.most = end_s, most
+    def __init__(self, end: float, most: float) -> None:
+        self.end, self.most = end, most
 
-    def x(self, seconds: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * seconds / self.end_s
+    @classmethod
+    def over(cls, curves: Iterable[Points]) -> _Scale:
+        """Large enough for all of them."""
+        points = [point for curve in curves for point in curve]
+        return cls(max(x for x, _ in points) or 1e-9, max(y for _, y in points) or 1)
+
+    def x(self, value: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * value / self.end
 
     def y(self, count: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * count / self.most
@@ -52,16 +77,15 @@ def _middle(results: Sequence[Result]) -> Result:
     return sorted(results, key=lambda r: r.numbers.get("pods_per_s", 0.0))[len(results) // 2]
 
 
-def _frame(title: str, scale: _Scale) -> list[str]:
+def _frame(title: str, along: str, scale: _Scale) -> list[str]:
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     parts = [
         f'<text x="{LEFT}" y="24" font-size="15">{escape(title)}</text>',
         f'<path d="M{LEFT},{TOP} V{bottom} H{right}" fill="none" stroke="#333"/>',
-        f'<text x="{right}" y="{HEIGHT - 12}" text-anchor="end">seconds; dashed: created, '
-        "full: bound</text>",
+        f'<text x="{right}" y="{HEIGHT - 12}" text-anchor="end">{escape(along)}</text>',
     ]
     for step in range(5):
-        seconds, count = scale.end_s * step / 4, scale.most * step / 4
+        seconds, count = scale.end * step / 4, scale.most * step / 4
         parts.append(
             f'<text x="{scale.x(seconds):.0f}" y="{bottom + 18}" text-anchor="middle">'
             f"{seconds:.3g}</text>"

@@ -1,0 +1,233 @@
+"""The single-machine cluster at scale: `python -m bench.scale`; `--soak 30`: minutes of churn.
+
+`hekla up --simulated-nodes N` runs server, scheduler, controllers and the pretended nodes in one
+process. Jobs of 100 pods are sent as fast as it takes them; every pod is created, scheduled, bound,
+run and completed, and the Job with it. One fresh cluster for each size.
+
+The soak sends Jobs of ten pods at a steady rate that last some seconds and are removed when they
+have finished, and samples the memory: what it must show is that it stops growing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench.sidebyside import cases, plot, processes
+from bench.sidebyside.cases import NAMESPACE, Case
+from bench.sidebyside.load import Follower, in_flight
+from bench.sidebyside.timeline import speeds
+from hekla.kube import calls, kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.resources import JOBS, NAMESPACES, NODES, PODS
+from hekla.nodeagent.simulated import SECONDS
+
+HEKLA = [sys.executable, "-m", "hekla.cli.main"]
+SIZES = tuple(
+    [(2000, pods) for pods in (2500, 5000, 10000, 20000)]
+    + [(nodes, 10000) for nodes in (500, 1000, 4000)]
+)
+PER_JOB = 100
+PATIENCE_S = 1800.0
+SAMPLE_S = 10.0
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size."""
+
+    nodes: int
+    pods: int
+    bound_s: float
+    completed_s: float
+    cpu_s: float
+    memory_mb: float
+    peak_mb: float
+
+    def row(self) -> str:
+        return (
+            f"| {self.nodes:,} | {self.pods:,} | {self.bound_s:.1f} | {self.completed_s:.1f} | "
+            f"{self.pods / self.completed_s:.0f} | {1000 * self.cpu_s / self.pods:.1f} | "
+            f"{self.memory_mb:.0f} | {self.peak_mb:.0f} |"
+        )
+
+
+HEADER = (
+    "| nodes | pods | all bound s | all completed s | pods/s | CPU ms/pod | memory MB | peak MB |"
+    "\n|---|---|---|---|---|---|---|---|"
+)
+
+
+@contextlib.contextmanager
+def cluster(nodes: int) -> Iterator[tuple[Path, int]]:
+    """A fresh one: its kubeconfig and the process that is all of it."""
+    with tempfile.TemporaryDirectory(prefix="hekla-bench-") as where:
+        options = ["--data-dir", where]
+        begin = ["up", "--detach", "--no-agent", "--simulated-nodes", str(nodes)]
+        subprocess.run([*HEKLA, *begin, *options], check=True, capture_output=True)
+        try:
+            yield Path(where) / "kubeconfig", _process(where)
+        finally:
+            subprocess.run([*HEKLA, "down", *options], check=True, capture_output=True)
+
+
+def _process(where: str) -> int:
+    """The one that holds the cluster of a directory."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if b"up" in words and where.encode() in words:
+                return int(entry.name)
+    raise SystemExit(f"no process of `hekla up --data-dir {where}`")
+
+
+def resident_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+async def ready(client: Client, nodes: int) -> None:
+    await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    listed = await client.list(NODES)
+    seen = {node["metadata"]["name"] for node in listed.items}
+    watch = client.watch(NODES, resource_version=listed.resource_version)
+    async with asyncio.timeout(PATIENCE_S), watch as events:
+        while len(seen) < nodes:
+            seen.add((await anext(events)).object["metadata"]["name"])
+
+
+def job(case: Case, name: str, seconds: float, **spec: Any) -> calls.Call:
+    body = cases.job(case, name, "volcano")
+    body["spec"].update(spec)
+    (task,) = body["spec"]["tasks"]
+    task["template"]["metadata"] = {"annotations": {SECONDS: str(seconds)}}
+    return calls.create(JOBS, body, namespace=NAMESPACE)
+
+
+async def completed(client: Client, count: int, version: str) -> None:
+    """Until so many Jobs have."""
+    done: set[str] = set()
+    async with client.watch(JOBS, namespace=NAMESPACE, resource_version=version) as events:
+        async for event in events:
+            if ((event.object.get("status") or {}).get("state") or {}).get("phase") == "Completed":
+                done.add(event.object["metadata"]["name"])
+            if len(done) == count:
+                return
+
+
+async def size(config: Path, pid: int, nodes: int, pods: int) -> Point:
+    """All pods of one size through the whole path."""
+    case = Case("scale", pods // PER_JOB, PER_JOB, nodes, as_jobs=True)
+    async with Client(kubeconfig.load(config), component="bench") as client:
+        await ready(client, nodes)
+        requests = [job(case, name, 0) for name in case.gang_names()]
+        version = (await client.list(JOBS, namespace=NAMESPACE)).resource_version
+        follower = Follower(client)
+        async with follower.following(), asyncio.timeout(PATIENCE_S):
+            cpu, began = processes.cpu_s(pid), time.monotonic()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(completed(client, case.gangs, version))
+                group.create_task(in_flight(client.call(request) for request in requests))
+            took = time.monotonic() - began
+            await follower.until_bound(case.pods, PATIENCE_S)
+        numbers = speeds(follower.timeline, began)
+        return Point(
+            nodes, case.pods, numbers["last_bind_s"], took, processes.cpu_s(pid) - cpu,
+            resident_mb(pid), processes.peak_mb(pid),
+        )  # fmt: skip
+
+
+async def soak(config: Path, pid: int, arguments: argparse.Namespace) -> list[tuple[float, float]]:
+    """Seconds and megabytes, under steady churn."""
+    per_job, interval_s = 10, 10 / arguments.pods_per_s
+    case = Case("soak", 1, per_job, arguments.nodes, as_jobs=True)
+    samples: list[tuple[float, float]] = []
+    async with Client(kubeconfig.load(config), component="bench") as client:
+        await ready(client, arguments.nodes)
+        began, sent = time.monotonic(), 0
+        while (now := time.monotonic() - began) < arguments.soak * 60:
+            if now >= len(samples) * SAMPLE_S:
+                samples.append((now, resident_mb(pid)))
+            await client.call(job(case, f"s{sent}", arguments.lasts, ttlSecondsAfterFinished=1))
+            sent += 1
+            await asyncio.sleep(max(0.0, began + sent * interval_s - time.monotonic()))
+        left = len((await client.list(PODS, namespace=NAMESPACE)).items)
+    print(
+        f"{sent} jobs, {sent * per_job} pods in {arguments.soak:g} minutes; {left} pods are there"
+    )
+    return samples
+
+
+def thirds(samples: list[tuple[float, float]]) -> list[float]:
+    """Median memory of the first, second and last third."""
+    cut = max(1, len(samples) // 3)
+    parts = samples[:cut], samples[cut : 2 * cut], samples[2 * cut :]
+    return [statistics.median(mb for _, mb in part) for part in parts if part]
+
+
+def _write(out: Path | None, name: str, body: Json, picture: str) -> None:
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"{name}.json").write_text(json.dumps(body))
+        (out / f"{name}.svg").write_text(picture)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", action="append", metavar="NODESxPODS", help="may repeat")
+    parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
+    parser.add_argument("--nodes", type=int, default=200, help="of the soak")
+    parser.add_argument("--pods-per-s", type=float, default=20.0, help="of the soak")
+    parser.add_argument("--lasts", type=float, default=10.0, help="seconds of a pod of the soak")
+    parser.add_argument("--out", type=Path, help="where JSON and pictures go")
+    arguments = parser.parse_args()
+    machine = processes.describe_machine()
+    print(machine)
+    if arguments.soak:
+        with cluster(arguments.nodes) as (config, pid):
+            samples = uvloop.run(soak(config, pid, arguments))
+        print(
+            "memory, median of each third: " + ", ".join(f"{mb:.0f} MB" for mb in thirds(samples))
+        )
+        title = f"Memory under churn, {arguments.pods_per_s:g} pods/s on {arguments.nodes} nodes"
+        picture = plot.lines(title, "seconds", {"MB resident": samples})
+        _write(arguments.out, "soak", {"machine": machine, "samples": samples}, picture)
+        return
+    wanted = [tuple(map(int, text.split("x"))) for text in arguments.size or ()] or SIZES
+    points = []
+    print(HEADER)
+    for nodes, pods in wanted:
+        with cluster(nodes) as (config, pid):
+            points.append(uvloop.run(size(config, pid, nodes, pods)))
+        print(points[-1].row(), flush=True)
+    found = [point for point in points if point.nodes == points[0].nodes]
+    lines = {
+        "seconds to all completed": [(p.pods, p.completed_s) for p in found],
+        "MB at the peak": [(p.pods, p.peak_mb) for p in found],
+    }
+    picture = plot.lines(f"One process, {points[0].nodes:,} nodes", "pods", lines)
+    _write(
+        arguments.out, "scale", {"machine": machine, "sizes": list(map(asdict, points))}, picture
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ from typing import Literal
 from hekla.api import wellknown
 from hekla.apiserver.server import ApiServer, Config
 from hekla.apiserver.store import Durability
-from hekla.controllers.runner import Controllers
+from hekla.controllers.runner import WORKLOADS, Controllers
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
@@ -79,11 +79,16 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
         target = kubeconfig.load(server.kubeconfig)
 
         async def client(component: str) -> Client:
-            return await stack.enter_async_context(Client(target, component=component))
+            return await stack.enter_async_context(
+                Client(target, component=component, dial=server.dial)
+            )
 
+        controllers = Controllers(
+            await client("controllers"), select=("*", *WORKLOADS), schedulers=SCHEDULES_FOR
+        )
         parts = {
             "scheduler": Scheduler(await client("scheduler"), names=SCHEDULES_FOR).run,
-            "controllers": Controllers(await client("controllers"), schedulers=SCHEDULES_FOR).run,
+            "controllers": controllers.run,
         }
         if config.agent:
             agent = Agent(

@@ -30,6 +30,8 @@ def prepare_create(served: Served, obj: Object, now: str) -> None:
         obj["status"] = status
     if served.storage == crds.CRDS:
         crds.prepare(obj, now)
+    if served.storage == "batch/jobs":
+        defaults.workloads.select_own_pods(obj)
 
 
 def prepare_update(served: Served, obj: Object, old: Object, subresource: str, now: str) -> None:

@@ -10,13 +10,13 @@ only if it is not older than `startingDeadlineSeconds`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from hekla.api import wellknown
@@ -55,7 +55,7 @@ from hekla.controllers.objects import (
 from hekla.controllers.watched import OWNER, World
 from hekla.kube.errors import AlreadyExists, KubeError
 from hekla.kube.recorder import EventRecorder
-from hekla.kube.resources import CRON_JOBS, JOBS
+from hekla.kube.resources import CRON_JOBS, JOBS, Resource
 from hekla.units.cron import CronError, Next, parse_cron
 from hekla.units.patches import create_merge_patch
 from hekla.units.timestamps import format_time
@@ -64,9 +64,41 @@ MAX_MISSED: Final = 100
 AFTER_S: Final = 0.1
 DEFAULT_SUCCESSFUL: Final = 3
 DEFAULT_FAILED: Final = 1
+SUCCEEDED, FAILED = "succeeded", "failed"
 
 
 Effect = CreateJob | DeleteJob | SetStatus | Tell | Wake
+
+
+def _volcano_outcome(job: Object) -> str:
+    phase = job_phase(job)
+    if phase == JobPhase.COMPLETED:
+        return SUCCEEDED
+    return FAILED if phase in JobPhase.FINISHED else ""
+
+
+def _volcano_end(job: Object) -> str | None:
+    found: str | None = (status_of(job).get("state") or {}).get("lastTransitionTime")
+    return found
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What differs between Volcano's cron jobs and Kubernetes' own."""
+
+    crons: Resource[Any]
+    jobs: Resource[Any]
+    timestamp: str
+    """The annotation with the time a run was scheduled for."""
+    outcome: Callable[[Object], str]
+    """How a job ended: succeeded, failed, or empty while it has not."""
+    ended: Callable[[Object], str | None]
+    """When it did."""
+
+
+VOLCANO: Final = Flavour(
+    CRON_JOBS, JOBS, wellknown.CRONJOB_SCHEDULED_TIMESTAMP, _volcano_outcome, _volcano_end
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +108,7 @@ class CronView:
     jobs: Sequence[Object] = ()
     local: tzinfo = UTC
     """The zone of schedules that name none."""
+    flavour: Flavour = VOLCANO
 
     @property
     def spec(self) -> Object:
@@ -88,7 +121,7 @@ def next_step(view: CronView) -> list[Effect]:
     if is_deleting(view.cron):
         return []
     effects: list[Effect] = [*_history(view)]
-    active = [job for job in view.jobs if job_phase(job) not in JobPhase.FINISHED]
+    active = [job for job in view.jobs if not view.flavour.outcome(job)]
     last = _last_scheduled(view)
     starts: list[Effect] = []
     if not view.spec.get("suspend"):
@@ -129,7 +162,7 @@ def _due(
     if active and policy == "Replace":
         effects += [DeleteJob(job) for job in active]
         active = []
-    body = run(view.cron, due, zone if view.spec.get("timeZone") else UTC)
+    body = run(view.cron, due, zone if view.spec.get("timeZone") else UTC, view.flavour)
     effects.append(CreateJob(body))
     return [*effects, wake], [*active, body], due
 
@@ -175,7 +208,7 @@ def _zone(view: CronView) -> tzinfo:
         raise ZoneInfoNotFoundError(f"time zone {name!r}: {error}") from error
 
 
-def run(cron: Object, due: float, zone: tzinfo) -> Object:
+def run(cron: Object, due: float, zone: tzinfo, flavour: Flavour = VOLCANO) -> Object:
     """The job of one run."""
     template = cron["spec"]["jobTemplate"]
     given = template.get("metadata") or {}
@@ -186,14 +219,14 @@ def run(cron: Object, due: float, zone: tzinfo) -> Object:
         "namespace": cron["metadata"]["namespace"],
         "annotations": {
             **(given.get("annotations") or {}),
-            wellknown.CRONJOB_SCHEDULED_TIMESTAMP: stamp,
+            flavour.timestamp: stamp,
         },
-        "ownerReferences": [owner_reference(wellknown.BATCH_API, "CronJob", cron)],
+        "ownerReferences": [owner_reference(flavour.crons.api_version, "CronJob", cron)],
     }
     if given.get("labels"):
         metadata["labels"] = dict(given["labels"])
     return {
-        "apiVersion": wellknown.BATCH_API,
+        "apiVersion": flavour.jobs.api_version,
         "kind": "Job",
         "metadata": metadata,
         "spec": template["spec"],
@@ -202,24 +235,22 @@ def run(cron: Object, due: float, zone: tzinfo) -> Object:
 
 def _last_scheduled(view: CronView) -> float | None:
     times = [seconds(status_of(view.cron).get("lastScheduleTime"))]
-    times += [
-        seconds(annotations_of(job).get(wellknown.CRONJOB_SCHEDULED_TIMESTAMP)) for job in view.jobs
-    ]
+    times += [seconds(annotations_of(job).get(view.flavour.timestamp)) for job in view.jobs]
     return max((time for time in times if time is not None), default=None)
 
 
 def _history(view: CronView) -> list[Effect]:
     """Finished jobs beyond the limits, the oldest first. Volcano forgets the terminated ones."""
     limits = (
-        ((JobPhase.COMPLETED,), "successfulJobsHistoryLimit", DEFAULT_SUCCESSFUL),
-        ((JobPhase.FAILED, JobPhase.TERMINATED), "failedJobsHistoryLimit", DEFAULT_FAILED),
+        (SUCCEEDED, "successfulJobsHistoryLimit", DEFAULT_SUCCESSFUL),
+        (FAILED, "failedJobsHistoryLimit", DEFAULT_FAILED),
     )
     effects: list[Effect] = []
-    for phases, name, usual in limits:
+    for outcome, name, usual in limits:
         limit = view.spec.get(name)
         keep = usual if limit is None else int(limit)
         ended = sorted(
-            (job for job in view.jobs if job_phase(job) in phases and not is_deleting(job)),
+            (j for j in view.jobs if view.flavour.outcome(j) == outcome and not is_deleting(j)),
             key=lambda job: (created_at(job), key_of(job)),
         )
         effects += [DeleteJob(job) for job in ended[: max(0, len(ended) - keep)]]
@@ -231,7 +262,7 @@ def _status(view: CronView, active: list[Object], last: float | None) -> Object:
     new: Object = dict(old)
     references = [
         {
-            "apiVersion": wellknown.BATCH_API,
+            "apiVersion": view.flavour.jobs.api_version,
             "kind": "Job",
             "name": job["metadata"]["name"],
             "namespace": job["metadata"]["namespace"],
@@ -243,11 +274,8 @@ def _status(view: CronView, active: list[Object], last: float | None) -> Object:
         new["active"] = references
     if last is not None:
         new["lastScheduleTime"] = format_time(last)
-    ended = [
-        (status_of(job).get("state") or {}).get("lastTransitionTime")
-        for job in view.jobs
-        if job_phase(job) == JobPhase.COMPLETED
-    ]
+    flavour = view.flavour
+    ended = [flavour.ended(job) for job in view.jobs if flavour.outcome(job) == SUCCEEDED]
     known = [time for time in [*ended, old.get("lastSuccessfulTime")] if time]
     if known:
         new["lastSuccessfulTime"] = max(known)
@@ -266,12 +294,15 @@ def local_zone() -> tzinfo:
 
 
 class CronJobController(KeyedController):
+    """Of Volcano's cron jobs; another flavour is another subclass."""
+
     name = "cronjob-controller"
+    flavour: ClassVar[Flavour] = VOLCANO
 
     def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
         super().__init__(world, recorder, metrics)
-        self._crons = world.watch(CRON_JOBS)
-        self._jobs = world.watch(JOBS)
+        self._crons = world.watch(self.flavour.crons)
+        self._jobs = world.watch(self.flavour.jobs)
         self._crons.add_handler(self.enqueue)
         self._jobs.add_handler(self._on_job)
 
@@ -281,14 +312,15 @@ class CronJobController(KeyedController):
         owner = controller_of(job)
         if owner is None or owner.get("kind") != "CronJob":
             return
-        if old is not None and new is not None and job_phase(old) == job_phase(new):
+        outcome = self.flavour.outcome
+        if old is not None and new is not None and outcome(old) == outcome(new):
             return
         self.queue.add((key_of(job)[0], owner["name"]))
-        if new is not None and job_phase(new) in JobPhase.FINISHED:
+        if new is not None and outcome(new):
             cron = self._crons.get(key_of(job)[0], owner["name"])
             if cron is not None:
-                told = f"{job['metadata']['name']}: {job_phase(new)}"
-                self.tell(CRON_JOBS, cron, "Normal", CronReason.SAW_COMPLETED_JOB, told)
+                told = f"{job['metadata']['name']}: {job_phase(new) or outcome(new)}"
+                self.tell(self.flavour.crons, cron, "Normal", CronReason.SAW_COMPLETED_JOB, told)
 
     async def sync(self, key: Key) -> float | None:
         cron = self._crons.get(*key)
@@ -296,7 +328,7 @@ class CronJobController(KeyedController):
             return None
         jobs = self._jobs.by_index(OWNER, uid_of(cron))
         wake: float | None = None
-        for effect in next_step(CronView(cron, self.clock.now(), jobs, local_zone())):
+        for effect in next_step(CronView(cron, self.clock.now(), jobs, local_zone(), self.flavour)):
             if isinstance(effect, Wake):
                 wake = effect.after_s
             else:
@@ -311,7 +343,7 @@ class CronJobController(KeyedController):
             case DeleteJob(job):
                 job_name = job["metadata"]["name"]
                 await self.client.delete(
-                    JOBS,
+                    self.flavour.jobs,
                     job_name,
                     namespace=namespace,
                     uid=uid_of(job),
@@ -320,10 +352,10 @@ class CronJobController(KeyedController):
                 )
                 self._jobs.deleted(job)
                 told = f"deleted job {job_name}"
-                self.tell(CRON_JOBS, cron, "Normal", CronReason.SUCCESSFUL_DELETE, told)
+                self.tell(self.flavour.crons, cron, "Normal", CronReason.SUCCESSFUL_DELETE, told)
             case SetStatus(patch):
                 written = await self.client.patch_status(
-                    CRON_JOBS,
+                    self.flavour.crons,
                     name,
                     patch,
                     namespace=namespace,
@@ -331,23 +363,25 @@ class CronJobController(KeyedController):
                 )
                 self._crons.wrote(written)
             case Tell(type, reason, message):
-                self.tell(CRON_JOBS, cron, type, reason, message)
+                self.tell(self.flavour.crons, cron, type, reason, message)
 
     async def _start(self, cron: Object, body: Object) -> None:
         namespace, name = key_of(body)
         try:
-            made: Any = await self.client.create(JOBS, body)
+            made: Any = await self.client.create(self.flavour.jobs, body)
         except AlreadyExists:
-            found = await self.client.get(JOBS, name, namespace=namespace)
+            found = await self.client.get(self.flavour.jobs, name, namespace=namespace)
             owner = controller_of(found)
             if owner is None or owner.get("uid") != uid_of(cron):
                 told = f"job {name} exists and is not this cron job's; the run is left out"
-                self.tell(CRON_JOBS, cron, "Warning", CronReason.FOREIGN_JOB, told)
+                self.tell(self.flavour.crons, cron, "Warning", CronReason.FOREIGN_JOB, told)
             return
         except KubeError as error:
             told = f"job {name} could not be created: {error}"
-            self.tell(CRON_JOBS, cron, "Warning", CronReason.FAILED_CREATE, told)
+            self.tell(self.flavour.crons, cron, "Warning", CronReason.FAILED_CREATE, told)
             raise
         self._jobs.wrote(made)
         self.metrics.count("cronjob_runs_started")
-        self.tell(CRON_JOBS, cron, "Normal", CronReason.SUCCESSFUL_CREATE, f"created job {name}")
+        self.tell(
+            self.flavour.crons, cron, "Normal", CronReason.SUCCESSFUL_CREATE, f"created job {name}"
+        )

@@ -23,6 +23,12 @@ from hekla.controllers.metrics import Metrics
 from hekla.controllers.podgroup import PodGroupController
 from hekla.controllers.queue import QueueController
 from hekla.controllers.watched import Watched, World
+from hekla.controllers.workloads.cronjob import BatchCronJobController
+from hekla.controllers.workloads.deployment import DeploymentController
+from hekla.controllers.workloads.endpoints import EndpointsController
+from hekla.controllers.workloads.jobcontroller import BatchJobController
+from hekla.controllers.workloads.replicaset import ReplicaSetController, ReplicationControllers
+from hekla.controllers.workloads.statefulset import StatefulSetController
 from hekla.kube.client import Client
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOBS
@@ -54,15 +60,29 @@ BUILDERS: Final[dict[str, Builder]] = {
     "jobtemplate-controller": JobTemplateController,
 }
 
+WORKLOADS: Final[dict[str, Builder]] = {
+    "replicaset-controller": ReplicaSetController,
+    "replicationcontroller-controller": ReplicationControllers,
+    "deployment-controller": DeploymentController,
+    "statefulset-controller": StatefulSetController,
+    "batchjob-controller": BatchJobController,
+    "batchcronjob-controller": BatchCronJobController,
+    "endpoints-controller": EndpointsController,
+}
+"""Kubernetes' own; off unless named: where there is a kube-controller-manager, it does this."""
+
 
 def selected(asked: Sequence[str]) -> list[str]:
-    """The controllers that `--controllers` names: `*` for all, `-x` without, `x` or `+x` with."""
-    known = list(BUILDERS)
+    """The controllers that `--controllers` names: `*` for all, `-x` without, `x` or `+x` with.
+
+    `*` does not stand for those of Kubernetes' own workloads: they must be named.
+    """
+    known = [*BUILDERS, *WORKLOADS]
     for word in asked:
         if word != "*" and word.lstrip("+-") not in known:
             raise ValueError(f"no controller {word.lstrip('+-')!r}; there are {', '.join(known)}")
     everything = not asked or "*" in asked
-    chosen = {name for name in known if everything}
+    chosen = {name for name in BUILDERS if everything}
     chosen |= {word.lstrip("+") for word in asked if word != "*" and not word.startswith("-")}
     chosen -= {word[1:] for word in asked if word.startswith("-")}
     return [name for name in known if name in chosen]
@@ -92,6 +112,7 @@ class Controllers:
         self._workers = workers or {}
         self._builders: dict[str, Builder] = {
             **BUILDERS,
+            **WORKLOADS,
             PodGroupController.name: partial(PodGroupController, schedulers=tuple(schedulers)),
         }
         self._recorder_client = recorder_client or client

@@ -18,7 +18,16 @@ from hekla.api import wellknown
 from hekla.controllers.objects import Key, Object, controller_of, key_of, uid_of, version_number
 from hekla.kube.client import Client
 from hekla.kube.informers import Informer
-from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, QUEUES, Resource
+from hekla.kube.resources import (
+    COMMANDS,
+    CONTROLLER_REVISIONS,
+    JOBS,
+    PODGROUPS,
+    PODS,
+    QUEUES,
+    REPLICA_SETS,
+    Resource,
+)
 from hekla.kube.stores import Handler, Indexer
 from hekla.units.clock import Clock
 
@@ -60,11 +69,19 @@ def _template(job: Object) -> Iterable[str]:
         yield annotations[wellknown.CREATED_BY_JOB_TEMPLATE]
 
 
+def _without_controller(obj: Object) -> Iterable[str]:
+    if controller_of(obj) is None:
+        yield key_of(obj)[0]
+
+
 INDEXES: Final[Mapping[str, Mapping[str, Indexer[Object]]]] = {
     str(COMMANDS): {"target": _target},
     str(PODGROUPS): {"queue": _queue},
     str(QUEUES): {"parent": _parent},
     str(JOBS): {"template": _template},
+    str(PODS): {"orphans": _without_controller},
+    str(REPLICA_SETS): {"orphans": _without_controller},
+    str(CONTROLLER_REVISIONS): {"orphans": _without_controller},
 }
 """Indexes by kind; all kinds are also filed under the UID of their controller."""
 

@@ -105,6 +105,7 @@ PERSISTENT_VOLUMES = _cluster("v1", "persistentvolumes", "PersistentVolume")
 PERSISTENT_VOLUME_CLAIMS = _spaced("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 RESOURCE_QUOTAS = _spaced("v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES = _spaced("v1", "limitranges", "LimitRange")
+REPLICATION_CONTROLLERS = _spaced("v1", "replicationcontrollers", "ReplicationController")
 
 # other groups of Kubernetes
 LEASES = _spaced("coordination.k8s.io/v1", "leases", "Lease")
@@ -114,6 +115,12 @@ DEPLOYMENTS = _spaced("apps/v1", "deployments", "Deployment")
 REPLICA_SETS = _spaced("apps/v1", "replicasets", "ReplicaSet")
 STATEFUL_SETS = _spaced("apps/v1", "statefulsets", "StatefulSet")
 DAEMON_SETS = _spaced("apps/v1", "daemonsets", "DaemonSet")
+CONTROLLER_REVISIONS = resource(
+    "apps/v1", "controllerrevisions", kind="ControllerRevision", has_status=False
+)
+ENDPOINT_SLICES = resource(
+    "discovery.k8s.io/v1", "endpointslices", kind="EndpointSlice", has_status=False
+)
 NETWORK_POLICIES = _spaced("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
 STORAGE_CLASSES = _cluster("storage.k8s.io/v1", "storageclasses", "StorageClass")
 CSI_NODES = _cluster("storage.k8s.io/v1", "csinodes", "CSINode")
@@ -137,7 +144,7 @@ MUTATING_WEBHOOKS = _cluster(
     "MutatingWebhookConfiguration",
 )
 
-# Volcano. JOBS and CRON_JOBS are its own; Kubernetes' kinds of the same name are BATCH_JOBS.
+# Volcano. JOBS and CRON_JOBS are its own; Kubernetes' kinds of the same name are BATCH_…
 JOBS = _spaced("batch.volcano.sh/v1alpha1", "jobs", "Job")
 CRON_JOBS = _spaced("batch.volcano.sh/v1alpha1", "cronjobs", "CronJob")
 COMMANDS = resource("bus.volcano.sh/v1alpha1", "commands", kind="Command", has_status=False)
@@ -160,6 +167,7 @@ COLOCATION_CONFIGURATIONS = _spaced(
 )
 NODE_SHARDS = _cluster("shard.volcano.sh/v1alpha1", "nodeshards", "NodeShard")
 BATCH_JOBS = _spaced("batch/v1", "jobs", "Job")
+BATCH_CRON_JOBS = _spaced("batch/v1", "cronjobs", "CronJob")
 
 CATALOGUE: tuple[Resource[Obj], ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Resource)

@@ -97,6 +97,30 @@ def job(obj: Json) -> None:
     pods.template(spec)
 
 
+def select_own_pods(job: Json) -> None:
+    """Labels that no other job's pods have, and the selector for them; unless the job brings its
+    own. Needs the job's UID, so it runs when the job is created.
+    """
+    spec = job["spec"]
+    if spec.get("manualSelector"):
+        return
+    uid, name = job["metadata"]["uid"], job["metadata"]["name"]
+    template = spec.setdefault("template", {})
+    metadata = template.get("metadata")
+    if metadata is None:
+        metadata = template["metadata"] = {}
+    labels = {**(metadata.get("labels") or {})}
+    # The short ones are older, and many tools still ask for them.
+    labels |= {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
+    labels |= {"batch.kubernetes.io/job-name": name, "job-name": name}
+    metadata["labels"] = labels
+    selector = spec.get("selector")
+    if selector is None:
+        selector = spec["selector"] = {}
+    matched = {**(selector.get("matchLabels") or {}), "batch.kubernetes.io/controller-uid": uid}
+    selector["matchLabels"] = matched
+
+
 def cron_job(obj: Json) -> None:
     spec = obj.get("spec")
     if spec is None:

@@ -1,0 +1,32 @@
+"""Kubernetes' own CronJobs: Volcano's, with another sort of job."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hekla.controllers.cronjob import FAILED, SUCCEEDED, CronJobController, Flavour
+from hekla.controllers.objects import Object, status_of
+from hekla.controllers.workloads.job import COMPLETE, holds
+from hekla.controllers.workloads.job import FAILED as JOB_FAILED
+from hekla.kube.resources import BATCH_CRON_JOBS, BATCH_JOBS
+
+TIMESTAMP: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+
+
+def outcome(job: Object) -> str:
+    if holds(job, COMPLETE):
+        return SUCCEEDED
+    return FAILED if holds(job, JOB_FAILED) else ""
+
+
+def ended(job: Object) -> str | None:
+    found: str | None = status_of(job).get("completionTime")
+    return found
+
+
+KUBERNETES: Final = Flavour(BATCH_CRON_JOBS, BATCH_JOBS, TIMESTAMP, outcome, ended)
+
+
+class BatchCronJobController(CronJobController):
+    name = "batchcronjob-controller"
+    flavour = KUBERNETES

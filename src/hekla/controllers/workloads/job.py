@@ -1,0 +1,386 @@
+"""Kubernetes' own Jobs: run pods until enough of them have succeeded. Pure.
+
+`next_step` decides in two halves. First what has happened (`tally`) and whether that decides the
+job; a decided job is marked (`SuccessCriteriaMet`, `FailureTarget`), loses its running pods, and
+ends when they have. Then, for a job that goes on, which pods to make or remove.
+
+What a newcomer gets wrong: status is written before finalizers are taken away and before pods are
+made. Whatever is lost in a crash is then only what can be decided again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hekla.api.wellknown import PodPhase
+from hekla.controllers.objects import Object, is_deleting, seconds, status_of, uid_of
+from hekla.controllers.workloads import indexes
+from hekla.controllers.workloads.base import MAX_BURST, wakes
+from hekla.controllers.workloads.effects import Create, Delete, Effect, Patch, SetStatus, Tell, Wake
+from hekla.controllers.workloads.pods import (
+    claims,
+    condition,
+    first_to_go,
+    from_template,
+    is_active,
+    is_over,
+    is_ready,
+    matcher,
+    phase_of,
+    with_condition,
+)
+from hekla.controllers.workloads.tally import (
+    FAILURES,
+    FINALIZER,
+    INDEX,
+    Tally,
+    failures,
+    index_of,
+    is_tracked,
+)
+from hekla.kube.resources import BATCH_JOBS, PODS
+from hekla.units.patches import create_merge_patch
+from hekla.units.timestamps import format_time
+
+MANAGER: Final = "kubernetes.io/job-controller"
+FIRST_BACKOFF_S: Final = 10.0
+MAX_BACKOFF_S: Final = 600.0
+COMPLETE, FAILED = "Complete", "Failed"
+MET, TARGET, SUSPENDED = "SuccessCriteriaMet", "FailureTarget", "Suspended"
+
+
+@dataclass(frozen=True)
+class JobView:
+    job: Object
+    now: float
+    pods: Sequence[Object] = ()
+    orphans: Sequence[Object] = ()
+
+    @property
+    def spec(self) -> Object:
+        found: Object = self.job["spec"]
+        return found
+
+    @property
+    def is_indexed(self) -> bool:
+        return self.spec.get("completionMode") == "Indexed"
+
+    @property
+    def is_suspended(self) -> bool:
+        return bool(self.spec.get("suspend"))
+
+    def number(self, name: str, usual: int = 0) -> int:
+        value = self.spec.get(name)
+        return usual if value is None else int(value)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a job is going to end."""
+
+    kind: str
+    reason: str
+    message: str
+
+
+def holds(job: Object, kind: str) -> bool:
+    return (condition(job, kind) or {}).get("status") == "True"
+
+
+def is_finished(job: Object) -> bool:
+    return holds(job, COMPLETE) or holds(job, FAILED)
+
+
+def next_step(view: JobView) -> list[Effect]:
+    """What to do about a job."""
+    if view.spec.get("managedBy") not in (None, "", MANAGER):
+        return []
+    if is_finished(view.job):
+        return _expired(view)
+    selector = matcher(view.spec.get("selector"))
+    taken = claims(BATCH_JOBS, view.job, selector, PODS, view.pods, view.orphans)
+    if taken:
+        return [*taken, Wake(0.0)]
+    tally = Tally.of(view.job, view.pods)
+    verdict = _verdict(view, tally)
+    effects: list[Effect] = []
+    patch = create_merge_patch(status_of(view.job), _status(view, tally, verdict))
+    if patch:
+        effects.append(SetStatus(patch))
+    effects += _told(view, verdict, patch)
+    effects += [released(pod) for pod in tally.to_release]
+    if is_deleting(view.job):
+        return effects
+    if verdict is not None:
+        doomed = (pod for pod in view.pods if is_active(pod))
+        return [*effects, *(Delete(PODS, pod) for pod in doomed)]
+    deadline_s = _deadline_in(view)
+    return [*effects, *_pods(view, tally), *wakes(deadline_s)]
+
+
+def released(pod: Object) -> Effect:
+    """The pod without our finalizer: it is counted, or nobody counts it any more."""
+    kept = [each for each in pod["metadata"].get("finalizers") or () if each != FINALIZER]
+    return Patch(PODS, pod, {"metadata": {"uid": uid_of(pod), "finalizers": kept or None}})
+
+
+def _expired(view: JobView) -> list[Effect]:
+    """A finished job goes when its time is up, counted from its end."""
+    ttl_s = view.spec.get("ttlSecondsAfterFinished")
+    ended = condition(view.job, COMPLETE if holds(view.job, COMPLETE) else FAILED) or {}
+    ended_at = seconds(ended.get("lastTransitionTime"))
+    leftover: list[Effect] = [Delete(PODS, pod) for pod in view.pods if is_active(pod)]
+    leftover += [released(pod) for pod in Tally.of(view.job, view.pods).to_release]
+    if ttl_s is None or ended_at is None or is_deleting(view.job):
+        return leftover
+    left_s = ended_at + float(ttl_s) - view.now
+    return [*leftover, Delete(BATCH_JOBS, view.job) if left_s <= 0 else Wake(left_s + 0.01)]
+
+
+# The verdict
+
+
+def _verdict(view: JobView, tally: Tally) -> Verdict | None:
+    """How the job ends, if that is decided; what was decided before stays so."""
+    for kind in (TARGET, MET):
+        known = condition(view.job, kind)
+        if known is not None and known.get("status") == "True":
+            return Verdict(kind, str(known.get("reason")), str(known.get("message") or ""))
+    return _failure(view, tally) or _success(view, tally)
+
+
+def _failure(view: JobView, tally: Tally) -> Verdict | None:
+    if tally.fails_job:
+        return Verdict(TARGET, "PodFailurePolicy", tally.fails_job)
+    limit = view.number("backoffLimit", 6)
+    if tally.failed > limit or _restarts(view) > max(limit - 1, 0):
+        told = "Job has reached the specified backoff limit"
+        return Verdict(TARGET, "BackoffLimitExceeded", told)
+    deadline_s = _deadline_in(view)
+    if deadline_s is not None and deadline_s <= 0:
+        told = "Job was active longer than specified deadline"
+        return Verdict(TARGET, "DeadlineExceeded", told)
+    if view.spec.get("backoffLimitPerIndex") is not None:
+        most = view.spec.get("maxFailedIndexes")
+        if most is not None and len(tally.failed_indexes) > int(most):
+            told = "Job has exceeded the specified maximal number of failed indexes"
+            return Verdict(TARGET, "MaxFailedIndexesExceeded", told)
+        over = len(tally.completed | tally.failed_indexes)
+        if tally.failed_indexes and over >= view.number("completions"):
+            return Verdict(TARGET, "FailedIndexes", "Job has failed indexes")
+    return None
+
+
+def _restarts(view: JobView) -> int:
+    """Restarts in place count as failures where the template asks for them."""
+    if (view.spec["template"].get("spec") or {}).get("restartPolicy") != "OnFailure":
+        return 0
+    return sum(
+        each.get("restartCount") or 0
+        for pod in view.pods
+        if not is_over(pod)
+        for each in status_of(pod).get("containerStatuses") or ()
+    )
+
+
+def _success(view: JobView, tally: Tally) -> Verdict | None:
+    if view.is_indexed and _meets_policy(view, tally):
+        return Verdict(MET, "SuccessPolicy", "Matched rules at index 0")
+    reached = Verdict(MET, "CompletionsReached", "Reached expected number of succeeded pods")
+    completions = view.spec.get("completions")
+    if completions is None:
+        busy = any(not is_over(pod) for pod in view.pods)
+        return reached if tally.succeeded > 0 and not busy else None
+    return reached if tally.succeeded >= int(completions) else None
+
+
+def _meets_policy(view: JobView, tally: Tally) -> bool:
+    completions = view.number("completions")
+    for rule in (view.spec.get("successPolicy") or {}).get("rules") or ():
+        named = rule.get("succeededIndexes")
+        among = set(range(completions)) if named is None else indexes.parse(named, completions)
+        need = rule.get("succeededCount")
+        if len(among & tally.completed) >= (len(among) if need is None else int(need)):
+            return True
+    return False
+
+
+def _deadline_in(view: JobView) -> float | None:
+    limit_s = view.spec.get("activeDeadlineSeconds")
+    started = seconds(status_of(view.job).get("startTime"))
+    if limit_s is None or started is None or view.is_suspended:
+        return None
+    return max(0.0, started + float(limit_s) - view.now)
+
+
+# Status
+
+
+def _status(view: JobView, tally: Tally, verdict: Verdict | None) -> Object:
+    old, now = status_of(view.job), format_time(view.now)
+    active = [pod for pod in view.pods if is_active(pod)]
+    terminating = sum(1 for pod in view.pods if is_deleting(pod) and not is_over(pod))
+    is_per_index = view.spec.get("backoffLimitPerIndex") is not None
+    new: Object = {
+        "active": len(active),
+        "ready": sum(map(is_ready, active)),
+        "terminating": terminating,
+        **tally.status(view.is_indexed, is_per_index),
+    }
+    for count in ("active", "succeeded", "failed"):
+        if not new[count]:
+            del new[count]
+    conditions: list[Object] = list(old.get("conditions") or [])
+    was_suspended = holds(view.job, SUSPENDED)
+    if verdict is None and view.is_suspended and not was_suspended:
+        conditions = _with(conditions, SUSPENDED, True, "JobSuspended", "Job suspended", now)
+    elif was_suspended and not view.is_suspended:
+        conditions = _with(conditions, SUSPENDED, False, "JobResumed", "Job resumed", now)
+    if not view.is_suspended:
+        new["startTime"] = now if was_suspended else old.get("startTime") or now
+    elif old.get("startTime") and not was_suspended:
+        new["startTime"] = old["startTime"]
+    if verdict is not None:
+        conditions = _with(conditions, verdict.kind, True, verdict.reason, verdict.message, now)
+        quiet = not active and not terminating and not any(tally.uncounted.values())
+        if quiet and not tally.to_release:
+            end = COMPLETE if verdict.kind == MET else FAILED
+            conditions = _with(conditions, end, True, verdict.reason, verdict.message, now)
+            if end == COMPLETE:
+                new["completionTime"] = now
+    if conditions:
+        new["conditions"] = conditions
+    return new
+
+
+def _with(
+    conditions: list[Object], kind: str, is_true: bool, reason: str, message: str, now: str
+) -> list[Object]:
+    if any(e["type"] == kind and e["status"] == str(is_true) for e in conditions):
+        return conditions
+    stamped = {"lastProbeTime": now, "lastTransitionTime": now}
+    return with_condition(conditions, kind, is_true, reason, message, now, stamped=stamped)
+
+
+def _told(view: JobView, verdict: Verdict | None, patch: Object) -> list[Effect]:
+    set_now = {e["type"]: e for e in patch.get("conditions") or ()}
+    if COMPLETE in set_now:
+        return [Tell("Normal", "Completed", "Job completed")]
+    if FAILED in set_now and verdict is not None:
+        return [Tell("Warning", verdict.reason, verdict.message)]
+    if SUSPENDED in set_now and view.is_suspended != holds(view.job, SUSPENDED):
+        change = "Suspended" if view.is_suspended else "Resumed"
+        return [Tell("Normal", change, f"Job {change.lower()}")]
+    return []
+
+
+# Pods
+
+
+def _pods(view: JobView, tally: Tally) -> Iterable[Effect]:
+    active = [pod for pod in view.pods if is_active(pod)]
+    wanted = _wanted(view, tally, len(active))
+    if len(active) > wanted:
+        doomed = _in_vain_first(view, active)[: min(len(active) - wanted, MAX_BURST)]
+        # Without its finalizer first: a pod that we end ourselves has not failed.
+        yield from (released(pod) for pod in doomed if is_tracked(pod))
+        yield from (Delete(PODS, pod) for pod in doomed)
+        return
+    leaving = [pod for pod in view.pods if is_deleting(pod) and not is_over(pod)]
+    patient = view.spec.get("podReplacementPolicy") == "Failed"
+    missing = min(wanted - len(active) - (len(leaving) if patient else 0), MAX_BURST)
+    if missing <= 0:
+        return
+    if view.is_indexed:
+        yield from _indexed(view, tally, active + (leaving if patient else []), missing)
+        return
+    if (wait_s := backoff_s(view.pods, view.now)) > 0:
+        yield Wake(wait_s + 0.01)
+        return
+    yield from (Create(PODS, _pod(view)) for _ in range(missing))
+
+
+def _in_vain_first(view: JobView, active: list[Object]) -> list[Object]:
+    """Pods of indexes that no longer exist go before others."""
+    limit = view.number("completions")
+    ranked = first_to_go(active)
+    if view.is_indexed:
+        ranked.sort(key=lambda pod: (index_of(pod) or 0) < limit)
+    return ranked
+
+
+def _wanted(view: JobView, tally: Tally, active: int) -> int:
+    if view.is_suspended:
+        return 0
+    parallelism = view.number("parallelism", 1)
+    if view.spec.get("completions") is None:
+        return min(active, parallelism) if tally.succeeded else parallelism
+    left = view.number("completions") - tally.succeeded
+    if view.is_indexed:
+        left -= len(tally.failed_indexes - tally.completed)
+    return max(0, min(parallelism, left))
+
+
+def _indexed(view: JobView, tally: Tally, busy: Sequence[Object], missing: int) -> Iterable[Effect]:
+    """One pod for each of the lowest indexes that have none."""
+    taken = {index_of(pod) for pod in busy} | tally.completed | tally.failed_indexes
+    per_index = view.spec.get("backoffLimitPerIndex") is not None
+    waits: list[float] = []
+    common_s = 0.0 if per_index else backoff_s(view.pods, view.now)
+    made = 0
+    for index in range(view.number("completions")):
+        if made >= missing:
+            break
+        if index in taken:
+            continue
+        earlier = [pod for pod in view.pods if index_of(pod) == index]
+        wait_s = backoff_s(earlier, view.now) if per_index else common_s
+        if wait_s > 0 and (per_index or earlier):
+            waits.append(wait_s)
+            continue
+        failed = [failures(pod) + 1 for pod in earlier if phase_of(pod) == PodPhase.FAILED]
+        made += 1
+        yield Create(PODS, _pod(view, index, max(failed, default=0) if per_index else None))
+    yield from wakes(min(waits, default=None))
+
+
+def backoff_s(pods: Sequence[Object], now: float) -> float:
+    """How long the next pod has to wait after those that failed since the last success."""
+    ended = [(at, phase_of(pod)) for pod in pods if is_over(pod) and (at := _ended_at(pod))]
+    good = max((at for at, phase in ended if phase == PodPhase.SUCCEEDED), default=0.0)
+    bad = [at for at, phase in ended if phase == PodPhase.FAILED and at > good]
+    if not bad:
+        return 0.0
+    delay = min(FIRST_BACKOFF_S * 2 ** min(len(bad) - 1, 16), MAX_BACKOFF_S)
+    left_s: float = max(bad) + delay - now
+    return max(0.0, left_s)
+
+
+def _ended_at(pod: Object) -> float | None:
+    times = [
+        seconds(((each.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for each in status_of(pod).get("containerStatuses") or ()
+    ]
+    return max((each for each in times if each is not None), default=None)
+
+
+def _pod(view: JobView, index: int | None = None, failed: int | None = None) -> Object:
+    name = view.job["metadata"]["name"]
+    pod = from_template(BATCH_JOBS, view.job, view.spec["template"])
+    metadata, spec = pod["metadata"], pod["spec"]
+    metadata["generateName"] = f"{name}-" if index is None else f"{name}-{index}-"
+    metadata["finalizers"] = [*(metadata.get("finalizers") or ()), FINALIZER]
+    if index is None:
+        return pod
+    metadata["labels"][INDEX] = metadata["annotations"][INDEX] = str(index)
+    if failed is not None:
+        metadata["annotations"][FAILURES] = str(failed)
+    spec["hostname"] = spec.get("hostname") or f"{name}-{index}"[:63]
+    source = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
+    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+        given = container.setdefault("env", [])
+        if not any(each.get("name") == "JOB_COMPLETION_INDEX" for each in given):
+            given.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": source})
+    return pod

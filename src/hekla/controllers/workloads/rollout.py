@@ -1,0 +1,157 @@
+"""How many pods each replica set of a deployment should have next. Pure arithmetic.
+
+Every function takes the deployment and its replica sets and returns wanted sizes by name of the
+set; a set that is not named stays as it is. The bounds: at no time are more than replicas + surge
+asked for, and nothing that works is given up below replicas - unavailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from hekla.controllers.objects import Object, annotations_of, created_at, key_of, status_of
+
+DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
+Sizes = dict[str, int]
+
+
+def name_of(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def size(replica_set: Object) -> int:
+    """How many pods it is asked to have."""
+    return int((replica_set.get("spec") or {}).get("replicas") or 0)
+
+
+def available(replica_set: Object) -> int:
+    return int(status_of(replica_set).get("availableReplicas") or 0)
+
+
+def wanted(deployment: Object) -> int:
+    return int(deployment["spec"].get("replicas") or 0)
+
+
+def oldest_first(sets: Iterable[Object]) -> list[Object]:
+    return sorted(sets, key=lambda each: (created_at(each), key_of(each)))
+
+
+def is_rolling(deployment: Object) -> bool:
+    return (deployment["spec"].get("strategy") or {}).get("type") != "Recreate"
+
+
+def bounds(deployment: Object) -> tuple[int, int]:
+    """How many pods may be there too many, and how many too few."""
+    if not is_rolling(deployment):
+        return 0, 0
+    given = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
+    total = wanted(deployment)
+    surge = share(given.get("maxSurge", "25%"), total, is_up=True)
+    unavailable = share(given.get("maxUnavailable", "25%"), total, is_up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1  # nothing could ever move
+    return surge, min(unavailable, total) if total else unavailable
+
+
+def share(given: Any, total: int, *, is_up: bool) -> int:
+    """`3` or `25%` of a total; rounded up for what may be added, down for what may be missing."""
+    if isinstance(given, int):
+        return max(0, given)
+    percent = int(str(given).rstrip("%") or 0)
+    return max(0, (percent * total + (99 if is_up else 0)) // 100)
+
+
+def size_of_new(deployment: Object, sets: Sequence[Object], now_has: int) -> int:
+    """What the newest set may grow (or must shrink) to."""
+    goal = wanted(deployment)
+    if not is_rolling(deployment) or now_has >= goal:
+        return goal
+    room = goal + bounds(deployment)[0] - sum(map(size, sets))
+    return now_has + max(0, min(room, goal - now_has))
+
+
+def roll(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
+    """The next step of a rolling update: first the new set grows, then old ones shrink."""
+    grown = size_of_new(deployment, [new, *old], size(new))
+    if grown != size(new):
+        return {name_of(new): grown}
+    return shrink(deployment, new, old)
+
+
+def shrink(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
+    """Old sets give up pods that do not work, then such as are more than needed."""
+    least = wanted(deployment) - bounds(deployment)[1]
+    sizes = {name_of(each): size(each) for each in oldest_first(old)}
+    missing_new = size(new) - available(new)
+    may_go = size(new) + sum(sizes.values()) - least - missing_new
+    for each in oldest_first(old):
+        broken = sizes[name_of(each)] - available(each)
+        cut = max(0, min(may_go, broken))
+        sizes[name_of(each)] -= cut
+        may_go -= cut
+    spare = available(new) + sum(map(available, old)) - least
+    for each in oldest_first(old):
+        cut = max(0, min(spare, sizes[name_of(each)]))
+        sizes[name_of(each)] -= cut
+        spare -= cut
+    return {
+        name_of(each): sizes[name_of(each)] for each in old if sizes[name_of(each)] < size(each)
+    }
+
+
+def is_saturated(deployment: Object, replica_set: Object | None) -> bool:
+    """Whether one set alone has all that is wanted, and it works."""
+    goal = wanted(deployment)
+    return (
+        replica_set is not None
+        and annotations_of(replica_set).get(DESIRED) == str(goal)
+        and size(replica_set) == goal == available(replica_set)
+    )
+
+
+def is_rescaled(deployment: Object, sets: Iterable[Object]) -> bool:
+    """Whether somebody changed `replicas` since the sets were sized."""
+    goal = str(wanted(deployment))
+    return any(size(each) > 0 and annotations_of(each).get(DESIRED, goal) != goal for each in sets)
+
+
+def rescale(deployment: Object, new: Object | None, old: Sequence[Object]) -> Sizes:
+    """Spread a new number of replicas over the sets that have pods, as they are now."""
+    every = [*([new] if new is not None else []), *old]
+    alive = [each for each in every if size(each) > 0]
+    if len(alive) <= 1:
+        only = alive[0] if alive else new or (oldest_first(old)[-1] if old else None)
+        goal = wanted(deployment)
+        return {} if only is None or size(only) == goal else {name_of(only): goal}
+    if is_saturated(deployment, new):
+        return {name_of(each): 0 for each in old if size(each) > 0}
+    if not is_rolling(deployment):
+        return {}
+    return _in_proportion(deployment, alive)
+
+
+def _in_proportion(deployment: Object, alive: list[Object]) -> Sizes:
+    goal = wanted(deployment)
+    allowed = goal + bounds(deployment)[0] if goal > 0 else 0
+    to_add = allowed - sum(map(size, alive))
+    if to_add == 0:
+        return {}
+    sign = 1 if to_add > 0 else -1
+    # The largest first; of equal ones the newest grows and the oldest shrinks first.
+    ranked = sorted(alive, key=lambda e: (-size(e), -sign * created_at(e), key_of(e)))
+    sizes: Sizes = {}
+    added = 0
+    for each in ranked:
+        before = int(annotations_of(each).get(MAXIMUM) or sum(map(size, alive)))
+        part = round(size(each) * allowed / before) - size(each) if before else 0
+        left = to_add - added
+        part = min(max(part, 0), left) if sign > 0 else max(min(part, 0), left)
+        sizes[name_of(each)] = size(each) + part
+        added += part
+    first = name_of(ranked[0])
+    sizes[first] = max(0, sizes[first] + to_add - added)
+    return {
+        name_of(each): sizes[name_of(each)] for each in alive if sizes[name_of(each)] != size(each)
+    }

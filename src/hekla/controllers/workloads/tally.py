@@ -1,0 +1,184 @@
+"""Which pods of a Job have ended how, each counted exactly once. Pure.
+
+Every pod of a Job carries a finalizer, so none vanishes uncounted. A pod that has ended is first
+noted by its UID in `status.uncountedTerminatedPods`, then loses the finalizer, and only then moves
+from the list into the counts. A crash between any two of these is made good by the next look.
+
+What a newcomer gets wrong: `succeeded` and `failed` in the status lag behind; what has happened is
+the counts plus the lists, and `Tally` is the one place that adds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hekla.api.wellknown import PodPhase
+from hekla.controllers.objects import Object, annotations_of, is_deleting, status_of, uid_of
+from hekla.controllers.workloads import indexes
+from hekla.controllers.workloads.pods import condition, is_over, phase_of
+
+FINALIZER: Final = "batch.kubernetes.io/job-tracking"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
+MAX_UNCOUNTED: Final = 500
+IGNORE, FAIL_JOB, FAIL_INDEX = "Ignore", "FailJob", "FailIndex"
+
+
+def index_of(pod: Object) -> int | None:
+    text = annotations_of(pod).get(INDEX, "")
+    return int(text) if text.isdecimal() else None
+
+
+def is_tracked(pod: Object) -> bool:
+    return FINALIZER in (pod["metadata"].get("finalizers") or ())
+
+
+def is_failed(job: Object, pod: Object) -> bool:
+    """Whether a pod counts as failed; one that is deleted does before it has ended, unless the job
+    replaces only what has.
+    """
+    if phase_of(pod) == PodPhase.SUCCEEDED:
+        return False
+    if phase_of(pod) == PodPhase.FAILED:
+        return True
+    patient = job["spec"].get("podReplacementPolicy") == "Failed"
+    return is_deleting(pod) and (not patient or not pod["spec"].get("nodeName"))
+
+
+@dataclass
+class Tally:
+    """The counts of a job as they are now, and what must be written down."""
+
+    succeeded: int
+    failed: int
+    completed: set[int] = field(default_factory=set)
+    failed_indexes: set[int] = field(default_factory=set)
+    uncounted: dict[str, list[str]] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+    """What the status says: without the lists."""
+    to_release: list[Object] = field(default_factory=list)
+    """Pods that may lose their finalizer once the lists are written."""
+    fails_job: str = ""
+    """Why a pod's end ends the job, by its failure policy."""
+
+    @classmethod
+    def of(cls, job: Object, pods: Sequence[Object]) -> Tally:
+        spec, status = job["spec"], status_of(job)
+        is_indexed = spec.get("completionMode") == "Indexed"
+        limit = int(spec.get("completions") or 0)
+        tally = cls(int(status.get("succeeded") or 0), int(status.get("failed") or 0))
+        if is_indexed:
+            tally.completed = indexes.parse(status.get("completedIndexes"), limit)
+            tally.failed_indexes = indexes.parse(status.get("failedIndexes"), limit)
+        tally._settle(status, {uid_of(pod): pod for pod in pods})
+        for pod in pods:
+            if sum(map(len, tally.uncounted.values())) >= MAX_UNCOUNTED:
+                break
+            tally._note(job, pod, is_indexed, limit)
+        tally.succeeded = tally.counted["succeeded"] + len(tally.uncounted["succeeded"])
+        tally.failed = tally.counted["failed"] + len(tally.uncounted["failed"])
+        if is_indexed:
+            tally.succeeded = tally.counted["succeeded"] = len(tally.completed)
+        return tally
+
+    def _settle(self, status: Object, pods: Mapping[str, Object]) -> None:
+        """UIDs whose pod is gone or has lost its finalizer move from the lists to the counts."""
+        self.counted = {"succeeded": self.succeeded, "failed": self.failed}
+        listed = status.get("uncountedTerminatedPods") or {}
+        for outcome in ("succeeded", "failed"):
+            waiting = []
+            for uid in listed.get(outcome) or ():
+                if uid in pods and is_tracked(pods[uid]):
+                    waiting.append(uid)
+                    self.to_release.append(pods[uid])
+                else:
+                    self.counted[outcome] += 1
+            self.uncounted[outcome] = waiting
+
+    def _note(self, job: Object, pod: Object, is_indexed: bool, limit: int) -> None:
+        uid = uid_of(pod)
+        if not is_tracked(pod) or any(uid in listed for listed in self.uncounted.values()):
+            return
+        index = index_of(pod)
+        if phase_of(pod) == PodPhase.SUCCEEDED:
+            if not is_indexed:
+                self.uncounted["succeeded"].append(uid)
+            elif index is not None and index < limit:
+                self.completed.add(index)
+        elif is_failed(job, pod):
+            action, why = failure_action(job, pod)
+            self.fails_job = self.fails_job or (why if action == FAIL_JOB else "")
+            if is_indexed and index is not None and index < limit:
+                self._note_index(job, pod, index, action)
+            if action != IGNORE:
+                self.uncounted["failed"].append(uid)
+        else:
+            return
+        self.to_release.append(pod)
+
+    def _note_index(self, job: Object, pod: Object, index: int, action: str) -> None:
+        limit = job["spec"].get("backoffLimitPerIndex")
+        if limit is None or index in self.completed:
+            return
+        if action == FAIL_INDEX or (action != IGNORE and failures(pod) >= int(limit)):
+            self.failed_indexes.add(index)
+
+    def status(self, is_indexed: bool, is_per_index: bool) -> Object:
+        """The fields of the status that are counts."""
+        made: Object = {
+            "succeeded": self.counted["succeeded"],
+            "failed": self.counted["failed"],
+            "uncountedTerminatedPods": {k: v for k, v in self.uncounted.items() if v},
+        }
+        if is_indexed and self.completed:
+            made["completedIndexes"] = indexes.write(self.completed)
+        if is_per_index:
+            made["failedIndexes"] = indexes.write(self.failed_indexes)
+        return made
+
+
+def failures(pod: Object) -> int:
+    """How often the pod's index had failed before it."""
+    text = annotations_of(pod).get(FAILURES, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+# The failure policy
+
+
+def failure_action(job: Object, pod: Object) -> tuple[str, str]:
+    """What the first rule that fits a failed pod says, and why; `Count` without one."""
+    if not is_over(pod):
+        return "Count", ""
+    rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
+    for number, rule in enumerate(rules):
+        why = _by_exit_code(rule, pod) or _by_condition(rule, pod)
+        if why:
+            told = f"{why} for pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            return str(rule["action"]), f"{told} matching {rule['action']} rule at index {number}"
+    return "Count", ""
+
+
+def _by_exit_code(rule: Object, pod: Object) -> str:
+    wanted = rule.get("onExitCodes")
+    if not wanted:
+        return ""
+    status = status_of(pod)
+    every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    for container in every:
+        code = ((container.get("state") or {}).get("terminated") or {}).get("exitCode", 0)
+        named = wanted.get("containerName") in (None, container.get("name"))
+        listed = code in (wanted.get("values") or ())
+        if named and code and listed == (wanted.get("operator") == "In"):
+            return f"Container {container.get('name')} failed with exit code {code}"
+    return ""
+
+
+def _by_condition(rule: Object, pod: Object) -> str:
+    for pattern in rule.get("onPodConditions") or ():
+        found = condition(pod, pattern.get("type", ""))
+        if found is not None and found.get("status") == (pattern.get("status") or "True"):
+            return f"Pod condition {pattern['type']}"
+    return ""

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import logging
 import secrets
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +77,10 @@ class ApiServer:
     def port(self) -> int:
         return self._web.port
 
+    async def dial(self) -> socket.socket:
+        """A connection for a client in this process; it proves who it is like any other."""
+        return await self._web.dial()
+
     @property
     def kubeconfig(self) -> Path:
         return self.config.data_dir / "kubeconfig"
@@ -112,6 +117,7 @@ class ApiServer:
         self.store = Store.open(config.data_dir / "state.db", durability=config.durability)
         stack.push_async_callback(self.store.close)
         self.resources = Resources(self.store, self.registry, clock=config.clock)
+        stack.callback(self.resources.callouts.close)
         crds.follow(self.store, self.registry)
         self.issuer = TokenIssuer(
             self.store, _secret(pki / "sa.key", new_signing_key), config.clock
@@ -119,6 +125,7 @@ class ApiServer:
         token = _secret(pki / "admin.token", _new_token).decode().strip()
         app = self._wire(token)
         await bootstrap.populate(self.resources)
+        self.resources.admission.follow()
         self._web = await stack.enter_async_context(
             WebServer(
                 app,
@@ -129,10 +136,11 @@ class ApiServer:
             )
         )
         stack.callback(self._end_watches)
-        caretakers = Caretakers(self.resources)
+        await bootstrap.announce(self.resources, self.port)
+        ca = serving.ca_pem.decode()
+        caretakers = Caretakers(self.resources, ca)
         caretakers.start()
         stack.push_async_callback(caretakers.stop)
-        ca = serving.ca_pem.decode()
         kubeconfig.write_kubeconfig(self.kubeconfig, self.address, ca, token, "hekla")
         self.ready = True
         log.info("serving on %s", self.address)

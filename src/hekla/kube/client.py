@@ -35,6 +35,7 @@ from hekla.kube.answers import (
 )
 from hekla.kube.calls import Body, Call, PatchKind, Propagation, Query
 from hekla.kube.errors import Gone, NotFound
+from hekla.kube.http1 import Dial
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import Obj, Resource, resource
 from hekla.kube.retries import RetryPolicy
@@ -64,10 +65,12 @@ class Client:
         max_body_bytes: int = MAX_BODY_BYTES,
         rate_limit: RateLimit | None = None,
         fence: Callable[[], bool] | None = None,
+        dial: Dial | None = None,
         field_manager: str | None = None,
     ) -> None:
         """`fence` is asked right before every write is sent, again or for the first time; while it
-        says no, writes raise Fenced. `LeaderElector.is_leader` makes one.
+        says no, writes raise Fenced. `LeaderElector.is_leader` makes one. `dial` makes connections
+        to a server in this process.
         """
         self.config = config
         self.namespace = config.namespace
@@ -82,6 +85,7 @@ class Client:
             max_body_bytes=max_body_bytes,
             rate_limit=rate_limit,
             fence=fence,
+            dial=dial,
         )
         self._field_manager = field_manager
 

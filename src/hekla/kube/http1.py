@@ -16,7 +16,7 @@ import socket
 import ssl
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import httptools
@@ -252,12 +252,19 @@ class Connection(asyncio.Protocol):
         self.close()
 
 
+Dial = Callable[[], Awaitable[socket.socket]]
+"""A socket whose other end is with the server already: one that runs in this process."""
+
+
 class Pool:
     """Connections to one address: as many as allowed, those at rest kept for a while."""
 
-    def __init__(self, host: str, port: int, *, limit: int, server_name: str | None) -> None:
+    def __init__(
+        self, host: str, port: int, *, limit: int, server_name: str | None, dial: Dial | None = None
+    ) -> None:
         self._host = host
         self._port = port
+        self._dial = dial
         self._server_name = server_name
         self._slots = asyncio.Semaphore(limit)
         self._idle: dict[ssl.SSLContext | None, list[Connection]] = {}
@@ -306,19 +313,25 @@ class Pool:
         return None
 
     async def _connect(self, context: ssl.SSLContext | None, timeout_s: float) -> Connection:
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout_s):
-            transport, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(self._lost),
-                self._host,
-                self._port,
-                ssl=context,
-                server_hostname=(self._server_name or self._host) if context else None,
-            )
+            if self._dial is not None:
+                _, connection = await loop.create_unix_connection(
+                    lambda: Connection(self._lost), sock=await self._dial()
+                )
+            else:
+                transport, connection = await loop.create_connection(
+                    lambda: Connection(self._lost),
+                    self._host,
+                    self._port,
+                    ssl=context,
+                    server_hostname=(self._server_name or self._host) if context else None,
+                )
+                _watch_over(transport.get_extra_info("socket"))
         self._open.add(connection)
         if self._is_closed:
             connection.close()
             raise CutOff("the pool was closed meanwhile")
-        _watch_over(transport.get_extra_info("socket"))
         return connection
 
     def _lost(self, connection: Connection) -> None:

@@ -34,7 +34,7 @@ from hekla.kube.errors import (
     Unauthorized,
     error_from_status,
 )
-from hekla.kube.http1 import Answer, Connection, NotHttp, Pool, TooLarge
+from hekla.kube.http1 import Answer, Connection, Dial, NotHttp, Pool, TooLarge
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.retries import RetryPolicy
 from hekla.units.clock import Clock, SystemClock
@@ -87,6 +87,7 @@ class Transport:
         max_body_bytes: int = MAX_BODY_BYTES,
         rate_limit: RateLimit | None = None,
         fence: Callable[[], bool] | None = None,
+        dial: Dial | None = None,
     ) -> None:
         self.config = config
         self._fence = fence
@@ -97,7 +98,7 @@ class Transport:
         self._max_body_bytes = max_body_bytes
         self._rate_limit = rate_limit
         address = urlsplit(config.server)
-        self._is_tls = address.scheme == "https"
+        self._is_tls = address.scheme == "https" and dial is None
         self._prefix = address.path.rstrip("/")
         self._common = (
             f"Host: {address.netloc}\r\nUser-Agent: hekla/{__version__} ({component})\r\n"
@@ -110,6 +111,7 @@ class Transport:
             address.port or (443 if self._is_tls else 80),
             limit=max_connections,
             server_name=config.tls_server_name,
+            dial=dial,
         )
         self._closed = False
         self._proof_lock = asyncio.Lock()

@@ -99,6 +99,17 @@ class WebServer:
             await asyncio.sleep(0.002)
         return self
 
+    async def dial(self) -> socket.socket:
+        """A connection from within this process: no port, no TLS, and nobody else can have it."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        ours.setblocking(False)
+        web = self._uvicorn
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: BoundedProtocol(web.config, web.server_state, web.lifespan.state), theirs
+        )
+        return ours
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

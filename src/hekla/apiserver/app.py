@@ -114,6 +114,7 @@ class App:
             # Upstream authorizes an upgraded GET as `get`; the right to run commands is `create`.
             target.verb = "create"
             self._authorize(user, target)
+            await self._streams.review(target, query, user)
             await self._streams.handle(scope, receive, send, target, query)
         except errors.StatusError as error:
             await streams.refuse(send, error)
@@ -157,6 +158,7 @@ class App:
         if served.kind.virtual:
             return await self._reviews.handle(served, request)
         if target.subresource in streams.VERBS and served.storage == "pods":
+            await self._streams.review(target, query, user)
             raise self._streams.refusal(target, query)
         if target.subresource:
             return await self._subresources.handle(served, request)

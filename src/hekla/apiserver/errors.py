@@ -51,8 +51,9 @@ class StatusError(Exception):
             "metadata": self.metadata or {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            status["reason"] = self.reason
         if self.details is not None:
             status["details"] = self.details
         status["code"] = self.code

@@ -191,6 +191,14 @@ class Registry:
                 return served
         return None
 
+    def equivalents(self, served: Served) -> list[Served]:
+        """The other versions that show the same objects."""
+        return [
+            other
+            for other in self._by_resource.values()
+            if other.storage == served.storage and other is not served
+        ]
+
     def all(self) -> Iterator[Served]:
         return iter(list(self._by_resource.values()))
 

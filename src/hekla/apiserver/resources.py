@@ -11,7 +11,7 @@ writers cannot slip past each other; what is special about a kind lives in `stra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from hekla.api import defaults, rules
 from hekla.apiserver import errors, strategies
 from hekla.apiserver.admission import Admission, Also, Attempt
 from hekla.apiserver.authn import SYSTEM, User
+from hekla.apiserver.callouts import Callouts
 from hekla.apiserver.history import Entry
 from hekla.apiserver.identifiers import SUFFIX_LENGTH, Identifiers
 from hekla.apiserver.intake import check_identity, check_schema
@@ -52,6 +53,8 @@ class Options:
     find_duplicates: bool = False
     subresource: str = ""
     applies: bool = False
+    reviewed: bool = False
+    """Hooks have been asked about what this write follows from (a Scale, a Binding)."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -88,11 +91,26 @@ class Resources:
         self.registry = registry
         self.clock = clock or SystemClock()
         self._identifiers = identifiers or Identifiers()
+        self.callouts = Callouts(store)
         self.admission = Admission(self)
         self.ownership = Ownership(self.clock)
 
     def now(self) -> str:
         return format_time(self.clock.now())
+
+    def new_uid(self) -> str:
+        return self._identifiers.uid()
+
+    async def in_version(self, served: Served, obj: Object) -> Object:
+        """A copy of an object, in whatever version it is, as `served` shows it."""
+        if obj["apiVersion"] != served.kind.api_version:
+            source = self.registry.by_kind(obj["apiVersion"], served.kind.kind)
+            if source is not None and source.to_storage is not None:
+                obj = source.to_storage(obj)
+            if served.from_storage is not None:
+                obj = served.from_storage(obj)
+        copied: Object = decode(encode(obj))
+        return copied
 
     # Reading
 
@@ -118,7 +136,13 @@ class Resources:
             if generate:
                 metadata["name"] = self._generate_name(served, metadata.get("generateName"))
             try:
-                return await self._create(served, namespace, obj, options)
+                return await self._create(served, namespace, obj, options, generate)
+            except Stale:  # somebody was quicker while hooks were asked
+                error = errors.already_exists(
+                    served.kind.group, served.kind.plural, metadata["name"]
+                )
+                if not generate or attempt == 7:
+                    raise error from None
             except errors.StatusError as error:
                 if not generate or error.reason != "AlreadyExists" or attempt == 7:
                     raise
@@ -137,7 +161,12 @@ class Resources:
         return base[: _MAX_GENERATED - SUFFIX_LENGTH] + self._identifiers.suffix()
 
     async def _create(
-        self, served: Served, namespace: str, obj: Object, options: Options
+        self,
+        served: Served,
+        namespace: str,
+        obj: Object,
+        options: Options,
+        is_name_generated: bool = False,
     ) -> Written:
         metadata = obj["metadata"]
         key = served.key(namespace, metadata["name"])
@@ -153,14 +182,32 @@ class Resources:
         if served.counts_generation and (served.custom or "spec" in obj):
             metadata["generation"] = 1
         self._default(served, obj)
-        attempt = Attempt("create", served, namespace, obj, None, options)
+        attempt = Attempt("create", served, namespace, obj, None, options, is_name_generated)
         await self.admission.mutate(attempt)
+        is_asked = self.admission.is_asked(attempt)
+        if is_asked and await self.admission.ask_mutating(attempt):
+            name, uid = metadata["name"], metadata["uid"]
+            self._take_back(served, namespace, name, obj, options)
+            obj["metadata"]["uid"] = uid
+            self._default(served, obj)
+            await self.admission.mutate(attempt)
         strategies.prepare_create(served, obj, self.now())
         options.warnings += strategies.warnings(served, obj)
         self._validate(served, obj, None)
         extra = self.admission.validate(attempt)
+        if is_asked:
+            await self.admission.ask_validating(attempt)
+            extra = self.admission.validate(attempt)  # the world may have moved meanwhile
         self.ownership.track(served, None, obj, options)
         return await self._stage(served, key, obj, None, options, created=True, extra=extra)
+
+    def _take_back(
+        self, served: Served, namespace: str, name: str, obj: Object, options: Options
+    ) -> None:
+        """Hooks changed an object: it is looked at as if it came in now. What they add beyond
+        the schema is dropped without a word, for the client did not send it."""
+        check_identity(served, namespace, obj, name=name)
+        check_schema(served, obj, replace(options, field_validation="Ignore"))
 
     # Update
 
@@ -224,10 +271,27 @@ class Resources:
             options.warnings += strategies.warnings(served, obj)
             attempt = Attempt("update", served, namespace, obj, old, options)
             await self.admission.mutate(attempt)
+            is_asked = self.admission.is_asked(attempt)
+            if is_asked and await self.admission.ask_mutating(attempt):
+                self._take_back(served, namespace, name, obj, options)
+                self._carry_over(served, obj, old, options)
+                self._default(served, obj)
+                strategies.prepare_update(served, obj, old, options.subresource, self.now())
+                await self.admission.mutate(attempt)
             self._validate(served, obj, old)
             extra = self.admission.validate(attempt)
-        elif options.subresource == "status" and not served.custom:
-            defaults.apply_status_defaults(obj)
+            if is_asked:
+                await self.admission.ask_validating(attempt)
+                extra = self.admission.validate(attempt)
+        elif options.subresource == "status":
+            if not served.custom:
+                defaults.apply_status_defaults(obj)
+            attempt = Attempt("update", served, namespace, obj, old, options)
+            if self.admission.is_asked(attempt):
+                if await self.admission.ask_mutating(attempt):
+                    self._take_back(served, namespace, name, obj, options)
+                    self._carry_over(served, obj, old, options)
+                await self.admission.ask_validating(attempt)
         self._count_generation(served, obj, old)
         self.ownership.track(served, old, obj, options)
         if obj == old:
@@ -350,14 +414,29 @@ class Resources:
         """Delete, or begin to: finalizers and grace periods make it wait."""
         options = options or Options()
         how = how or DeleteOptions()
-        key = served.key(namespace, name)
-        entry = self.store.head(served.storage, key)
-        if entry is None:
-            raise errors.not_found(served.kind.group, served.kind.plural, name)
+        for _ in range(_STALE_RETRIES):
+            entry = self.store.head(served.storage, served.key(namespace, name))
+            if entry is None:
+                raise errors.not_found(served.kind.group, served.kind.plural, name)
+            try:
+                return await self._delete(served, namespace, entry, options, how)
+            except Stale:  # it changed while hooks were asked
+                continue
+        raise errors.conflict(
+            served.kind.group, served.kind.plural, name, "it is changing too quickly; try again"
+        )
+
+    async def _delete(
+        self, served: Served, namespace: str, entry: Entry, options: Options, how: DeleteOptions
+    ) -> Written:
         obj: Object = decode(entry.body)
+        key = entry.key
         self._check_delete_preconditions(served, obj, how)
         attempt = Attempt("delete", served, namespace, obj, obj, options)
         self.admission.validate(attempt)
+        if self.admission.is_asked(attempt):
+            await self.admission.ask_mutating(attempt)
+            await self.admission.ask_validating(attempt)
         before = decode(entry.body)
         self._set_finalizers(obj, how.propagation)
         grace = strategies.grace_period(served, obj, how.grace_s)

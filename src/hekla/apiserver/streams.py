@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from hekla.apiserver import errors
+from hekla.apiserver.authn import User
 from hekla.apiserver.nodeproxy import NodeAgent, Nodes, StreamRequest
 from hekla.apiserver.requests import Query, Target
-from hekla.apiserver.resources import Resources
+from hekla.apiserver.resources import Options, Resources
 from hekla.apiserver.subresources import only_container
 
 Object = dict[str, Any]
@@ -31,6 +32,11 @@ PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 VERBS = ("exec", "attach", "portforward")
 MAX_PORTS = 64
+_OPTIONS = {
+    "exec": "PodExecOptions",
+    "attach": "PodAttachOptions",
+    "portforward": "PodPortForwardOptions",
+}
 
 
 class Gone(Exception):
@@ -84,6 +90,31 @@ class Streams:
             if request.verb != "portforward":
                 await channels.send(ERROR, msgspec.json.encode(status))
             await send({"type": "websocket.close", "code": 1000})
+
+    async def review(self, target: Target, query: Query, user: User) -> None:
+        """Ask hooks and policies about a connection, before anything is known about the pod."""
+        served = self._resources.registry.lookup("", "v1", "pods")
+        assert served is not None
+        obj: Object = {"kind": _OPTIONS[target.subresource], "apiVersion": "v1"}
+        if target.subresource == "portforward":
+            obj["ports"] = list(_ports(query)) if "ports" in query.values else []
+        else:
+            for flag in ("stdin", "stdout", "stderr", "tty"):
+                if query.flag(flag):
+                    obj[flag] = True
+            if query.get("container"):
+                obj["container"] = query.get("container")
+        if target.subresource == "exec":
+            obj["command"] = query.repeated.get("command", [])
+        await self._resources.admission.review_other(
+            "CONNECT",
+            served,
+            target.name,
+            target.namespace,
+            target.subresource,
+            obj,
+            Options(user=user),
+        )
 
     def refusal(self, target: Target, query: Query) -> errors.StatusError:
         """Why a stream cannot be had without WebSockets.

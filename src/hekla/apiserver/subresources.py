@@ -79,7 +79,7 @@ class Subresources:
                 scale = self.handlers.tables.scale(scale, include)
             return Response.of(scale)
         options = request.options()
-        options.subresource = ""
+        options.subresource, options.reviewed = "", True
         change_scale: Change
         if target.verb == "update":
             asked = self._body(request)
@@ -114,6 +114,21 @@ class Subresources:
             _put(obj, path, replicas)
             return obj
 
+        admission = self.resources.admission
+        if admission.has_say("UPDATE", served, "scale"):
+            entry = self.resources.find(served, target.namespace, target.name)
+            old = _scale_of(served, decode(entry.body))
+            reviewed = await admission.review_other(
+                "UPDATE",
+                served,
+                target.name,
+                target.namespace,
+                "scale",
+                change_scale(_scale_of(served, decode(entry.body))),
+                options,
+                old,
+            )
+            change_scale = lambda _: reviewed  # noqa: E731
         written = await self.resources.update(
             served, target.namespace, target.name, change, options
         )
@@ -131,14 +146,17 @@ class Subresources:
 
     async def bind(self, served: Served, request: Request, binding: Object) -> None:
         target = request.target
+        options = request.options()
+        options.subresource, options.reviewed = "binding", True
+        binding = await self.resources.admission.review_other(
+            "CREATE", served, target.name, target.namespace, "binding", binding, options
+        )
         node = (binding.get("target") or {}).get("name")
         if not node:
             raise errors.bad_request("a binding needs target.name, the name of a node")
         if (binding["target"].get("kind") or "Node") != "Node":
             raise errors.bad_request("a pod can only be bound to a Node")
         metadata = binding.get("metadata") or {}
-        options = request.options()
-        options.subresource = "binding"
         now = self.resources.now()
 
         def assign(pod: Object) -> Object:
@@ -170,6 +188,10 @@ class Subresources:
         target = request.target
         eviction = self._body(request)
         options = request.options()
+        options.reviewed = True
+        eviction = await self.resources.admission.review_other(
+            "CREATE", served, target.name, target.namespace, "eviction", eviction, options
+        )
         inner = Request(request.target, request.query, request.wants, request.user)
         inner.body = msgspec.json.encode(eviction.get("deleteOptions") or {})
         how: DeleteOptions = read_delete_options(inner)
@@ -224,7 +246,16 @@ class Subresources:
             raise self._refuse(served, request)
         target = request.target
         account = decode(self.resources.find(served, target.namespace, target.name).body)
-        return Response.of(self.issuer.answer(account, self._body(request), self.resources), 201)
+        asked = await self.resources.admission.review_other(
+            "CREATE",
+            served,
+            target.name,
+            target.namespace,
+            "token",
+            self._body(request),
+            request.options(),
+        )
+        return Response.of(self.issuer.answer(account, asked, self.resources), 201)
 
 
 def _check_bindable(served: Served, pod: Object, node: str, uid: str | None) -> None:

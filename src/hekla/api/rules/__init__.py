@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from hekla.api import kinds
-from hekla.api.rules import cluster, core, definitions, names, pods, workloads
+from hekla.api.rules import admission, cluster, core, definitions, names, pods, workloads
 from hekla.api.rules.fields import FieldError, Found, causes, summary
 
 Rule: TypeAlias = Callable[[dict[str, Any], dict[str, Any] | None], Found]
@@ -43,7 +43,14 @@ def validate(obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[Fie
     return errors
 
 
-for _table in (pods.TABLE, core.TABLE, workloads.TABLE, cluster.TABLE, definitions.TABLE):
+for _table in (
+    admission.TABLE,
+    pods.TABLE,
+    core.TABLE,
+    workloads.TABLE,
+    cluster.TABLE,
+    definitions.TABLE,
+):
     register(_table)
 
 __all__ = ["FieldError", "Found", "Rule", "causes", "register", "summary", "validate"]

@@ -1,4 +1,4 @@
-"""Rules on the smaller groups: priorities, budgets, leases, access, storage classes, webhooks."""
+"""Rules on the smaller groups: priorities, budgets, leases, access, storage classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hekla.api.rules.fields import (
     Found,
     Json,
     at_least,
-    between,
     forbidden,
     invalid,
     one_of,
@@ -176,26 +175,6 @@ def network_policy(obj: Json, old: Json | None) -> Found:
         yield from one_of(f"spec.policyTypes[{index}]", kind, ("Egress", "Ingress"))
 
 
-def webhooks(obj: Json, old: Json | None) -> Found:
-    hooks = obj.get("webhooks") or []
-    yield from names.unique("webhooks", hooks)
-    for index, hook in enumerate(hooks):
-        at = f"webhooks[{index}]"
-        yield from names.checked(f"{at}.name", hook.get("name"), names.dns_subdomain)
-        if hook.get("name") and hook["name"].count(".") < 2:
-            yield invalid(f"{at}.name", hook["name"], "must have at least three parts, as a.b.c")
-        if not hook.get("admissionReviewVersions"):
-            yield required(f"{at}.admissionReviewVersions")
-        effects = hook.get("sideEffects")
-        yield from one_of(f"{at}.sideEffects", effects, ("None", "NoneOnDryRun"))
-        yield from one_of(f"{at}.failurePolicy", hook.get("failurePolicy"), ("Fail", "Ignore"))
-        yield from between(f"{at}.timeoutSeconds", hook.get("timeoutSeconds"), 1, 30)
-        client = hook.get("clientConfig") or {}
-        if bool(client.get("url")) == bool(client.get("service")):
-            yield required(f"{at}.clientConfig", "exactly one of url or service is required")
-
-
-_ADMISSION: Final = "admissionregistration.k8s.io/v1"
 TABLE = (
     ("scheduling.k8s.io/v1", "PriorityClass", priority_class),
     ("policy/v1", "PodDisruptionBudget", disruption_budget),
@@ -208,6 +187,4 @@ TABLE = (
     ("node.k8s.io/v1", "RuntimeClass", runtime_class),
     ("discovery.k8s.io/v1", "EndpointSlice", endpoint_slice),
     ("networking.k8s.io/v1", "NetworkPolicy", network_policy),
-    (_ADMISSION, "ValidatingWebhookConfiguration", webhooks),
-    (_ADMISSION, "MutatingWebhookConfiguration", webhooks),
 )

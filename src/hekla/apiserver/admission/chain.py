@@ -25,6 +25,7 @@ class Attempt:
     obj: Object
     old: Object | None
     options: Options
+    is_name_generated: bool = False
 
     def creates(self, storage: str) -> bool:
         return self.verb == "create" and self.served.storage == storage

@@ -168,21 +168,41 @@ async def populate(resources: Resources) -> None:
         await _ensure_queue(resources, name)
 
 
+async def announce(resources: Resources, port: int) -> None:
+    """The service `kubernetes`, which clients look for. Headless: there is no service network."""
+    ports = [{"name": "https", "port": 443, "targetPort": port, "protocol": "TCP"}]
+    obj = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {"clusterIP": "None", "ports": ports},
+    }
+    await _ensure(resources, obj, refresh=True)
+
+
 async def _ensure(resources: Resources, obj: Object, *, refresh: bool = False) -> None:
     served = resources.registry.by_kind(obj["apiVersion"], obj["kind"])
     assert served is not None
-    name = obj["metadata"]["name"]
-    entry = resources.store.get(served.storage, name)
+    name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+    entry = resources.store.get(served.storage, served.key(namespace, name))
     if entry is None:
         try:
-            await resources.create(served, "", _copy(obj), Options())
+            await resources.create(served, namespace, _copy(obj), Options())
         except errors.StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
     elif refresh:
         spec = _copy(obj)["spec"]
         await resources.update(
-            served, "", name, lambda live: {**live, "spec": {**live["spec"], **spec}}, Options()
+            served,
+            namespace,
+            name,
+            lambda live: {**live, "spec": {**live["spec"], **spec}},
+            Options(),
         )
 
 

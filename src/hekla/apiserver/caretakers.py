@@ -1,7 +1,7 @@
 """Background work that keeps the stored objects in order.
 
 One task follows the store and does, whenever something changed: garbage collection, the emptying of
-namespaces and definitions that are going away, the `default` service account of each namespace.
+namespaces and definitions that are going away, what each namespace is given (`provisions`).
 Old Events are swept out by the clock.
 """
 
@@ -19,6 +19,7 @@ from hekla.apiserver import errors
 from hekla.apiserver.crds import CLEANUP, CRDS
 from hekla.apiserver.garbage import GarbageCollector
 from hekla.apiserver.history import Event
+from hekla.apiserver.provisions import Provisions
 from hekla.apiserver.registry import Served
 from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources
 from hekla.apiserver.statuses import StatusKeeper
@@ -34,15 +35,15 @@ EVENTS_KEPT_S = 3600.0
 class Caretakers:
     """Start once the store is populated; stop before it closes."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, authority: str) -> None:
         self._resources = resources
+        self._provisions = Provisions(resources, authority)
         self._garbage = GarbageCollector(resources)
         self._changed = asyncio.Event()
         self._changed.set()
-        # Namespaces and definitions on their way out, and namespaces that may lack an account.
+        # Namespaces and definitions on their way out.
         self._leaving_namespaces: dict[str, None] = {}
         self._leaving_crds: dict[str, None] = {}
-        self._new_namespaces: dict[str, None] = {}
         self._lost_pods: dict[str, None] = {}
         self._statuses = StatusKeeper(resources)
         self._tasks: list[asyncio.Task[None]] = []
@@ -50,6 +51,8 @@ class Caretakers:
         for name, table in (("namespaces", self._on_namespace), (CRDS, self._on_crd)):
             for entry in store.table(name).entries.values():
                 table(Event(entry, None, False))
+        for entry in store.table("namespaces").entries.values():
+            self._provisions.note("namespaces", Event(entry, None, False))
         store.subscribe(self._note)
 
     def start(self) -> None:
@@ -67,6 +70,7 @@ class Caretakers:
 
     def _note(self, table: str, event: Event) -> None:
         self._garbage.note(table, event)
+        self._provisions.note(table, event)
         if table == "namespaces":
             self._on_namespace(event)
         elif table == CRDS:
@@ -79,9 +83,9 @@ class Caretakers:
         has_work = (
             self._leaving_namespaces
             or self._leaving_crds
-            or self._new_namespaces
             or self._lost_pods
             or not self._garbage.is_idle
+            or not self._provisions.is_idle
             or not self._statuses.is_idle
         )
         if has_work:
@@ -90,11 +94,8 @@ class Caretakers:
     def _on_namespace(self, event: Event) -> None:
         name = event.entry.key
         self._leaving_namespaces.pop(name, None)
-        if not event.removed:
-            if event.entry.is_leaving:
-                self._leaving_namespaces[name] = None
-            else:
-                self._new_namespaces[name] = None
+        if not event.removed and event.entry.is_leaving:
+            self._leaving_namespaces[name] = None
 
     def _on_crd(self, event: Event) -> None:
         name = event.entry.key
@@ -110,7 +111,7 @@ class Caretakers:
             self._changed.clear()
             for work in (
                 self._garbage.work,
-                self._make_accounts,
+                self._provisions.work,
                 self._empty_namespaces,
                 self._empty_definitions,
                 self._release_lost_pods,
@@ -130,18 +131,6 @@ class Caretakers:
         served = self._resources.registry.by_kind(api_version, kind)
         assert served is not None
         return served
-
-    async def _make_accounts(self) -> None:
-        """Every namespace has a service account called `default`."""
-        served = self._served("v1", "ServiceAccount")
-        while self._new_namespaces:
-            namespace = next(iter(self._new_namespaces))
-            if self._resources.store.head("serviceaccounts", f"{namespace}/default") is None:
-                with contextlib.suppress(errors.StatusError):  # it is going away, or was quicker
-                    await self._resources.create(
-                        served, namespace, {"metadata": {"name": "default"}}
-                    )
-            self._new_namespaces.pop(namespace, None)
 
     async def _empty_namespaces(self) -> None:
         for namespace in list(self._leaving_namespaces):

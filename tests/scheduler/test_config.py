@@ -170,10 +170,21 @@ ARGUMENTS = {
         "sra": {},
         "proportional": {},
     },
+    "nodegroup": {"strict": True, "enablePreferredOrder": False},
     "sla": {"sla-waiting-time": ""},
+    "tdm": {"tdm.evict.period": "1m", "tdm.timezone": ""},
     **{
         name: {}
-        for name in ("conformance", "drf", "gang", "pdb", "priority", "proportion", "resourcequota")
+        for name in (
+            "cdp",
+            "conformance",
+            "drf",
+            "gang",
+            "pdb",
+            "priority",
+            "proportion",
+            "resourcequota",
+        )
     },
 }
 

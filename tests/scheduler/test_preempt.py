@@ -210,3 +210,11 @@ def test_a_disruption_budget_sends_the_plan_elsewhere() -> None:
     )
     world.state.budgets["default", "keep"] = budget
     assert world.run().evictions == ["b-0"]
+
+
+def test_a_gang_that_cannot_be_whole_holds_no_room_and_keeps_its_verdict() -> None:
+    nodes = [node("free", cpu=4), node("other", cpu=4, taints=["for=others:NoSchedule"])]
+    conf = 'actions: "allocate, preempt"\ntiers:\n- plugins: [{name: gang}, {name: predicates}]\n'
+    result = cluster(nodes, [gang("half", members=2, cpu=3)], conf=conf).run()
+    assert result.pipelined == {}
+    assert "1/2 tasks fit" in result.why("half")

@@ -23,11 +23,14 @@ from hekla.scheduler.dimensions import (
 )
 from hekla.scheduler.fields import (
     condition_of,
+    cooldown_end,
     index_of,
     integer,
     is_leaving,
+    is_revocable,
     seconds,
     status_of,
+    truth,
     two_groups,
 )
 from hekla.scheduler.machines import Machines, less
@@ -177,6 +180,7 @@ class Cluster(Machines):
             return
         task.nominated_node = pod.status.nominated_node_name
         task.condition = condition_of(pod)
+        task.cooldown_end = cooldown_end(pod)
         if task.job is None:
             task.status = status
         else:
@@ -243,7 +247,9 @@ class Cluster(Machines):
         task.is_queue_gated = gates == {wellknown.QUEUE_ALLOCATION_GATE}
         task.is_gated = bool(gates)
         flag = annotations.get(wellknown.PREEMPTABLE, labels.get(wellknown.PREEMPTABLE))
-        task.is_preemptable = flag is None or flag.lower() in ("1", "t", "true")
+        task.is_preemptable = flag is None or truth(flag)
+        task.is_revocable = is_revocable(annotations)
+        task.cooldown_end = cooldown_end(pod)
         task.group = self._label_group(meta.namespace, labels)
         task.problem = two_groups(meta.name, annotations)
         task.condition = condition_of(pod)
@@ -402,6 +408,7 @@ class Cluster(Machines):
         queue.state = obj.status.state or QueueState.OPEN
         queue.is_reclaimable = spec.reclaimable is not False
         queue.annotations = obj.annotations
+        queue.affinity = spec.affinity
         queue.allocated_written = obj.status.allocated
         queue.capability_r, bad1 = self.dimensions.vector(spec.capability)
         queue.guarantee_r, bad2 = self.dimensions.vector(spec.guarantee.resource)

@@ -17,6 +17,7 @@ from hekla.scheduler.model import (
     UNKNOWN,
     Status,
 )
+from hekla.units.durations import DurationError, parse_duration
 from hekla.units.timestamps import TimestampError, parse_time
 
 
@@ -45,6 +46,33 @@ def condition_of(pod: wire.Pod) -> tuple[str, str, str]:
         if condition.type == "PodScheduled":
             return condition.status, condition.reason, condition.message
     return "", "", ""
+
+
+def cooldown_end(pod: wire.Pod) -> float:
+    """Until when a pod that was just scheduled is left alone; 0 if it asks for no such time."""
+    labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
+    text = labels.get(wellknown.COOLDOWN_TIME) or annotations.get(wellknown.COOLDOWN_TIME)
+    if not text:
+        return 0.0
+    try:
+        lasts_s = parse_duration(text)
+    except DurationError:
+        return 0.0
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "True":
+            return seconds(condition.last_transition_time) + lasts_s
+    return 0.0
+
+
+def is_revocable(annotations: Mapping[str, str]) -> bool:
+    """Whether a pod may use nodes that are lent for some hours of the day."""
+    zone = annotations.get(wellknown.REVOCABLE_ZONE)
+    return zone == "*" if zone is not None else truth(annotations.get(wellknown.PREEMPTABLE))
+
+
+def truth(text: str | None) -> bool:
+    """As Go reads a flag; nonsense is false."""
+    return text is not None and text.lower() in ("1", "t", "true")
 
 
 def seconds(text: str | None) -> float:

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from hekla.api.core import ContainerImage, Taint
-from hekla.api.scheduling import PodGroupCondition
+from hekla.api.scheduling import PodGroupCondition, QueueAffinity
 from hekla.api.wellknown import PodGroupPhase, QueueState
 from hekla.scheduler.classes import HostPort, TaskClass
 from hekla.scheduler.dimensions import Dimensions, FloatArray
@@ -70,12 +70,14 @@ class Task:
 
     __slots__ = (
         "condition",
+        "cooldown_end",
         "created",
         "group",
         "index",
         "is_gated",
         "is_preemptable",
         "is_queue_gated",
+        "is_revocable",
         "job",
         "klass",
         "name",
@@ -108,6 +110,10 @@ class Task:
         self.is_gated = False
         self.is_queue_gated = False
         self.is_preemptable = True
+        self.is_revocable = False
+        """Whether it may run on nodes that are lent for some hours of the day."""
+        self.cooldown_end = 0.0
+        """Until when it asked not to be disturbed."""
         self.preemption_policy = ""
         self.problem = ""
         """What is odd about the pod, though it can be scheduled."""
@@ -150,6 +156,8 @@ class Queue:
         self.state = QueueState.OPEN
         self.is_reclaimable = True
         self.annotations: Mapping[str, str] = {}
+        self.affinity: QueueAffinity | None = None
+        """Groups of nodes that it may use, must not, or would rather (not)."""
         self.capability_r: FloatArray = dimensions.zeros()
         self.guarantee_r: FloatArray = dimensions.zeros()
         self.has_guarantee = False

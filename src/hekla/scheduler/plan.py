@@ -112,6 +112,8 @@ class Plan:
     """Tasks that hold room which is being released, and the node: nothing is done for them."""
     failures: list[PluginFailure] = field(default_factory=list)
     considered: int = 0
+    wake_at: float | None = None
+    """When to decide again though nothing has changed: a window closes, a deadline passes."""
     queues: dict[str, QueueFigures] = field(default_factory=dict)
     """By name, where a plugin shares resources between queues."""
     timings_s: dict[tuple[str, str], float] = field(default_factory=dict)

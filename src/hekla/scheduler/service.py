@@ -52,8 +52,6 @@ GATHER_LONGEST_S = 1.0
 MAX_VERDICTS_SHOWN = 1000
 # News that changes no decision, only what is to be written about it, waits so long for company.
 NOTICE_S = 0.5
-# Deadlines (sla) pass without any event; while jobs wait for one, look this often.
-DEADLINE_POLL_S = 1.0
 CONFIG_POLL_S = 1.0
 RETRY_S = 1.0
 # Events wait while binds are sent: of a burst of so many pods, each gets its own.
@@ -97,6 +95,7 @@ class Scheduler:
         self.plugin_failures: dict[str, int] = {}
         self._failed_at: float | None = None
         self._cycle_s = 0.0
+        self._wake_at: float | None = None
         self._cycle_began: float | None = None
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -204,10 +203,10 @@ class Scheduler:
             self._noticed = None
 
     def _deadline_s(self) -> float | None:
+        """How long until time alone calls for a cycle."""
         if self._failed_at is not None:
             return RETRY_S
-        has_deadlines = any(o.plugin.name == "sla" for tier in self.config.tiers for o in tier)
-        return DEADLINE_POLL_S if has_deadlines and self.cluster.waiting else None
+        return None if self._wake_at is None else max(self._wake_at - self._clock.now(), 0.0)
 
     # --- a cycle ------------------------------------------------------------------------------
 
@@ -224,6 +223,7 @@ class Scheduler:
         try:
             plan = await self._decide(now, skipped)
             self._failed_at = None
+            self._wake_at = plan.wake_at
             self._cycle_s = time.perf_counter() - started_s
             self._take_over(plan)
         except Exception:  # our own mistake must not end scheduling: say it, and try again later

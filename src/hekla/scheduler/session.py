@@ -120,6 +120,11 @@ class Session:
             for job, phase in self._phases.values():
                 job.phase = phase
 
+    def wake(self, at: float) -> None:
+        """Decide again at this time, should nothing else call for it before."""
+        if at > self.now and (self.plan.wake_at is None or at < self.plan.wake_at):
+            self.plan.wake_at = at
+
     def plugin(self, name: str) -> Plugin | None:
         return next((p for p in self.tiers.plugins if p.name == name), None)
 

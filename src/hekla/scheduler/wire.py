@@ -78,6 +78,7 @@ class Condition(Model):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class PodStatus(Model):

@@ -84,12 +84,15 @@ def queue(
     parent: str = "",
     state: str = "Open",
     age: float = 0.0,
+    annotations: Mapping[str, str] | None = None,
+    affinity: Mapping[str, Any] | None = None,
 ) -> scheduling.Queue:
     body: Manifest = {
         "metadata": {
             "name": name,
             "uid": f"queue-{name}",
             "creationTimestamp": format_time(START - age),
+            "annotations": dict(annotations or {}),
         },
         "spec": {
             "weight": weight,
@@ -99,6 +102,7 @@ def queue(
             "deserved": dict(deserved or {}),
             "reclaimable": reclaimable,
             "parent": parent,
+            "affinity": affinity,
         },
         "status": {"state": state},
     }
@@ -189,6 +193,7 @@ def gang(
     running_on: Sequence[str] = (),
     age: float = 0.0,
     annotations: Mapping[str, str] | None = None,
+    pod_annotations: Mapping[str, str] | None = None,
     **pods: Any,
 ) -> GroupBuilder:
     """A PodGroup `name` and its pods `name-0` …; the first run on the nodes in `running_on`.
@@ -223,6 +228,7 @@ def gang(
             role=role,
             age=age,
             node=running_on[i] if i < len(running_on) else "",
+            annotations=pod_annotations,
             **pods,
         )
         for i in range(members)

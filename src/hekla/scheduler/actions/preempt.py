@@ -85,8 +85,8 @@ def _take_from_own(search: Search, job: Job) -> None:
     for task in waiting(session, job):
         with session.statement() as statement:
             hunt = Hunt(search, statement, job)
-            if not hunt.make_room(task):
-                return
+            if not hunt.make_room(task) or not statement.evicted:
+                return  # what fits without a victim, allocate has refused for a better reason
             statement.commit()
             explain_promised(session, job)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from hekla.scheduler.plugin import Registry
 from hekla.scheduler.plugins.binpack import Binpack
 from hekla.scheduler.plugins.capacity import Capacity
+from hekla.scheduler.plugins.cdp import Cdp
 from hekla.scheduler.plugins.conformance import Conformance
 from hekla.scheduler.plugins.drf import Drf
 from hekla.scheduler.plugins.gang import Gang
+from hekla.scheduler.plugins.nodegroup import NodeGroup
 from hekla.scheduler.plugins.nodeorder import NodeOrder
 from hekla.scheduler.plugins.overcommit import Overcommit
 from hekla.scheduler.plugins.pdb import Pdb
@@ -17,6 +19,7 @@ from hekla.scheduler.plugins.proportion import Proportion
 from hekla.scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from hekla.scheduler.plugins.resourcequota import ResourceQuota
 from hekla.scheduler.plugins.sla import Sla
+from hekla.scheduler.plugins.tdm import Tdm
 
 
 def builtin() -> Registry:
@@ -25,9 +28,11 @@ def builtin() -> Registry:
         (
             Binpack,
             Capacity,
+            Cdp,
             Conformance,
             Drf,
             Gang,
+            NodeGroup,
             NodeOrder,
             Overcommit,
             Pdb,
@@ -37,5 +42,6 @@ def builtin() -> Registry:
             ResourceQuota,
             ResourceStrategyFit,
             Sla,
+            Tdm,
         )
     )

@@ -33,6 +33,10 @@ class Sla(Plugin, name="sla"):
     def open(self, session: Session) -> None:
         self._now = session.now
         self._default_s = self._seconds(self.waiting_time)
+        for job in session.cluster.waiting.values():
+            deadline = self._deadline(job)
+            if deadline is not None:
+                session.wake(deadline)
 
     def job_order(self, job: Job) -> tuple[int, float]:
         deadline = self._deadline(job)

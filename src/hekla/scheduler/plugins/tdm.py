@@ -1,0 +1,196 @@
+"""tdm: nodes that are lent to this cluster for some hours of the day.
+
+A node with the label `volcano.sh/revocable-zone: night` may be used while the window of zone
+`night` is open, and only by pods that say they can be sent away (`volcano.sh/revocable-zone: "*"`,
+or `volcano.sh/preemptable: "true"`). When it closes, their pods leave (with the action `shuffle`),
+no faster than their job's disruption budget allows.
+
+Unlike Volcano, a window over midnight is open on both sides of it, and evictions are paced by the
+pods that are on their way out rather than by a clock of the plugin's own: the same state and time
+give the same decision. `tdm.evict.period` is the longest time between two looks at what is left.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+from hekla.api.wellknown import (
+    JDB_MAX_UNAVAILABLE,
+    JDB_MIN_AVAILABLE,
+    PREEMPTABLE,
+    REVOCABLE_ZONE,
+)
+from hekla.scheduler.dimensions import BoolArray, FloatArray
+from hekla.scheduler.fields import truth
+from hekla.scheduler.model import COMPLETED_CLASS, PENDING, RELEASING, RUNNING, Job, Task
+from hekla.scheduler.nodes import Nodes
+from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, PluginError, Vote
+from hekla.units.durations import DurationError, parse_duration
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session import Session
+
+SCORE = 100.0
+_ZONE = "tdm.revocable-zone."
+_WINDOW = re.compile(r"\s*(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s*")
+_DAY_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Minutes of the day; one that ends no later than it begins goes on until the next day."""
+
+    begins: int
+    ends: int
+
+    @classmethod
+    def parse(cls, text: str) -> Window:
+        found = _WINDOW.fullmatch(text)
+        numbers = [int(number) for number in found.groups()] if found else [99] * 4
+        if numbers[0] > 23 or numbers[2] > 23 or numbers[1] > 59 or numbers[3] > 59:
+            raise ValueError(text)
+        return cls(numbers[0] * 60 + numbers[1], numbers[2] * 60 + numbers[3])
+
+    def is_open(self, moment: datetime) -> bool:
+        minute = moment.hour * 60 + moment.minute
+        if self.begins < self.ends:
+            return self.begins <= minute < self.ends
+        return minute >= self.begins or minute < self.ends
+
+    def next_change(self, moment: datetime) -> datetime:
+        """When it opens or closes next."""
+        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        edges = (
+            midnight + timedelta(minutes=edge + day)
+            for edge in (self.begins, self.ends)
+            for day in (0, _DAY_MINUTES)
+        )
+        return min(edge for edge in edges if edge > moment)
+
+
+class Tdm(Plugin, name="tdm"):
+    """Filters and scores lent nodes, and sends work away when they are taken back."""
+
+    free_arguments: ClassVar[tuple[str, ...]] = (_ZONE,)
+    evict_period: Annotated[str, Key("tdm.evict.period")] = "1m"
+    timezone: Annotated[str, Key("tdm.timezone")] = ""
+    """Of the windows, as `Europe/Reykjavik`; by default the scheduler's own."""
+
+    def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
+        super().configure(raw, switches)
+        self._windows: dict[str, Window] = {}
+        for key, value in raw.items():
+            if key.startswith(_ZONE):
+                try:
+                    self._windows[key.removeprefix(_ZONE)] = Window.parse(str(value))
+                except ValueError:
+                    raise PluginError(f"{key} must be HH:MM-HH:MM, and {value!r} is not") from None
+        try:
+            self._period_s = parse_duration(self.evict_period)
+            self._timezone: tzinfo | None = ZoneInfo(self.timezone) if self.timezone else None
+        except DurationError as error:
+            raise PluginError(f"tdm.evict.period is refused: {error}") from None
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise PluginError(f"tdm.timezone {self.timezone!r} is no time zone") from None
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        moment = datetime.fromtimestamp(session.now, self._timezone)
+        opened = {zone for zone, window in self._windows.items() if window.is_open(moment)}
+        zones = [node.labels.get(REVOCABLE_ZONE, "") for node in session.nodes.all]
+        self._lent_n: BoolArray = np.asarray([bool(zone) for zone in zones], dtype=bool)
+        self._open_n: BoolArray = np.asarray([zone in opened for zone in zones], dtype=bool)
+        if self._lent_n.any():
+            for window in self._windows.values():
+                session.wake(window.next_change(moment).timestamp())
+
+    # --- where tasks may go -------------------------------------------------------------------
+
+    def predicate(self, task: Task, nodes: Nodes) -> Iterator[tuple[BoolArray, str]]:
+        if task.is_revocable:
+            yield self._lent_n & ~self._open_n, "node(s) are lent, and not at this hour"
+        else:
+            yield self._lent_n, "node(s) are lent, and the pod is not revocable"
+
+    def node_order(self, task: Task, nodes: Nodes) -> FloatArray:
+        weight = SCORE if task.is_revocable else 0.0
+        return nodes.take(self._open_n.astype(np.float64) * weight)
+
+    # --- who goes first -----------------------------------------------------------------------
+
+    def job_order(self, job: Job) -> bool:
+        return _is_preemptable(job)
+
+    def job_pipelined(self, job: Job) -> Vote:
+        return PERMIT if job.is_pipelined else REJECT
+
+    def job_starving(self, job: Job) -> bool:
+        return not _is_preemptable(job) and bool(job.by_status[PENDING])
+
+    # --- who leaves ---------------------------------------------------------------------------
+
+    def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
+        if task.is_preemptable or task.is_revocable:
+            return np.zeros(len(candidates), dtype=bool)
+        goes = [
+            each.status == RUNNING and each.is_preemptable and not self._is_in(self._lent_n, each)
+            for each in candidates
+        ]
+        return self._within_budgets(candidates, goes)
+
+    def victim_tasks(self, tasks: Sequence[Task]) -> BoolArray:
+        closed_n = self._lent_n & ~self._open_n
+        goes = [self._is_in(closed_n, task) for task in tasks]
+        if any(goes):
+            self._session.wake(self._session.now + self._period_s)
+        return self._within_budgets(tasks, goes)
+
+    def _is_in(self, places_n: BoolArray, task: Task) -> bool:
+        node = self._session.cluster.nodes.get(task.node_name)
+        return node is not None and node.is_known and bool(places_n[node.index])
+
+    def _within_budgets(self, tasks: Sequence[Task], goes: Sequence[bool]) -> BoolArray:
+        out = np.zeros(len(tasks), dtype=bool)
+        gone: Counter[str] = Counter()
+        for number, (task, wanted) in enumerate(zip(tasks, goes, strict=True)):
+            job = task.job
+            if wanted and job is not None and gone[job.key] < budget(job):
+                gone[job.key] += 1
+                out[number] = True
+        return out
+
+
+def budget(job: Job) -> int:
+    """How many of its pods may be sent away now, those that are leaving counted."""
+    living = len(job.tasks) - job.count(*COMPLETED_CLASS)
+    running = len(job.by_status[RUNNING])
+    least = _amount(job.annotations.get(JDB_MIN_AVAILABLE), living)
+    if least is not None:
+        return max(running - least, 0)
+    most = _amount(job.annotations.get(JDB_MAX_UNAVAILABLE), living)
+    if most is not None:
+        return max(most - (living - running), 0)
+    return max(1 - len(job.by_status[RELEASING]), 0)
+
+
+def _amount(text: str | None, of: int) -> int | None:
+    """A number or a percentage, rounded up; None for anything else."""
+    if text is None:
+        return None
+    try:
+        return math.ceil(int(text[:-1]) * of / 100) if text.endswith("%") else int(text)
+    except ValueError:
+        return None
+
+
+def _is_preemptable(job: Job) -> bool:
+    return truth(job.annotations.get(PREEMPTABLE, job.labels.get(PREEMPTABLE)))

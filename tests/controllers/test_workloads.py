@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from hekla.controllers.runner import WORKLOADS, selected
 from hekla.kube.resources import (
+    BATCH_CRON_JOBS,
     BATCH_JOBS,
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
@@ -26,6 +28,7 @@ from hekla.kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from hekla.units.clock import ManualClock
 
 from .cluster import Cluster, running_cluster
 from .workloads import EVERY, batch_job, keep_ready, make_ready, template, workload
@@ -440,6 +443,83 @@ async def test_a_deleted_job_leaves_no_pod_that_its_finalizer_keeps(cluster: Clu
         return not (await cluster.client.list(PODS, namespace="default")).items
 
     await cluster.until(none, "no pods at all")
+
+
+@pytest.fixture
+async def timed(tmp_path: Path) -> AsyncIterator[tuple[Cluster, ManualClock]]:
+    """A cluster whose time the test moves."""
+    clock = ManualClock(float(int(time.time())))  # certificates are judged by the real date
+    async with running_cluster(tmp_path / "data", clock=clock, start=False) as running:
+        running.select = [*EVERY]
+        await running.start()
+        yield running, clock
+
+
+async def test_a_cron_job_starts_its_runs_by_the_clock(timed: tuple[Cluster, ManualClock]) -> None:
+    cluster, clock = timed
+    inner = batch_job("x")["spec"]
+    spec = {"schedule": "*/5 * * * *", "timeZone": "Etc/UTC", "jobTemplate": {"spec": inner}}
+    spec["successfulJobsHistoryLimit"] = 1
+    await create(cluster, BATCH_CRON_JOBS, {"metadata": {"name": "often"}, "spec": spec})
+    await cluster.settle()
+    assert await cluster.pods() == {}
+    for _ in range(3):
+        await clock.advance(300.2)
+        await cluster.has_pods(1, "Pending")
+        await make_ready(cluster)
+        await cluster.succeed()
+
+        async def remembered() -> bool:
+            status = (await get(cluster, BATCH_CRON_JOBS, "often"))["status"]
+            return bool(status.get("lastSuccessfulTime")) and not status.get("active")
+
+        await cluster.until(remembered, "the run is over")
+        await cluster.settle()
+    jobs = (await cluster.client.list(BATCH_JOBS, namespace="default")).items
+    assert len(jobs) == 1, "only one that succeeded is kept"
+    due = (int(clock.now()) // 300) * 300
+    assert jobs[0]["metadata"]["name"] == f"often-{due // 60}"
+
+
+async def test_deadlines_and_expiry_of_jobs_follow_the_clock(
+    timed: tuple[Cluster, ManualClock],
+) -> None:
+    cluster, clock = timed
+    spec = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 30}
+    await create(cluster, BATCH_JOBS, batch_job("work", **spec))
+    await cluster.has_pods(1, "Pending")
+    await cluster.settle()
+    await clock.advance(59)
+    await cluster.settle()
+    assert "Failed" not in conditions(await get(cluster, BATCH_JOBS, "work"))
+    await clock.advance(2)
+    found = await finished(cluster)
+    assert conditions(found)["Failed"] == ("True", "DeadlineExceeded")
+    await clock.advance(31)
+
+    async def gone() -> bool:
+        return await cluster.client.find(BATCH_JOBS, "work", namespace="default") is None
+
+    await cluster.until(gone, "it expires")
+
+
+async def test_a_rollout_that_does_not_move_misses_its_deadline(
+    timed: tuple[Cluster, ManualClock],
+) -> None:
+    cluster, clock = timed
+    await create(cluster, DEPLOYMENTS, workload("web", 2, progressDeadlineSeconds=30))
+    await cluster.has_pods(2)
+    await cluster.settle()
+    await clock.advance(31)
+
+    async def missed() -> bool:
+        found = conditions(await get(cluster, DEPLOYMENTS, "web"))
+        return found.get("Progressing") == ("False", "ProgressDeadlineExceeded")
+
+    await cluster.until(missed, "the deadline")
+    await keep_ready(cluster)
+    found = conditions(await get(cluster, DEPLOYMENTS, "web"))
+    assert found["Progressing"] == ("True", "NewReplicaSetAvailable")
 
 
 async def test_what_was_done_is_told_in_events(cluster: Cluster) -> None:

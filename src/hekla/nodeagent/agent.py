@@ -22,7 +22,7 @@ from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, KubeError, NotFound
 from hekla.kube.informers import Informer
 from hekla.kube.recorder import EventRecorder, reference
-from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
+from hekla.kube.resources import CONFIGMAPS, ENDPOINTS, NODES, PODS, SECRETS
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.environment import Sources
@@ -75,6 +75,7 @@ class Agent:
         self._pods: Informer[Object] = Informer(
             client, PODS, dict, field_selector=f"spec.nodeName={node}"
         )
+        self._endpoints: Informer[Object] = Informer(client, ENDPOINTS, dict)
         self._recorder = EventRecorder(client, component="hekla-agent", host=node)
 
     # Life
@@ -100,7 +101,8 @@ class Agent:
             fetch_sources=self._fetch_sources,
             event=self._event,
         )
-        async with self._recorder, self._pods:
+        self._endpoints.add_handler(self._on_endpoints)
+        async with self._recorder, self._endpoints, self._pods:
             self._pods.add_handler(self._note)
             await self._pods.synced()
             self._forget_strangers()
@@ -237,6 +239,12 @@ class Agent:
                 return self._addresses.taken[uid]
         return self._addresses.expected(f"{namespace}/{host}")
 
+    def _on_endpoints(self, _: str, old: Object | None, new: Object | None) -> None:
+        """Services are known by name to pods of all namespaces."""
+        if (old or {}).get("subsets") != (new or {}).get("subsets"):
+            for namespace in {w.pod["metadata"]["namespace"] for w in self._workers.values()}:
+                self._write_hosts(namespace)
+
     def _write_hosts(self, namespace: str) -> None:
         """In place: the file is bound into containers, which would keep an old one."""
         path = self._directory / "hosts" / namespace
@@ -248,7 +256,7 @@ class Agent:
         ]
         with path.open("a+") as file:
             file.seek(0)
-            text = hosts_file(here)
+            text = hosts_file(here, self._endpoints.list(), namespace)
             if file.read() != text:
                 file.truncate(0)
                 file.write(text)

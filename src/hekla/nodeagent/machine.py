@@ -169,8 +169,14 @@ def gpus_wanted(pod: Object) -> int:
     return total
 
 
-def hosts_file(pods: Iterable[tuple[Object, str]]) -> str:
-    """/etc/hosts for one namespace: every pod by name, and by name and subdomain."""
+def hosts_file(
+    pods: Iterable[tuple[Object, str]], endpoints: Iterable[Object] = (), namespace: str = ""
+) -> str:
+    """/etc/hosts for one namespace: every pod by name, and by name and subdomain; and services.
+
+    A service's name stands for the addresses of its ready pods: there is no proxy, so clients must
+    use the port that the pods listen on.
+    """
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost", f"127.0.1.1 {platform.node()}"]
     for pod, address in pods:
         metadata, spec = pod["metadata"], pod["spec"]
@@ -180,4 +186,11 @@ def hosts_file(pods: Iterable[tuple[Object, str]]) -> str:
             domain = f"{host}.{spec['subdomain']}"
             names = [f"{domain}.{metadata['namespace']}.svc.cluster.local", domain, *names]
         lines.append(f"{address} {' '.join(names)}")
+    for each in endpoints:
+        name, where = each["metadata"]["name"], each["metadata"]["namespace"]
+        names = [f"{name}.{where}.svc.cluster.local", f"{name}.{where}.svc", f"{name}.{where}"]
+        if where == namespace:
+            names.append(name)
+        for subset in each.get("subsets") or ():
+            lines += [f"{a['ip']} {' '.join(names)}" for a in subset.get("addresses") or ()]
     return "\n".join(lines) + "\n"

@@ -10,7 +10,6 @@ import msgspec
 from hekla.apiserver.history import Event
 from hekla.apiserver.registry import Registry
 from hekla.apiserver.store import Store
-from hekla.apiserver.structural import rules_in
 
 log = logging.getLogger("hekla.apiserver")
 
@@ -47,13 +46,6 @@ def _install(registry: Registry, crd: Object) -> None:
 def warnings(crd: Object) -> list[str]:
     """Which parts of a definition this server accepts and does not act on."""
     told = []
-    for version in crd["spec"].get("versions") or ():
-        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-        for path, _ in rules_in(schema):
-            told.append(
-                f"{version.get('name')}: x-kubernetes-validations at {path or '<root>'} are not "
-                "evaluated by this server"
-            )
     if (crd["spec"].get("conversion") or {}).get("strategy") == "Webhook":
         told.append(
             "conversion webhooks are not called by this server: versions differ by name only"

@@ -18,14 +18,54 @@ from hekla.api.kinds import Kind
 from hekla.apiserver import conversion
 from hekla.apiserver.filters import SELECTABLE, Fields
 from hekla.apiserver.structural import Structure
+from hekla.apiserver.validations import Validations
 from hekla.units.shapes import OBJECT_META, Definitions, Shape
 
 Converter = Callable[[dict[str, Any]], dict[str, Any]]
 
-# Kinds whose spec changes do not count in metadata.generation, as upstream.
-_NO_GENERATION = frozenset({"Node", "Namespace", "Service", "PersistentVolume", "ResourceQuota"})
+# Built-in kinds whose changes count in metadata.generation, as upstream.
+_GENERATION = frozenset(
+    {
+        "CronJob",
+        "CustomResourceDefinition",
+        "DaemonSet",
+        "Deployment",
+        "DeviceClass",
+        "EndpointSlice",
+        "FlowSchema",
+        "Ingress",
+        "Job",
+        "MutatingWebhookConfiguration",
+        "NetworkPolicy",
+        "Pod",
+        "PodDisruptionBudget",
+        "PodTemplate",
+        "PriorityClass",
+        "PriorityLevelConfiguration",
+        "ReplicaSet",
+        "ReplicationController",
+        "ResourceSlice",
+        "StatefulSet",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    }
+)
 # Kinds a PUT may bring into being.
-_CREATE_ON_UPDATE = frozenset({"Lease", "Endpoints", "EndpointSlice", "Event", "LimitRange"})
+_CREATE_ON_UPDATE = frozenset(
+    {
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Endpoints",
+        "EndpointSlice",
+        "Event",
+        "Lease",
+        "LimitRange",
+        "Role",
+        "RoleBinding",
+        "Service",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +95,16 @@ class Served:
     deprecation: str = ""
     _structure: Structure | None = None
     _shape: Shape | None = None
+    _validations: Validations | None = None
+    _has_read_validations: bool = False
+
+    @property
+    def validations(self) -> Validations | None:
+        """The rules of a custom kind's schema, if it has any."""
+        if not self._has_read_validations:
+            self._has_read_validations = True
+            self._validations = Validations.read(self.schema) if self.custom else None
+        return self._validations
 
     @property
     def structure(self) -> Structure:
@@ -76,7 +126,7 @@ class Served:
 
     @property
     def counts_generation(self) -> bool:
-        return self.kind.kind not in _NO_GENERATION or self.custom
+        return self.custom or self.kind.kind in _GENERATION
 
     @property
     def may_create_on_update(self) -> bool:

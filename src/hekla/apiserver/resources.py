@@ -193,7 +193,7 @@ class Resources:
             await self.admission.mutate(attempt)
         strategies.prepare_create(served, obj, self.now())
         options.warnings += strategies.warnings(served, obj)
-        self._validate(served, obj, None)
+        self._validate(served, obj, None, options)
         extra = self.admission.validate(attempt)
         if is_asked:
             await self.admission.ask_validating(attempt)
@@ -278,7 +278,7 @@ class Resources:
                 self._default(served, obj)
                 strategies.prepare_update(served, obj, old, options.subresource, self.now())
                 await self.admission.mutate(attempt)
-            self._validate(served, obj, old)
+            self._validate(served, obj, old, options)
             extra = self.admission.validate(attempt)
             if is_asked:
                 await self.admission.ask_validating(attempt)
@@ -299,6 +299,7 @@ class Resources:
             # may still be on its way to the disk, so wait for that before saying so.
             if not options.dry_run and self.store.get(served.storage, entry.key) is not entry:
                 await self._await(self.store.stage())
+            self._check_validations(served, obj, old, options)
             return Written(obj, entry.body)
         metadata = obj["metadata"]
         waits_for_node = metadata.get("deletionGracePeriodSeconds", 0) > 0
@@ -504,7 +505,7 @@ class Resources:
         if not served.custom:
             defaults.apply_defaults(obj)
 
-    def _validate(self, served: Served, obj: Object, old: Object | None) -> None:
+    def _validate(self, served: Served, obj: Object, old: Object | None, options: Options) -> None:
         found = rules.validate(obj, old)
         if found:
             name = obj["metadata"].get("name", "")
@@ -513,6 +514,19 @@ class Resources:
     async def _stage(
         self,
         served: Served,
+        self._check_validations(served, obj, old, options)
+
+    def _check_validations(
+        self, served: Served, obj: Object, old: Object | None, options: Options
+    ) -> None:
+        """The rules in CEL of a custom kind."""
+        validations = served.validations
+        if validations is None:
+            return
+        causes = list(validations.check(obj, old, "", options.warnings))
+        if causes:
+            name = obj["metadata"].get("name", "")
+            raise errors.invalid(served.kind.group, served.kind.kind, name, causes)
         key: str,
         obj: Object,
         previous: Entry | None,

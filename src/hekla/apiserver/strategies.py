@@ -32,6 +32,8 @@ def prepare_create(served: Served, obj: Object, now: str) -> None:
         crds.prepare(obj, now)
     if served.storage == "batch/jobs":
         defaults.workloads.select_own_pods(obj)
+    if served.kind.kind == "ValidatingAdmissionPolicy":
+        obj["status"] = _checked(obj["metadata"].get("generation", 1))
 
 
 def prepare_update(served: Served, obj: Object, old: Object, subresource: str, now: str) -> None:
@@ -39,10 +41,18 @@ def prepare_update(served: Served, obj: Object, old: Object, subresource: str, n
         return
     if served.storage == crds.CRDS:
         crds.prepare(obj, now)
+    if served.kind.kind == "ValidatingAdmissionPolicy":
+        changed = obj.get("spec") != old.get("spec")
+        obj["status"] = _checked(old["metadata"].get("generation", 1) + changed)
     if served.kind.kind == "Namespace" and subresource != "finalize":
         finalizers = (old.get("spec") or {}).get("finalizers")
         if finalizers is not None:
             obj.setdefault("spec", {})["finalizers"] = finalizers
+
+
+def _checked(generation: int) -> Object:
+    """The status of a policy: its expressions compiled, or it would have been refused."""
+    return {"observedGeneration": generation, "typeChecking": {}}
 
 
 def warnings(served: Served, obj: Object) -> list[str]:

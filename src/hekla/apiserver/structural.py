@@ -343,17 +343,6 @@ def _plan(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Plan:
     return plan
 
 
-def rules_in(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every CEL rule below here."""
-    for rule in schema.get("x-kubernetes-validations") or ():
-        yield path, rule
-    for name, inner in (schema.get("properties") or {}).items():
-        yield from rules_in(inner, f"{path}.{name}")
-    for key in ("items", "additionalProperties"):
-        if isinstance(schema.get(key), dict):
-            yield from rules_in(schema[key], f"{path}[*]")
-
-
 _REASONS = {
     "type": "FieldValueTypeInvalid",
     "required": "FieldValueRequired",

@@ -66,7 +66,9 @@ class Api:
             link.request(method, path, data, headers)
             answer = link.getresponse()
             told = [w.split(" ", 2)[2].strip('"') for w in answer.headers.get_all("Warning") or ()]
-            return Reply(answer.status, json.loads(answer.read()), told)
+            text = answer.read()
+            found = json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
+            return Reply(answer.status, found, told)
         finally:
             link.close()
 

@@ -19,6 +19,7 @@ from hekla.apiserver.admission.escalation import Escalation
 from hekla.apiserver.admission.expressions import Expressions
 from hekla.apiserver.admission.limits import LimitRanges
 from hekla.apiserver.admission.namespaces import NamespaceLifecycle
+from hekla.apiserver.admission.policies import Policies
 from hekla.apiserver.admission.priority import Priority
 from hekla.apiserver.admission.quota import Quotas
 from hekla.apiserver.admission.review import Review
@@ -53,10 +54,12 @@ class Admission:
         ]
         self._resources = resources
         self.webhooks = Webhooks(resources)
+        self.policies = Policies(resources)
 
     def follow(self) -> None:
         """Ask what is configured, from now on: not while the server populates its own store."""
         self.webhooks.follow()
+        self.policies.follow()
 
     async def mutate(self, attempt: Attempt) -> None:
         for controller in self.controllers:
@@ -78,7 +81,9 @@ class Admission:
         return self.has_say(attempt.verb.upper(), attempt.served, options.subresource)
 
     def has_say(self, operation: str, served: Served, subresource: str) -> bool:
-        return self.webhooks.concern(operation, served, subresource)
+        return self.webhooks.concern(operation, served, subresource) or self.policies.concern(
+            operation, served, subresource
+        )
 
     async def ask_mutating(self, attempt: Attempt) -> bool:
         """Let hooks change `attempt.obj`; whether they did. It is then in the version asked for."""
@@ -101,7 +106,9 @@ class Admission:
         return changed
 
     async def ask_validating(self, attempt: Attempt) -> None:
-        await self.webhooks.validate(await self._review(attempt))
+        review = await self._review(attempt)
+        await self.policies.validate(review)
+        await self.webhooks.validate(review)
 
     async def _review(self, attempt: Attempt) -> Review:
         served, verb = attempt.served, attempt.verb
@@ -135,6 +142,7 @@ class Admission:
         how = {} if operation == "CONNECT" else _how(operation.lower(), options)
         review = Review(operation, served, namespace, name, obj, old, options, subresource, how)
         await self.webhooks.mutate(review)
+        await self.policies.validate(review)
         await self.webhooks.validate(review)
         return obj
 

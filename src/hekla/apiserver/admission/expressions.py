@@ -15,7 +15,11 @@ from hekla.api.rules.fields import FieldError, invalid
 from hekla.apiserver import cel, errors
 from hekla.apiserver.admission.chain import Also, Attempt, Controller
 from hekla.apiserver.admission.conditions import VARIABLES
+from hekla.apiserver.admission.policies import POLICIES, variables_of
 from hekla.apiserver.admission.webhooks import MUTATING, VALIDATING
+from hekla.apiserver.authn import SYSTEM
+from hekla.apiserver.crds import CRDS
+from hekla.apiserver.validations import problems
 
 Object = dict[str, Any]
 # Field, expression, the variables it may use, the type it must have.
@@ -29,23 +33,53 @@ def _in_webhooks(configuration: Object) -> Found:
             yield at, condition["expression"], VARIABLES, "BOOL"
 
 
+def _in_policy(policy: Object) -> Found:
+    spec = policy.get("spec") or {}
+    names = variables_of(spec)
+    for field, key, yields in (
+        ("matchConditions", "expression", "BOOL"),
+        ("variables", "expression", ""),
+        ("validations", "expression", "BOOL"),
+        ("validations", "messageExpression", "STRING"),
+        ("auditAnnotations", "valueExpression", ""),
+    ):
+        for index, item in enumerate(spec.get(field) or ()):
+            if item.get(key):
+                yield f"spec.{field}[{index}].{key}", item[key], names, yields
+
+
 _WHERE: dict[str, Callable[[Object], Found]] = {
     MUTATING: _in_webhooks,
     VALIDATING: _in_webhooks,
+    POLICIES: _in_policy,
 }
 
 
 class Expressions(Controller):
     def validate(self, attempt: Attempt) -> list[Also]:
-        find = _WHERE.get(attempt.served.storage)
-        if find is None or attempt.verb == "delete":
+        storage = attempt.served.storage
+        if attempt.verb == "delete" or (storage not in _WHERE and storage != CRDS):
             return []
-        known = {text for _, text, *_ in find(attempt.old)} if attempt.old else set()
-        found = [error for error in _refusals(find(attempt.obj), known)]
+        if storage == CRDS:
+            # What the server itself installs has its rules in hekla.api too, for want of CEL.
+            if attempt.options.user is SYSTEM:
+                return []
+            was = {text for _, text, _ in _in_definition(attempt.old or {})}
+            found = [invalid(*each) for each in _in_definition(attempt.obj) if each[1] not in was]
+        else:
+            find = _WHERE[storage]
+            known = {text for _, text, *_ in find(attempt.old)} if attempt.old else set()
+            found = list(_refusals(find(attempt.obj), known))
         if found:
             kind, name = attempt.served.kind, attempt.obj["metadata"].get("name", "")
             raise errors.invalid(kind.group, kind.kind, name, causes(found))
         return []
+
+
+def _in_definition(crd: Object) -> Iterator[tuple[str, str, str]]:
+    for index, version in enumerate((crd.get("spec") or {}).get("versions") or ()):
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        yield from problems(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
 
 
 def _refusals(found: Found, known: set[str]) -> Iterator[FieldError]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hekla.api import wellknown
+from hekla.api.wellknown import SELECTED_NODE
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import (
     COMMANDS,
@@ -18,13 +19,16 @@ from hekla.kube.resources import (
     JOBS,
     NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODGROUPS,
     PRIORITY_CLASSES,
     QUEUES,
     SECRETS,
     SERVICES,
+    STORAGE_CLASSES,
 )
 from hekla.kube.sync_client import SyncClient
+from hekla.scheduler.plugins.volumes import NO_PROVISIONER
 from tests.install.rights import Json
 from tests.realkube.backends import finish, until
 from tests.realkube.test_jobs import job, phase, pods
@@ -41,6 +45,21 @@ def _reference(obj: Json) -> Json:
     return {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"], "controller": True}
 
 
+def _volume(name: str, made_of: str, claimed_in: str = "") -> Json:
+    """A disk; `claimed_in`: made for the claim of its class' name in that namespace."""
+    spec: Json = {
+        "capacity": {"storage": "2Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": made_of,
+        "hostPath": {"path": "/tmp"},
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
+    if claimed_in:
+        claim = {"kind": "PersistentVolumeClaim", "name": made_of, "namespace": claimed_in}
+        spec["claimRef"] = {"apiVersion": "v1", **claim}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
 class Workload:
     """Each method is one thing that users do, from its beginning to its end."""
 
@@ -52,6 +71,7 @@ class Workload:
         self.begin_a_schedule()
         self.a_bad_job_is_refused()
         self.a_job_with_plugins_and_a_volume()
+        self.jobs_whose_volumes_wait_for_them()
         self.a_job_is_aborted()
         self.a_job_that_fails_once()
         self.a_queue_is_closed_and_opened()
@@ -140,6 +160,38 @@ class Workload:
         until(lambda: phase(self._client, self._namespace, "brief") == "Aborted")
         for kind, name in ((SERVICES, "brief"), (CONFIGMAPS, "brief-svc")):
             self._gone(kind, name)
+
+    def jobs_whose_volumes_wait_for_them(self) -> None:
+        """One gets a volume that is there, the other one that is made for the node it goes to."""
+        for name, provisioner in (("local", NO_PROVISIONER), ("cloud", "example.com/disks")):
+            body = {
+                "metadata": {"name": name},
+                "provisioner": provisioner,
+                "volumeBindingMode": "WaitForFirstConsumer",
+            }
+            self._client.create(STORAGE_CLASSES, body)
+            spec = {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "storageClassName": name,
+            }
+            self._make(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": name}, "spec": spec})
+        self._client.create(PERSISTENT_VOLUMES, _volume("disk", "local"))
+        for name in ("local", "cloud"):
+            volumes = [{"mountPath": "/data", "volumeClaimName": name}]
+            self._make(JOBS, job(f"on-{name}", volumes=volumes, replicas=1))
+        self._runs("on-local")
+        claim = self._client.get(PERSISTENT_VOLUME_CLAIMS, "local", namespace=self._namespace)
+        assert claim["spec"]["volumeName"] == "disk"
+        until(lambda: SELECTED_NODE in self._annotations("cloud"))
+        self._client.create(PERSISTENT_VOLUMES, _volume("made", "cloud", self._namespace))
+        self._runs("on-cloud")
+        for name in ("local", "cloud"):
+            self._finish(f"on-{name}", 1)
+
+    def _annotations(self, claim: str) -> Json:
+        found = self._client.get(PERSISTENT_VOLUME_CLAIMS, claim, namespace=self._namespace)
+        return found["metadata"].get("annotations") or {}
 
     def _claims(self) -> list[Json]:
         return self._client.list(PERSISTENT_VOLUME_CLAIMS, namespace=self._namespace).items

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hekla.api import core
 from hekla.kube.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
 from hekla.scheduler.changes import Change, apply
 from hekla.scheduler.effects import Performer
@@ -56,9 +57,30 @@ class FakeClient:
         self.patches.append((name, body))
 
 
+class FakeClaims:
+    """The claims of a cluster, and who wants to hear of them."""
+
+    def __init__(self, world: TestCluster) -> None:
+        self.cluster = world.state
+        self.handlers: list[Any] = []
+
+    def add_handler(self, handler: Any) -> None:
+        self.handlers.append(handler)
+
+    def get(self, namespace: str, name: str) -> core.PersistentVolumeClaim | None:
+        return self.cluster.claims.get((namespace, name))
+
+    def put(self, claim: core.PersistentVolumeClaim) -> None:
+        self.cluster.claims[claim.namespace, claim.name] = claim
+        for handler in self.handlers:
+            handler("MODIFIED", None, claim)
+
+
 class FakeCache:
     def __init__(self, world: TestCluster) -> None:
         self.cluster = world.state
+        self.claims = FakeClaims(world)
+        self.informers = {"PersistentVolumeClaim": self.claims}
         self.groups = self
         self.reread: list[str] = []
 

@@ -47,6 +47,7 @@ from hekla.scheduler.plan import (
     SetPodCondition,
     SetQueueStatus,
 )
+from hekla.scheduler.provision import Provider
 from hekla.scheduler.statuswriter import StatusWriter, backoff_s
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
@@ -101,6 +102,7 @@ class Performer:
         self._clock = clock
         self._wake = wake
         self._metrics = metrics or SchedulerMetrics()
+        self._provider = Provider(client, cache)
         self._binds = asyncio.Semaphore(MAX_BINDS_IN_FLIGHT)
         self.unsent = 0
         """Binds that were decided and have not been sent yet."""
@@ -233,13 +235,14 @@ class Performer:
     async def _bind_some(self, binds: Iterator[Bind], failures: list[KubeError]) -> None:
         """Send binds of a gang one after the other, unless one of them has failed."""
         for bind in binds:
+            error = None if failures else await self._provide(bind)
             async with self._binds:
                 self._count_unsent(-1)
                 if failures:
                     self._take_back(bind)
                     self.stats.rolled_back += 1
                     continue
-                error = await self._bind(bind)
+                error = error or await self._bind(bind)
             if isinstance(error, TransportError | ProtocolError | ServerError):
                 error = await self._find_out(bind, error)
             if error is None:
@@ -249,6 +252,17 @@ class Performer:
             if not isinstance(error, NotFound):  # that is: the pod is gone; the watch says so too
                 failures.append(error)
                 self.stats.bind_failures += 1
+
+    async def _provide(self, bind: Bind) -> KubeError | None:
+        """Volumes that wait for their pod, while others may be bound."""
+        task = self._cache.cluster.tasks.get(bind.uid)
+        if task is None or not task.klass.claims:
+            return None
+        try:
+            await self._provider.provide(task, bind.node)
+        except KubeError as error:
+            return error
+        return None
 
     async def _bind(self, bind: Bind) -> KubeError | None:
         started_s = self._clock.monotonic()

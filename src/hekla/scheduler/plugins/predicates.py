@@ -53,7 +53,7 @@ class Predicates(Plugin, name="predicates"):
     binding_shape: Annotated[list[Any], Key("volumebinding.shape")] = []  # noqa: RUF012
     claims_timeout: Annotated[int, Key("dynamicresources.filterTimeoutSeconds")] = 10
     """These are accepted for Volcano's sake: classes are always decided once here, volumes are not
-    scored nor waited for, and claims of devices are not counted."""
+    scored, and claims of devices are not counted."""
     proportional: Annotated[bool, Key("predicate.ProportionalEnable")] = False
     reserved: Annotated[str, Key(RESERVED)] = ""
     """Devices, separated by commas, that keep cpu and memory beside them: as many cores as

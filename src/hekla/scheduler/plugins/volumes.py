@@ -8,7 +8,7 @@ claims is looked up each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -43,8 +43,8 @@ def unusable(cluster: Cluster, task: Task) -> str | None:
             return f'persistentvolumeclaim "{name}" is being deleted'
         if claim.status.phase == ClaimPhase.LOST:
             return f'persistentvolumeclaim "{name}" has lost its volume'
-        made_of = _class_of(cluster, claim)
-        if not claim.spec.volume_name and made_of is not None and not _waits(made_of):
+        known = _class_of(cluster, claim) is not None
+        if not claim.spec.volume_name and known and not waits(cluster, claim):
             return "pod has unbound immediate PersistentVolumeClaims"
     return None
 
@@ -141,8 +141,29 @@ def _class_of(cluster: Cluster, claim: core.PersistentVolumeClaim) -> core.Stora
     return cluster.storage_classes.get(claim.spec.storage_class_name or "")
 
 
-def _waits(made_of: core.StorageClass) -> bool:
-    return made_of.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+def waits(cluster: Cluster, claim: core.PersistentVolumeClaim) -> bool:
+    """Whether a claim is provided only once it is known where its pod goes."""
+    made_of = _class_of(cluster, claim)
+    return made_of is not None and made_of.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def is_provisioned(cluster: Cluster, claim: core.PersistentVolumeClaim) -> bool:
+    """Whether somebody makes volumes of its class."""
+    made_of = _class_of(cluster, claim)
+    return made_of is not None and made_of.provisioner not in ("", NO_PROVISIONER)
+
+
+def smallest_for(
+    cluster: Cluster, claim: core.PersistentVolumeClaim, node: str, taken: Container[str]
+) -> core.PersistentVolume | None:
+    """The volume for a claim whose pod goes to a node: the smallest that is large enough."""
+    column = cluster.labels.names.index(node)
+    found = [
+        volume
+        for name, volume in cluster.volumes.items()
+        if name not in taken and _suits(volume, claim) and _reaches(cluster.labels, volume)[column]
+    ]
+    return min(found, key=lambda volume: (_size(volume.spec.capacity), volume.name), default=None)
 
 
 class Attachments:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from hekla.apiserver.requests import Query, Target, parse_accept, parse_target
 from hekla.apiserver.reviews import Reviews
 from hekla.apiserver.streams import Streams
 from hekla.apiserver.subresources import Subresources
+from hekla.apiserver.turns import Client, Turns
 
 log = logging.getLogger("hekla.apiserver")
 
@@ -35,7 +37,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY = 3 << 20
 BODY_TIMEOUT_S = 30.0
-MAX_IN_FLIGHT = 400
 
 
 class App:
@@ -54,6 +55,7 @@ class App:
         authorizer: Authorizer,
         metrics: Metrics,
         is_ready: Callable[[], bool],
+        turns: Turns | None = None,
     ) -> None:
         self._registry = registry
         self._handlers = handlers
@@ -65,7 +67,7 @@ class App:
         self._authorizer = authorizer
         self._metrics = metrics
         self._is_ready = is_ready
-        self._in_flight = 0
+        self._turns = turns or Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -75,16 +77,10 @@ class App:
         verb, resource = scope["method"], ""
         started = self._metrics.now()
         try:
-            if self._in_flight >= MAX_IN_FLIGHT:
-                raise errors.too_many_requests("too many requests, please try again later")
-            self._in_flight += 1
-            try:
-                query = Query.parse(scope["query_string"])
-                target = parse_target(scope["method"], scope["path"], query.values)
-                verb, resource = target.verb, target.plural
-                response = await self._respond(scope, receive, target, query, warnings)
-            finally:
-                self._in_flight -= 1
+            query = Query.parse(scope["query_string"])
+            target = parse_target(scope["method"], scope["path"], query.values)
+            verb, resource = target.verb, target.plural
+            response = await self._respond(scope, receive, target, query, warnings)
         except errors.StatusError as error:
             response = Response(error.code, msgspec.json.encode(error.body()))
             response.headers += error.headers
@@ -101,6 +97,9 @@ class App:
             # The status line is gone: all that is left is to end the stream.
             log.exception("response failed: %s %s", scope["method"], scope["path"])
             raise
+        finally:
+            if response.ended is not None:
+                response.ended()
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """exec and attach: checked like any request, then handed over."""
@@ -110,12 +109,21 @@ class App:
             target = parse_target("GET", scope["path"], query.values)
             if target.plural != "pods" or target.subresource not in streams.VERBS:
                 raise errors.no_such_path()
-            user = self._user(_headers(scope))
+            headers = _headers(scope)
+            user = self._user(headers)
             # Upstream authorizes an upgraded GET as `get`; the right to run commands is `create`.
             target.verb = "create"
             self._authorize(user, target)
             await self._streams.review(target, query, user)
-            await self._streams.handle(scope, receive, send, target, query)
+            client = _client(scope, user, headers)
+            if client is None:
+                await self._streams.handle(scope, receive, send, target, query)
+                return
+            self._turns.open(client)
+            try:
+                await self._streams.handle(scope, receive, send, target, query)
+            finally:
+                self._turns.close(client)
         except errors.StatusError as error:
             await streams.refuse(send, error)
 
@@ -133,6 +141,30 @@ class App:
             return health
         user = self._user(headers)
         self._authorize(user, target)
+        client = _client(scope, user, headers)
+        if client is None or target.plural == "leases":
+            return await self._answer(scope, receive, target, query, warnings, headers, user)
+        if not self._turns.take(client):
+            await self._turns.wait(client)
+        try:
+            response = await self._answer(scope, receive, target, query, warnings, headers, user)
+        finally:
+            self._turns.leave(client)
+        if isinstance(response.body, AsyncIterator):
+            self._turns.open(client)
+            response.ended = partial(self._turns.close, client)
+        return response
+
+    async def _answer(
+        self,
+        scope: Scope,
+        receive: Receive,
+        target: Target,
+        query: Query,
+        warnings: list[str],
+        headers: dict[str, str],
+        user: User,
+    ) -> Response:
         if not target.is_resource:
             return self._other(target, scope, headers)
         served = self._registry.lookup(target.group, target.version, target.plural)
@@ -163,7 +195,7 @@ class App:
         if target.subresource:
             return await self._subresources.handle(served, request)
         if target.verb == "create" and target.name:
-            raise errors.method_not_allowed(served.kind.group, served.kind.plural, "POST")
+            raise errors.method_not_allowed()
         return await self._handlers.handle(served, request)
 
     def _impersonated(self, user: User, headers: dict[str, str]) -> User:
@@ -230,6 +262,17 @@ class App:
         if answer is None:
             raise errors.no_such_path()
         return answer
+
+
+def _client(scope: Scope, user: User, headers: dict[str, str]) -> Client | None:
+    """Whom a request is counted for; None for the cluster's own parts, which have no address.
+
+    Neither are leases counted: whoever cannot renew one stops working.
+    """
+    source = scope.get("client")
+    if source is None:
+        return None
+    return Turns.client(user, headers.get("user-agent", ""), source[0])
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ class Response:
     body: bytes | Iterable[bytes] | AsyncIterator[bytes]
     content_type: str = JSON
     headers: list[tuple[str, str]] = field(default_factory=list)
+    ended: Callable[[], None] | None = None
+    """Called when the last byte is sent, or the client is gone."""
 
     @classmethod
     def of(cls, obj: Any, status: int = 200) -> Response:

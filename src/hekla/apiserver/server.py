@@ -36,6 +36,7 @@ from hekla.apiserver.store import Durability, Store
 from hekla.apiserver.streams import Streams
 from hekla.apiserver.subresources import Subresources
 from hekla.apiserver.tokens import TokenIssuer, new_signing_key
+from hekla.apiserver.turns import Bounds, Turns
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
 from hekla.units.clock import Clock, SystemClock
@@ -57,6 +58,8 @@ class Config:
     names: tuple[str, ...] = ()
     """Further host names and addresses for the certificate."""
     clock: Clock = field(default_factory=SystemClock)
+    bounds: Bounds = field(default_factory=Bounds)
+    """How much clients may have under way."""
 
 
 class ApiServer:
@@ -157,7 +160,12 @@ class ApiServer:
         authenticator = Authenticator(tokens, self.issuer)
         authorizer = Authorizer(self.store)
         handlers = Handlers(self.resources, self.closing)
+        self.turns = turns = Turns(self.config.bounds)
         metrics = Metrics()
+        metrics.gauge("hekla_requests_under_way", "Requests worked on.", lambda: turns.taken)
+        metrics.gauge("hekla_requests_waiting", "Requests waiting a turn.", lambda: turns.waiting)
+        metrics.gauge("hekla_requests_refused", "Requests answered 429.", lambda: turns.refused)
+        metrics.gauge("hekla_streams_open", "Watches and sessions open.", lambda: turns.streams)
         metrics.gauge("hekla_store_revision", "Last revision.", lambda: self.store.revision)
         metrics.gauge("hekla_store_commits", "Commits so far.", lambda: self.store.commits)
         metrics.gauge("hekla_store_writes", "Writes so far.", lambda: self.store.writes)
@@ -172,6 +180,7 @@ class ApiServer:
             authorizer=authorizer,
             metrics=metrics,
             is_ready=lambda: self.ready,
+            turns=turns,
         )
 
 

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks faults clients lint types bench clean lock
+.PHONY: setup run test frameworks faults clients crash lint types bench clean lock
 
 setup: $(STAMP)
 
@@ -38,6 +38,10 @@ faults: setup
 # Real clients against both servers; installs them first (about 400 MB).
 clients: setup
 	$(BIN)/python -m pytest -n 0 -m clients tests/clients
+
+# Power cuts at the store and kill -9 at the server, thousands and hundreds of times (about 10 minutes).
+crash: setup
+	$(BIN)/python -m tools.crash
 
 bench: setup
 	$(BIN)/python -m bench.apiserver

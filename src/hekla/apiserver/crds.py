@@ -43,16 +43,6 @@ def _install(registry: Registry, crd: Object) -> None:
         log.exception("definition %s cannot be served", crd["metadata"]["name"])
 
 
-def warnings(crd: Object) -> list[str]:
-    """Which parts of a definition this server accepts and does not act on."""
-    told = []
-    if (crd["spec"].get("conversion") or {}).get("strategy") == "Webhook":
-        told.append(
-            "conversion webhooks are not called by this server: versions differ by name only"
-        )
-    return told
-
-
 def prepare(crd: Object, now: str) -> None:
     """Names accepted, established: there is nobody to negotiate with, so it is true at once."""
     spec = crd.setdefault("spec", {})  # the rules, which come after this, say what it lacks

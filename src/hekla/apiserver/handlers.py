@@ -79,6 +79,7 @@ class Handlers:
         await self._fresh(request.query)
         target = request.target
         entry = self.resources.find(served, target.namespace, target.name)
+        served = await self.resources.ready(served, [entry.body])
         return self.respond(served, request, entry.body)
 
     async def list(self, served: Served, request: Request) -> Response:
@@ -109,6 +110,7 @@ class Handlers:
             metadata["continue"] = page.continue_token
             if page.remaining:
                 metadata["remainingItemCount"] = page.remaining
+        served = await self.resources.ready(served, (entry.body for entry in page.entries))
         return self._respond_list(served, request, page.entries, metadata)
 
     def _respond_list(
@@ -145,11 +147,17 @@ class Handlers:
         elif since == 0:
             since = None
         bookmarks = query.flag("allowWatchBookmarks")
+        view = await self.resources.ready(served, ())
         watch = Watch(
             self.store,
             served.storage,
             **self._selection(served, request),
-            shape=self._shaper(served, request),
+            shape=self._shaper(view, request),
+            convert=(
+                None
+                if view.webhook is None
+                else lambda found: self.resources.conversions.prepare(view, found)
+            ),
             bookmark=(lambda rv, end: _bookmark(served, rv, end)) if bookmarks else None,
         )
         timeout = query.number("timeoutSeconds") or self._jitter.uniform(*_WATCH_TIMEOUT_S)
@@ -216,6 +224,7 @@ class Handlers:
         how, options = read_delete_options(request), request.options()
         written = await self.resources.delete(served, target.namespace, target.name, options, how)
         if not written.removed or served.storage == "pods":
+            served = await self.resources.ready(served, [written.body])
             return self.respond(served, request, written.body)
         return Response.of(_deleted(served, written.obj))
 
@@ -240,6 +249,7 @@ class Handlers:
 
         for start in range(0, len(page.entries), TOGETHER):
             await asyncio.gather(*map(delete, page.entries[start : start + TOGETHER]))
+        served = await self.resources.ready(served, (entry.body for entry in page.entries))
         return self._respond_list(
             served, request, page.entries, {"resourceVersion": str(self.store.revision)}
         )
@@ -272,7 +282,8 @@ class Handlers:
             return as_table
         if shape == "PartialObjectMetadata":
             return lambda body: partial_metadata(served.serve(body))
-        return served.serve if served.from_storage is not None else None
+        is_as_stored = served.from_storage is None and served.shown is None
+        return None if is_as_stored else served.serve
 
     # Selecting
 

@@ -93,6 +93,12 @@ class Served:
     to_storage: Converter | None = None
     from_storage: Converter | None = None
     deprecation: str = ""
+    is_stored: bool = True
+    """Whether new versions of an object are stored in this version."""
+    webhook: dict[str, Any] | None = None
+    """Who converts between the versions of a custom kind, when names are not all that differs."""
+    shown: dict[bytes, bytes] | None = None
+    """In the copy made for one request: stored bytes as that webhook converted them."""
     _structure: Structure | None = None
     _shape: Shape | None = None
     _validations: Validations | None = None
@@ -137,6 +143,8 @@ class Served:
 
     def serve(self, body: bytes) -> bytes:
         """Stored bytes as this version shows them; the very same object when it is stored so."""
+        if self.shown is not None:
+            return self.shown.get(body, body)
         if self.from_storage is None:
             return body
         return msgspec.json.encode(self.from_storage(msgspec.json.decode(body)))
@@ -165,6 +173,7 @@ def _builtin(kind: Kind) -> Served:
     if storage == "events.k8s.io/events":
         # One table, two views: an Event written through either group is read through both.
         served.storage = "events"
+        served.is_stored = False
         served.to_storage = conversion.event_to_core
         served.from_storage = conversion.event_from_core
     return served
@@ -193,8 +202,15 @@ def from_crd(crd: dict[str, Any]) -> list[Served]:
             columns=version.get("additionalPrinterColumns") or [],
             schema=(version.get("schema") or {}).get("openAPIV3Schema") or {},
         )
-        if version["name"] != storage_version:
+        served.is_stored = version["name"] == storage_version
+        converts = spec.get("conversion") or {}
+        if converts.get("strategy") == "Webhook":
+            served.webhook = converts["webhook"]
+        elif not served.is_stored:
             served.to_storage = conversion.renamer(f"{spec['group']}/{storage_version}")
+            served.from_storage = conversion.renamer(kind.api_version)
+        elif len((crd.get("status") or {}).get("storedVersions") or ()) > 1:
+            # Some objects may still lie in the version that was stored before.
             served.from_storage = conversion.renamer(kind.api_version)
         if version.get("deprecated"):
             served.deprecation = version.get("deprecationWarning") or (
@@ -237,7 +253,7 @@ class Registry:
     def of_storage(self, storage: str) -> Served | None:
         """The served version that is stored as it is."""
         for served in self._by_resource.values():
-            if served.storage == storage and served.from_storage is None:
+            if served.storage == storage and served.is_stored:
                 return served
         return None
 

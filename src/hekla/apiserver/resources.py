@@ -10,17 +10,18 @@ writers cannot slip past each other; what is special about a kind lives in `stra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from hekla.api import defaults, rules
-from hekla.apiserver import errors, strategies
+from hekla.apiserver import conversions, errors, strategies
 from hekla.apiserver.admission import Admission, Also, Attempt
 from hekla.apiserver.authn import SYSTEM, User
 from hekla.apiserver.callouts import Callouts
+from hekla.apiserver.conversions import Conversions
 from hekla.apiserver.history import Entry
 from hekla.apiserver.identifiers import SUFFIX_LENGTH, Identifiers
 from hekla.apiserver.intake import check_identity, check_schema
@@ -92,6 +93,7 @@ class Resources:
         self.clock = clock or SystemClock()
         self._identifiers = identifiers or Identifiers()
         self.callouts = Callouts(store)
+        self.conversions = Conversions(self.callouts, self._identifiers)
         self.admission = Admission(self)
         self.ownership = Ownership(self.clock)
 
@@ -104,6 +106,8 @@ class Resources:
     async def in_version(self, served: Served, obj: Object) -> Object:
         """A copy of an object, in whatever version it is, as `served` shows it."""
         if obj["apiVersion"] != served.kind.api_version:
+            if served.webhook is not None:
+                return (await self.conversions.convert(served, [obj]))[0]
             source = self.registry.by_kind(obj["apiVersion"], served.kind.kind)
             if source is not None and source.to_storage is not None:
                 obj = source.to_storage(obj)
@@ -111,6 +115,26 @@ class Resources:
                 obj = served.from_storage(obj)
         copied: Object = decode(encode(obj))
         return copied
+
+    async def ready(self, served: Served, bodies: Iterable[bytes]) -> Served:
+        """`served`, able to show these stored bytes; a copy where that takes a webhook."""
+        if served.webhook is None:
+            return served
+        view = replace(served, shown={})
+        await self.conversions.prepare(view, bodies)
+        return view
+
+    async def _storable(self, served: Served, obj: Object) -> Object | None:
+        """What to store in place of `obj`; None when it is stored as it is."""
+        if served.webhook is None or served.is_stored:
+            return None
+        stored = self.registry.of_storage(served.storage)
+        if stored is None:
+            raise errors.internal(
+                f"the version that {served.kind.plural}.{served.kind.group} are stored in is "
+                "not served"
+            )
+        return await self.in_version(stored, obj)
 
     # Reading
 
@@ -192,14 +216,17 @@ class Resources:
             self._default(served, obj)
             await self.admission.mutate(attempt)
         strategies.prepare_create(served, obj, self.now())
-        options.warnings += strategies.warnings(served, obj)
         self._validate(served, obj, None, options)
         extra = self.admission.validate(attempt)
         if is_asked:
             await self.admission.ask_validating(attempt)
+        stored = await self._storable(served, obj)
+        if is_asked or stored is not None:
             extra = self.admission.validate(attempt)  # the world may have moved meanwhile
         self.ownership.track(served, None, obj, options)
-        return await self._stage(served, key, obj, None, options, created=True, extra=extra)
+        return await self._stage(
+            served, key, obj, None, options, created=True, extra=extra, stored=stored
+        )
 
     def _take_back(
         self, served: Served, namespace: str, name: str, obj: Object, options: Options
@@ -254,10 +281,10 @@ class Resources:
         options: Options,
     ) -> Written:
         old: Object = decode(entry.body)
-        shown = (
-            served.from_storage(decode(entry.body)) if served.from_storage else decode(entry.body)
-        )
-        obj = change(shown)
+        if served.webhook is not None:
+            old = await self.in_version(served, old)
+        shown: Object = decode(encode(old)) if served.webhook is not None else decode(entry.body)
+        obj = change(served.from_storage(shown) if served.from_storage else shown)
         check_identity(served, namespace, obj, name=name)
         self._check_preconditions(served, obj, old)
         check_schema(served, obj, options)
@@ -268,7 +295,6 @@ class Resources:
         if options.subresource not in ("status", "binding"):
             self._default(served, obj)
             strategies.prepare_update(served, obj, old, options.subresource, self.now())
-            options.warnings += strategies.warnings(served, obj)
             attempt = Attempt("update", served, namespace, obj, old, options)
             await self.admission.mutate(attempt)
             is_asked = self.admission.is_asked(attempt)
@@ -292,6 +318,8 @@ class Resources:
                     self._take_back(served, namespace, name, obj, options)
                     self._carry_over(served, obj, old, options)
                 await self.admission.ask_validating(attempt)
+            self._check_validations(served, obj, old, options)
+        stored = await self._storable(served, obj)
         self._count_generation(served, obj, old)
         self.ownership.track(served, old, obj, options)
         if obj == old:
@@ -299,8 +327,7 @@ class Resources:
             # may still be on its way to the disk, so wait for that before saying so.
             if not options.dry_run and self.store.get(served.storage, entry.key) is not entry:
                 await self._await(self.store.stage())
-            self._check_validations(served, obj, old, options)
-            return Written(obj, entry.body)
+            return Written(obj, entry.body if served.webhook is None else encode(obj))
         metadata = obj["metadata"]
         waits_for_node = metadata.get("deletionGracePeriodSeconds", 0) > 0
         if (
@@ -309,7 +336,7 @@ class Resources:
             and not self._is_held(served, obj)
         ):
             return await self._remove(served, entry, obj, options)
-        return await self._stage(served, entry.key, obj, entry, options, extra=extra)
+        return await self._stage(served, entry.key, obj, entry, options, extra=extra, stored=stored)
 
     def _check_preconditions(self, served: Served, obj: Object, old: Object) -> None:
         kind = served.kind
@@ -510,10 +537,6 @@ class Resources:
         if found:
             name = obj["metadata"].get("name", "")
             raise errors.invalid(served.kind.group, served.kind.kind, name, rules.causes(found))
-
-    async def _stage(
-        self,
-        served: Served,
         self._check_validations(served, obj, old, options)
 
     def _check_validations(
@@ -527,6 +550,10 @@ class Resources:
         if causes:
             name = obj["metadata"].get("name", "")
             raise errors.invalid(served.kind.group, served.kind.kind, name, causes)
+
+    async def _stage(
+        self,
+        served: Served,
         key: str,
         obj: Object,
         previous: Entry | None,
@@ -535,13 +562,19 @@ class Resources:
         created: bool = False,
         removed: bool = False,
         extra: Sequence[Also] = (),
+        stored: Object | None = None,
     ) -> Written:
         if options.dry_run:
             return Written(obj, encode(obj), created=created, removed=removed)
         revision = self.store.next_revision()
         obj["metadata"]["resourceVersion"] = str(revision)
-        body = encode(obj)
-        change = (served.storage, Entry(key, revision, body), previous, removed)
+        body = kept = encode(obj)
+        if stored is not None:
+            # Conversion may touch labels and annotations; the rest is the server's own.
+            changed = {k: v for k, v in stored["metadata"].items() if k in conversions.FREE}
+            stored["metadata"] = {**obj["metadata"], **changed}
+            kept = encode(stored)
+        change = (served.storage, Entry(key, revision, kept), previous, removed)
         await self._await(self.store.stage(change, *map(self._along, extra)))
         return Written(obj, body, created=created, removed=removed)
 

@@ -55,11 +55,6 @@ def _checked(generation: int) -> Object:
     return {"observedGeneration": generation, "typeChecking": {}}
 
 
-def warnings(served: Served, obj: Object) -> list[str]:
-    """What the writer should know although the object is accepted."""
-    return crds.warnings(obj) if served.storage == crds.CRDS else []
-
-
 def prepare_delete(served: Served, obj: Object) -> None:
     if not served.custom and served.kind.kind == "Namespace":
         obj.setdefault("status", {})["phase"] = "Terminating"

@@ -73,7 +73,8 @@ class Subresources:
         target = request.target
         if target.verb == "get":
             entry = self.resources.find(served, target.namespace, target.name)
-            scale = _scale_of(served, decode(entry.body))
+            found = await self.resources.in_version(served, decode(entry.body))
+            scale = _scale_of(served, found)
             if request.wants.shape == "Table":
                 include = request.query.get("includeObject", "Metadata")
                 scale = self.handlers.tables.scale(scale, include)
@@ -117,14 +118,15 @@ class Subresources:
         admission = self.resources.admission
         if admission.has_say("UPDATE", served, "scale"):
             entry = self.resources.find(served, target.namespace, target.name)
-            old = _scale_of(served, decode(entry.body))
+            found = await self.resources.in_version(served, decode(entry.body))
+            old = _scale_of(served, found)
             reviewed = await admission.review_other(
                 "UPDATE",
                 served,
                 target.name,
                 target.namespace,
                 "scale",
-                change_scale(_scale_of(served, decode(entry.body))),
+                change_scale(_scale_of(served, found)),
                 options,
                 old,
             )

@@ -8,7 +8,7 @@ ends with 410: memory never grows with a slow watcher.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ MAX_EVENTS_A_TURN = 500
 BOOKMARK_EVERY_S = 30.0
 
 Shaper = Callable[[bytes], bytes]
+Convert = Callable[[list[bytes]], Awaitable[None]]
 
 
 class Watch:
@@ -37,7 +38,9 @@ class Watch:
         matches: Matcher | None = None,
         shape: Shaper | None = None,
         bookmark: Callable[[int, bool], bytes] | None = None,
+        convert: Convert | None = None,
     ) -> None:
+        """`convert` makes stored bytes ready for `shape`, where that takes a webhook."""
         self._store = store
         self._table: Table = store.table(resource)
         self._prefix = prefix
@@ -45,6 +48,7 @@ class Watch:
         self._matches = matches
         self._shape = shape
         self._bookmark = bookmark
+        self._convert = convert
 
     def covers(self, entry: Entry) -> bool:
         if self._name_key:
@@ -76,6 +80,9 @@ class Watch:
         next_bookmark = loop.time() + BOOKMARK_EVERY_S
         if since is None:
             position = self._store.revision
+            if self._convert is not None and (failure := await self._made_ready(self._present())):
+                yield failure
+                return
             first = self.initial()
             if initial_events_end and self._bookmark is not None:
                 first.append(self._line(b"BOOKMARK", self._bookmark(position, True)))
@@ -94,6 +101,11 @@ class Watch:
             events = self._table.log.after(position, MAX_EVENTS_A_TURN)
             if events:
                 position = events[-1].revision
+                if self._convert is not None and (
+                    failure := await self._made_ready(_bodies(events))
+                ):
+                    yield failure
+                    return
                 batch = b"".join(line for event in events if (line := self._render(event)))
                 if batch:
                     yield batch
@@ -108,6 +120,20 @@ class Watch:
                 return
             wake_at = min(ends, next_bookmark) if self._bookmark is not None else ends
             await self._wait(wake_at - now, closing)
+
+    def _present(self) -> list[bytes]:
+        keys = [self._name_key] if self._name_key else self._table.range(self._prefix)
+        entries = self._table.entries
+        return [entries[key].body for key in keys if key in entries]
+
+    async def _made_ready(self, bodies: list[bytes]) -> bytes | None:
+        """Have them converted; the line that ends the watch when they cannot be."""
+        assert self._convert is not None
+        try:
+            await self._convert(bodies)
+        except errors.StatusError as error:
+            return self._error(error)
+        return None
 
     async def _wait(self, seconds: float, closing: asyncio.Event) -> None:
         """Until something happens in the table, the server closes, or time is up."""
@@ -138,7 +164,10 @@ class Watch:
             return self._line(b"DELETED", entry.body)
         # It left the selection: the client sees the last version it knew, at the new revision.
         assert previous is not None
-        last: dict[str, Any] = msgspec.json.decode(previous.body)
+        body = previous.body
+        if self._convert is not None and self._shape is not None:
+            body = self._shape(body)
+        last: dict[str, Any] = msgspec.json.decode(body)
         last["metadata"]["resourceVersion"] = str(event.revision)
         return self._line(b"DELETED", msgspec.json.encode(last))
 
@@ -154,3 +183,8 @@ class Watch:
 def _finish(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+def _bodies(events: list[Event]) -> list[bytes]:
+    found = [event.entry.body for event in events]
+    return found + [event.previous.body for event in events if event.previous is not None]

@@ -72,6 +72,17 @@ class Api:
         finally:
             link.close()
 
+    def lines(self, path: str) -> list[Object]:
+        """A stream of JSON to its end."""
+        link = http.client.HTTPSConnection(
+            self._address.hostname or "", self._address.port, context=self._tls, timeout=60
+        )
+        try:
+            link.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+            return [json.loads(line) for line in link.getresponse()]
+        finally:
+            link.close()
+
     def get(self, path: str) -> Reply:
         return self("GET", path)
 

@@ -84,6 +84,10 @@ def custom_resource_definition(obj: Json) -> None:
             names["listKind"] = f"{names['kind']}List"
     if not spec.get("conversion"):
         spec["conversion"] = {"strategy": "None"}
+    webhook = spec["conversion"].get("webhook") or {}
+    service = (webhook.get("clientConfig") or {}).get("service")
+    if service and service.get("port") is None:
+        service["port"] = 443
 
 
 def validating_webhooks(obj: Json) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hekla.api.rules import names
+from hekla.api.rules.admission import client_config
 from hekla.api.rules.fields import (
     Found,
     Json,
@@ -26,6 +27,7 @@ COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 # Inside these a schema may only say what values are good, not what the fields are.
 _LOGIC: Final = ("allOf", "anyOf", "oneOf", "not")
 _NOT_IN_LOGIC: Final = ("default", "description", "nullable", "title", "type", "x-kubernetes-")
+_REVIEWS: Final = "must include v1, the one version of ConversionReview that is spoken here"
 _UNSUPPORTED: Final = ("$ref", "definitions", "dependencies", "patternProperties", "id")
 
 
@@ -49,9 +51,14 @@ def definition(obj: Json, old: Json | None) -> Found:
     if strategy == "Webhook":
         webhook = (spec["conversion"].get("webhook")) or {}
         if not webhook.get("clientConfig"):
-            yield required("spec.conversion.webhook.clientConfig")
-        if not webhook.get("conversionReviewVersions"):
-            yield required("spec.conversion.webhook.conversionReviewVersions")
+            yield required("spec.conversion.webhookClientConfig")
+        else:
+            yield from client_config("spec.conversion.webhookClientConfig", webhook["clientConfig"])
+        reviews = webhook.get("conversionReviewVersions")
+        if not reviews:
+            yield required("spec.conversion.conversionReviewVersions")
+        elif "v1" not in reviews:
+            yield invalid("spec.conversion.conversionReviewVersions", reviews, _REVIEWS)
     if old is not None:
         before = old.get("spec") or {}
         yield from unchanged("spec.group", group, before.get("group"))

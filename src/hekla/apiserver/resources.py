@@ -120,6 +120,7 @@ class Resources:
         """`served`, able to show these stored bytes; a copy where that takes a webhook."""
         if served.webhook is None:
             return served
+        _ = served.structure  # compiled once, for every copy
         view = replace(served, shown={})
         await self.conversions.prepare(view, bodies)
         return view

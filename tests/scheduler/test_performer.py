@@ -12,6 +12,7 @@ from hekla.kube.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRe
 from hekla.scheduler.changes import Change, apply
 from hekla.scheduler.effects import Performer
 from hekla.scheduler.model import BINDING, PENDING, RELEASING, RUNNING
+from hekla.scheduler.statuswriter import FIRST_S
 from hekla.testing import TestCluster, cluster, gang, node
 from hekla.units.clock import ManualClock
 
@@ -189,7 +190,11 @@ async def test_a_pod_that_is_gone_is_no_failure() -> None:
 
 async def test_the_status_of_a_group_is_written_with_its_conditions() -> None:
     stage = Stage(cluster([node("n1", cpu=1)], [gang("a", members=2, cpu=1)]))
-    await stage.cycle()
+    stage.performer.start(stage.world.run().plan)
+    await stage.clock.settle()
+    assert {name for name, _ in stage.client.patches} == {"a"}, "pods may be placed in a moment"
+    await stage.clock.advance(FIRST_S)
+    await stage.performer.idle()
     ((_, status),) = [patch for patch in stage.client.patches if patch[0] == "a"]
     assert status["phase"] == "Inqueue"
     assert [c["type"] for c in status["conditions"]] == ["Unschedulable"]

@@ -10,9 +10,9 @@ from hekla.api.scheduling import PodGroup, PodGroupStatus
 from hekla.kube.errors import NotFound, ServerError
 from hekla.scheduler.changes import Change, Due, QueueWritten
 from hekla.scheduler.model import Queue
-from hekla.scheduler.plan import Event, SetGroupStatus, SetQueueStatus
-from hekla.scheduler.statuswriter import LatestWins, StatusWriter, backoff_s
-from hekla.testing import cluster, node
+from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition, SetQueueStatus
+from hekla.scheduler.statuswriter import PACE_S, LatestWins, StatusWriter, backoff_s
+from hekla.testing import cluster, node, pod
 from hekla.units.clock import ManualClock
 
 
@@ -63,6 +63,9 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[Exception | None] = []
         self.bodies: list[Any] = []
+
+    async def patch(self, resource: Any, name: str, body: Any, **more: Any) -> None:
+        await self.patch_status(resource, name, body["status"])
 
     async def patch_status(self, resource: Any, name: str, body: Any, **more: Any) -> None:
         self.bodies.append(body)
@@ -120,6 +123,14 @@ class Desk:
     def write(self, **amounts: str) -> None:
         self.writer.set_queue(SetQueueStatus("default", amounts))
 
+    def wait(self, why: str, *, promised: str = "") -> None:
+        """A pod waits, perhaps for what it was promised."""
+        effect = SetPodCondition("default", "p", "u", "Unschedulable", why, promised)
+        self.writer.set_pod(effect)
+
+    def reasons(self) -> list[str]:
+        return [body["conditions"][0]["message"] for body in self.server.bodies]
+
 
 async def test_resources_a_queue_no_longer_has_are_taken_out_even_after_failures() -> None:
     desk = Desk()
@@ -146,6 +157,33 @@ async def test_a_failed_write_is_due_again_after_a_pause_that_grows() -> None:
         assert desk.wakes == wakes + 1
         assert desk.state.changes[-1] == Due(queues=("default",))
     assert desk.writer.stats.failures == 2
+
+
+async def test_a_pod_that_waits_but_a_moment_is_not_written_to() -> None:
+    desk = Desk()
+    desk.wait("its gang is coming in")
+    desk.writer.is_placed("u")
+    await desk.clock.advance(PACE_S)
+    assert desk.reasons() == []
+
+
+async def test_why_a_pod_waits_is_written_at_most_once_a_second_the_latest_first() -> None:
+    desk = Desk()
+    for number in range(30):
+        desk.wait(f"reason {number}")
+        await desk.clock.advance(0.1)
+    await desk.clock.advance(PACE_S)
+    assert desk.reasons() == ["reason 4", "reason 14", "reason 24", "reason 29"]
+
+
+async def test_what_a_pod_was_promised_is_written_at_once() -> None:
+    desk = Desk()
+    desk.state.cluster.set_pod(pod("p", cpu=1))
+    desk.state.cluster.tasks["u"] = desk.state.cluster.tasks.pop("default-p")
+    desk.wait("no room")
+    desk.wait("room is being made", promised="n1")
+    await desk.clock.settle()
+    assert desk.reasons() == ["room is being made"]
 
 
 async def test_what_is_gone_is_not_written_again() -> None:

@@ -41,6 +41,8 @@ BACKOFF_CAP_S: Final = 60.0
 MAX_FAILURES: Final = 4096
 PACE_S: Final = 1.0
 """Between two writes to one object that nobody waits for."""
+FIRST_S: Final = 0.5
+"""A pod that waits no longer than this need not say why: its gang is still coming in, mostly."""
 
 Amounts = Mapping[str, str | int | float]
 Spawn = Callable[[Coroutine[None, None, None]], None]
@@ -73,30 +75,33 @@ class LatestWins(Generic[E]):
         self._workers = workers
         self._spawn = spawn
         self._clock = clock
-        self._waiting: dict[str, E] = {}
-        self._held: set[str] = set()
+        self._ready: dict[str, E] = {}
+        self._held: dict[str, E] = {}
         self._busy: set[str] = set()
         self._running = 0
 
     def __contains__(self, key: str) -> bool:
         """Whether something waits to be written for this key."""
-        return key in self._waiting
+        return key in self._ready or key in self._held
 
     def put(self, key: str, effect: E, *, hold_s: float = 0.0) -> None:
         """Write this in place of what waits; after `hold_s`, unless a later one is more urgent."""
-        is_known = key in self._waiting
-        self._waiting[key] = effect
-        if hold_s <= 0:
-            self._held.discard(key)
+        if key in self._ready:
+            self._ready[key] = effect
+        elif hold_s <= 0:
+            self._held.pop(key, None)
+            self._ready[key] = effect
             self._begin()
-        elif not is_known:
-            self._held.add(key)
+        elif key in self._held:
+            self._held[key] = effect
+        else:
+            self._held[key] = effect
             self._spawn(self._release(key, hold_s))
 
     def drop(self, key: str) -> None:
         """What waits to be written for this key no longer holds."""
-        self._waiting.pop(key, None)
-        self._held.discard(key)
+        self._ready.pop(key, None)
+        self._held.pop(key, None)
 
     def _begin(self) -> None:
         if self._running < self._workers:
@@ -106,17 +111,16 @@ class LatestWins(Generic[E]):
     async def _release(self, key: str, hold_s: float) -> None:
         await self._clock.sleep(hold_s)
         if key in self._held:
-            self._held.discard(key)
+            self._ready[key] = self._held.pop(key)
             self._begin()
 
     def _next(self) -> str | None:
-        ready = (k for k in self._waiting if k not in self._busy and k not in self._held)
-        return next(ready, None)
+        return next((key for key in self._ready if key not in self._busy), None)
 
     async def _work(self) -> None:
         try:
             while (key := self._next()) is not None:
-                effect = self._waiting.pop(key)
+                effect = self._ready.pop(key)
                 self._busy.add(key)
                 try:
                     await self._write(effect)
@@ -182,9 +186,14 @@ class StatusWriter:
         self._queues.put(effect.queue, (effect, before), hold_s=hold_s)
 
     def set_pod(self, effect: SetPodCondition) -> None:
+        """A promise is written at once: it must outlive us. Reasons may change with every cycle."""
         condition = ("False", effect.reason, effect.message)
+        task = self._cache.cluster.tasks.get(effect.uid)
+        is_promise = task is not None and effect.nominated_node not in ("", task.nominated_node)
         self._cache.change(PodWritten(effect.uid, condition, effect.nominated_node))
-        self._pods.put(effect.uid, effect)
+        what = f"pod {effect.namespace}/{effect.pod}"
+        pause_s = max(self._pause_s(what), FIRST_S)
+        self._pods.put(effect.uid, effect, hold_s=0.0 if is_promise else pause_s)
 
     def is_placed(self, uid: str) -> None:
         """A pod found a place: why it waited need not be written any more."""
@@ -259,7 +268,7 @@ class StatusWriter:
             unwritten = PodWritten(effect.uid, ("", "", ""), effect.nominated_node)
             self._failed(what, error, self._due(unwritten))
         else:
-            self._succeeded(what)
+            self._paced(what)
 
     def _due(self, change: Change) -> Callable[[], None]:
         def due() -> None:

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks faults clients crash lint types bench clean lock
+.PHONY: setup run test frameworks faults clients conformance differential crash lint types bench clean lock
 
 setup: $(STAMP)
 
@@ -42,6 +42,14 @@ clients: setup
 # Power cuts at the store and kill -9 at the server, thousands and hundreds of times (about 10 minutes).
 crash: setup
 	$(BIN)/python -m tools.crash
+
+# Kubernetes' own conformance cases against `hekla up`; builds the suite first (about 7 minutes).
+conformance: setup
+	$(BIN)/python -m tools.conformance
+
+# The same generated requests to hekla's server and to kube-apiserver, answers compared.
+differential: setup
+	$(BIN)/python -m tools.differential --requests 10000
 
 bench: setup
 	$(BIN)/python -m bench.apiserver

@@ -68,7 +68,7 @@ METADATA = {
     ),
     "an owner without a uid": (
         config_map(ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "p"}]),
-        [(REQUIRED, "metadata.ownerReferences[0].uid")],
+        [(INVALID, "metadata.ownerReferences.uid")],
     ),
     "two controllers": (
         config_map(

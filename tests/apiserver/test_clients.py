@@ -172,7 +172,7 @@ def test_the_official_client_with_custom_objects(
     api.patch_namespaced_custom_object_status(*where, "j", status)
     found = api.get_namespaced_custom_object(*where, "j")
     assert found["status"]["state"]["phase"] == "Running"
-    queue = {"metadata": {"name": namespace}, "spec": {"weight": 2}}
+    queue = {"kind": "Queue", "metadata": {"name": namespace}, "spec": {"weight": 2}}
     api.create_cluster_custom_object(SCHEDULING, "v1beta1", "queues", queue)
     read = api.get_cluster_custom_object(SCHEDULING, "v1beta1", "queues", namespace)
     assert read["spec"]["weight"] == 2
@@ -250,7 +250,10 @@ async def test_kr8s_runs_a_session_without_blocking(cluster: ServerThread, names
     events: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
     async def watch() -> None:
-        async for event, found in api.async_watch("configmaps", namespace=namespace):
+        watched = api.async_watch(
+            "configmaps", namespace=namespace, field_selector="metadata.name=c"
+        )
+        async for event, found in watched:
             events.put_nowait((event, found.name))
 
     body = {"metadata": {"name": "c", "namespace": namespace}, "data": {"a": "1"}}
@@ -325,7 +328,7 @@ async def test_lightkube_runs_a_session_without_blocking(
     client = lightkube.AsyncClient(config=config, namespace=namespace)
     await client.create(ConfigMap(metadata=ObjectMeta(name="c"), data={"a": "1"}))
     names = [found.metadata.name async for found in client.list(ConfigMap)]
-    assert names == ["c"]
+    assert names == ["c", "kube-root-ca.crt"]
     async for event, obj in client.watch(ConfigMap):
         assert (event, obj.data) == ("ADDED", {"a": "1"})
         break

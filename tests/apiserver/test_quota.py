@@ -61,7 +61,7 @@ async def test_what_goes_or_finishes_gives_its_share_back(client: Client) -> Non
     await client.create(PODS, pod("a"))
     await client.create(PODS, pod("b"))
     await client.create(CONFIGMAPS, config_map("c"))
-    await used(client, pods="2", configmaps="1")
+    await used(client, pods="2", configmaps="2")  # the server's certificate is one
     await client.delete(PODS, "a", namespace="default")
     await used(client, pods="1")
     await client.patch_status(PODS, "b", {"phase": "Succeeded"}, namespace="default")

@@ -70,6 +70,7 @@ class KubeCluster:
         node_leases: bool = True,
         audit_rules: Sequence[Mapping[str, Any]] = _AUDIT_RULES,
         server_flags: Sequence[str] = (),
+        controller_flags: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
@@ -78,6 +79,7 @@ class KubeCluster:
         self._controllers = controllers
         self._node_leases = node_leases
         self._server_flags = tuple(server_flags)
+        self._controller_flags = tuple(controller_flags)
         self._audit = {**_AUDIT, "rules": list(audit_rules)}
 
     def __enter__(self) -> Self:
@@ -214,7 +216,7 @@ class KubeCluster:
             f"--service-account-private-key-file={here / 'accounts.key'}",
             f"--root-ca-file={here / 'ca.crt'}", "--use-service-account-credentials",
             "--bind-address=127.0.0.1", f"--secure-port={free_port()}",
-            f"--cert-dir={here / 'controller-manager'}",
+            f"--cert-dir={here / 'controller-manager'}", *self._controller_flags,
         ]  # fmt: skip
         self.processes.start("kube-controller-manager", words)
 

@@ -23,7 +23,12 @@ from typing import Any
 from hekla.api import kinds
 
 STAGING = "v0.36.1"
-MODULES = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver")
+MODULES = (
+    "k8s.io/api",
+    "k8s.io/apimachinery",
+    "k8s.io/apiextensions-apiserver",
+    "k8s.io/kube-aggregator",
+)
 
 # Messages with a JSON form of their own: hekla.apiserver.protobuf knows each by this name.
 SPECIAL = {
@@ -149,13 +154,20 @@ class Table:
         return self._type(where, meaning)
 
 
+# Groups whose types do not live with the others.
+_HOMES = {
+    "apiextensions": "k8s.io/apiextensions-apiserver/pkg/apis",
+    "apiregistration": "k8s.io/kube-aggregator/pkg/apis",
+}
+
+
 def _roots() -> Iterator[tuple[str, str]]:
     """Import path and type of everything a client may send."""
     for kind in kinds.BUILTIN:
         short = (kind.group or "core").removesuffix(".k8s.io").removesuffix(".authorization")
-        where = f"k8s.io/api/{short}/{kind.version}"
-        if short == "apiextensions":
-            where = "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+        short = short.removesuffix(".apiserver")
+        home = _HOMES.get(short, "k8s.io/api")
+        where = f"{home}/{short}/{kind.version}"
         yield where, kind.kind
     yield "k8s.io/api/authentication/v1", "TokenRequest"
     yield "k8s.io/api/autoscaling/v1", "Scale"

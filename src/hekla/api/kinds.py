@@ -107,8 +107,11 @@ _STATUS_SCALE = ("status", "scale")
 _ADMISSION = "admissionregistration.k8s.io"
 _AUTHN = "authentication.k8s.io"
 _AUTHZ = "authorization.k8s.io"
+_CERTIFICATES = "certificates.k8s.io"
+_FLOW = "flowcontrol.apiserver.k8s.io"
 _NETWORK = "networking.k8s.io"
 _RBAC = "rbac.authorization.k8s.io"
+_RESOURCE = "resource.k8s.io"
 _STORAGE = "storage.k8s.io"
 _POD_SUBRESOURCES = (
     "status",
@@ -236,6 +239,35 @@ BUILTIN: tuple[Kind, ...] = (
     _kind(_NETWORK, "Ingress", "ingresses", "ing", subresources=_STATUS),
     _kind("discovery.k8s.io", "EndpointSlice", "endpointslices"),
     _kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False),
+    # kept for clients that expect them; nothing here acts on them
+    _kind(
+        "apiregistration.k8s.io",
+        "APIService",
+        "apiservices",
+        categories=_API_EXTENSIONS,
+        namespaced=False,
+        subresources=_STATUS,
+    ),
+    _kind(
+        _CERTIFICATES,
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+        "csr",
+        namespaced=False,
+        subresources=("status", "approval"),
+    ),
+    _kind(_FLOW, "FlowSchema", "flowschemas", namespaced=False, subresources=_STATUS),
+    _kind(
+        _FLOW,
+        "PriorityLevelConfiguration",
+        "prioritylevelconfigurations",
+        namespaced=False,
+        subresources=_STATUS,
+    ),
+    _kind(_RESOURCE, "DeviceClass", "deviceclasses", namespaced=False),
+    _kind(_RESOURCE, "ResourceClaim", "resourceclaims", subresources=_STATUS),
+    _kind(_RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates"),
+    _kind(_RESOURCE, "ResourceSlice", "resourceslices", namespaced=False),
     # questions asked by POST
     _kind(
         _AUTHZ,

@@ -87,12 +87,8 @@ def _forbid_aliases(body: bytes) -> None:
 
 
 def _note_duplicates(paths: list[str], options: Options) -> None:
-    if not paths:
-        return
-    told = [f'duplicate field "{path}"' for path in dict.fromkeys(paths)]
-    if options.field_validation == "Strict":
-        raise errors.bad_request("strict decoding error: " + ", ".join(told))
-    options.warnings += told
+    """For `intake`, which tells of them together with unknown fields."""
+    options.duplicates = [f'duplicate field "{path}"' for path in dict.fromkeys(paths)]
 
 
 def _repeated_in_json(body: bytes) -> list[str]:
@@ -121,6 +117,29 @@ def _repeated_in_json(body: bytes) -> list[str]:
     return [path.removeprefix(".") for path in paths_in(top)]
 
 
+def refuse_repeated(body: bytes) -> None:
+    """Fields given twice in a YAML document are told by line, as upstream's reader does."""
+    told: list[str] = []
+
+    def walk(node: Any) -> None:
+        if isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                walk(item)
+        elif isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    told.append(f'line {line}: key "{key.value}" already set in map')
+                seen.add(key.value)
+                walk(value)
+
+    walk(yaml.compose(body, Loader=_JsonLoader))
+    if told:
+        listed = "\n  ".join(told)
+        raise errors.bad_request(f"error decoding YAML: yaml: unmarshal errors:\n  {listed}")
+
+
 def _repeated_in_yaml(body: bytes) -> list[str]:
     def walk(node: Any, path: str) -> Iterator[str]:
         if isinstance(node, yaml.SequenceNode):
@@ -138,13 +157,18 @@ def _repeated_in_yaml(body: bytes) -> list[str]:
     return list(walk(yaml.compose(body, Loader=_JsonLoader), ""))
 
 
-def read_patch(body: bytes, media: str, *, custom: bool) -> Any:
-    """The content of a patch that is not an apply."""
+def check_patch_type(media: str, *, custom: bool) -> None:
     accepted = [JSON_PATCH, MERGE_PATCH, APPLY]
     if not custom:
         accepted.insert(2, STRATEGIC)
     if media not in accepted:
-        raise errors.unsupported_media(media, accepted)
+        refusal = errors.unsupported_media(media, accepted)
+        refusal.details = None if custom else {}  # as upstream, which has two ways to refuse
+        raise refusal
+
+
+def read_patch(body: bytes, media: str) -> Any:
+    """The content of a patch that is not an apply."""
     patch = _read_json(body)
     if media == JSON_PATCH:
         if not isinstance(patch, list):

@@ -101,9 +101,9 @@ def no_such_path() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def method_not_allowed(group: str, plural: str, verb: str) -> StatusError:
-    message = f"{verb} is not supported on resources of kind {qualified(group, plural)!r}"
-    return StatusError(405, "MethodNotAllowed", message, _details(group, plural, ""))
+def method_not_allowed() -> StatusError:
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", message, {})
 
 
 def already_exists(group: str, plural: str, name: str) -> StatusError:
@@ -140,7 +140,7 @@ def unsupported_media(given: str, accepted: Sequence[str]) -> StatusError:
 
 
 def not_acceptable(message: str) -> StatusError:
-    return StatusError(406, "NotAcceptable", message)
+    return StatusError(406, "NotAcceptable", message, {})
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[dict[str, str]]) -> StatusError:
@@ -151,6 +151,12 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[dict[str, str]]) 
     details["causes"] = list(causes)
     message = f'{qualified(group, kind)} "{name}" is invalid: {text}'
     return StatusError(422, "Invalid", message, details)
+
+
+def invalid_options(kind: str, field: str, reason: str, message: str) -> StatusError:
+    """422 for a parameter of the request; `kind` is CreateOptions, ListOptions and so on."""
+    cause = {"reason": reason, "message": message, "field": field}
+    return invalid("meta.k8s.io", kind, "", [cause])
 
 
 def too_many_requests(message: str, retry_after_s: int = 1, **details: Any) -> StatusError:

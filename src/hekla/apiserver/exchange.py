@@ -30,6 +30,9 @@ class Response:
         return cls(status, msgspec.json.encode(obj))
 
 
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+
+
 @dataclass(slots=True)
 class Request:
     """A request after parsing and authentication, body read."""
@@ -48,9 +51,23 @@ class Request:
         if len(manager) > 128:
             raise errors.bad_request("fieldManager may not be longer than 128 characters")
         validation = self.query.get("fieldValidation") or "Warn"
+        kind = _OPTIONS.get(self.target.verb, "DeleteOptions")
         if validation not in ("Ignore", "Warn", "Strict"):
-            raise errors.bad_request(
-                f"fieldValidation {validation!r} is not one of Ignore, Warn, Strict"
+            raise errors.invalid_options(
+                kind,
+                "fieldValidation",
+                "FieldValueNotSupported",
+                f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", '
+                '"Warn"',
+            )
+        asked = self.query.repeated.get("dryRun", [])
+        if any(value != "All" for value in asked):
+            listed = ", ".join(f'"{value}"' for value in asked)
+            raise errors.invalid_options(
+                kind,
+                "dryRun",
+                "FieldValueNotSupported",
+                f'Unsupported value: [{listed}]: supported values: "All"',
             )
         return Options(
             user=self.user,

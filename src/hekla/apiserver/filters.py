@@ -39,6 +39,7 @@ SELECTABLE: dict[str, tuple[str, ...]] = {
     ),
     "events.k8s.io/events": ("regarding.kind", "regarding.name", "regarding.namespace", "reason"),
     "secrets": ("type",),
+    "certificates.k8s.io/certificatesigningrequests": ("spec.signerName",),
     "namespaces": ("status.phase",),
     "nodes": ("spec.unschedulable",),
     "replicationcontrollers": ("status.replicas",),
@@ -100,18 +101,19 @@ class Fields:
         return path in ("metadata.name", "metadata.namespace") or path in self.paths
 
     def of(self, entry: Entry) -> dict[str, str]:
-        fields = entry._fields
-        if fields is None:
-            namespace, _, name = entry.key.rpartition("/")
-            fields = {"metadata.name": name, "metadata.namespace": namespace}
-            if self._decoder is not None:
-                decoded = self._decoder.decode(entry.body)
-                for path in self.paths:
-                    value: Any = decoded
-                    for part in path.split("."):
-                        value = getattr(value, part, None) if value is not None else None
-                    fields[path] = _text(value)
-            entry._fields = fields
+        kept = entry._fields
+        if kept is not None and kept[0] is self:  # versions of a kind may offer other fields
+            return kept[1]
+        namespace, _, name = entry.key.rpartition("/")
+        fields = {"metadata.name": name, "metadata.namespace": namespace}
+        if self._decoder is not None:
+            decoded = self._decoder.decode(entry.body)
+            for path in self.paths:
+                value: Any = decoded
+                for part in path.split("."):
+                    value = getattr(value, part, None) if value is not None else None
+                fields[path] = _text(value)
+        entry._fields = self, fields
         return fields
 
 

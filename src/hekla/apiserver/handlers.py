@@ -17,10 +17,11 @@ from hekla.apiserver import bodies, errors, lists
 from hekla.apiserver.exchange import JSON, Request, Response
 from hekla.apiserver.filters import Matcher, matcher
 from hekla.apiserver.history import Entry
-from hekla.apiserver.patching import patch_change
+from hekla.apiserver.intake import check_identity
+from hekla.apiserver.patching import media_type, patch_change
 from hekla.apiserver.registry import Served
 from hekla.apiserver.requests import Query, Target, parse_revision
-from hekla.apiserver.resources import DeleteOptions, Object, Resources, Written
+from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources, Written
 from hekla.apiserver.tables import Tables
 from hekla.apiserver.watch import Shaper, Watch
 
@@ -51,7 +52,9 @@ class Handlers:
     async def handle(self, served: Served, request: Request) -> Response:
         verb = request.target.verb
         if verb not in served.kind.verbs:
-            raise errors.method_not_allowed(served.kind.group, served.kind.plural, verb)
+            raise errors.method_not_allowed()
+        if verb in ("update", "patch") and not request.target.name:
+            raise errors.method_not_allowed()
         if served.deprecation:
             request.warnings.append(served.deprecation)
         match verb:
@@ -71,7 +74,7 @@ class Handlers:
                 return await self.delete(served, request)
             case "deletecollection":
                 return await self.delete_collection(served, request)
-        raise errors.method_not_allowed(served.kind.group, served.kind.plural, verb)
+        raise errors.method_not_allowed()
 
     # Reading
 
@@ -85,23 +88,18 @@ class Handlers:
     async def list(self, served: Served, request: Request) -> Response:
         query = request.query
         revision = await self._fresh(query)
-        matching = query.get("resourceVersionMatch")
-        if matching not in ("", "Exact", "NotOlderThan"):
-            raise errors.bad_request(f"resourceVersionMatch {matching!r} is not supported")
-        if matching and revision is None:
-            raise errors.bad_request(
-                "resourceVersionMatch is forbidden unless resourceVersion is provided"
-            )
+        matching = query.resource_version_match
         token = query.get("continue")
         if token and revision not in (None, 0):
             raise errors.bad_request(
                 "specifying resource version is not allowed when using continue"
             )
+        query.number("timeoutSeconds")  # nothing here takes long, but nonsense is nonsense
         page = lists.page(
             self.store,
             served.storage,
             **self._selection(served, request),
-            limit=query.number("limit", 0) or 0,
+            limit=query.limit,
             continue_token=token,
             exact_revision=revision if matching == "Exact" else None,
         )
@@ -136,11 +134,8 @@ class Handlers:
         query = request.query
         since = parse_revision(query.get("resourceVersion"))
         initial = query.get("sendInitialEvents").lower() in ("true", "1")
+        query.check_watch_match()
         if initial:
-            if query.get("resourceVersionMatch") != "NotOlderThan":
-                raise errors.bad_request(
-                    "sendInitialEvents requires resourceVersionMatch=NotOlderThan"
-                )
             if since:
                 await self._fresh(query)
             since = None
@@ -173,29 +168,50 @@ class Handlers:
 
     async def create(self, served: Served, request: Request) -> Response:
         options = request.options()
-        obj = bodies.read(request.body, request.content_type, options)
+        obj = self._read(served, request, options)
         written = await self.resources.create(served, request.target.namespace, obj, options)
         return self._respond_written(served, request, written)
 
     async def update(self, served: Served, request: Request) -> Response:
         options = request.options()
-        obj = bodies.read(request.body, request.content_type, options)
+        obj = self._read(served, request, options)
         target = request.target
-        self._require_version(served, obj, target.name)
+        check_identity(served, target.namespace, obj, name=target.name)
+
+        def replace(live: Object) -> Object:
+            if live:
+                self._require_version(served, obj, target.name)
+            copied: Object = decode(encode(obj))  # there may be another try
+            return copied
+
         written = await self.resources.update(
             served,
             target.namespace,
             target.name,
-            lambda _: obj,
+            replace,
             options,
             create_missing=served.may_create_on_update and not target.subresource,
         )
         return self._respond_written(served, request, written)
 
+    def _read(self, served: Served, request: Request, options: Options) -> Any:
+        """The body's object. Only built-in kinds may leave out what they are, as upstream."""
+        obj = bodies.read(request.body, request.content_type, options)
+        if served.custom and isinstance(obj, dict) and not obj.get("kind"):
+            raise errors.bad_request(
+                f"the object provided is unrecognized (must be of type {served.kind.kind}): "
+                "'kind' is missing"
+            )
+        return obj
+
     def _require_version(self, served: Served, obj: Any, name: str) -> None:
-        """Custom kinds may not be replaced blindly, as upstream."""
+        """Custom kinds and some built-in ones may not be replaced blindly, as upstream."""
         metadata = obj.get("metadata") if isinstance(obj, dict) else None
-        if served.custom and isinstance(metadata, dict) and not metadata.get("resourceVersion"):
+        if (
+            served.needs_version
+            and isinstance(metadata, dict)
+            and not metadata.get("resourceVersion")
+        ):
             causes = [
                 {
                     "reason": "FieldValueInvalid",
@@ -203,11 +219,17 @@ class Handlers:
                     "field": "metadata.resourceVersion",
                 }
             ]
-            raise errors.invalid(served.kind.group, served.kind.kind, name, causes)
+            kind = served.kind
+            named = kind.kind if served.custom else kind.plural
+            raise errors.invalid(kind.group, named, name, causes)
 
     async def patch(self, served: Served, request: Request) -> Response:
         options = request.options()
         target = request.target
+        media = media_type(request)
+        bodies.check_patch_type(media, custom=served.custom)
+        if media != bodies.APPLY:
+            self.resources.must_exist(served, target.namespace, target.name)
         change, is_apply = patch_change(served, request, options, self.resources.now())
         written = await self.resources.update(
             served,
@@ -223,7 +245,7 @@ class Handlers:
         target = request.target
         how, options = read_delete_options(request), request.options()
         written = await self.resources.delete(served, target.namespace, target.name, options, how)
-        if not written.removed or served.storage == "pods":
+        if not written.removed or served.returns_deleted:
             served = await self.resources.ready(served, [written.body])
             return self.respond(served, request, written.body)
         return Response.of(_deleted(served, written.obj))
@@ -235,7 +257,7 @@ class Handlers:
             self.store,
             served.storage,
             **self._selection(served, request),
-            limit=query.number("limit", 0) or 0,
+            limit=query.limit,
             continue_token=query.get("continue"),
         )
 
@@ -391,8 +413,12 @@ def read_delete_options(request: Request) -> DeleteOptions:
             )
         propagation = "Orphan" if orphan else "Background"
     if propagation not in ("", None, "Background", "Foreground", "Orphan"):
-        raise errors.bad_request(
-            f"propagationPolicy {propagation!r} is not one of Background, Foreground, Orphan"
+        raise errors.invalid_options(
+            "DeleteOptions",
+            "propagationPolicy",
+            "FieldValueNotSupported",
+            f'Unsupported value: "{propagation}": supported values: "Foreground", "Background", '
+            '"Orphan", "nil"',
         )
     preconditions = given.get("preconditions") or {}
     return DeleteOptions(

@@ -36,7 +36,7 @@ class Entry:
         self.body = body
         # Decoded on first use by hekla.apiserver.filters, and kept: many watchers ask alike.
         self._labels: dict[str, str] | None = None
-        self._fields: dict[str, str] | None = None
+        self._fields: tuple[object, dict[str, str]] | None = None
 
     @property
     def is_leaving(self) -> bool:

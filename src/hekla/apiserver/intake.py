@@ -43,30 +43,30 @@ def check_identity(served: Served, namespace: str, obj: Any, *, name: str | None
             metadata["namespace"] = namespace
         elif metadata["namespace"] != namespace:
             raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on "
-                f"the request ({metadata['namespace']} and {namespace})"
+                "the namespace of the provided object does not match the namespace sent on the "
+                "request"
             )
     else:
         metadata.pop("namespace", None)
+
+
+def _undecodable(served: Served, why: str) -> errors.StatusError:
+    kind = served.kind
+    return errors.bad_request(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
+    )
 
 
 def check_schema(served: Served, obj: Object, options: Options) -> None:
     findings = served.structure.check(obj)
     if findings.type_errors:
         first = findings.type_errors[0]
-        raise errors.bad_request(
-            f"{served.kind.kind} in version {served.kind.version!r} cannot be handled as a "
-            f"{served.kind.kind}: {first['field']}: {first['message']}"
-        )
-    if findings.unknown:
-        if options.field_validation == "Strict":
-            listed = ", ".join(f'unknown field "{path[1:]}"' for path in findings.unknown)
-            raise errors.bad_request(
-                f"{served.kind.kind} in version {served.kind.version!r} cannot be handled as a "
-                f"{served.kind.kind}: strict decoding error: {listed}"
-            )
-        if options.field_validation == "Warn":
-            options.warnings += [f'unknown field "{path[1:]}"' for path in findings.unknown]
+        raise _undecodable(served, f"{first['field']}: {first['message']}")
+    told = [f'unknown field "{path[1:]}"' for path in findings.unknown] + options.duplicates
+    if told and options.field_validation == "Strict":
+        raise _undecodable(served, f"strict decoding error: {', '.join(told)}")
+    if options.field_validation == "Warn":
+        options.warnings += told
     if findings.errors:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
         raise errors.invalid(served.kind.group, served.kind.kind, name, findings.errors)

@@ -104,7 +104,7 @@ class OpenApi:
         paths: Object = {}
         for served in self._group_versions().values():
             for one in served:
-                _collect(definitions, _schemas_of(one))
+                _collect(definitions, _v2_schemas_of(one))
             paths |= _paths(served, _v2_operation)
         return {
             "swagger": "2.0",
@@ -132,9 +132,18 @@ def _schemas_of(served: Served) -> Object:
         return {n: definitions[n] for n in (name, listed) if n in definitions}
     mark = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     properties = dict(served.schema.get("properties") or {})
-    properties["metadata"] = {"$ref": _V2 + schemas.OBJECT_META}
-    properties.setdefault("apiVersion", {"type": "string"})
-    properties.setdefault("kind", {"type": "string"})
+    properties["metadata"] = {
+        "$ref": _V2 + schemas.OBJECT_META,
+        "description": "Standard object's metadata: its name and what every object carries.",
+    }
+    properties["apiVersion"] = {
+        "type": "string",
+        "description": "APIVersion defines the group and version that the object is written in.",
+    }
+    properties["kind"] = {
+        "type": "string",
+        "description": "Kind names the type of the object in that group and version.",
+    }
     schema = {
         **served.schema,
         "properties": properties,
@@ -153,6 +162,16 @@ def _schemas_of(served: Served) -> Object:
         "x-kubernetes-group-version-kind": [{**mark, "kind": kind.list_kind}],
     }
     return {name: schema, f"{name}List": items}
+
+
+def _v2_schemas_of(served: Served) -> Object:
+    """As v3 has them, but what may hold anything says no more: v2 has no word for it."""
+    found = _schemas_of(served)
+    if served.custom and served.schema.get("x-kubernetes-preserve-unknown-fields"):
+        mark = "x-kubernetes-group-version-kind"
+        name = schema_name(served)
+        found[name] = {"type": "object", mark: found[name][mark]}
+    return found
 
 
 def _collect(found: Object, wanted: Object) -> None:

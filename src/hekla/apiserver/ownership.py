@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hekla.api.blanks import BLANKS
 from hekla.apiserver.registry import Served
 from hekla.units.clock import Clock
 from hekla.units.ownership import managed_fields_after_update
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from hekla.apiserver.resources import Options
 
 Object = dict[str, Any]
+STATUS_LIKE = ("status", "approval")
+"""Endpoints that write an object's status and nothing else."""
 
 
 class Ownership:
@@ -27,15 +30,17 @@ class Ownership:
         """Record in `new` what this write set."""
         if options.applies:
             return
+        kind = served.kind
         entries = managed_fields_after_update(
             old,
             new,
             manager=options.manager,
-            api_version=served.kind.api_version,
+            api_version=kind.api_version,
             now=format_time(self._clock.now()),
             shape=served.shape,
             subresource=options.subresource,
             ignored=ignored_fields(served, options.subresource),
+            blank=None if served.custom else BLANKS.get((kind.api_version, kind.kind)),
         )
         if entries:
             new["metadata"]["managedFields"] = entries
@@ -45,6 +50,6 @@ class Ownership:
 
 def ignored_fields(served: Served, subresource: str) -> tuple[str, ...]:
     """Top-level fields an endpoint does not write, so nobody comes to own them through it."""
-    if subresource == "status":
+    if subresource in STATUS_LIKE:
         return ("spec",)
     return ("status",) if served.has_status and not subresource else ()

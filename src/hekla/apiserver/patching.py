@@ -6,6 +6,8 @@ manager wants, may create the object, and may be refused because others own what
 
 from __future__ import annotations
 
+import msgspec
+
 from hekla.apiserver import bodies, errors
 from hekla.apiserver.exchange import Request
 from hekla.apiserver.ownership import ignored_fields
@@ -14,16 +16,20 @@ from hekla.apiserver.resources import Change, Object, Options
 from hekla.units import apply, patches
 
 
+def media_type(request: Request) -> str:
+    return request.content_type.partition(";")[0].strip()
+
+
 def patch_change(
     served: Served, request: Request, options: Options, now: str
 ) -> tuple[Change, bool]:
     """The function a patch stands for, and whether it is an apply (which may create)."""
-    media = request.content_type.partition(";")[0].strip()
+    media = media_type(request)
     if request.query.get("force") and media != bodies.APPLY:
         raise errors.bad_request("force is only allowed for apply patches")
     if media == bodies.APPLY:
         return _apply_change(served, request, options, now), True
-    patch = bodies.read_patch(request.body, media, custom=served.custom)
+    patch = bodies.read_patch(request.body, media)
     shape = served.shape
 
     def change(obj: Object) -> Object:
@@ -36,21 +42,34 @@ def patch_change(
                 case _:
                     return patches.merge_patch(obj, patch, share=True)  # type: ignore[no-any-return]
         except patches.PatchError as error:
-            kind = served.kind
-            causes = [{"reason": "FieldValueInvalid", "message": str(error), "field": "patch"}]
-            raise errors.invalid(kind.group, kind.kind, request.target.name, causes) from error
+            raise errors.StatusError(422, "Invalid", str(error), {}) from error
 
     return change, False
 
 
 def _apply_change(served: Served, request: Request, options: Options, now: str) -> Change:
     if not request.query.get("fieldManager"):
-        raise errors.bad_request("fieldManager is required for apply patches")
+        raise errors.invalid_options(
+            "PatchOptions",
+            "fieldManager",
+            "FieldValueRequired",
+            "Required value: is required for apply patch",
+        )
     applied = bodies.read(request.body, bodies.YAML, options)
+    if options.duplicates and options.field_validation == "Strict":
+        bodies.refuse_repeated(request.body)
     force = request.query.flag("force")
     options.applies = True
-    if isinstance(applied, dict) and (applied.get("metadata") or {}).get("managedFields"):
-        raise errors.bad_request("metadata.managedFields must be nil in an apply patch")
+    metadata = applied.get("metadata") if isinstance(applied, dict) else None
+    if metadata is not None and not isinstance(metadata, dict):
+        raise errors.bad_request("metadata must be an object")
+    if metadata and metadata.get("managedFields"):
+        raise errors.bad_request("metadata.managedFields must be nil")
+    if isinstance(applied, dict):
+        if not applied.get("kind") or not applied.get("apiVersion"):
+            given = f"{applied.get('apiVersion', '')}, Kind={applied.get('kind', '')}"
+            raise errors.bad_request(f"invalid object type: {given}")
+        _check_declared(served, applied)
 
     def change(live: Object) -> Object:
         try:
@@ -71,6 +90,25 @@ def _apply_change(served: Served, request: Request, options: Options, now: str) 
             raise errors.bad_request(f"the apply patch cannot be used: {error}") from error
 
     return change
+
+
+def _check_declared(served: Served, applied: Object) -> None:
+    """Nobody can own a field that the schema does not know: such an apply fails, as upstream."""
+    copied: Object = msgspec.json.decode(msgspec.json.encode(applied))
+    copied.setdefault("metadata", {})
+    unknown = served.structure.check(copied).unknown
+    if not unknown:
+        return
+    told = [f"{path}: field not declared in schema" for path in unknown]
+    listed = told[0] if len(told) == 1 else "\n  ".join(["errors:", *told])
+    metadata = applied.get("metadata") or {}
+    kind = served.kind
+    raise errors.StatusError(
+        500,
+        "",
+        f"failed to create typed patch object ({metadata.get('namespace', '')}/"
+        f"{metadata.get('name', '')}; {kind.api_version}, Kind={kind.kind}): {listed}",
+    )
 
 
 def _apply_conflict(conflict: apply.ApplyConflict) -> errors.StatusError:

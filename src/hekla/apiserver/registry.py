@@ -51,6 +51,18 @@ _GENERATION = frozenset(
         "ValidatingWebhookConfiguration",
     }
 )
+_RETURN_DELETED = frozenset(
+    {
+        "Namespace",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "Pod",
+        "PodTemplate",
+        "ResourceQuota",
+        "Service",
+        "ServiceAccount",
+    }
+)
 # Kinds a PUT may bring into being.
 _CREATE_ON_UPDATE = frozenset(
     {
@@ -133,6 +145,19 @@ class Served:
     @property
     def counts_generation(self) -> bool:
         return self.custom or self.kind.kind in _GENERATION
+
+    @property
+    def returns_deleted(self) -> bool:
+        """Whether a deletion answers with the object rather than with a Status, as upstream."""
+        return not self.custom and (
+            self.kind.kind in _RETURN_DELETED
+            or self.kind.group in ("resource.k8s.io", "storage.k8s.io")
+        )
+
+    @property
+    def needs_version(self) -> bool:
+        """Whether a PUT must say which version it replaces."""
+        return self.custom or self.kind.kind in ("Lease", "PodDisruptionBudget")
 
     @property
     def may_create_on_update(self) -> bool:

@@ -148,13 +148,54 @@ class Query:
         return number
 
     @property
+    def limit(self) -> int:
+        """How many objects a list may bring; 0 for all of them. Upstream takes -1 for that, too."""
+        value = self.values.get("limit", "")
+        if value.startswith("-") and value[1:].isdigit():
+            return 0
+        return self.number("limit", 0) or 0
+
+    @property
     def is_dry_run(self) -> bool:
-        values = self.repeated.get("dryRun", [])
-        if not values:
-            return False
-        if any(value != "All" for value in values):
-            raise errors.bad_request(f"dryRun must be 'All', not {values!r}")
-        return True
+        """Whether nothing is to be stored; `Request.options` checks what exactly was asked."""
+        return bool(self.repeated.get("dryRun"))
+
+    @property
+    def resource_version_match(self) -> str:
+        """How a list's resourceVersion is meant; refused where it cannot mean anything."""
+        matching, version = self.get("resourceVersionMatch"), self.get("resourceVersion")
+        field, reason, why = "resourceVersionMatch", "FieldValueForbidden", ""
+        if self.get("sendInitialEvents"):
+            field = "sendInitialEvents"
+            why = "Forbidden: sendInitialEvents is forbidden for list"
+        elif matching and not version:
+            why = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+        elif matching not in ("", "Exact", "NotOlderThan"):
+            reason = "FieldValueNotSupported"
+            why = f'Unsupported value: "{matching}": supported values: "Exact", "NotOlderThan", ""'
+        elif matching == "Exact" and version == "0":
+            why = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        if why:
+            raise errors.invalid_options("ListOptions", field, reason, why)
+        return matching
+
+    def check_watch_match(self) -> None:
+        """resourceVersionMatch means something to a watch only with sendInitialEvents."""
+        matching, initial = self.get("resourceVersionMatch"), self.get("sendInitialEvents")
+        why = ""
+        if matching and not initial:
+            why = (
+                "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents "
+                "is provided"
+            )
+        elif initial and matching != "NotOlderThan":
+            why = (
+                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            )
+        if why:
+            raise errors.invalid_options(
+                "ListOptions", "resourceVersionMatch", "FieldValueForbidden", why
+            )
 
     @property
     def labels(self) -> LabelSelector | None:

@@ -25,7 +25,7 @@ from hekla.apiserver.conversions import Conversions
 from hekla.apiserver.history import Entry
 from hekla.apiserver.identifiers import SUFFIX_LENGTH, Identifiers
 from hekla.apiserver.intake import check_identity, check_schema
-from hekla.apiserver.ownership import Ownership
+from hekla.apiserver.ownership import STATUS_LIKE, Ownership
 from hekla.apiserver.registry import Registry, Served
 from hekla.apiserver.store import Stale, Store, StoreError
 from hekla.units.clock import Clock, SystemClock
@@ -57,6 +57,8 @@ class Options:
     reviewed: bool = False
     """Hooks have been asked about what this write follows from (a Scale, a Binding)."""
     warnings: list[str] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
+    """Fields the body gives more than once, when `find_duplicates` asked for them."""
 
 
 @dataclass(slots=True)
@@ -146,6 +148,11 @@ class Resources:
             raise errors.not_found(served.kind.group, served.kind.plural, name)
         return entry
 
+    def must_exist(self, served: Served, namespace: str, name: str) -> None:
+        """404 for what is not there, before anybody looks at what is to be done to it."""
+        if self.store.head(served.storage, served.key(namespace, name)) is None:
+            raise errors.not_found(served.kind.group, served.kind.plural, name)
+
     # Create
 
     async def create(
@@ -195,8 +202,6 @@ class Resources:
     ) -> Written:
         metadata = obj["metadata"]
         key = served.key(namespace, metadata["name"])
-        if self.store.head(served.storage, key) is not None:
-            raise errors.already_exists(served.kind.group, served.kind.plural, metadata["name"])
         for stale in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"):
             metadata.pop(stale, None)
         if metadata.pop("resourceVersion", None) not in (None, "", "0"):
@@ -204,9 +209,11 @@ class Resources:
         metadata["uid"] = self._identifiers.uid()
         metadata["creationTimestamp"] = self.now()
         metadata.pop("generation", None)
-        if served.counts_generation and (served.custom or "spec" in obj):
+        if served.counts_generation:
             metadata["generation"] = 1
         self._default(served, obj)
+        # What admission and the kind's own preparation add is nobody's, as upstream.
+        self.ownership.track(served, None, obj, options)
         attempt = Attempt("create", served, namespace, obj, None, options, is_name_generated)
         await self.admission.mutate(attempt)
         is_asked = self.admission.is_asked(attempt)
@@ -216,15 +223,16 @@ class Resources:
             obj["metadata"]["uid"] = uid
             self._default(served, obj)
             await self.admission.mutate(attempt)
-        strategies.prepare_create(served, obj, self.now())
+        strategies.prepare_create(served, obj, self.now(), options.user)
         self._validate(served, obj, None, options)
+        if self.store.head(served.storage, key) is not None:
+            raise errors.already_exists(served.kind.group, served.kind.plural, metadata["name"])
         extra = self.admission.validate(attempt)
         if is_asked:
             await self.admission.ask_validating(attempt)
         stored = await self._storable(served, obj)
         if is_asked or stored is not None:
             extra = self.admission.validate(attempt)  # the world may have moved meanwhile
-        self.ownership.track(served, None, obj, options)
         return await self._stage(
             served, key, obj, None, options, created=True, extra=extra, stored=stored
         )
@@ -263,6 +271,12 @@ class Resources:
                     raise errors.not_found(served.kind.group, served.kind.plural, name)
                 obj = change({})
                 check_identity(served, namespace, obj, name=name)
+                if obj["metadata"].get("uid"):
+                    gone = f"Precondition failed: UID in precondition: {obj['metadata']['uid']}"
+                    kind = served.kind
+                    raise errors.conflict(
+                        kind.group, kind.plural, name, f"{gone}, UID in object meta: "
+                    )
                 return await self.create(served, namespace, obj, options)
             try:
                 return await self._update(served, namespace, name, entry, change, options)
@@ -293,7 +307,7 @@ class Resources:
         extra: Sequence[Also] = ()
         # A status is its writer's word, and a binding is checked where it is made: the rules for
         # what users write do not apply to either (they would refuse spec.nodeName, for one).
-        if options.subresource not in ("status", "binding"):
+        if options.subresource not in (*STATUS_LIKE, "binding"):
             self._default(served, obj)
             strategies.prepare_update(served, obj, old, options.subresource, self.now())
             attempt = Attempt("update", served, namespace, obj, old, options)
@@ -310,7 +324,7 @@ class Resources:
             if is_asked:
                 await self.admission.ask_validating(attempt)
                 extra = self.admission.validate(attempt)
-        elif options.subresource == "status":
+        elif options.subresource in STATUS_LIKE:
             if not served.custom:
                 defaults.apply_status_defaults(obj)
             attempt = Attempt("update", served, namespace, obj, old, options)
@@ -321,7 +335,8 @@ class Resources:
                 await self.admission.ask_validating(attempt)
             self._check_validations(served, obj, old, options)
         stored = await self._storable(served, obj)
-        self._count_generation(served, obj, old)
+        if options.subresource != "binding":  # where a pod runs is not what it is to do
+            self._count_generation(served, obj, old)
         self.ownership.track(served, old, obj, options)
         if obj == old:
             # As upstream, a change that changes nothing writes nothing. What it was compared with
@@ -372,7 +387,7 @@ class Resources:
                 metadata[name] = was[name]
             else:
                 metadata.pop(name, None)
-        if options.subresource == "status":
+        if options.subresource in STATUS_LIKE:
             status = obj.get("status")
             managed = metadata.get("managedFields")
             if served.custom:
@@ -418,15 +433,12 @@ class Resources:
             )
 
     def _count_generation(self, served: Served, obj: Object, old: Object) -> None:
-        if not served.counts_generation:
+        if not served.counts_generation or served.kind.kind == "PriorityClass":  # 1 for ever
             return
-        if served.custom:
-            skipped = ("metadata", "status") if served.has_status else ("metadata",)
-            changed = any(
-                obj.get(name) != old.get(name) for name in {*obj, *old} if name not in skipped
-            )
-        else:
-            changed = obj.get("spec") != old.get("spec")
+        skipped = ("metadata", "status") if served.has_status else ("metadata",)
+        changed = any(
+            obj.get(name) != old.get(name) for name in {*obj, *old} if name not in skipped
+        )
         if changed:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -492,7 +504,7 @@ class Resources:
             if asked and asked != found:
                 raise errors.conflict(
                     served.kind.group,
-                    served.kind.plural,
+                    served.kind.kind,  # and not the resource, as upstream
                     metadata["name"],
                     f"Precondition failed: {label} in precondition: {asked}, "
                     f"{label} in object meta: {found}",

@@ -25,9 +25,7 @@ class Reviews:
 
     async def handle(self, served: Served, request: Request) -> Response:
         if request.target.verb != "create":
-            raise errors.method_not_allowed(
-                served.kind.group, served.kind.plural, request.target.verb
-            )
+            raise errors.method_not_allowed()
         asked = bodies.read(request.body, request.content_type, None)
         if not isinstance(asked, dict):
             raise errors.bad_request(f"a {served.kind.kind} must be a JSON object")

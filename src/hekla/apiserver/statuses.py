@@ -42,8 +42,9 @@ class StatusKeeper:
         if not slash:
             return
         if table == quota.QUOTAS:
-            # A new limit, or a quota nobody counted yet. Our own writes leave the spec alone.
-            if not event.removed and _spec_changed(event):
+            # A new limit, a quota nobody counted yet, or a status somebody else wrote. After our
+            # own writes a second count finds nothing to change.
+            if not event.removed:
                 self._quotas[namespace] = None
             return
         if self._has(quota.QUOTAS, namespace) and (event.removed or _finished(table, event)):

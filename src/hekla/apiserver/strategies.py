@@ -10,6 +10,7 @@ from typing import Any
 
 from hekla.api import defaults
 from hekla.apiserver import crds
+from hekla.apiserver.authn import User
 from hekla.apiserver.registry import Served
 
 Object = dict[str, Any]
@@ -19,7 +20,7 @@ _STATUS_FROM_CREATOR = frozenset({"Node"})
 _FINISHED = ("Succeeded", "Failed")
 
 
-def prepare_create(served: Served, obj: Object, now: str) -> None:
+def prepare_create(served: Served, obj: Object, now: str, user: User) -> None:
     """Give a new object the status it starts with, whatever its creator sent."""
     if served.has_status and (served.custom or served.kind.kind not in _STATUS_FROM_CREATOR):
         obj.pop("status", None)
@@ -30,6 +31,10 @@ def prepare_create(served: Served, obj: Object, now: str) -> None:
         obj["status"] = status
     if served.storage == crds.CRDS:
         crds.prepare(obj, now)
+    if served.kind.kind == "CertificateSigningRequest":
+        # Whoever signs must know who asked, not who the request says did.
+        asked = {"username": user.name, "groups": list(user.groups)}
+        obj["spec"] = {**(obj.get("spec") or {}), **asked}
     if served.storage == "batch/jobs":
         defaults.workloads.select_own_pods(obj)
     if served.kind.kind == "ValidatingAdmissionPolicy":

@@ -44,6 +44,9 @@ class Subresources:
         handler = _TABLE.get(name)
         offered = served.kind.subresources
         if handler is None or name not in offered:
+            kind = served.kind
+            if served.custom:
+                raise errors.not_found(kind.group, kind.plural, request.target.name)
             raise errors.no_such_path()
         return await handler(self, served, request)
 
@@ -53,10 +56,6 @@ class Subresources:
             raise errors.bad_request("the body must be a JSON object")
         return obj
 
-    def _refuse(self, served: Served, request: Request) -> errors.StatusError:
-        what = f"{served.kind.plural}/{request.target.subresource}"
-        return errors.method_not_allowed(served.kind.group, what, request.target.verb)
-
     async def status(self, served: Served, request: Request) -> Response:
         match request.target.verb:
             case "get":
@@ -65,7 +64,7 @@ class Subresources:
                 return await self.handlers.update(served, request)
             case "patch":
                 return await self.handlers.patch(served, request)
-        raise self._refuse(served, request)
+        raise errors.method_not_allowed()
 
     # Scale
 
@@ -88,7 +87,7 @@ class Subresources:
         elif target.verb == "patch":
             change_scale, _ = patch_change(served, request, options, self.resources.now())
         else:
-            raise self._refuse(served, request)
+            raise errors.method_not_allowed()
         assert served.scale is not None
         path = served.scale.spec_replicas
 
@@ -141,7 +140,7 @@ class Subresources:
     async def binding(self, served: Served, request: Request) -> Response:
         """Give an unassigned pod a node: compare-and-set, so it happens once at most."""
         if request.target.verb != "create":
-            raise self._refuse(served, request)
+            raise errors.method_not_allowed()
         binding = self._body(request)
         await self.bind(served, request, binding)
         return Response.of(SUCCESS, 201)
@@ -186,7 +185,7 @@ class Subresources:
     async def eviction(self, served: Served, request: Request) -> Response:
         """Delete a pod unless a disruption budget forbids it."""
         if request.target.verb != "create":
-            raise self._refuse(served, request)
+            raise errors.method_not_allowed()
         target = request.target
         eviction = self._body(request)
         options = request.options()
@@ -204,7 +203,7 @@ class Subresources:
 
     async def log(self, served: Served, request: Request) -> Response:
         if request.target.verb != "get":
-            raise self._refuse(served, request)
+            raise errors.method_not_allowed()
         target, query = request.target, request.query
         pod = decode(self.resources.find(served, target.namespace, target.name).body)
         container = query.get("container") or only_container(pod)
@@ -239,13 +238,13 @@ class Subresources:
 
     async def finalize(self, served: Served, request: Request) -> Response:
         if request.target.verb != "update":
-            raise self._refuse(served, request)
+            raise errors.method_not_allowed()
         return await self.handlers.update(served, request)
 
     async def token(self, served: Served, request: Request) -> Response:
         """A signed, expiring token for a service account."""
         if request.target.verb != "create":
-            raise self._refuse(served, request)
+            raise errors.method_not_allowed()
         target = request.target
         account = decode(self.resources.find(served, target.namespace, target.name).body)
         asked = await self.resources.admission.review_other(
@@ -326,6 +325,7 @@ def _scale_of(served: Served, obj: Object) -> Object:
 _Handler = Callable[[Subresources, Served, Request], Awaitable[Response]]
 _TABLE: dict[str, _Handler] = {
     "status": Subresources.status,
+    "approval": Subresources.status,
     "scale": Subresources.scale,
     "binding": Subresources.binding,
     "eviction": Subresources.eviction,

@@ -61,7 +61,6 @@ class Duplicates(list[Any]):
 def created(new: dict[str, Any], shape: Shape, ignored: Container[str] = ()) -> FieldSet:
     """The fields of an object that did not exist before."""
     fields: FieldSet = {}
-    implied = shape.implied_fields
     for key, value in new.items():
         if key in UNOWNED or key in ignored:
             continue
@@ -69,9 +68,7 @@ def created(new: dict[str, Any], shape: Shape, ignored: Container[str] = ()) -> 
             if metadata := _created_metadata(value, shape.field(key)):
                 fields["f:metadata"] = metadata
         elif isinstance(value, (dict, list)):
-            child = shape.field(key)
-            below = _filled(value, child) if key in implied else None
-            fields["f:" + key] = all_fields(value, child) if below is None else below
+            fields["f:" + key] = all_fields(value, shape.field(key))
         else:
             fields["f:" + key] = {}
     return fields
@@ -83,28 +80,6 @@ def _created_metadata(metadata: Any, shape: Shape) -> FieldSet:
         for key, value in (metadata or {}).items()
         if key not in UNOWNED_METADATA
     }
-
-
-def _filled(value: Any, shape: Shape) -> FieldSet | None:
-    """The fields in a container that upstream's empty object already has; None if it is a leaf."""
-    if not value:
-        return None
-    if isinstance(value, list):
-        fields = all_fields(value, shape)
-        fields.pop(SELF, None)
-        return fields or None
-    if shape.is_atomic_map or not isinstance(value, dict):
-        return None
-    fields = {}
-    implied = shape.implied_fields
-    for key, item in value.items():
-        if isinstance(item, (dict, list)):
-            child = shape.field(key)
-            below = _filled(item, child) if key in implied else None
-            fields["f:" + key] = all_fields(item, child) if below is None else below
-        else:
-            fields["f:" + key] = {}
-    return fields
 
 
 def all_fields(value: Any, shape: Shape) -> FieldSet:

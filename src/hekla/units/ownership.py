@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from hekla.units.comparison import changes, created
 from hekla.units.errors import FieldSetError
-from hekla.units.fieldsets import FieldSet, check_fields, subtract, union
+from hekla.units.fieldsets import SELF, FieldSet, check_fields, subtract, union
 from hekla.units.shapes import Shape
 from hekla.units.timestamps import format_time
 
@@ -45,8 +45,12 @@ def managed_fields_after_update(
     shape: Shape,
     subresource: str = "",
     ignored: Container[str] = (),
+    blank: dict[str, Any] | None = None,
 ) -> list[Entry]:
     """The entries that `new` shall carry when `manager` writes it over `old` (None on create).
+
+    `blank` is what an object of the kind holds when nobody has set anything: its creator owns what
+    goes beyond that.
 
     `ignored` names top-level fields that this endpoint resets, and nobody can come to own through
     it: `status` on the main resource, for instance. When nothing changed, the result is the list
@@ -56,6 +60,8 @@ def managed_fields_after_update(
     removed: FieldSet = {}
     if old is None:
         changed = created(new, shape, ignored)
+        if blank is not None:
+            changed = _without_members(changed, blank)
     elif not entries:
         return []  # not tracked so far: the first apply will begin it, as upstream
     else:
@@ -77,6 +83,20 @@ def managed_fields_after_update(
     if changed:
         result.append(new_entry(*identity, union(own, changed), now))
     return in_order(_capped(result))
+
+
+def _without_members(fields: FieldSet, blank: dict[str, Any]) -> FieldSet:
+    """The set without the parts that a blank object has as well; what is below them stays."""
+    made: FieldSet = {}
+    for element, below in fields.items():
+        name = element.removeprefix("f:")
+        if not below or name not in blank:
+            made[element] = below
+            continue
+        inner = blank[name] if isinstance(blank[name], dict) else {}
+        kept = {key: value for key, value in below.items() if key != SELF}
+        made[element] = _without_members(kept, inner)
+    return made
 
 
 def new_entry(

@@ -66,7 +66,6 @@ class Shape:
         "_children",
         "_defaults",
         "_definitions",
-        "_implied",
         "_items",
         "_names",
         "_rest",
@@ -98,7 +97,6 @@ class Shape:
         self._items: Shape | None = None
         self._rest: Shape | None = None
         self._defaults: dict[str, Any] | None = None
-        self._implied: frozenset[str] | None = None
         self._names: frozenset[str] | None = None
         self.kind = _kind_of(schema)
         self.list_type = _list_type_of(schema)
@@ -158,19 +156,6 @@ class Shape:
         if self._names is None:
             self._names = frozenset(self._schema.get("properties") or ())
         return self._names
-
-    @property
-    def implied_fields(self) -> frozenset[str]:
-        """Fields that upstream's empty object already has, as an empty value.
-
-        Built-in kinds are Go structs: a field that is a struct itself, or a required one, exists
-        before anybody sets it. OpenAPI v3 shows the former by `default: {}`.
-        """
-        if self._implied is None:
-            properties: Mapping[str, Schema] = self._schema.get("properties") or _NO_SCHEMA
-            implied = {name for name, schema in properties.items() if schema.get("default") == {}}
-            self._implied = frozenset(implied.union(self._schema.get("required") or ()))
-        return self._implied
 
     def default_of(self, name: str) -> Any:
         """The schema's default for a field, or None: a port's `protocol` is "TCP" if unsaid."""

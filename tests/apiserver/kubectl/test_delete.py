@@ -9,7 +9,8 @@ from tests.apiserver.kubectl.manifests import config_map, node, pod, vcjob
 
 
 def names(kubectl: Kubectl, kind: str = "cm") -> list[str]:
-    return [line.partition("/")[2] for line in kubectl("get", kind, "-o", "name").split()]
+    found = [line.partition("/")[2] for line in kubectl("get", kind, "-o", "name").split()]
+    return [name for name in found if name != "kube-root-ca.crt"]  # every namespace has it
 
 
 def test_delete_by_name_by_label_and_all(kubectl: Kubectl) -> None:

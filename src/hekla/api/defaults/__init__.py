@@ -58,6 +58,15 @@ def initial_status(obj: dict[str, Any]) -> dict[str, Any] | None:
             return {"phase": "Active"}
         case "v1", "PersistentVolumeClaim" | "PersistentVolume":
             return {"phase": "Pending"}
+        case (
+            ("v1", "ResourceQuota")
+            | ("batch/v1", "Job" | "CronJob")
+            | (
+                "apps/v1",
+                "Deployment",
+            )
+        ):
+            return {}
         case "v1", "Service":
             return {"loadBalancer": {}}
         # Counts that a reader expects to find, even before a controller has counted.

@@ -101,8 +101,8 @@ def select_own_pods(job: Json) -> None:
     """Labels that no other job's pods have, and the selector for them; unless the job brings its
     own. Needs the job's UID, so it runs when the job is created.
     """
-    spec = job["spec"]
-    if spec.get("manualSelector"):
+    spec = job.get("spec")
+    if not spec or spec.get("manualSelector"):
         return
     uid, name = job["metadata"]["uid"], job["metadata"]["name"]
     template = spec.setdefault("template", {})

@@ -175,7 +175,13 @@ def network_policy(obj: Json, old: Json | None) -> Found:
         yield from one_of(f"spec.policyTypes[{index}]", kind, ("Egress", "Ingress"))
 
 
+def api_service(obj: Json, old: Json | None) -> Found:
+    if (obj.get("spec") or {}).get("service") is not None:
+        yield forbidden("spec.service", "this server does not pass requests on to other servers")
+
+
 TABLE = (
+    ("apiregistration.k8s.io/v1", "APIService", api_service),
     ("scheduling.k8s.io/v1", "PriorityClass", priority_class),
     ("policy/v1", "PodDisruptionBudget", disruption_budget),
     ("coordination.k8s.io/v1", "Lease", lease),

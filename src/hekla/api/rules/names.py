@@ -213,9 +213,10 @@ def _owners(owners: list[Json]) -> Found:
     controllers = []
     for index, owner in enumerate(owners):
         field = f"metadata.ownerReferences[{index}]"
+        # Upstream names the list here and not the item.
         for name in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(name):
-                yield required(f"{field}.{name}")
+                yield invalid(f"metadata.ownerReferences.{name}", "", "must not be empty")
         if owner.get("controller"):
             controllers.append(owner.get("name"))
         if owner.get("kind") == "Event" and owner.get("apiVersion") == "v1":

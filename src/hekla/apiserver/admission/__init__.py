@@ -23,6 +23,7 @@ from hekla.apiserver.admission.policies import Policies
 from hekla.apiserver.admission.priority import Priority
 from hekla.apiserver.admission.quota import Quotas
 from hekla.apiserver.admission.review import Review
+from hekla.apiserver.admission.runtimes import RuntimeClasses
 from hekla.apiserver.admission.volcano import Volcano
 from hekla.apiserver.admission.webhooks import Webhooks
 
@@ -47,6 +48,7 @@ class Admission:
             LimitRanges(resources),
             ServiceAccounts(resources),
             Priority(resources),
+            RuntimeClasses(resources),
             Escalation(resources),
             Expressions(resources),
             Volcano(resources),

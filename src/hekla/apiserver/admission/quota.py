@@ -101,6 +101,12 @@ def usage_of(storage: str, obj: Object) -> Amounts:
         if (obj.get("status") or {}).get("phase") not in _FINISHED:
             add(used, quota_usage(obj.get("spec") or {}))
             used[counted] = _ONE
+    elif storage == "services":
+        kind = obj["spec"].get("type")
+        if kind == "LoadBalancer":
+            used["services.loadbalancers"] = _ONE
+        if kind in ("NodePort", "LoadBalancer"):
+            used["services.nodeports"] = Quantity.from_int(len(obj["spec"].get("ports") or ()))
     elif storage == "persistentvolumeclaims":
         asked = ((obj["spec"].get("resources") or {}).get("requests") or {}).get("storage")
         if asked:

@@ -241,6 +241,21 @@ def _admission_binding(obj: Object, now: float) -> list[Any]:
     return [name_of(obj), spec.get("policyName", ""), shown, age_of(obj, now)]
 
 
+def _signing_request(obj: Object, now: float) -> list[Any]:
+    spec, status = part(obj, "spec"), part(obj, "status")
+    said = [item.get("type", "") for item in status.get("conditions") or ()] or ["Pending"]
+    if status.get("certificate"):
+        said.append("Issued")
+    return [
+        name_of(obj),
+        age_of(obj, now),
+        spec.get("signerName", ""),
+        spec.get("username", ""),
+        ",".join(said),
+    ]
+
+
+_AGED = printer((NAME, AGE), lambda obj, now: [name_of(obj), age_of(obj, now)])
 _CREATED = printer((NAME, CREATED_AT), created_at)
 _BINDINGS = printer(
     (
@@ -369,6 +384,26 @@ CLUSTER: dict[str, Printer] = {
         (NAME, Column("Handler", "The runtime's name for this configuration."), AGE),
         _runtime_class,
     ),
+    "apiregistration.k8s.io/apiservices": printer(
+        (NAME, Column("Service", "Who serves it."), AGE),
+        lambda obj, now: [name_of(obj), "Local", age_of(obj, now)],
+    ),
+    "certificates.k8s.io/certificatesigningrequests": printer(
+        (
+            NAME,
+            AGE,
+            Column("SignerName", "Who is asked to sign."),
+            Column("Requestor", "Who asks."),
+            Column("Condition", "What became of it."),
+        ),
+        _signing_request,
+    ),
+    "flowcontrol.apiserver.k8s.io/flowschemas": _AGED,
+    "flowcontrol.apiserver.k8s.io/prioritylevelconfigurations": _AGED,
+    "resource.k8s.io/deviceclasses": _AGED,
+    "resource.k8s.io/resourceclaims": _AGED,
+    "resource.k8s.io/resourceclaimtemplates": _AGED,
+    "resource.k8s.io/resourceslices": _AGED,
     f"{_ADMISSION}/mutatingwebhookconfigurations": _WEBHOOKS,
     f"{_ADMISSION}/validatingwebhookconfigurations": _WEBHOOKS,
     f"{_ADMISSION}/validatingadmissionpolicies": printer(

@@ -1,0 +1,1 @@
+"""Kubernetes' own conformance cases against the single-machine cluster; see __main__.py."""

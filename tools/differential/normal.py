@@ -1,0 +1,117 @@
+"""What may differ between two servers is taken out: identities, times, versions, addresses.
+
+Identities are numbered in the order in which they first appear, so that two answers about the same
+object agree and an update that changed nothing is told from one that did.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_SERVICE_IP = re.compile(r"\b10\.\d+\.\d+\.\d+\b")
+_VERSION = re.compile(r"(ResourceVersion in (?:precondition|object meta): )(\d+)")
+_UNKNOWN_VERSION = re.compile(r"(resource version: |resourceVersion: )\d+( \(\d+\))?")
+_CURRENT = re.compile(r"(current: )\d+")
+
+
+@dataclass
+class Normal:
+    """The names one server's identities go by; one for each server and episode."""
+
+    identities: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+
+    def of(self, value: Any) -> Any:
+        """The same value with stable names."""
+        return self._walk(value, ())
+
+    def _walk(self, value: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(value, dict):
+            made = {key: self._field(key, item, value, path) for key, item in value.items()}
+            return self._generated(made)
+        if isinstance(value, list):
+            return [self._walk(item, path) for item in value]
+        return self.text(value) if isinstance(value, str) else value
+
+    def _field(self, key: str, item: Any, within: dict[str, Any], path: tuple[str, ...]) -> Any:
+        if key == "resourceVersion" and isinstance(item, str):
+            # A list's version moves with everybody's writes.
+            return "RV" if len(path) < 2 and "uid" not in within else self._version(item)
+        if key == "managedFields" and isinstance(item, list):
+            # In order of time, and the two servers' clocks strike at different moments.
+            plain = [{k: v for k, v in entry.items() if k != "time"} for entry in item]
+            return self._walk(sorted(plain, key=_who), (*path, key))
+        if key == "continue" and item:
+            return "CONTINUE"
+        if key in ("nodePort", "healthCheckNodePort") and isinstance(item, int):
+            return "PORT"
+        if key == "remainingItemCount":
+            return item
+        return self._walk(item, (*path, key))
+
+    def _generated(self, made: dict[str, Any]) -> dict[str, Any]:
+        prefix, name = made.get("generateName"), made.get("name")
+        if isinstance(prefix, str) and isinstance(name, str) and name.startswith(prefix):
+            made["name"] = prefix + "#" * (len(name) - len(prefix))
+        return made
+
+    def _version(self, text: str) -> str:
+        if not text.isdigit() or text == "0":
+            return text
+        return self.versions.setdefault(text, f"rv{len(self.versions)}")
+
+    def text(self, text: str) -> str:
+        text = _UUID.sub(lambda m: self._identity(m[0]), text)
+        text = _TIME.sub("TIME", text)
+        text = _SERVICE_IP.sub("IP", text)
+        text = _VERSION.sub(lambda m: m[1] + self._version(m[2]), text)
+        text = _UNKNOWN_VERSION.sub(r"\1RV", text)
+        return _CURRENT.sub(r"\1RV", text)
+
+    def _identity(self, uid: str) -> str:
+        if uid.startswith("00000000-"):
+            return uid
+        return self.identities.setdefault(uid, f"uid{len(self.identities)}")
+
+
+def _who(entry: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(str(entry.get(key)) for key in ("operation", "manager", "subresource"))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place where two answers are not equal."""
+
+    path: str
+    real: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: real {_short(self.real)}, ours {_short(self.ours)}"
+
+
+ABSENT = "(absent)"
+
+
+def differences(real: Any, ours: Any, path: str = "") -> list[Difference]:
+    if isinstance(real, dict) and isinstance(ours, dict):
+        found = []
+        for key in sorted({*real, *ours}):
+            found += differences(real.get(key, ABSENT), ours.get(key, ABSENT), f"{path}.{key}")
+        return found
+    if isinstance(real, list) and isinstance(ours, list) and len(real) == len(ours):
+        found = []
+        for index, (one, other) in enumerate(zip(real, ours, strict=True)):
+            found += differences(one, other, f"{path}[{index}]")
+        return found
+    return [] if real == ours else [Difference(path, real, ours)]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 600 else text[:600] + "…"

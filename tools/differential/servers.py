@@ -1,0 +1,78 @@
+"""The two servers of a comparison: hekla's alone, and kube-apiserver with its controllers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hekla.api import crds
+from tools.differential.samples import WIDGET_CRD, WIDGETS
+from tools.differential.wire import Peer
+from tools.kube.cluster import KubeCluster
+from tools.kube.processes import Processes
+
+_SERVED_S = 60.0
+# What belongs to a cluster with kubelets, and is a matter of its configuration.
+_SERVER_FLAGS = (
+    "--disable-admission-plugins=DefaultTolerationSeconds,StorageObjectInUseProtection",
+)
+# Only what a namespace needs to be complete: others would write at moments of their own.
+_CONTROLLER_FLAGS = (
+    "--controllers=serviceaccount-controller,root-ca-certificate-publisher-controller",
+)
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@contextlib.contextmanager
+def both(directory: Path) -> Iterator[tuple[Peer, Peer]]:
+    """Real and ours, with the same definitions installed; both end with the block."""
+    cluster = KubeCluster(
+        directory / "real",
+        controllers=True,
+        server_flags=_SERVER_FLAGS,
+        controller_flags=_CONTROLLER_FLAGS,
+    )
+    with cluster, _ours(directory) as ours:
+        peers = Peer(cluster.kubeconfig), Peer(ours)
+        try:
+            for peer in peers:
+                _install(peer)
+            yield peers
+        finally:
+            for peer in peers:
+                peer.close()
+
+
+@contextlib.contextmanager
+def _ours(directory: Path) -> Iterator[Path]:
+    where = directory / "ours"
+    where.mkdir(parents=True)
+    processes = Processes(where)
+    config = where / "data" / "kubeconfig"
+    words = [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(where / "data")]
+    try:
+        processes.start("hekla", words)
+        processes.wait_for("hekla", config.exists)
+        yield config
+    finally:
+        processes.stop_all()
+
+
+def _install(peer: Peer) -> None:
+    """The sample's definition, and Volcano's where they are not built in."""
+    wanted = [crd for crd in crds.load() if crd["spec"]["names"]["kind"] == "PodGroup"]
+    for crd in (WIDGET_CRD, *wanted):
+        peer.request(
+            "POST", _DEFINITIONS, {}, {"Content-Type": "application/json"},
+            json.dumps(crd).encode(),
+        )  # fmt: skip
+    paths = (f"/apis/{WIDGETS}/v1/widgets", "/apis/scheduling.volcano.sh/v1beta1/podgroups")
+    deadline = time.monotonic() + _SERVED_S
+    while any(peer.request("GET", path).status != 200 for path in paths):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{peer.kubeconfig}: the definitions are not served")
+        time.sleep(0.1)

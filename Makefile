@@ -39,6 +39,10 @@ faults: setup
 clients: setup
 	$(BIN)/python -m pytest -n 0 -m clients tests/clients
 
+# Nonsense at the parsers, the API and the socket (about 10 minutes).
+fuzz: setup
+	$(BIN)/python -m tools.fuzz
+
 # Power cuts at the store and kill -9 at the server, thousands and hundreds of times (about 10 minutes).
 crash: setup
 	$(BIN)/python -m tools.crash

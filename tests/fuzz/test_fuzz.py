@@ -1,0 +1,30 @@
+"""A short, seeded part of `make fuzz`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools.fuzz import api, parsers, streams
+
+from hekla.apiserver.server import ApiServer, Config
+
+
+@pytest.mark.parametrize("name", parsers.TARGETS)
+def test_a_parser_reads_or_refuses_whatever_comes(name: str) -> None:
+    assert parsers.run(name, 300, seed=1) == 300
+
+
+async def test_nonsense_at_the_api_is_refused_and_never_a_500(tmp_path: Path) -> None:
+    async with ApiServer(Config(data_dir=tmp_path / "data")) as server:
+        totals = await api.run(server, 600, seed=1)
+        assert totals.answers[201] + totals.answers[200] > 20, "some of it must get through"
+        assert totals.answers[400] + totals.answers[422] > 100
+
+
+async def test_nonsense_at_the_socket_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with ApiServer(Config(data_dir=tmp_path / "data")) as server:
+        await streams.run(server, 150, seed=1)
+        totals = await api.run(server, 50, seed=2)
+        assert totals.sent > 0
+        assert (server.turns.taken, server.turns.waiting, server.turns.streams) == (0, 0, 0)

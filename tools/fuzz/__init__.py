@@ -1,0 +1,1 @@
+"""Nonsense on purpose: at the parsers, at the API, at the socket. `make fuzz`."""

@@ -183,3 +183,14 @@ async def test_a_word_in_a_schema_or_an_annotation_deletes_nothing(client: Clien
         await client.delete(CONFIGMAPS, f"root-{number}", namespace="default")
         await gone(client, CONFIGMAPS, f"child-{number}")
     assert await client.find(kept, "one", namespace="careful") is not None
+
+
+async def test_a_circle_of_owners_does_not_wait_for_itself(client: Client) -> None:
+    first = await client.create(CONFIGMAPS, config_map("first"))
+    second = await child_of(client, "second", first, blocks=True)
+    third = await child_of(client, "third", second, blocks=True)
+    closing = {"metadata": {"ownerReferences": [owned_by(third, kind="ConfigMap", blocks=True)]}}
+    await client.patch(CONFIGMAPS, "first", closing, namespace="default")
+    await client.delete(CONFIGMAPS, "first", namespace="default", propagation="Foreground")
+    for name in ("first", "second", "third"):
+        await gone(client, CONFIGMAPS, name)

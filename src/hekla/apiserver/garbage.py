@@ -171,11 +171,15 @@ class GarbageCollector:
         blocking = False
         for dependent in list(self._dependents_of(node)):
             blocks = any(o.uid == node.uid and o.blocks for o in dependent.owners)
-            blocking = blocking or blocks
             if not dependent.leaving:
+                if blocks and any(map(_waits, self._dependents_of(dependent))):
+                    # Perhaps a circle, in which each would wait for the next for ever.
+                    await self._unblock(dependent)
+                    blocks = False
                 # The wave goes on downwards, so that children go before parents all the way.
                 below = "Foreground" if self._dependents.get(dependent.uid) else "Background"
                 await self._delete(dependent, below)
+            blocking = blocking or blocks
         if not blocking:
             await self._remove_finalizer(node, FOREGROUND)
 
@@ -225,6 +229,14 @@ class GarbageCollector:
 
         await self._change(node, drop)
 
+    async def _unblock(self, node: Node) -> None:
+        def release(obj: Object) -> Object:
+            for owner in obj["metadata"].get("ownerReferences") or ():
+                owner["blockOwnerDeletion"] = False
+            return obj
+
+        await self._change(node, release)
+
     async def _remove_finalizer(self, node: Node, finalizer: str) -> None:
         def remove(obj: Object) -> Object:
             finalizers = obj["metadata"].get("finalizers") or []
@@ -234,3 +246,8 @@ class GarbageCollector:
             return obj
 
         await self._change(node, remove)
+
+
+def _waits(node: Node) -> bool:
+    """Whether it is on its way out, after its dependents."""
+    return node.leaving and FOREGROUND in node.finalizers

@@ -12,7 +12,7 @@ from hekla.apiserver.server import ApiServer, Config
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import ApiError
-from hekla.kube.resources import BATCH_JOBS, CONFIGMAPS
+from hekla.kube.resources import BATCH_JOBS, CONFIGMAPS, REPLICA_SETS
 
 
 @pytest.fixture
@@ -40,3 +40,16 @@ async def test_a_job_without_a_spec_is_refused(client: Client) -> None:
     with pytest.raises(ApiError) as refused:
         await client.create(BATCH_JOBS, {"metadata": {"name": "j"}}, namespace="default")
     assert refused.value.status == 422
+
+
+@pytest.mark.parametrize("part", ["metadata", "spec"])
+async def test_a_scale_whose_parts_are_no_objects_is_refused(client: Client, part: str) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}}
+    template["spec"] = {"containers": [{"name": "c", "image": "host"}]}  # type: ignore[assignment]
+    spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    body = {"metadata": {"name": "r"}, "spec": spec}
+    await client.create(REPLICA_SETS, body, namespace="default")
+    scale = {"kind": "Scale", "apiVersion": "autoscaling/v1", part: 0.5}
+    with pytest.raises(ApiError) as refused:
+        await client.patch(REPLICA_SETS, "r", scale, namespace="default", subresource="scale")
+    assert refused.value.status == 400

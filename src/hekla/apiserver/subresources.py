@@ -93,6 +93,9 @@ class Subresources:
 
         def change(obj: Object) -> Object:
             scale = change_scale(_scale_of(served, obj))
+            for part in ("metadata", "spec"):
+                if not isinstance(scale.get(part) or {}, dict):
+                    raise errors.bad_request(f"{part} of a Scale must be an object")
             replicas = (scale.get("spec") or {}).get("replicas", 0)
             if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
                 raise errors.invalid(

@@ -3,6 +3,11 @@
 One server process, one client process, the same run. Rates on a shared machine mean little by
 themselves, so each is also given as a share of the *ceiling*: how often the same client gets an
 empty answer from the same server in the same run. CPU is the server's own, from /proc.
+
+    python -m bench.apiserver --against-kubernetes --rounds 3
+
+sends the same load to kube-apiserver with etcd as well (tools/kube), in turn, and prints how the
+two compare; both then write durably, each commit synced to the disk.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from tools.kube.cluster import KubeCluster
 
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
@@ -94,7 +100,9 @@ def pod(index: int) -> dict[str, Any]:
 
 
 class Server:
-    """A server process and what the kernel says of it."""
+    """A server and what the kernel says of its processes."""
+
+    name = "hekla"
 
     def __init__(self, directory: Path, durability: str) -> None:
         started = time.perf_counter()
@@ -108,21 +116,52 @@ class Server:
         self.start_s = time.perf_counter() - started
         self.kubeconfig = directory / "kubeconfig"
 
+    def pids(self) -> list[int]:
+        return [self.process.pid]
+
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / CLOCK_TICK
+        return sum(map(cpu_s, self.pids()))
 
     def memory_mb(self, field: str = "VmRSS") -> float:
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(field):
-                return int(line.split()[1]) / 1024
-        raise RuntimeError(f"no {field} in /proc")
+        return sum(memory_mb(pid, field) for pid in self.pids())
 
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+class Kubernetes(Server):
+    """kube-apiserver with its etcd, measured together."""
+
+    name = "kube-apiserver + etcd"
+
+    def __init__(self, directory: Path) -> None:
+        self._cluster = KubeCluster(directory)
+        started = time.perf_counter()
+        self._cluster.start()
+        self.start_s = time.perf_counter() - started
+        self._cluster.processes.stop("kwok")  # nobody plays nodes here
+        self.kubeconfig = self._cluster.kubeconfig
+
+    def pids(self) -> list[int]:
+        return list(self._cluster.processes.pids().values())
+
+    def stop(self) -> None:
+        self._cluster.processes.kill_all()
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICK
+
+
+def memory_mb(pid: int, field: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"no {field} in /proc")
 
 
 async def measure(
@@ -236,12 +275,62 @@ def report(results: list[Measured], figures: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+Round = dict[str, float]
+
+
+def compare(pods: int, rounds: int) -> str:
+    """Both servers in turn, the one first in one round last in the next; medians and ratios."""
+    found: dict[str, list[Round]] = {Server.name: [], Kubernetes.name: []}
+    for number in range(rounds):
+        for kind in (Server, Kubernetes)[:: 1 if number % 2 == 0 else -1]:
+            with tempfile.TemporaryDirectory(prefix="hekla-bench-") as directory:
+                where = Path(directory)
+                server = Kubernetes(where) if kind is Kubernetes else Server(where, "power")
+                try:
+                    found[kind.name].append(_round(*uvloop.run(run(server, pods))))
+                finally:
+                    server.stop()
+    return _table(found[Server.name], found[Kubernetes.name])
+
+
+def _round(results: list[Measured], figures: dict[str, float]) -> Round:
+    rates = {f"{one.name}, a second": one.rate for one in results[1:]}
+    per_cpu = {f"{one.name}, a CPU second": one.per_cpu_second for one in results[1:]}
+    kept = ("start_s", "memory_empty_mb", "memory_mb", "memory_peak_mb", "list_s", "list_cpu_s")
+    return {**rates, **per_cpu, **{name: figures[name] for name in kept}}
+
+
+def _table(ours: list[Round], theirs: list[Round]) -> str:
+    lines = [f"| | {Server.name} | {Kubernetes.name} | ratio |", "|---|---|---|---|"]
+    for key in ours[0]:
+        mine, other = ([one[key] for one in rounds] for rounds in (ours, theirs))
+        ratio = statistics.median(mine) / (statistics.median(other) or float("nan"))
+        lines.append(f"| {key} | {_cell(mine)} | {_cell(other)} | {ratio:.2f} |")
+    return "\n".join(lines)
+
+
+def _cell(values: list[float]) -> str:
+    form = ",.0f" if max(values) >= 10 else ".2f"
+    low, high = format(min(values), form), format(max(values), form)
+    median = format(statistics.median(values), form)
+    return median if low == high else f"{median} ({low} to {high})"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.apiserver", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="bench.apiserver",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--against-kubernetes", action="store_true")
+    parser.add_argument("--rounds", type=int, default=1, help="of the comparison")
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--durability", choices=("process", "power"), default="process")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     given = parser.parse_args()
+    if given.against_kubernetes:
+        print(compare(given.pods, given.rounds))
+        return
     with tempfile.TemporaryDirectory(prefix="hekla-bench-") as directory:
         server = Server(Path(directory), given.durability)
         try:

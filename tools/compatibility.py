@@ -29,9 +29,8 @@ Python or wants a cluster of its own.
 LEFT_OUT = """\
 ## What the embedded server leaves to others
 
-- Nothing makes the pods of Deployments, ReplicaSets, StatefulSets, DaemonSets and `batch/v1` Jobs
-  there: the objects are kept, and Kubernetes' own kube-controller-manager, pointed at hekla's
-  server, makes the pods. The test of dask-kubernetes does that. Volcano's Jobs need nothing else.
+- Nothing makes the pods of DaemonSets there: the objects are kept, and Kubernetes' own
+  kube-controller-manager, pointed at hekla's server, makes the pods.
 - `torchx log` needs nodes that really run programs: it is tested on `hekla up`. The nodes of the
   other tests only pretend to run pods, on both servers.
 - dask-kubernetes' `KubeCluster` connects to the Dask scheduler that its pods run; with nodes that

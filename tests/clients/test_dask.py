@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tools.kube.gobuild import ensure, missing
-from tools.kube.parts import CONTROLLER_MANAGER
-from tools.kube.processes import Processes, free_port
 
 from hekla.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -28,27 +25,6 @@ from tests.realkube.test_jobs import pods
 
 pytestmark = pytest.mark.clients
 DASK_CLUSTERS = resource("kubernetes.dask.org/v1", "daskclusters", kind="DaskCluster")
-
-
-@pytest.fixture
-def deployments(backend: Backend, tmp_path: Path) -> Iterator[None]:
-    """Who makes the pods of Deployments: on hekla's server, Kubernetes' own controllers."""
-    if backend.name == "real":
-        yield
-        return
-    reason = missing((CONTROLLER_MANAGER,))
-    if reason:
-        pytest.skip(reason)
-    processes = Processes(tmp_path)
-    words: list[str | Path] = [
-        ensure(CONTROLLER_MANAGER), "--kubeconfig", backend.kubeconfig, "--leader-elect=false",
-        "--controllers=deployment-controller,replicaset-controller",
-        "--bind-address=127.0.0.1", f"--secure-port={free_port()}",
-        f"--cert-dir={tmp_path / 'controller-manager'}",
-    ]  # fmt: skip
-    processes.start("kube-controller-manager", words)
-    yield
-    processes.stop_all()
 
 
 @pytest.fixture
@@ -89,10 +65,10 @@ def operator(
     version=installed("dask-kubernetes"),
     how=RUNS,
     kinds=("Pod", "PodGroup", "Deployment", "Service", "CustomResourceDefinition"),
-    note="its kopf operator; on the embedded server with Kubernetes' own deployment controllers",
+    note="its kopf operator",
 )
 def test_the_operator_of_dask_makes_a_cluster_and_scales_it(
-    run: Run, client: SyncClient, namespace: str, operator: None, deployments: None
+    run: Run, client: SyncClient, namespace: str, operator: None
 ) -> None:
     run("python", str(PROGRAMS / "dask_cluster.py"), namespace, "make")
     until(lambda: len(client.list(DEPLOYMENTS, namespace=namespace).items) == 3)

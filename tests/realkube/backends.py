@@ -24,7 +24,7 @@ from tools.kube.processes import Processes
 
 from hekla.admission.service import AdmissionService
 from hekla.api import crds, wellknown
-from hekla.controllers.runner import Controllers
+from hekla.controllers.runner import WORKLOADS, Controllers
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
@@ -187,7 +187,10 @@ async def components(config: Path, *, admission: bool, controllers: bool) -> Asy
         parts = []
         if controllers:
             parts.append(Scheduler(await enter(Client(target, component="scheduler"))).run)
-            parts.append(Controllers(await enter(Client(target, component="controllers"))).run)
+            client = await enter(Client(target, component="controllers"))
+            # Where admission is built in there is no kube-controller-manager either: `hekla up`.
+            select = ("*",) if admission else ("*", *WORKLOADS)
+            parts.append(Controllers(client, select=select).run)
         tasks = [asyncio.create_task(part()) for part in parts]
         try:
             yield

@@ -16,14 +16,13 @@ from hekla.kube.resources import (
     JOBS,
     NETWORK_POLICIES,
     PODGROUPS,
-    PODS,
     PRIORITY_CLASSES,
     QUEUES,
     SECRETS,
     SERVICES,
 )
 from hekla.kube.sync_client import SyncClient
-from tests.realkube.backends import NODE_COUNT, NODE_CPU, Backend, finish, until
+from tests.realkube.backends import NODE_COUNT, NODE_CPU, finish, until
 from tests.realkube.test_jobs import Json, job, phase, pods
 
 
@@ -187,23 +186,14 @@ def _reference(client: SyncClient, queue: str) -> Json:
     }
 
 
-def test_pods_of_a_deployment_are_grouped_and_placed(
-    backend: Backend, client: SyncClient, namespace: str
-) -> None:
-    if backend.name == "embedded":
-        pod = _template("web")
-        pod["metadata"]["name"] = "web-0"
-        client.create(PODS, pod, namespace=namespace)
-        want = 1
-    else:
-        spec = {
-            "replicas": 2,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": _template("web"),
-        }
-        client.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, namespace=namespace)
-        want = 2
-    until(lambda: len([p for p in pods(client, namespace) if p["spec"].get("nodeName")]) == want)
+def test_pods_of_a_deployment_are_grouped_and_placed(client: SyncClient, namespace: str) -> None:
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": _template("web"),
+    }
+    client.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, namespace=namespace)
+    until(lambda: len([p for p in pods(client, namespace) if p["spec"].get("nodeName")]) == 2)
     assert client.list(PODGROUPS, namespace=namespace).items
 
 

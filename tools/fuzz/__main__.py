@@ -29,7 +29,7 @@ async def serve(where: Path, given: argparse.Namespace) -> None:
     async with ApiServer(Config(data_dir=where / "data")) as server:
         totals = await api.run(server, given.requests, given.seed)
         answers = ", ".join(f"{n} {code}" for code, n in sorted(totals.answers.items()))
-        print(f"API: {totals.sent} requests, no 500: {answers}")
+        print(f"API: {totals.sent} requests, all answered as they may be: {answers}")
         await streams.run(server, given.connections // 2, given.seed)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         opened = await streams.run(server, given.connections, given.seed + 1)

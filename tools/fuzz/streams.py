@@ -57,7 +57,7 @@ async def _one(port: int, context: ssl.SSLContext | None, random: Random) -> Non
                     data = mutate_bytes(data, random)
                 if random.random() < 0.2:
                     data = random.randbytes(random.choice((1, 100, 5000)))
-                writer.write(data[: random.randrange(1, len(data) + 1)])
+                writer.write(data[: random.randrange(len(data) + 1)])
                 await writer.drain()
                 async with asyncio.timeout(READ_S):
                     await reader.read(4096)

@@ -110,8 +110,8 @@ def test_another_value_is_a_conflict() -> None:
     with pytest.raises(ApplyConflict) as caught:
         applied(item, widget({"replicas": 2, "options": {"a": "2", "b": "2"}}), "b")
     assert caught.value.conflicts == [
+        Conflict("a", "", VERSION, ".spec.replicas"),  # what lies deeper comes later
         Conflict("a", "", VERSION, ".spec.options.a"),
-        Conflict("a", "", VERSION, ".spec.replicas"),
     ]
     assert "2 conflicts" in str(caught.value)
     assert "'a' using example.com/v1" in str(caught.value)

@@ -47,7 +47,10 @@ OPERATED = {
 }
 NOT_OPERATED = {
     "remove what is not there": ({}, [{"op": "remove", "path": "/a"}]),
-    "replace what is not there": ({}, [{"op": "replace", "path": "/a", "value": 1}]),
+    "replace what is not in a list": (
+        {"a": []},
+        [{"op": "replace", "path": "/a/0", "value": 1}],
+    ),
     "add below what is not there": ({}, [{"op": "add", "path": "/a/b", "value": 1}]),
     "add outside a list": ({"a": []}, [{"op": "add", "path": "/a/5", "value": 1}]),
     "an unknown operation": ({}, [{"op": "increment", "path": "/a"}]),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tools.conformance.cases import TAG
 
-CASE_LIMIT_S = 180
+CASE_LIMIT_S = 120
 _KILL_AFTER_S = 60
 _RAN_ONE = re.compile(r"^Ran 1 of \d+ Specs", re.M)
 

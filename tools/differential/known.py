@@ -72,7 +72,7 @@ KNOWN: tuple[Known, ...] = (
         real="^spec$",
     ),
     Known(
-        "Secret data that is not base64",
+        "Values that cannot be read",
         label="create unknown field",
         plural="^secrets$",
         path=r"(code|reason|details|warnings)$",
@@ -83,6 +83,77 @@ KNOWN: tuple[Known, ...] = (
         path=r"(code|reason|details)$",
         real="^(422|Invalid|\\{'causes)",
         ours=r"^(400|BadRequest|\(absent\))$",
+    ),
+    Known(
+        "Paths that lead nowhere",
+        label="^odd",
+        plural="^(widgets|podgroups)$",
+    ),
+    Known(
+        "Paths that lead nowhere",
+        label="wrong kind",
+        plural="^(widgets|podgroups)$",
+        path="(code|reason|details)$",
+        real="^(422|Invalid|\\{)",
+        ours=r"^(400|BadRequest|\(absent\))$",
+    ),
+    # Upstream accepts it in a dry run, and names a taken name first.
+    Known("Nonsense is the client's mistake", label="bad create: resourceVersion given"),
+    Known("A patch that breaks a type", label="^bad patch: labels", path=r"^\.body\.details\."),
+    Known(
+        "A Job's own labels",
+        label="(remove /metadata/labels|merge patch removing)",
+        plural="^jobs$",
+        path=r"^\.body\.metadata\.(managedFields|resourceVersion)",
+    ),
+    Known(
+        "Not every broken rule is named",
+        label="long name",
+        path=r"^\.body\.details\.causes\[\d+\]\.field$",
+    ),
+    # An amount written in another way is a change here.
+    Known(
+        "Quantities stay as they were written",
+        path=r"\.managedFields\[\d+\]\.fieldsV1\..*f:(limits|requests)\.f:\w+$",
+    ),
+    Known("Finalizers need a domain", label="bad finalizer", plural="^leases$"),
+    Known(
+        "Quotas are counted at once",
+        plural="^resourcequotas$",
+        path=r"^\.body\.rows\[\d+\]\.cells\[\d+\]$",
+        real="^$",
+    ),
+    Known(
+        "Not every broken rule is named",
+        plural="^(services|deployments|persistentvolumeclaims)$",
+        path=r"^\.body\.details\.causes\[\d+\]\.(field|reason)$",
+    ),
+    Known(
+        "Services get no address",
+        plural="^services$",
+        path=r"^\.body\.rows\[\d+\]\.cells\[\d+\]$",
+        real="^IP$",
+    ),
+    Known(
+        "Values that cannot be read",
+        label="label of a number",
+        plural="^(widgets|podgroups)$",
+        path="(code|reason|details)$",
+        real=r"^(400|BadRequest|\(absent\))$",
+        ours="^(422|Invalid|[{])",
+    ),
+    Known(
+        "Empty parts are left out",
+        path=r"^\.body\.spec\.replicas$",
+        real=r"^\(absent\)$",
+        ours="^0$",
+    ),
+    Known(
+        "Empty parts are left out",
+        label="get unacceptable",
+        path=r"^\.body\.details$",
+        real=r"^\(absent\)$",
+        ours=r"^\{\}$",
     ),
     Known(
         "A POST to an object's own path",
@@ -104,7 +175,7 @@ KNOWN: tuple[Known, ...] = (
         "Nonsense is the client's mistake",
         label='(resourceVersion given|resourceVersion": "abc|bad update: version)',
         path=r"(code|reason|details)$",
-        real=r"^(500|\(absent\)|InternalError)$",
+        real=r"^(500|\(absent\)|InternalError|409|AlreadyExists|\{.*)$",
         ours=r"^(400|BadRequest|409|Conflict|\{)",
     ),
     Known(

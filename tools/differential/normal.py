@@ -12,10 +12,16 @@ from typing import Any
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_GENERATED = re.compile(r"(-gen-)[a-z0-9]{5}\b")
+_PEM = re.compile(r"-----BEGIN .*-----\s*$", re.S)
 _SERVICE_IP = re.compile(r"\b10\.\d+\.\d+\.\d+\b")
 _VERSION = re.compile(r"(ResourceVersion in (?:precondition|object meta): )(\d+)")
 _UNKNOWN_VERSION = re.compile(r"(resource version: |resourceVersion: )\d+( \(\d+\))?")
 _CURRENT = re.compile(r"(current: )\d+")
+
+
+_SERVERS_OWN = ("kube-root-ca.crt", "default")
+"""Made in every namespace, by a controller there and by the server itself here."""
 
 
 @dataclass
@@ -23,8 +29,7 @@ class Normal:
     """The names one server's identities go by; one for each server and episode."""
 
     identities: dict[str, str] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    known: set[str] = field(default_factory=set)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def of(self, value: Any) -> Any:
         """The same value with stable names."""
@@ -41,9 +46,13 @@ class Normal:
     def _field(self, key: str, item: Any, within: dict[str, Any], path: tuple[str, ...]) -> Any:
         if key == "resourceVersion" and isinstance(item, str):
             # A list's version moves with everybody's writes.
-            return "RV" if len(path) < 2 and "uid" not in within else self._version(item)
+            if len(path) < 2 and "uid" not in within:
+                return "RV"
+            return self._version(item, str(within.get("uid")))
         if key == "managedFields" and isinstance(item, list):
             # In order of time, and the two servers' clocks strike at different moments.
+            if within.get("name") in _SERVERS_OWN:
+                return "SERVER"
             plain = [{k: v for k, v in entry.items() if k != "time"} for entry in item]
             return self._walk(sorted(plain, key=_who), (*path, key))
         if key == "continue" and item:
@@ -60,16 +69,20 @@ class Normal:
             made["name"] = prefix + "#" * (len(name) - len(prefix))
         return made
 
-    def _version(self, text: str) -> str:
+    def _version(self, text: str, uid: str) -> str:
+        """The how-manieth version of an object this is, among those that were seen."""
         if not text.isdigit() or text == "0":
             return text
-        return self.versions.setdefault(text, f"rv{len(self.versions)}")
+        seen = self.versions.setdefault(uid, {})
+        return seen.setdefault(text, f"rv{len(seen)}")
 
     def text(self, text: str) -> str:
         text = _UUID.sub(lambda m: self._identity(m[0]), text)
         text = _TIME.sub("TIME", text)
+        text = _GENERATED.sub(r"\1#####", text)
+        text = _PEM.sub("PEM", text)
         text = _SERVICE_IP.sub("IP", text)
-        text = _VERSION.sub(lambda m: m[1] + self._version(m[2]), text)
+        text = _VERSION.sub(r"\1RV", text)
         text = _UNKNOWN_VERSION.sub(r"\1RV", text)
         return _CURRENT.sub(r"\1RV", text)
 

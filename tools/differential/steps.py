@@ -300,6 +300,9 @@ class Steps:
             {"watch": "true", "resourceVersion": "abc"},
         )  # fmt: skip
         query: dict[str, str] = self._rng.choice(queries)
+        if not sample.namespaced:
+            # Should a server take it: other objects of this kind are not ours to compare.
+            query = {"fieldSelector": "metadata.name=none", **query}
         if "watch" in query:
             query = {**query, "timeoutSeconds": "1"}  # should a server take it after all
         path = sample.collection(self._namespace)
@@ -552,6 +555,8 @@ class Steps:
 
     def _delete_collection(self, sample: Sample) -> Step:
         query = {"labelSelector": f"app={self._rng.choice('xyz')}"}
+        if sample.plural == "jobs":
+            query["propagationPolicy"] = "Background"
         if not sample.namespaced:
             query["fieldSelector"] = f"metadata.name={self._name(sample)}"
         path = sample.collection(self._namespace)

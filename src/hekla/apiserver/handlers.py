@@ -179,7 +179,8 @@ class Handlers:
         check_identity(served, target.namespace, obj, name=target.name)
 
         def replace(live: Object) -> Object:
-            if live:
+            uid = obj["metadata"].get("uid")
+            if live and (not uid or uid == live["metadata"]["uid"]):
                 self._require_version(served, obj, target.name)
             copied: Object = decode(encode(obj))  # there may be another try
             return copied
@@ -197,11 +198,15 @@ class Handlers:
     def _read(self, served: Served, request: Request, options: Options) -> Any:
         """The body's object. Only built-in kinds may leave out what they are, as upstream."""
         obj = bodies.read(request.body, request.content_type, options)
-        if served.custom and isinstance(obj, dict) and not obj.get("kind"):
-            raise errors.bad_request(
-                f"the object provided is unrecognized (must be of type {served.kind.kind}): "
-                "'kind' is missing"
-            )
+        if not served.custom or not isinstance(obj, dict):
+            return obj
+        kind = served.kind
+        for label in ("kind", "apiVersion"):
+            if not obj.get(label):
+                raise errors.bad_request(
+                    f"the object provided is unrecognized (must be of type {kind.kind}): "
+                    f"'{label}' is missing"
+                )
         return obj
 
     def _require_version(self, served: Served, obj: Any, name: str) -> None:
@@ -220,8 +225,7 @@ class Handlers:
                 }
             ]
             kind = served.kind
-            named = kind.kind if served.custom else kind.plural
-            raise errors.invalid(kind.group, named, name, causes)
+            raise errors.invalid(kind.group, kind.plural, name, causes)
 
     async def patch(self, served: Served, request: Request) -> Response:
         options = request.options()

@@ -439,6 +439,10 @@ class Resources:
         changed = any(
             obj.get(name) != old.get(name) for name in {*obj, *old} if name not in skipped
         )
+        if served.kind.kind == "Deployment" and not served.custom:
+            # Its annotations go to its ReplicaSets.
+            now, before = (item["metadata"].get("annotations") for item in (obj, old))
+            changed = changed or now != before
         if changed:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -482,7 +486,8 @@ class Resources:
         self._set_finalizers(obj, how.propagation)
         grace = strategies.grace_period(served, obj, how.grace_s)
         if grace == 0 and not self._is_held(served, obj):
-            return await self._remove(served, entry, obj, options)
+            removed = await self._remove(served, entry, obj, options)
+            return strategies.shown_removed(served, removed, self.now())
         metadata = obj["metadata"]
         shorter = grace < metadata.get("deletionGracePeriodSeconds", grace + 1)
         if "deletionTimestamp" not in metadata or shorter:

@@ -6,12 +6,17 @@ custom kinds have nothing special but their status subresource.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from hekla.api import defaults
 from hekla.apiserver import crds
 from hekla.apiserver.authn import User
 from hekla.apiserver.registry import Served
+
+if TYPE_CHECKING:
+    from hekla.apiserver.resources import Written
 
 Object = dict[str, Any]
 
@@ -49,6 +54,10 @@ def prepare_update(served: Served, obj: Object, old: Object, subresource: str, n
     if served.kind.kind == "ValidatingAdmissionPolicy":
         changed = obj.get("spec") != old.get("spec")
         obj["status"] = _checked(old["metadata"].get("generation", 1) + changed)
+    if served.kind.kind == "Service" and not (obj.get("spec") or {}).get("clusterIP"):
+        for name in ("clusterIP", "clusterIPs"):
+            if name in (old.get("spec") or {}):
+                obj.setdefault("spec", {})[name] = old["spec"][name]
     if served.kind.kind == "Namespace" and subresource != "finalize":
         finalizers = (old.get("spec") or {}).get("finalizers")
         if finalizers is not None:
@@ -80,3 +89,14 @@ def grace_period(served: Served, obj: Object, asked: int | None) -> int:
     if not spec.get("nodeName") or status.get("phase") in _FINISHED:
         return 0
     return max(0, grace)
+
+
+def shown_removed(served: Served, written: Written, now: str) -> Written:
+    """A pod that goes at once is shown as one whose grace is over, as upstream."""
+    if served.storage == "pods":
+        shown = msgspec.json.decode(msgspec.json.encode(written.obj))
+        metadata = shown["metadata"]
+        metadata.update(deletionTimestamp=now, deletionGracePeriodSeconds=0)
+        metadata["generation"] = metadata.get("generation", 0) + 1
+        written.obj, written.body = shown, msgspec.json.encode(shown)
+    return written

@@ -12,7 +12,7 @@ manager wants to decide, and everything in it becomes its own. A null in it coun
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 from hekla.units.comparison import (
@@ -216,7 +216,9 @@ def _settled(others: list[Entry], difference: Changes, force: bool) -> list[Entr
                     entry["apiVersion"],
                     field_path(path),
                 )
-                for path in iterate(intersect(before, difference.changed))
+                for path in sorted(
+                    iterate(intersect(before, difference.changed)), key=_leaves_first
+                )
             ]
         fields = subtract(subtract(before, difference.changed), difference.removed)
         if fields is before:
@@ -224,8 +226,14 @@ def _settled(others: list[Entry], difference: Changes, force: bool) -> list[Entr
         elif fields:
             settled.append({**entry, "fieldsV1": fields})
     if conflicts:
-        raise ApplyConflict(sorted(conflicts))
+        raise ApplyConflict(sorted(conflicts, key=lambda conflict: conflict[:3]))
     return settled
+
+
+def _leaves_first(path: Sequence[str]) -> tuple[tuple[bool, str], ...]:
+    """Upstream's order: what is owned on a level comes before what lies deeper."""
+    last = len(path) - 1
+    return tuple((depth != last, element) for depth, element in enumerate(path))
 
 
 def _same_claim(last: Entry, own: Entry) -> bool:

@@ -51,9 +51,22 @@ def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
             copied += _copied_size(result, operation)
             if copied > MAX_COPIED:
                 raise PatchError(f"JSON patch operation {number}: copies too much data")
-        result = _carry_out(result, number, operation)
+        result = _carry_out(result, number, _as_upstream(result, operation))
     _refuse_deep(result, "the patched document")
     return result
+
+
+def _as_upstream(document: Any, operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Upstream's library sets what `replace` does not find in an object; RFC 6902 refuses it."""
+    if operation.get("op") != "replace" or not isinstance(operation.get("path"), str):
+        return operation
+    parent, _, _ = operation["path"].rpartition("/")
+    try:
+        holder = jsonpatch.JsonPointer(parent).resolve(document, None)
+    except (jsonpatch.JsonPointerException, TypeError):
+        return operation
+    is_object = isinstance(holder, dict) and bool(operation["path"])
+    return {**operation, "op": "add"} if is_object else operation
 
 
 def _carry_out(document: Any, number: int, operation: Mapping[str, Any]) -> Any:

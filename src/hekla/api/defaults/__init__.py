@@ -67,6 +67,10 @@ def initial_status(obj: dict[str, Any]) -> dict[str, Any] | None:
             )
         ):
             return {}
+        case "certificates.k8s.io/v1" | "flowcontrol.apiserver.k8s.io/v1", _:
+            return {}
+        case "resource.k8s.io/v1", "ResourceClaim":
+            return {}
         case "v1", "Service":
             return {"loadBalancer": {}}
         # Counts that a reader expects to find, even before a controller has counted.

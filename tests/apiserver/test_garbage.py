@@ -194,3 +194,14 @@ async def test_a_circle_of_owners_does_not_wait_for_itself(client: Client) -> No
     await client.delete(CONFIGMAPS, "first", namespace="default", propagation="Foreground")
     for name in ("first", "second", "third"):
         await gone(client, CONFIGMAPS, name)
+
+
+async def test_foreground_deletion_spares_what_somebody_else_owns_as_well(client: Client) -> None:
+    leaving = await client.create(CONFIGMAPS, config_map("leaving"))
+    staying = await client.create(CONFIGMAPS, config_map("staying"))
+    await child_of(client, "child", leaving, staying, blocks=True)
+    await client.delete(CONFIGMAPS, "leaving", namespace="default", propagation="Foreground")
+    await gone(client, CONFIGMAPS, "leaving")
+    child = await client.get(CONFIGMAPS, "child", namespace="default")
+    assert [owner["name"] for owner in child["metadata"]["ownerReferences"]] == ["staying"]
+    assert "deletionTimestamp" not in child["metadata"]

@@ -147,7 +147,14 @@ def _job(rng: Random) -> Object:
 
 
 def _quota(rng: Random) -> Object:
-    return {"spec": {"hard": {"count/widgets.example.com": rng.choice(("5", "10")), "cpu": "64"}}}
+    return {
+        "spec": {
+            "hard": {
+                "count/widgets.example.com": rng.choice(("5", "10")),
+                "count/gadgets.example.com": "64",
+            }
+        }
+    }
 
 
 def _limits(rng: Random) -> Object:
@@ -235,7 +242,7 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("serviceaccounts", "v1", "ServiceAccount", _account, _label),
     Sample(
         "resourcequotas", "v1", "ResourceQuota", _quota,
-        _at("spec", "hard", "cpu", values=("64", "65")), is_counted=True,
+        _at("spec", "hard", "count/gadgets.example.com", values=("64", "65")), is_counted=True,
     ),
     Sample("limitranges", "v1", "LimitRange", _limits, _label),
     Sample("persistentvolumeclaims", "v1", "PersistentVolumeClaim", _claim, _label),

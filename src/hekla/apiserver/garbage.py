@@ -170,6 +170,9 @@ class GarbageCollector:
     async def _foreground(self, node: Node) -> None:
         blocking = False
         for dependent in list(self._dependents_of(node)):
+            if self._has_lasting_owner(dependent):
+                await self._drop_owners(dependent, {node.uid})
+                continue
             blocks = any(o.uid == node.uid and o.blocks for o in dependent.owners)
             if not dependent.leaving:
                 if blocks and any(map(_waits, self._dependents_of(dependent))):
@@ -182,6 +185,11 @@ class GarbageCollector:
             blocking = blocking or blocks
         if not blocking:
             await self._remove_finalizer(node, FOREGROUND)
+
+    def _has_lasting_owner(self, node: Node) -> bool:
+        """Whether somebody who is not on the way out owns it as well."""
+        owners = (self._nodes.get(owner.uid) for owner in node.owners)
+        return any(owner is not None and not _waits(owner) for owner in owners)
 
     async def _check_owners(self, node: Node) -> None:
         if not node.owners or node.leaving:

@@ -40,8 +40,17 @@ clients: setup
 	$(BIN)/python -m pytest -n 0 -m clients tests/clients
 
 # Nonsense at the parsers, the API and the socket (about 10 minutes).
-fuzz: setup
+fuzz: setup $(VENV)/fuzz/.done
 	$(BIN)/python -m tools.fuzz
+	$(VENV)/fuzz/bin/python -m tools.fuzz.guided
+	$(VENV)/fuzz/bin/python -m tools.fuzz.schema
+
+# Fuzzers bring much that nothing else needs: they have an environment of their own.
+$(VENV)/fuzz/.done: requirements/fuzz.txt
+	$(PYTHON) -m venv $(VENV)/fuzz
+	$(VENV)/fuzz/bin/pip install --quiet --require-hashes -r requirements/fuzz.txt
+	$(VENV)/fuzz/bin/pip install --quiet --no-deps --editable .
+	touch $@
 
 # Power cuts at the store and kill -9 at the server, thousands and hundreds of times (about 10 minutes).
 crash: setup
@@ -73,6 +82,8 @@ lock:
 	  --custom-compile-command "make lock" -o requirements/frameworks.txt requirements/frameworks.in
 	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements/clients.txt requirements/clients.in
+	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" -o requirements/fuzz.txt requirements/fuzz.in pyproject.toml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

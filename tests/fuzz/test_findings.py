@@ -53,3 +53,12 @@ async def test_a_scale_whose_parts_are_no_objects_is_refused(client: Client, par
     with pytest.raises(ApiError) as refused:
         await client.patch(REPLICA_SETS, "r", scale, namespace="default", subresource="scale")
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("field", ["\x1c«\U00077c5fqR}", 'a"b\\c', "\r\nset-cookie: x"])
+async def test_a_warning_that_names_an_odd_field_is_a_header_all_the_same(
+    client: Client, field: str
+) -> None:
+    body = {"metadata": {"name": "odd"}, field: [1]}
+    made = await client.create(CONFIGMAPS, body, namespace="default")
+    assert made["metadata"]["name"] == "odd"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 from hekla.apiserver import bodies, cel, lists, protobuf
 from hekla.apiserver.errors import StatusError
@@ -202,8 +201,3 @@ def run(name: str, rounds: int, seed: int) -> int:
         if random.random() < 0.05:
             pool = [*pool[-40:], data]
     return rounds
-
-
-def one(name: str, data: bytes) -> Any:
-    """For a coverage-guided fuzzer."""
-    return TARGETS[name](data)

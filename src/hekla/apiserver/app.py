@@ -318,8 +318,9 @@ async def _send(send: Send, receive: Receive, response: Response, warnings: list
     headers = [(b"content-type", response.content_type.encode())]
     headers += [(name.encode(), value.encode()) for name, value in response.headers]
     for warning in warnings[:10]:
-        text = warning.replace("\\", "\\\\").replace('"', '\\"')[:512]
-        headers.append((b"warning", f'299 - "{text}"'.encode("ascii", "replace")))
+        plain = "".join(letter if letter.isprintable() else "?" for letter in warning[:512])
+        text = plain.replace("\\", "\\\\").replace('"', '\\"')
+        headers.append((b"warning", f'299 - "{text}"'.encode("utf-8", "replace")))
     body = response.body
     if isinstance(body, bytes):
         headers.append((b"content-length", str(len(body)).encode()))

@@ -1,0 +1,14 @@
+"""What schemathesis must not ask: answers that never end, and versions that are yet to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import schemathesis
+
+_ENDLESS = ("watch", "follow", "sendInitialEvents", "resourceVersion", "timeoutSeconds")
+
+
+@schemathesis.hook
+def map_query(context: Any, query: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if query is None else {k: v for k, v in query.items() if k not in _ENDLESS}

@@ -172,7 +172,8 @@ def test_the_official_client_with_custom_objects(
     api.patch_namespaced_custom_object_status(*where, "j", status)
     found = api.get_namespaced_custom_object(*where, "j")
     assert found["status"]["state"]["phase"] == "Running"
-    queue = {"kind": "Queue", "metadata": {"name": namespace}, "spec": {"weight": 2}}
+    queue = {"metadata": {"name": namespace}, "spec": {"weight": 2}}
+    queue |= {"apiVersion": f"{SCHEDULING}/v1beta1", "kind": "Queue"}
     api.create_cluster_custom_object(SCHEDULING, "v1beta1", "queues", queue)
     read = api.get_cluster_custom_object(SCHEDULING, "v1beta1", "queues", namespace)
     assert read["spec"]["weight"] == 2

@@ -25,17 +25,18 @@ _WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, Any]]] = {
         "maxCandidateNodesAbsolute": 100,
     },
     "reclaim": {"predicateErrorCacheEnable": True},
-    "gangpreempt": {"maxDomains": 8},
-    "gangreclaim": {"maxDomains": 8},
+    "gangpreempt": {},
+    "gangreclaim": {},
     "enqueue": {},
     "shuffle": {},
 }
 RESERVE_AFTER: Final = "reserveAfter"
 ALLOW_WHOLE_BUNDLE: Final = "allowWholeBundle"
+MAX_DOMAINS: Final = "maxDomains"
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "allocate": {RESERVE_AFTER: "15m"},
-    "gangpreempt": {ALLOW_WHOLE_BUNDLE: True},
-    "gangreclaim": {ALLOW_WHOLE_BUNDLE: True},
+    "gangpreempt": {ALLOW_WHOLE_BUNDLE: True, MAX_DOMAINS: 8},
+    "gangreclaim": {ALLOW_WHOLE_BUNDLE: True, MAX_DOMAINS: 8},
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hekla.api import core, scheduling, wellknown
+from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.wellknown import PodPhase
 from hekla.kube.client import Client
 from hekla.kube.errors import Forbidden, KubeError, NotFound
@@ -27,6 +27,7 @@ from hekla.kube.informers import Informer
 from hekla.kube.resources import (
     CONFIGMAPS,
     CSI_NODES,
+    HYPER_NODES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -61,6 +62,7 @@ FOLLOWED: Final[tuple[Resource[Any], ...]] = (
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,
     CSI_NODES,
+    HYPER_NODES,
 )
 NEEDED: Final = frozenset([PODGROUPS.kind, PODS.kind, NODES.kind, QUEUES.kind])
 """Without these a decision would be wrong; without the others it only knows less."""
@@ -181,6 +183,7 @@ class Cache:
             NODES.kind: _is_same_node,
             PODS.kind: self._is_same_pod,
             QUEUES.kind: _is_same_queue,
+            HYPER_NODES.kind: _is_same_hypernode,
         }
         is_same = filters.get(kind)
 
@@ -251,6 +254,11 @@ def _is_same_queue(old: scheduling.Queue, new: scheduling.Queue) -> bool:
         new.annotations,
         new.status.state,
     )
+
+
+def _is_same_hypernode(old: topology.HyperNode, new: topology.HyperNode) -> bool:
+    """Whether only its count of nodes changed."""
+    return old.spec == new.spec
 
 
 def _readiness(node: core.Node) -> list[str]:

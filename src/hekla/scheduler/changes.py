@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from hekla.api import core, scheduling
+from hekla.api import core, scheduling, topology
 from hekla.scheduler import wire
 from hekla.scheduler.cluster import Cluster
 
@@ -183,6 +183,9 @@ KINDS: Final[dict[str, Kind]] = {
         core.PodDisruptionBudget,
         _put_budget,
         lambda c, g: _discard(c.budgets, (g.namespace, g.name)),
+    ),
+    "HyperNode": Kind(
+        topology.HyperNode, Cluster.set_hypernode, lambda c, g: c.delete_hypernode(g.name)
     ),
     "Node": Kind(core.Node, Cluster.set_node, lambda c, g: c.delete_node(g.name)),
     "PodGroup": Kind(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hekla.api import core, scheduling, wellknown
+from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.wellknown import QueueState
 from hekla.scheduler import wire
 from hekla.scheduler.classes import NUMBERING_LABELS, TaskClass
@@ -47,6 +47,8 @@ from hekla.scheduler.model import (
     Queue,
     Task,
 )
+from hekla.scheduler.subgroups import policies_of
+from hekla.scheduler.topology import Patterns, Tree
 
 DEFAULT_TASK_PRIORITY = 1
 _IN_PLACE = (BINDING, BOUND, RUNNING)
@@ -77,6 +79,9 @@ class Cluster(Machines):
         self.quotas: dict[str, dict[str, core.ResourceQuota]] = {}
         self.budgets: dict[tuple[str, str], core.PodDisruptionBudget] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.hypernodes: dict[str, topology.HyperNode] = {}
+        self._patterns = Patterns()
+        self._tree: tuple[int, Tree] | None = None
         self.label_groups: dict[tuple[str, tuple[tuple[str, str], ...]], LabelGroup] = {}
         self.term_classes: dict[TaskClass, int] = {}
         """How many tasks have each such class, placed or not."""
@@ -251,6 +256,7 @@ class Cluster(Machines):
         task.is_revocable = is_revocable(annotations)
         task.cooldown_end = cooldown_end(pod)
         task.group = self._label_group(meta.namespace, labels)
+        task.labels = labels
         task.problem = two_groups(meta.name, annotations)
         task.condition = condition_of(pod)
         return task
@@ -335,6 +341,11 @@ class Cluster(Machines):
                 )
             )
             problems += [f"minResources {text}" for text in wrong]
+        job.topology = spec.network_topology
+        policies, wrong = policies_of(spec.sub_group_policy)
+        if policies or job.policies:
+            job.set_policies(policies)
+        problems += wrong
         if spec.min_member < 0:
             problems.append(f"minMember is {spec.min_member}")
         self._fit_rows()
@@ -498,6 +509,26 @@ class Cluster(Machines):
 
     def delete_quota(self, namespace: str, name: str) -> None:
         self.quotas.get(namespace, {}).pop(name, None)
+
+    # --- the network --------------------------------------------------------------------------
+
+    def set_hypernode(self, obj: topology.HyperNode) -> None:
+        old = self.hypernodes.get(obj.name)
+        self.hypernodes[obj.name] = obj
+        if old is None or old.spec != obj.spec:
+            self._tree = None
+
+    def delete_hypernode(self, name: str) -> None:
+        if self.hypernodes.pop(name, None) is not None:
+            self._tree = None
+
+    @property
+    def tree(self) -> Tree:
+        """The HyperNodes over the nodes as they are arranged now."""
+        if self._tree is None or self._tree[0] != self.labels_version:
+            made = Tree(self.hypernodes.values(), self.labels, self._patterns)
+            self._tree = (self.labels_version, made)
+        return self._tree[1]
 
     def _fit_rows(self) -> None:
         """Lengthen vectors after a new resource was heard of; rare."""

@@ -29,6 +29,7 @@ class Gate(StrEnum):
     BACKED_OFF = "BackedOff"
     NODE_FILTERS = "NodeFilters"  # no node will do, full or not
     GANG_SHORT = "GangShort"  # nodes will do, but not for enough members
+    TOPOLOGY = "NetworkTopology"  # no part of the network that is close enough has room for all
     SURPLUS = "Surplus"  # the gang runs; members beyond its minimum wait for room
     PIPELINED = "Pipelined"  # waits for room that is being released
     VICTIMS = "WaitingForVictims"  # pods were told to leave for it, and have not left yet

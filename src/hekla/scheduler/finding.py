@@ -6,6 +6,8 @@ change that does not come through `touch` is not seen: whoever writes to the col
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ _NO_COPIES: IntArray = np.zeros(1, dtype=np.int64)
 FEW, AHEAD = 64, 1024
 """Who asks for so few nodes is given them from a row found for so many."""
 PODS_EXCEEDED = "node(s) pod number exceeded"
+OUTSIDE = "node(s) are outside the HyperNodes that the job may use"
 PROMISED = "node(s) had room that is promised to others"
 _HOOKS = ("pre_predicate", "predicate", "max_copies", "node_order", "batch_node_order")
 
@@ -96,6 +99,32 @@ class Finder:
         self._last_applied: Operation | None = None
         self._has_future = bool(columns.releasing_rn.any() or columns.pipelined_rn.any())
         self._reasons: dict[Any, tuple[int, dict[str, int]]] = {}
+        self._within: IntArray | None = None
+        self._has_bounds = tiers.has("confine")
+        self._has_surroundings = tiers.has("domain_order")
+        self._has_apart = tiers.has("sets_apart")
+
+    @contextmanager
+    def within(self, nodes: IntArray | None) -> Iterator[None]:
+        """Look at no other nodes than these (in ascending order) for a while."""
+        before, self._within = self._within, nodes
+        try:
+            yield
+        finally:
+            self._within = before
+
+    def bounds(self, task: Task) -> IntArray | None:
+        """The nodes outside which the task must not go as things are now; None for no bounds."""
+        if self._within is not None or not self._has_bounds:
+            return self._within
+        for call in self._tiers.calls("confine"):
+            given, nodes = self._tiers.ask(call, "confine", task)
+            if not given and call[0].essential:
+                return placement.NOWHERE
+            if given and nodes is not None:
+                bounds: IntArray = nodes
+                return bounds
+        return None
 
     def touch(self, index: IntArray, operation: Operation | None = None) -> None:
         """Something came to these nodes or left them; without an operation, it was taken back."""
@@ -139,7 +168,7 @@ class Finder:
         """
         if future and not self._has_future:
             return placement.NOWHERE
-        if count > FEW or future or ignore_room or only:
+        if count > FEW or future or ignore_room or only or self.bounds(task) is not None:
             return self._search(task, count, future=future, ignore_room=ignore_room, only=only)
         ahead = self._ahead(task, count)
         if ahead is not None:
@@ -180,35 +209,57 @@ class Finder:
         copies_n = state.copies_n
         if future or ignore_room:
             copies_n = self._copies(task, self._nodes, future=future, ignore_room=ignore_room)
-        live_n = state.ok_n & (copies_n > 0)
-        index = np.flatnonzero(live_n)
+        bounds = self.bounds(task)
+        if bounds is None:
+            index = np.flatnonzero(state.ok_n & (copies_n > 0))
+        else:
+            index = bounds[state.ok_n[bounds] & (copies_n[bounds] > 0)]
         if only:
             node = self._cluster.nodes.get(only)
             return index[index == node.index] if node is not None else placement.NOWHERE
         if len(index) == 0 or count <= 0:
             return placement.NOWHERE
+        if bounds is not None and len(index) > 1:
+            index = self._narrowed(task, count, index, copies_n)
         if len(index) == 1 and not state.parts:
             return np.repeat(index, min(count, int(copies_n[index[0]])))
         chosen = self._chosen_by_plugin(task, state, index)
         if chosen is not None:
             return chosen
+        extra_n = self._tiers.first("domain_order", task) if self._has_surroundings else None
         if not state.parts:
+            head = state.score_n[index]
             return placement.place(
-                self._scorer(task),
+                self._scorer(task, extra_n),
                 index,
                 copies_n[index],
                 count,
-                state.score_n[index],
+                head if extra_n is None else head + extra_n[index],
                 state.habit,
             )
-        return relative.place(self._scorer(task), state.ok_n, copies_n, state.parts, count)
+        ok_n = state.ok_n
+        if bounds is not None:
+            ok_n = np.zeros_like(ok_n)
+            ok_n[index] = True
+        return relative.place(self._scorer(task, extra_n), ok_n, copies_n, state.parts, count)
+
+    def _narrowed(self, task: Task, count: int, index: IntArray, copies_n: IntArray) -> IntArray:
+        """Of the nodes that would do, those that keep the gang close together."""
+        live_n = np.zeros_like(copies_n)
+        live_n[index] = copies_n[index]
+        closer = self._tiers.first("narrow", task, count, live_n)
+        if closer is None:
+            return index
+        kept: IntArray = closer[live_n[closer] > 0]
+        return kept if len(kept) else index
 
     def fits(self, task: Task, index: int, *, future: bool = False) -> bool:
         """Whether one node takes the task, now or once what leaves it has left."""
         state = self._states.get(self._key(task))
         if state is None or state.is_coupled:
             state = self._state(task)
-        if not state.ok_n[index]:
+        bounds = self.bounds(task)
+        if not state.ok_n[index] or (bounds is not None and not np.any(bounds == index)):
             return False
         columns = self._columns
         for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
@@ -256,7 +307,7 @@ class Finder:
 
     def _key(self, task: Task) -> Any:
         """Tasks with equal keys get equal answers from every plugin."""
-        if not self._is_by_class:
+        if not self._is_by_class or (self._has_apart and self._tiers.any_true("sets_apart", task)):
             return (task.klass, task.group, task.job, task.role)
         # With pod affinity about, the labels of a pod matter to others.
         return (task.klass, task.group) if self._cluster.term_classes else task.klass
@@ -335,7 +386,11 @@ class Finder:
                 total_n += nodes.take(score_n) if len(score_n) != len(nodes) else score_n
         return total_n
 
-    def _scorer(self, task: Task) -> placement.Score:
+    def _scorer(self, task: Task, extra_n: FloatArray | None = None) -> placement.Score:
+        if extra_n is not None:
+            plain = self._scorer(task)
+            return lambda index, copies: plain(index, copies) + extra_n[index]
+
         def score(index: IntArray, copies: IntArray) -> FloatArray:
             if len(index) == len(self._nodes):
                 # One entry too many tells an array over this view from one over all nodes.
@@ -365,15 +420,27 @@ class Finder:
 
     def room(self, task: Task, count: int) -> int:
         """How many tasks like this one there is room for, now or later, at most `count`."""
-        if count <= FEW and self._ahead(task, count) is not None:
+        bounds = self.bounds(task)
+        if bounds is None and count <= FEW and self._ahead(task, count) is not None:
             return count
         state = self._state(task)
         if state.is_coupled:
             return count  # it depends on where the others go: only trying tells
+        copies_n = self.capacity(task)
+        if bounds is not None:
+            copies_n = copies_n[bounds]
+        return min(count, int(np.minimum(copies_n, count).sum()))
+
+    def capacity(self, task: Task) -> IntArray:
+        """How many tasks like this one each node has room for, now or later, without bounds.
+
+        Where one such task's place changes what other nodes answer, it is the room alone.
+        """
+        state = self._state(task)
         copies_n = state.copies_n
         if self._has_future:
             copies_n = np.maximum(copies_n, self._copies(task, self._nodes, future=True))
-        return min(count, int(np.minimum(copies_n[state.ok_n], count).sum()))
+        return copies_n if state.is_coupled else np.where(state.ok_n, copies_n, 0)
 
     def is_coupled(self, task: Task) -> bool:
         """Whether where one such task goes changes what other nodes answer."""
@@ -393,6 +460,8 @@ class Finder:
         With `filled`, as it would be with as many such tasks as fit on every node. Many jobs wait
         for the same: what was found for one is kept as long as the stamp is the same.
         """
+        if self.bounds(task) is not None:
+            return self._count_reasons(task, filled)
         key = (self._key(task), filled)
         known = self._reasons.get(key)
         if known is None or known[0] != stamp:
@@ -410,6 +479,11 @@ class Finder:
                 counts[reason] = counts.get(reason, 0) + hit
                 left_n[mask] = False
 
+        bounds = self.bounds(task)
+        if bounds is not None:
+            outside_n = np.ones(len(self._nodes), dtype=bool)
+            outside_n[bounds] = False
+            rule_out(outside_n, OUTSIDE)
         for mask, reason in self.rejections(task):
             rule_out(mask, reason)
         for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):

@@ -14,10 +14,11 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from hekla.api.core import ContainerImage, Taint
-from hekla.api.scheduling import PodGroupCondition, QueueAffinity
+from hekla.api.scheduling import NetworkTopology, PodGroupCondition, QueueAffinity
 from hekla.api.wellknown import PodGroupPhase, QueueState
 from hekla.scheduler.classes import HostPort, TaskClass
 from hekla.scheduler.dimensions import Dimensions, FloatArray
+from hekla.scheduler.subgroups import Policy, SubGroup, subgroup_of
 
 Status: TypeAlias = int
 
@@ -80,6 +81,7 @@ class Task:
         "is_revocable",
         "job",
         "klass",
+        "labels",
         "name",
         "namespace",
         "node_name",
@@ -90,6 +92,7 @@ class Task:
         "problem",
         "role",
         "status",
+        "subgroup",
         "uid",
     )
 
@@ -99,6 +102,8 @@ class Task:
         self.name = name
         self.klass = klass
         self.job: Job | None = None
+        self.labels: Mapping[str, str] = {}
+        self.subgroup: SubGroup | None = None
         self.role = ""
         self.priority = 1
         self.priority_class = ""
@@ -261,18 +266,33 @@ class Job:
         self.elastic_r: FloatArray = dimensions.zeros()
         self.promised_r: FloatArray = dimensions.zeros()
         self.backoff_until = 0.0
+        self.topology: NetworkTopology | None = None
+        """How close together its members must be, or would like to be."""
+        self.policies: tuple[Policy, ...] = ()
+        self._subgroups: dict[str, SubGroup] = {}
 
     # --- tasks --------------------------------------------------------------------------------
 
     def add(self, task: Task) -> None:
         task.job = self
         self.tasks[task.uid] = task
+        task.subgroup = self._subgroup_of(task) if self.policies else None
         self._count(task, task.status, 1)
 
     def remove(self, task: Task) -> None:
         del self.tasks[task.uid]
         self._count(task, task.status, -1)
         task.job = None
+
+    def set_policies(self, policies: tuple[Policy, ...]) -> None:
+        """Part the members anew."""
+        self.policies, self._subgroups = policies, {}
+        for task in self.tasks.values():
+            task.subgroup = self._subgroup_of(task)
+
+    def _subgroup_of(self, task: Task) -> SubGroup | None:
+        found = subgroup_of(self.policies, task.labels)
+        return None if found is None else self._subgroups.setdefault(found.name, found)
 
     def move(self, tasks: Iterable[Task], status: Status) -> None:
         """Change the status of tasks that share a class, a role and a status."""
@@ -387,6 +407,32 @@ class Job:
             if have < minimum:
                 short.append(role)
         return short
+
+    def subgroup_ready(self, *, pipelined: bool = False) -> dict[SubGroup, int]:
+        """How many members of each sub-group count as ready, or will once others have left."""
+        counts: dict[SubGroup, int] = {}
+        for task in self.tasks.values():
+            if task.subgroup is None:
+                continue
+            counts.setdefault(task.subgroup, 0)
+            if (
+                _READY[task.status]
+                or (pipelined and task.status == PIPELINED)
+                or (task.status == PENDING and task.is_best_effort)
+            ):
+                counts[task.subgroup] += 1
+        return counts
+
+    def short_policies(self, *, pipelined: bool = False, valid: bool = False) -> list[Policy]:
+        """Policies of which too few sub-groups are ready; with `valid`, too few exist."""
+        wanted = [policy for policy in self.policies if policy.least > 0]
+        if not wanted:
+            return []
+        enough: dict[Policy, int] = {}
+        for group, count in self.subgroup_ready(pipelined=pipelined).items():
+            if valid or count >= group.policy.size:
+                enough[group.policy] = enough.get(group.policy, 0) + 1
+        return [policy for policy in wanted if enough.get(policy, 0) < policy.least]
 
     @property
     def has_enough_roles(self) -> bool:

@@ -108,6 +108,15 @@ class Plugin:
     node_order(task, nodes) -> array            score of each node, by itself
     batch_node_order(task, nodes, candidates) -> array | Normalized | list of these
     best_node(task, candidates, scores) -> int | None
+    confine(task) -> array | None               nodes (ascending) outside which it must not go, as
+                                                things are now; asked at every look at the nodes
+    narrow(task, count, copies) -> array | None nodes among which the next of so many should be;
+                                                copies is what each node takes
+    domain_order(task) -> array | None          score of each node by its surroundings, over all
+                                                nodes; asked at every look, not for every copy
+    domains(job, subgroup, tasks, missing, inside) -> Choice | None    where so many may be tried
+    domains_to_clear(job, tasks) -> [Domain] | None             where others could leave for it
+    sets_apart(task) -> bool                    its answers for this task hold for its job alone
     preemptable(task, candidates), reclaimable(task, candidates),
     unified_evictable(context, candidates) -> mask | None
     victim_tasks(tasks) -> mask | None
@@ -206,6 +215,12 @@ HOOKS: Final[tuple[str, ...]] = (
     "node_order",
     "batch_node_order",
     "best_node",
+    "confine",
+    "narrow",
+    "domain_order",
+    "domains",
+    "domains_to_clear",
+    "sets_apart",
     "preemptable",
     "reclaimable",
     "unified_evictable",
@@ -236,6 +251,11 @@ SWITCHES: Final[Mapping[str, str]] = {
     "max_copies": "enablePredicate",
     "one_by_one": "enablePredicate",
     "best_node": "enableBestNode",
+    "confine": "enabledHyperNodeGradient",
+    "narrow": "enabledHyperNodeGradient",
+    "domains": "enabledHyperNodeGradient",
+    "domains_to_clear": "enabledHyperNodeGradient",
+    "domain_order": "enableNodeOrder",
     "node_order": "enableNodeOrder",
     "batch_node_order": "enableNodeOrder",
     "victim_tasks": "enabledVictim",
@@ -253,7 +273,6 @@ ALL_SWITCHES: Final[Mapping[str, bool]] = {
     "enabledSubJobReady": True,
     "enabledSubJobPipelined": True,
     "enabledSubJobOrder": True,
-    "enabledHyperNodeGradient": True,
 }
 
 

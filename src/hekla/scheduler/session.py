@@ -8,6 +8,7 @@ afterwards as it was before, and all that is left is the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -253,6 +254,10 @@ class Session:
         """Nodes for up to `count` tasks equal to this one; see `Finder.places`."""
         return self.finder.places(task, count, future=future, only=only)
 
+    def within(self, nodes: IntArray | None) -> AbstractContextManager[None]:
+        """Look at no other nodes than these for a while; see `Finder.within`."""
+        return self.finder.within(nodes)
+
     def room(self, task: Task, count: int) -> int:
         """How many tasks like this one there is room for, now or later, at most `count`."""
         return self.finder.room(task, count)
@@ -266,8 +271,21 @@ class Session:
     def explain(self, verdict: Verdict) -> None:
         """The last word of this cycle on a job."""
         job = self.cluster.jobs.get(verdict.job)
-        notes = _notes(job) if job is not None and not verdict.notes else ()
+        notes: tuple[str, ...] = ()
+        if job is not None and not verdict.notes:
+            notes = (*_notes(job), *self._network_notes(job))
         self.plan.verdicts[verdict.job] = replace(verdict, notes=notes) if notes else verdict
+
+    def _network_notes(self, job: Job) -> tuple[str, ...]:
+        """What is odd about the network, for a job to which it matters."""
+        topologies = (job.topology, *(policy.topology for policy in job.policies))
+        if all(topology is None for topology in topologies):
+            return ()
+        if not self.tiers.has("domains"):
+            return ("networkTopology does not count: network-topology-aware is not configured",)
+        problems = self.cluster.tree.problems
+        told = [f"HyperNode {name}: {text}" for name in sorted(problems) for text in problems[name]]
+        return tuple(told[:NOTES_SHOWN])
 
     def holders(self, job: Job, row: int, queue: Queue | None = None) -> tuple[Holder, ...]:
         """Who else has most of a resource, in a queue or anywhere."""

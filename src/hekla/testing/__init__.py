@@ -6,6 +6,16 @@ assert "3/4 tasks fit" in result.why("train")
 """
 
 from hekla.testing.cycle import Result, TestCluster, cluster
-from hekla.testing.objects import GroupBuilder, gang, node, pod, queue
+from hekla.testing.objects import GroupBuilder, gang, hypernode, node, pod, queue
 
-__all__ = ["GroupBuilder", "Result", "TestCluster", "cluster", "gang", "node", "pod", "queue"]
+__all__ = [
+    "GroupBuilder",
+    "Result",
+    "TestCluster",
+    "cluster",
+    "gang",
+    "hypernode",
+    "node",
+    "pod",
+    "queue",
+]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from hekla.api import core, scheduling, wellknown
+from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.meta import convert
 from hekla.scheduler import config, wire
 from hekla.scheduler.cluster import Cluster
@@ -141,6 +141,7 @@ def cluster(
     quotas: Iterable[core.ResourceQuota] = (),
     claims: Iterable[core.PersistentVolumeClaim] = (),
     volumes: Iterable[core.PersistentVolume] = (),
+    hypernodes: Iterable[topology.HyperNode] = (),
     plugins: Sequence[Plugin] = (),
     conf: str = config.DEFAULT,
     registry: Registry | None = None,
@@ -161,6 +162,8 @@ def cluster(
         state.set_queue(one)
     for machine in nodes:
         state.set_node(machine)
+    for part in hypernodes:
+        state.set_hypernode(part)
     for quota in quotas:
         state.set_quota(quota)
     for claim in claims:

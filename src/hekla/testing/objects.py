@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hekla.api import core, scheduling, wellknown
+from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.meta import convert
 from hekla.scheduler import wire
 from hekla.scheduler.classes import pod_of
@@ -70,6 +70,34 @@ def _taint(text: str) -> Manifest:
     pair, _, effect = text.rpartition(":")
     key, _, value = pair.partition("=")
     return {"key": key, "value": value, "effect": effect}
+
+
+def hypernode(
+    name: str,
+    tier: int,
+    *,
+    nodes: Iterable[str] = (),
+    children: Iterable[str] = (),
+    pattern: str = "",
+    labels: Mapping[str, str] | None = None,
+    tier_name: str = "",
+) -> topology.HyperNode:
+    """A part of the network: nodes by name, by pattern or by label, and other parts by name."""
+    members: list[Manifest] = [
+        {"type": kind, "selector": {"exactMatch": {"name": member}}}
+        for kind, named in (("Node", nodes), ("HyperNode", children))
+        for member in named
+    ]
+    if pattern:
+        members.append({"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}})
+    if labels is not None:
+        chosen = {"labelMatch": {"matchLabels": dict(labels)}}
+        members.append({"type": "Node", "selector": chosen})
+    body = {
+        "metadata": {"name": name, "uid": f"hypernode-{name}"},
+        "spec": {"tier": tier, "tierName": tier_name, "members": members},
+    }
+    return convert(body, topology.HyperNode)
 
 
 def queue(
@@ -194,12 +222,14 @@ def gang(
     age: float = 0.0,
     annotations: Mapping[str, str] | None = None,
     pod_annotations: Mapping[str, str] | None = None,
+    network: Mapping[str, Any] | None = None,
+    subgroups: Sequence[Mapping[str, Any]] = (),
     **pods: Any,
 ) -> GroupBuilder:
     """A PodGroup `name` and its pods `name-0` …; the first run on the nodes in `running_on`.
 
-    `minimum` is minMember, by default all members; `roles` is minTaskMember; everything else goes
-    to the pods.
+    `minimum` is minMember, by default all members; `roles` is minTaskMember; `network` and
+    `subgroups` are networkTopology and subGroupPolicy; everything else goes to the pods.
     """
     body: Manifest = {
         "metadata": {
@@ -217,6 +247,10 @@ def gang(
         },
         "status": {"phase": phase},
     }
+    if network is not None:
+        body["spec"]["networkTopology"] = dict(network)
+    if subgroups:
+        body["spec"]["subGroupPolicy"] = [dict(each) for each in subgroups]
     if min_resources is not None:
         body["spec"]["minResources"] = dict(min_resources)
     middle = f"{role}-" if role else ""

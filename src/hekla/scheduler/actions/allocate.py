@@ -8,10 +8,10 @@ gang from starting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from hekla.api.wellknown import PodGroupPhase
-from hekla.scheduler.actions.promises import keep_promises, place_nominated
+from hekla.scheduler.actions.domains import is_together, place_in_domains
+from hekla.scheduler.actions.placing import place, waiting
+from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.reservation import reserve
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.verdicts import (
@@ -20,8 +20,7 @@ from hekla.scheduler.actions.verdicts import (
     explain_overused,
     hindrance,
 )
-from hekla.scheduler.classes import TaskClass
-from hekla.scheduler.model import PENDING, Job, Queue, Task
+from hekla.scheduler.model import Job, Queue
 from hekla.scheduler.session import Session
 from hekla.scheduler.statement import Statement
 
@@ -33,10 +32,10 @@ SURPLUS_TURNS = 64
 def allocate(session: Session) -> None:
     jobs = [job for job in session.jobs if _takes_part(session, job)]
     keep_promises(session)
-    jobs = [job for job in jobs if _waiting(job)]
+    jobs = [job for job in jobs if waiting(job)]
     served = _serve_minimums(session, [job for job in jobs if not session.job_ready(job)])
     surplus = [job for job in jobs if job.key in served or session.job_ready(job)]
-    _serve_surplus(session, [job for job in surplus if _waiting(job)])
+    _serve_surplus(session, [job for job in surplus if waiting(job)])
 
 
 def _takes_part(session: Session, job: Job) -> bool:
@@ -44,21 +43,12 @@ def _takes_part(session: Session, job: Job) -> bool:
         if "enqueue" in session.config.actions or not job.has_group:
             return False
         session.set_phase(job, PodGroupPhase.INQUEUE)
-    if not _waiting(job):
+    if not waiting(job):
         return False
     found = hindrance(session, job)
     if found is not None:
         session.explain(found)
     return found is None
-
-
-def _waiting(job: Job) -> list[Task]:
-    """What this action places: BestEffort tasks are backfill's, gated ones nobody's."""
-    return [
-        task
-        for task in job.by_status[PENDING].values()
-        if not task.is_gated and not task.is_best_effort
-    ]
 
 
 def _serve_minimums(session: Session, jobs: list[Job]) -> set[str]:
@@ -90,7 +80,7 @@ def _serve_minimums(session: Session, jobs: list[Job]) -> set[str]:
 def _serve_surplus(session: Session, jobs: list[Job]) -> None:
     """Members beyond the minimum, a slice per turn."""
     turns = Turns(session, jobs)
-    slices = {job.key: max(len(_waiting(job)) // SURPLUS_TURNS, 1) for job in jobs}
+    slices = {job.key: max(len(waiting(job)) // SURPLUS_TURNS, 1) for job in jobs}
     while (queue := turns.next_queue()) is not None:
         if (plugin := session.overused(queue)) is not None:
             for other in turns.rest(queue):
@@ -102,9 +92,9 @@ def _serve_surplus(session: Session, jobs: list[Job]) -> None:
         is_alone = not turns.waiting(queue) and not turns.queues_waiting
         with session.statement() as statement:
             most = None if is_alone else slices[job.key]
-            attempt = _place(session, statement, job, queue, most=most)
+            attempt = _place(session, statement, job, queue, most)
             statement.commit()
-        if attempt.is_exhausted or not _waiting(job):
+        if attempt.is_exhausted or not waiting(job):
             explain_attempt(session, job, attempt)
             turns.again(queue)
         else:
@@ -112,92 +102,8 @@ def _serve_surplus(session: Session, jobs: list[Job]) -> None:
 
 
 def _place(
-    session: Session, statement: Statement, job: Job, queue: Queue, *, most: int | None = None
+    session: Session, statement: Statement, job: Job, queue: Queue, most: int | None = None
 ) -> Attempt:
-    """Place tasks until the job is ready, or `most` of them; the statement holds what was done."""
-    attempt = Attempt(job)
-    is_surplus = session.job_ready(job)
-    for run in _runs(session, job):
-        if run[0].role and run[0].role in attempt.failed_roles:
-            continue
-        while run and (most is None or statement.placed < most):
-            count = len(run)
-            if not is_surplus:
-                count = _until_ready(job, run)
-            if most is not None:
-                count = min(count, most - statement.placed)
-            allowed = session.allowance(queue, run[0], count)
-            if allowed == 0:
-                attempt.refused_by_queue(run[0])
-                break
-            if job.min_member >= len(job.tasks) and not is_surplus:
-                # Every member is needed: if there is no room for all, trying would be in vain.
-                room = session.room(run[0], allowed)
-                if room < allowed:
-                    attempt.no_node_for(session, run[0], room=room, wanted=allowed)
-                    break
-            placed = _place_equal(session, statement, run[:allowed])
-            run = run[placed:]
-            if placed < allowed:
-                attempt.no_node_for(session, run[0])
-                break
-            if not is_surplus and session.job_ready(job):
-                return attempt
-        if attempt.is_hopeless(is_surplus):
-            break
-    attempt.is_exhausted = most is None or statement.placed < most
-    return attempt
-
-
-def _place_equal(session: Session, statement: Statement, tasks: list[Task]) -> int:
-    """Place as many of some equal tasks as fit, on what is free and then on what will be."""
-    placed = 0
-    if tasks[0].nominated_node and len(tasks) == 1:
-        placed = place_nominated(session, statement, tasks)
-    for future in (False, True):
-        put = statement.pipeline if future else statement.allocate
-        while placed < len(tasks):
-            index = session.places(tasks[placed], len(tasks) - placed, future=future)
-            if len(index) == 0:
-                break
-            put(tasks[placed : placed + len(index)], index)
-            placed += len(index)
-    return placed
-
-
-def _until_ready(job: Job, run: list[Task]) -> int:
-    """How many of these equal tasks one-by-one placing would place before the job is ready."""
-    short = job.short_roles()
-    role = run[0].role
-    if [name for name in short if name != role]:
-        return len(run)  # it cannot be ready before another role has come
-    missing = job.min_task_member.get(role, 0) - job.role_ready(role) if short else 0
-    return min(max(job.needs_until_ready, missing, 1), len(run))
-
-
-def _runs(session: Session, job: Job) -> Iterator[list[Task]]:
-    """The waiting tasks in order, cut into runs that can be placed together.
-
-    Where every task is needed anyway, equal ones are brought together: which pods run does not
-    depend on it, and two roles of thousands do not alternate one by one.
-    """
-    tasks = session.in_task_order(_waiting(job))
-    if len(tasks) <= job.needs_until_ready:
-        together: dict[tuple[TaskClass, str, int, str], list[Task]] = {}
-        for task in tasks:
-            key = (task.klass, task.role, id(task.group), task.nominated_node and task.uid)
-            together.setdefault(key, []).append(task)
-        yield from together.values()
-        return
-    run: list[Task] = []
-    for task in tasks:
-        if run and (
-            task.nominated_node
-            or run[-1].nominated_node
-            or (task.klass, task.role, task.group) != (run[0].klass, run[0].role, run[0].group)
-        ):
-            yield run
-            run = []
-        run.append(task)
-    if run:
-        yield run
+    if is_together(session, job):
+        return place_in_domains(session, statement, job, queue, most)
+    return place(session, statement, job, queue, most)

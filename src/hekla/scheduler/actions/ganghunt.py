@@ -2,19 +2,22 @@
 
 Bundles are added, the cheapest first, until the gang has a place on nodes: tried for real, with all
 filters and the queue's limits, in one statement. Then everybody whose leaving turned out to be of
-no use is spared. Without network topology the domain is the whole cluster.
+no use is spared. A gang that must be close together looks so at one domain after the other, the
+widest and freest first; for all others the domain is the whole cluster.
 
 Volcano makes room for every waiting task of the job; here it is the gang's minimum, as elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from hekla.api.wellknown import PREEMPTABLE
+from hekla.scheduler.actionargs import MAX_DOMAINS
 from hekla.scheduler.actions.bundles import Bundle, bundles_of, in_order
+from hekla.scheduler.actions.domains import domains_of, is_bound
 from hekla.scheduler.actions.preempt import waiting
 from hekla.scheduler.actions.reservation import needed
 from hekla.scheduler.actions.verdicts import explain_promised
@@ -23,6 +26,8 @@ from hekla.scheduler.dimensions import EPSILON, FloatArray
 from hekla.scheduler.model import Job, Task
 from hekla.scheduler.session import Session
 from hekla.scheduler.statement import Statement
+from hekla.scheduler.subgroups import SubGroup
+from hekla.scheduler.topology import Domain
 
 
 class GangHunt:
@@ -32,6 +37,9 @@ class GangHunt:
         self._session = session
         self._rule = rule
         self._allow_whole = allow_whole
+        self._most: int = session.config.argument(f"gang{rule.kind}", MAX_DOMAINS)
+        self._domain: Domain | None = None
+        """Where room is looked for now; None for everywhere."""
         self._in_vain = Failures(session)
         unevictable = session.cluster.unevictable
         self._leavable = [
@@ -48,20 +56,31 @@ class GangHunt:
         """Room for what the job lacks, or nothing."""
         session = self._session
         tasks = needed(job, waiting(session, job))
-        if not tasks or self._in_vain.known(tasks[0]):
+        if not tasks or (not is_bound(session, job) and self._in_vain.known(tasks[0])):
             return
-        bundles, kept = self._bundles(job, tasks), session.lift(job)
-        with session.statement() as statement:
-            found = self._grow(statement, job, tasks, bundles)
-        if found is not None:
-            with session.statement() as statement:
-                self._plan(statement, job, tasks, self._fewest(job, tasks, *found))
-                if not comes_back(session, self._rule, statement.promised, statement.evicted):
-                    statement.commit()
-                    explain_promised(session, job)
-                    return
+        kept = session.lift(job)
+        found: list[Domain] | None = session.tiers.first("domains_to_clear", job, tasks)
+        for domain in [None] if found is None else found[: self._most]:
+            self._domain = domain
+            if self._take_in_domain(job, tasks):
+                return
         session.hold(kept)
         self._in_vain.add(tasks[0])
+
+    def _take_in_domain(self, job: Job, tasks: list[Task]) -> bool:
+        session = self._session
+        bundles = self._bundles(job, tasks)
+        with session.statement() as statement:
+            found = self._grow(statement, job, tasks, bundles)
+        if found is None:
+            return False
+        with session.statement() as statement:
+            self._plan(statement, job, tasks, self._fewest(job, tasks, *found))
+            if comes_back(session, self._rule, statement.promised, statement.evicted):
+                return False
+            statement.commit()
+        explain_promised(session, job)
+        return True
 
     def _fewest(
         self, job: Job, tasks: list[Task], bundles: list[Bundle], nodes: set[str]
@@ -76,7 +95,11 @@ class GangHunt:
 
     def _bundles(self, job: Job, tasks: Sequence[Task]) -> list[Bundle]:
         rule, by_job = self._rule, dict[str, list[Task]]()
+        here = None if self._domain is None else set(self._domain.nodes.tolist())
+        nodes = self._session.cluster.nodes
         for task in self._leavable:
+            if here is not None and nodes[task.node_name].index not in here:
+                continue
             if task.status in rule.statuses and rule.may_take(tasks[0], task):
                 assert task.job is not None
                 by_job.setdefault(task.job.key, []).append(task)
@@ -138,22 +161,44 @@ class GangHunt:
         return self._place(statement, job, tasks)
 
     def _place(self, statement: Statement, job: Job, tasks: list[Task]) -> bool:
+        parts: dict[SubGroup | None, list[Task]] = {}
+        for task in tasks:
+            parts.setdefault(task.subgroup, []).append(task)
+        for group, members in parts.items():
+            domains: Iterable[Domain | None] = [self._domain]
+            if group is not None:
+                domains = domains_of(self._session, job, group, members, self._domain)
+            if not any(self._promise_in(statement, job, members, domain) for domain in domains):
+                return False
+        return self._session.job_pipelined(job)
+
+    def _promise_in(
+        self, statement: Statement, job: Job, tasks: list[Task], domain: Domain | None
+    ) -> bool:
+        """Promise all of the tasks room in a domain, or none."""
         session, queue = self._session, job.queue
         assert queue is not None
-        for task in tasks:
-            if session.allowance(queue, task, 1) == 0:
-                return False
-            place = session.places(task, 1, future=True)
-            if len(place) == 0:
-                place = session.places(task, 1)
-            if len(place) == 0:
-                return False
-            statement.pipeline((task,), place)
-        return session.job_pipelined(job)
+        with (
+            session.statement() as trial,
+            session.within(None if domain is None else domain.nodes),
+        ):
+            for task in tasks:
+                if session.allowance(queue, task, 1) == 0:
+                    return False
+                place = session.places(task, 1, future=True)
+                if len(place) == 0:
+                    place = session.places(task, 1)
+                if len(place) == 0:
+                    return False
+                trial.pipeline((task,), place)
+            statement.absorb(trial)
+        return True
 
     def _free(self) -> FloatArray:
         columns = self._session.columns
         free_rn = columns.idle_rn + columns.releasing_rn - columns.pipelined_rn
+        if self._domain is not None:
+            free_rn = free_rn[:, self._domain.nodes]
         free_r: FloatArray = np.zeros_like(self._session.total_r)
         free_r[: free_rn.shape[0]] = np.maximum(free_rn, 0.0).sum(axis=1)
         return free_r

@@ -11,6 +11,7 @@ costs the fewest victims.
 
 from __future__ import annotations
 
+from hekla.scheduler.actions.domains import is_bound
 from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.verdicts import explain_promised, hindrance
@@ -22,6 +23,8 @@ from hekla.scheduler.session import Session
 def preempt(session: Session) -> None:
     keep_promises(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
+    # As in Volcano, gangs that must be close together take room by gangpreempt alone.
+    starving = [job for job in starving if not is_bound(session, job)]
     turns = Turns(session, starving)
     others = Search(session, BETWEEN_JOBS)
     while (queue := turns.next_queue()) is not None:

@@ -40,7 +40,11 @@ def place_nominated(session: Session, statement: Statement, tasks: list[Task]) -
     for a promise where there is a place.
     """
     nominated = tasks[0].nominated_node
+    job = tasks[0].job
+    is_free = job is None or (job.topology is None and not job.policies)
     for future, only in ((False, nominated), (False, ""), (True, nominated)):
+        if not only and not is_free:
+            continue  # one that strays would draw its gang after it
         index = session.places(tasks[0], 1, future=future, only=only)
         if len(index):
             (statement.pipeline if future else statement.allocate)(tasks, index)

@@ -7,6 +7,7 @@ from hekla.scheduler.explain import Blocked, Gate, Verdict
 from hekla.scheduler.finding import PROMISED
 from hekla.scheduler.model import PENDING, PIPELINED, Job, Queue, Task
 from hekla.scheduler.session import Session
+from hekla.scheduler.topology import Choice
 
 
 class Attempt:
@@ -21,6 +22,8 @@ class Attempt:
         self.fitting = 0
         self.wanted = 0
         self.reasons: dict[str, int] = {}
+        self.choice: Choice | None = None
+        """The domains that were looked at, where the network's shape is what stopped it."""
 
     def refused_by_queue(self, task: Task) -> None:
         self.refused = self.refused or task
@@ -34,6 +37,20 @@ class Attempt:
             self.reasons = session.reasons(task, filled=wanted > 0)
             self.wanted = wanted
         self.fitting = self._fitting() + room
+
+    def no_domain_for(self, session: Session, task: Task, choice: Choice) -> None:
+        """No part of the network that its rules allow has room for all."""
+        self.failed_roles.add(task.role)
+        self.unplaced, self.choice = task, choice
+        self.reasons = session.reasons(task)
+        self.wanted = choice.missing
+        best = max((room for _, _, room in choice.lacking), default=0)
+        self.fitting = self._fitting() + min(best, choice.missing)
+
+    def takes_over(self, other: Attempt) -> None:
+        """What stopped a part of the job stopped the job, unless something did before."""
+        if self.unplaced is None and self.refused is None:
+            self.__dict__.update(other.__dict__)
 
     def _fitting(self) -> int:
         return self.job.ready_count + self.job.pending_best_effort + self.job.waiting_count
@@ -214,6 +231,38 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
     )
 
 
+def _domains(choice: Choice) -> str:
+    """Which parts of the network were looked at, and what each lacked."""
+    if choice.problem:
+        return choice.problem
+    text = f"{choice.total} HyperNode{'s' if choice.total != 1 else ''} of {choice.rule} "
+    text += "were" if choice.total != 1 else "was"
+    text += f" looked at for {choice.missing} tasks"
+    if choice.lacking:
+        text += ", room is for " + ", ".join(
+            f"{room} in {name} (tier {tier})" for name, tier, room in choice.lacking
+        )
+        more = choice.total - len(choice.numbers) - len(choice.lacking)
+        text += f" and not for more in {more} others" if more > 0 else ""
+    if choice.numbers:
+        first = choice.tree.name(choice.numbers[0])
+        text += f"; {len(choice.numbers)} such as {first} have room, but not by all its rules"
+    return text
+
+
+def _closer(session: Session, task: Task, choice: Choice) -> str:
+    """The smallest change that would give the gang a domain."""
+    if not choice.lacking:
+        return "correct the HyperNodes, or the job's networkTopology" if choice.problem else ""
+    name, _, room = choice.lacking[0]
+    missing, names = max(choice.missing - room, 1), session.dimensions.names
+    per_task = ", ".join(
+        f"{show_amount(names[row], amount)} {names[row]}"
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True)
+    )
+    return f"room for {missing} more task{'s' if missing > 1 else ''} of {per_task} in {name}"
+
+
 def _goes_first(session: Session, job: Job) -> str:
     """For whom free room is kept."""
     first = sorted({one.job.key for one in session.holds if one.job is not job})
@@ -252,8 +301,13 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
             used = allowed - float(idle_n[best])
         blocked.append(Blocked(names[row], asked, allowed, used))
     missing = max(job.min_member - attempt.fitting, 1)
+    if attempt.choice is not None:
+        gate = Gate.SURPLUS if is_running else Gate.TOPOLOGY
+        message += f"; {_domains(attempt.choice)}"
     if total == 0:
         change = "add a node"
+    elif attempt.choice is not None:
+        change = _closer(session, task, attempt.choice)
     elif blocked:
         per_task = ", ".join(
             f"{show_amount(names[r], a)} {names[r]}"

@@ -9,6 +9,7 @@ from hekla.scheduler.plugins.cdp import Cdp
 from hekla.scheduler.plugins.conformance import Conformance
 from hekla.scheduler.plugins.drf import Drf
 from hekla.scheduler.plugins.gang import Gang
+from hekla.scheduler.plugins.network_topology_aware import NetworkTopologyAware
 from hekla.scheduler.plugins.nodegroup import NodeGroup
 from hekla.scheduler.plugins.nodeorder import NodeOrder
 from hekla.scheduler.plugins.overcommit import Overcommit
@@ -32,6 +33,7 @@ def builtin() -> Registry:
             Conformance,
             Drf,
             Gang,
+            NetworkTopologyAware,
             NodeGroup,
             NodeOrder,
             Overcommit,

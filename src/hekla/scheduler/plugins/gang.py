@@ -25,6 +25,13 @@ class Gang(Plugin, name="gang"):
                 f"not enough pods of task {short[0]!r}: {job.role_count(short[0], *range(10))} "
                 f"exist, {job.min_task_member[short[0]]} are needed",
             )
+        lacking = job.short_policies(valid=True)
+        if lacking:
+            return Invalid(
+                "NotEnoughSubGroups",
+                f"not enough sub-groups of policy {lacking[0].name!r}: "
+                f"{lacking[0].least} are needed",
+            )
         if job.valid_count < job.min_member:
             return Invalid(
                 "NotEnoughTasks",
@@ -36,10 +43,14 @@ class Gang(Plugin, name="gang"):
         return job.is_ready
 
     def job_ready(self, job: Job) -> bool:
-        return job.is_ready and not job.short_roles()
+        return job.is_ready and not job.short_roles() and not job.short_policies()
 
     def job_pipelined(self, job: Job) -> Vote:
-        enough = job.is_pipelined and not job.short_roles(pipelined=True)
+        enough = (
+            job.is_pipelined
+            and not job.short_roles(pipelined=True)
+            and not job.short_policies(pipelined=True)
+        )
         return PERMIT if enough else REJECT
 
     def job_starving(self, job: Job) -> bool:

@@ -1,0 +1,329 @@
+"""network-topology-aware: gangs stay within one part of the network, the smallest that holds them.
+
+A job (`spec.networkTopology` of its PodGroup) or a sub-group of it says how close its members must
+be: `hard` with a highest tier is never broken, by no action; `soft` prefers lower tiers and takes
+any. Domains are tried from the lowest tier up, in each tier the fullest that still has room first,
+so that large domains stay whole. A member that comes back goes to where the others are.
+
+Differs from Volcano (decision 0009): a hard demand that cannot be met because its tier does not
+exist waits and says so, instead of being dropped; and the room of domains is as of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import numpy as np
+
+from hekla.api.scheduling import NetworkTopology
+from hekla.scheduler.classes import TaskClass
+from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
+from hekla.scheduler.model import ALLOCATED_CLASS, PIPELINED, Job, Task
+from hekla.scheduler.plugin import Key, Plugin, PluginError
+from hekla.scheduler.subgroups import SubGroup
+from hekla.scheduler.topology import NOBODY, Choice, Domain
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session import Session
+
+PREFIX: Final = "hypernode.binpack.resources."
+DEFAULT_FADING: Final = 0.8
+LACKING_SHOWN: Final = 3
+_HERE: Final = tuple(sorted((*ALLOCATED_CLASS, PIPELINED)))
+
+
+class NetworkTopologyAware(Plugin, name="network-topology-aware"):
+    """Domains for gangs that ask for closeness, and fuller domains for all others."""
+
+    essential: ClassVar[bool] = True
+    by_class: ClassVar[bool] = True
+    free_arguments: ClassVar[tuple[str, ...]] = (PREFIX,)
+
+    weight: Annotated[int, Key("weight")] = 1
+    cpu: Annotated[int, Key("hypernode.binpack.cpu")] = 1
+    memory: Annotated[int, Key("hypernode.binpack.memory")] = 1
+    resources: Annotated[str, Key("hypernode.binpack.resources")] = ""
+    """Further resources, separated by commas; weights under hypernode.binpack.resources.NAME."""
+    packs_normal: Annotated[bool, Key("hypernode.binpack.normal-pod.enable")] = True
+    """Whether pods that ask for no closeness fill domains up too."""
+    fading: Annotated[float, Key("hypernode.binpack.normal-pod.fading")] = DEFAULT_FADING
+    """How much less each tier counts for those than the one below."""
+    most_cleared: Annotated[int, Key("hypernode.gradient.evict.max-hypernodes")] = 8
+
+    def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
+        super().configure(raw, switches)
+        self._weights: dict[str, int] = {"cpu": self.cpu, "memory": self.memory}
+        for name in (name.strip() for name in self.resources.split(",")):
+            if name:
+                given = raw.get(PREFIX + name, 1)
+                if isinstance(given, bool) or not str(given).lstrip("-").isdecimal():
+                    raise PluginError(
+                        f"{PREFIX}{name} must be a whole number, and {given!r} is not"
+                    )
+                self._weights[name] = int(given)
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._tree = session.cluster.tree
+        weights = getattr(self, "_weights", {"cpu": self.cpu, "memory": self.memory})
+        self._by_row: dict[int, float] = {}
+        for name, weight in weights.items():
+            row = session.dimensions.row(name)
+            if row is not None:
+                self._by_row[row] = 1.0 if weight < 0 else float(weight)
+        self._bounds: dict[tuple[str, SubGroup | None], tuple[int, IntArray | None]] = {}
+        self._surroundings: dict[TaskClass, tuple[int, FloatArray]] = {}
+
+    # --- what jobs ask for --------------------------------------------------------------------
+
+    def _limit(self, topology: NetworkTopology) -> tuple[int, str]:
+        """The highest tier that will do, and why none will."""
+        tree = self._tree
+        top = int(tree.tier_d[tree.root])
+        if topology.mode.lower() == "soft":
+            return top, ""
+        name, limit = topology.highest_tier_name, topology.highest_tier_allowed
+        if limit is None and not name:
+            return top, ""  # as Volcano: hard without a tier binds nobody
+        if not tree:
+            return -1, "there are no HyperNodes"
+        if limit is None:
+            if name not in tree.tier_names:
+                known = ", ".join(sorted(tree.tier_names)) or "none has a name"
+                return -1, f"no HyperNode has the tier name {name!r} (there are: {known})"
+            limit = tree.tier_names[name]
+        if limit < tree.tiers[0]:
+            return -1, f"no HyperNode is of tier {limit} or lower; the lowest is {tree.tiers[0]}"
+        return min(limit, top), ""
+
+    def _members(self, job: Job, subgroup: SubGroup | None) -> IntArray:
+        """The columns of the nodes where members are, or will be."""
+        nodes, found = self._session.cluster.nodes, []
+        for status in _HERE:
+            for task in job.by_status[status].values():
+                if subgroup is None or task.subgroup is subgroup:
+                    node = nodes.get(task.node_name)
+                    if node is not None and node.is_known:
+                        found.append(node.index)
+        return np.asarray(found, dtype=np.int64) if found else NOBODY
+
+    def _around(self, members: IntArray, limit: int) -> list[int]:
+        """Domains that have all members and are allowed, from the inside out."""
+        tree = self._tree
+        chain = tree.ancestors(tree.around(members))
+        return [number for number in chain if tree.tier_d[number] <= limit]
+
+    # --- hooks --------------------------------------------------------------------------------
+
+    def confine(self, task: Task) -> IntArray | None:
+        job, subgroup = task.job, task.subgroup
+        if job is None or (job.topology is None and not job.policies):
+            return None
+        known = self._bounds.get((job.key, subgroup))
+        if known is None or known[0] != self._session.stamp:
+            bounds = self._within(job, None, job.topology)
+            if subgroup is not None:
+                own = self._within(job, subgroup, subgroup.policy.topology)
+                if bounds is None or own is None:
+                    bounds = own if bounds is None else bounds
+                else:
+                    bounds = np.intersect1d(bounds, own, assume_unique=True)
+            known = self._bounds[job.key, subgroup] = (self._session.stamp, bounds)
+        return known[1]
+
+    def _within(
+        self, job: Job, subgroup: SubGroup | None, topology: NetworkTopology | None
+    ) -> IntArray | None:
+        if topology is None:
+            return None
+        limit, problem = self._limit(topology)
+        if problem:
+            return NOBODY
+        tree = self._tree
+        if limit >= tree.tier_d[tree.root]:
+            return None
+        members = self._members(job, subgroup)
+        if len(members) == 0:
+            return np.flatnonzero(tree.tier_d[tree.leaf_n] <= limit)
+        chain = self._around(members, limit)
+        return tree.nodes(chain[-1]) if chain else NOBODY
+
+    def domains(
+        self,
+        job: Job,
+        subgroup: SubGroup | None,
+        tasks: Sequence[Task],
+        missing: int,
+        inside: Domain | None,
+    ) -> Choice | None:
+        topology = job.topology if subgroup is None else subgroup.policy.topology
+        if topology is None:
+            return None
+        limit, problem = self._limit(topology)
+        rule = f"tier {limit} or lower"
+        if problem:
+            return Choice(self._tree, (), missing, problem=problem)
+        tree, members = self._tree, self._members(job, subgroup)
+        root = tree.root if inside is None else inside.number
+        allowed_d = (tree.tier_d <= limit) & tree.inside(root)
+        if len(members):
+            chain_d = np.zeros_like(allowed_d)
+            chain_d[self._around(members, limit)] = True
+            allowed_d &= chain_d
+            if not allowed_d.any():
+                where = tree.name(tree.around(members))
+                problem = f"its members are spread over {where}, wider than {rule}"
+                return Choice(self._tree, (), missing, problem=problem)
+            rule += " around its other members"
+        room_d = self._room(tasks)
+        return self._choice(allowed_d, room_d, missing, tasks, rule)
+
+    def _choice(
+        self,
+        allowed_d: BoolArray,
+        room_d: FloatArray,
+        missing: int,
+        tasks: Sequence[Task],
+        rule: str,
+    ) -> Choice:
+        tree = self._tree
+        score_d = self._packed(_kinds(tasks))
+        fits = np.flatnonzero(allowed_d & (room_d >= missing))
+        order = np.lexsort((fits, -score_d[fits], tree.tier_d[fits]))
+        small = np.flatnonzero(allowed_d & (room_d < missing))
+        most = np.lexsort((small, tree.tier_d[small], -room_d[small]))[:LACKING_SHOWN]
+        lacking = [
+            (tree.name(number), int(tree.tier_d[number]), int(room_d[number]))
+            for number in small[most].tolist()
+        ]
+        total = int(np.count_nonzero(allowed_d))
+        return Choice(tree, fits[order].tolist(), missing, lacking, total, rule)
+
+    def domains_to_clear(self, job: Job, tasks: Sequence[Task]) -> list[Domain] | None:
+        if job.topology is None:
+            return None
+        limit, problem = self._limit(job.topology)
+        tree = self._tree
+        if problem:
+            return []
+        if limit >= tree.tier_d[tree.root]:
+            return None
+        allowed_d = tree.tier_d <= limit
+        members = self._members(job, None)
+        if len(members):
+            chain_d = np.zeros_like(allowed_d)
+            chain_d[self._around(members, limit)] = True
+            allowed_d &= chain_d
+        enough = np.flatnonzero(allowed_d & (self._room(tasks, empty=True) >= len(tasks)))
+        free_d = self._room(tasks)
+        order = np.lexsort((enough, -free_d[enough], -tree.tier_d[enough]))
+        return [tree.domain(number) for number in enough[order][: self.most_cleared].tolist()]
+
+    def narrow(self, task: Task, count: int, copies_n: IntArray) -> IntArray | None:
+        """Next to those who are there; else the smallest part that holds all, else the largest."""
+        job, tree = task.job, self._tree
+        if job is None or not tree:
+            return None
+        topologies = (job.topology, task.subgroup.policy.topology if task.subgroup else None)
+        if topologies == (None, None):
+            return None
+        number = tree.around(np.flatnonzero(copies_n))
+        if not tree.children(number):
+            return None
+        room_d = tree.sums(copies_n)
+        subgroup = task.subgroup if topologies[1] is not None else None
+        members = self._members(job, subgroup)
+        here_d = np.zeros(tree.root + 1)
+        if len(members):
+            here_d = tree.sums(np.bincount(members, minlength=len(copies_n)))
+            near = (each for each in tree.ancestors(tree.around(members)) if room_d[each] > 0)
+            closest = next(near, number)
+            number = closest if tree.inside(number)[closest] else number
+        return self._descend(number, count, room_d, here_d)
+
+    def _descend(self, number: int, count: int, room_d: FloatArray, here_d: FloatArray) -> IntArray:
+        tree = self._tree
+        while children := tree.children(number):
+            parts = [(child, room_d[child], here_d[child]) for child in children]
+            rest = (room_d[number] - sum(p[1] for p in parts), here_d[number])
+            parts.append((number, rest[0], rest[1] - sum(p[2] for p in parts)))
+            best = min(
+                (part for part in parts if part[1] > 0),
+                key=lambda p: (p[2] <= 0, p[1] < count, p[1] if p[1] >= count else -p[1], p[0]),
+            )[0]
+            if best == number:
+                return tree.own_nodes(number)
+            number = best
+        return tree.nodes(number)
+
+    def domain_order(self, task: Task) -> FloatArray | None:
+        job, tree = task.job, self._tree
+        if not self.packs_normal or not tree or self.weight == 0 or job is None:
+            return None
+        if job.topology is not None or task.subgroup is not None:
+            return None
+        known, changes = self._surroundings.get(task.klass), self._session.finder.changes
+        if known is None or known[0] != changes:
+            score_d = self._packed({task.klass: 1})
+            score_d[tree.root] = 1.0  # what is in no domain of a tier counts as full there
+            fading = DEFAULT_FADING if self.fading < 0 else self.fading
+            shares = [fading ** (tier - 1) for tier in tree.tiers]
+            total_n = np.zeros(len(tree.leaf_n))
+            for tier, share in zip(tree.tiers, shares, strict=True):
+                total_n += share * score_d[tree.at_tier(tier)]
+            if sum(shares):
+                total_n *= 100.0 * self.weight / sum(shares)
+            known = self._surroundings[task.klass] = (changes, total_n)
+        return known[1]
+
+    # --- what domains hold --------------------------------------------------------------------
+
+    def _room(self, tasks: Sequence[Task], *, empty: bool = False) -> FloatArray:
+        """For how many of the tasks each domain has room, or would have if nobody was there.
+
+        Of several kinds each is counted by itself, so it can be too many, never too few.
+        """
+        room_d = np.zeros(self._tree.root + 1)
+        for klass, count in _kinds(tasks).items():
+            task = next(task for task in tasks if task.klass is klass)
+            copies_n = self._empty(task) if empty else self._session.finder.capacity(task)
+            room_d += np.minimum(self._tree.sums(np.minimum(copies_n, count)), count)
+        return room_d
+
+    def _empty(self, task: Task) -> IntArray:
+        """How many tasks like this each node could take if it were empty."""
+        columns, passing_n = self._session.columns, self._session.finder.passing(task)
+        room_n = np.where(passing_n, float(2**31), 0.0)
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+            if row >= columns.allocatable_rn.shape[0]:
+                return np.zeros(len(passing_n), dtype=np.int64)
+            offered_n = columns.allocatable_rn[row]
+            np.minimum(room_n, np.floor((offered_n + EPSILON) / amount), out=room_n)
+        return room_n.astype(np.int64)
+
+    def _packed(self, kinds: Mapping[TaskClass, int]) -> FloatArray:
+        """How full each domain would be with these tasks, 0 to 1; 0 where they do not fit."""
+        tree, columns = self._tree, self._session.columns
+        need: dict[int, float] = {}
+        for klass, count in kinds.items():
+            for row, amount in zip(klass.rows, klass.amounts, strict=True):
+                if row in self._by_row and amount >= EPSILON and row < len(columns.used_rn):
+                    need[row] = need.get(row, 0.0) + count * amount
+        total_d, weights = np.zeros(tree.root + 1), 0.0
+        over_d = np.zeros(tree.root + 1, dtype=bool)
+        for row, amount in need.items():
+            offered_d = tree.sums(columns.allocatable_rn[row])
+            after_d = tree.sums(columns.used_rn[row]) + amount
+            over_d |= after_d > offered_d
+            weights += self._by_row[row]
+            total_d += self._by_row[row] * after_d / np.where(offered_d > 0, offered_d, np.inf)
+        total_d[over_d] = 0.0
+        return total_d / weights if weights else total_d
+
+
+def _kinds(tasks: Sequence[Task]) -> dict[TaskClass, int]:
+    counts: dict[TaskClass, int] = {}
+    for task in tasks:
+        counts[task.klass] = counts.get(task.klass, 0) + 1
+    return counts

@@ -1,0 +1,374 @@
+"""network-topology-aware: gangs in one part of the network, and why they wait when none will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from hekla.api.topology import HyperNode
+from hekla.api.wellknown import PARTITION_ID
+from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, hypernode, node, pod
+
+CONF = """\
+actions: "%s"
+tiers:
+- plugins:
+  - {name: priority}
+  - {name: gang}
+  - {name: conformance}
+- plugins:
+  - {name: predicates}
+  - {name: network-topology-aware, arguments: {%s}}
+"""
+NODES = [f"n{i}" for i in range(8)]
+RACKS = [
+    hypernode(f"r{i}", 1, nodes=NODES[2 * i : 2 * i + 2], tier_name="rack") for i in range(4)
+]  # fmt: skip
+SPINES = [
+    hypernode("s0", 2, children=["r0", "r1"], tier_name="spine"),
+    hypernode("s1", 2, children=["r2", "r3"], tier_name="spine"),
+]
+HARD1 = {"mode": "hard", "highestTierAllowed": 1}
+HARD2 = {"mode": "hard", "highestTierAllowed": 2}
+SOFT = {"mode": "soft"}
+
+
+def world(
+    *jobs: GroupBuilder,
+    cpus: Mapping[str, int] | None = None,
+    parts: Iterable[HyperNode] = (*RACKS, *SPINES),
+    actions: str = "allocate",
+    arguments: str = "",
+    **more: Any,
+) -> TestCluster:
+    """Eight nodes of two CPUs in four racks under two spines."""
+    nodes = [node(name, cpu=(cpus or {}).get(name, 2)) for name in NODES]
+    return cluster(nodes, jobs, hypernodes=parts, conf=CONF % (actions, arguments), **more)
+
+
+def racks(result: Result) -> set[str]:
+    return {f"r{int(name[1:]) // 2}" for name in result.binds.values()}
+
+
+def busy(where: str, cpu: int = 1) -> GroupBuilder:
+    """A job of one pod that runs on a node."""
+    return gang(f"on-{where}", cpu=cpu, running_on=[where], phase="Running")
+
+
+# --- one domain -------------------------------------------------------------------------------
+
+
+def test_a_hard_gang_is_in_one_rack() -> None:
+    result = world(gang("train", members=4, cpu=1, network=HARD1)).run()
+    assert len(result.binds) == 4
+    assert racks(result) == {"r0"}
+
+
+def test_without_the_demand_it_may_be_anywhere() -> None:
+    jobs = [busy("n0"), gang("train", members=4, cpu=2)]
+    assert len(racks(world(*jobs).run())) > 1
+
+
+def test_a_gang_takes_the_fullest_rack_that_still_holds_it() -> None:
+    result = world(busy("n4"), gang("train", members=3, cpu=1, network=HARD1)).run()
+    assert racks(result) == {"r2"}
+
+
+def test_a_rack_without_enough_room_is_passed_over() -> None:
+    result = world(busy("n4"), gang("train", members=4, cpu=1, network=HARD1)).run()
+    assert racks(result) == {"r0"}
+
+
+def test_a_gang_too_large_for_a_rack_goes_up_a_tier_and_no_further() -> None:
+    result = world(busy("n0"), gang("train", members=8, cpu=1, network=HARD2)).run()
+    assert racks(result) == {"r2", "r3"}
+
+
+def test_a_wider_domain_is_filled_rack_by_rack() -> None:
+    result = world(gang("train", members=6, cpu=1, network=HARD2)).run()
+    per_node = [list(result.binds.values()).count(name) for name in NODES]
+    assert sorted((sum(per_node[2 * i : 2 * i + 2]) for i in range(4)), reverse=True) == [
+        4,
+        2,
+        0,
+        0,
+    ]
+
+
+def test_the_tier_may_be_given_by_name() -> None:
+    by_name = {"mode": "hard", "highestTierName": "rack"}
+    assert racks(world(gang("t", members=4, cpu=1, network=by_name)).run()) == {"r0"}
+    assert not world(gang("t", members=5, cpu=1, network=by_name)).run().binds
+
+
+def test_soft_prefers_closeness_and_takes_what_there_is() -> None:
+    assert racks(world(gang("t", members=4, cpu=1, network=SOFT)).run()) == {"r0"}
+    assert len(world(gang("t", members=16, cpu=1, network=SOFT)).run().binds) == 16
+
+
+def test_a_place_now_in_a_wider_domain_goes_before_waiting_in_a_closer_one() -> None:
+    leaving = [
+        gang(f"old-{name}", cpu=2, running_on=[name], phase="Running", deleting=True)
+        for name in ("n0", "n1")
+    ]
+    result = world(
+        *leaving, *(busy(name) for name in NODES[2:]),
+        gang("t", members=4, cpu=1, network=HARD2),
+    ).run()  # fmt: skip
+    assert racks(result) == {"r2", "r3"}
+
+
+def test_a_gang_waits_for_room_that_is_being_left_in_its_domain() -> None:
+    leaving = [
+        gang(f"old-{name}", cpu=2, running_on=[name], phase="Running", deleting=True)
+        for name in ("n0", "n1")
+    ]
+    full = [busy(name) for name in NODES[2:]]
+    result = world(*leaving, *full, gang("t", members=4, cpu=1, network=HARD1)).run()
+    assert result.binds == {}
+    assert set(result.pipelined.values()) == {"n0", "n1"}
+
+
+# --- members that come later ------------------------------------------------------------------
+
+
+def test_a_replaced_member_returns_to_its_gangs_rack() -> None:
+    crowded = [busy("n0"), busy("n6", 2)]  # packing alone would choose r3
+    job = gang("t", members=4, cpu=1, network=HARD1, running_on=["n2", "n2", "n3"])
+    result = world(*crowded, job).run()
+    assert result.binds == {"t-3": "n3"}
+
+
+def test_a_replaced_member_waits_if_its_rack_is_full() -> None:
+    job = gang("t", members=4, cpu=1, network=HARD1, running_on=["n2", "n2", "n3"])
+    result = world(busy("n3"), job).run()
+    assert result.binds == {}
+    assert "around its other members" in result.why("t")
+    assert "0 in r1 (tier 1)" in result.why("t")
+
+
+def test_members_beyond_the_minimum_stay_in_the_domain() -> None:
+    job = gang("t", members=9, minimum=2, cpu=1, network=HARD1)
+    result = world(job).run()
+    assert len(result.binds) == 4
+    assert racks(result) == {"r0"}
+    assert "more tasks find no room" in result.why("t")
+
+
+def test_members_beyond_the_minimum_go_as_near_as_they_can() -> None:
+    job = gang("t", members=6, minimum=2, cpu=1, network=HARD2, running_on=["n2", "n3"])
+    result = world(job).run()
+    assert sorted(result.binds.values()) == ["n0", "n0", "n2", "n3"]
+
+
+# --- verdicts ---------------------------------------------------------------------------------
+
+
+def test_the_verdict_names_the_domains_and_what_each_lacks() -> None:
+    result = world(busy("n0"), gang("t", members=5, cpu=1, network=HARD1)).run()
+    verdict = result.verdict("t")
+    assert verdict is not None
+    assert verdict.gate == "NetworkTopology"
+    assert "4 HyperNodes of tier 1 or lower were looked at for 5 tasks" in verdict.message
+    assert "4 in r1 (tier 1), 4 in r2 (tier 1), 4 in r3 (tier 1)" in verdict.message
+    assert verdict.fitting == 4
+    assert "1 more task of 1 cpu in r1" in verdict.change
+
+
+PROBLEMS: dict[str, tuple[Mapping[str, Any], list[HyperNode], str]] = {
+    "a tier name that nobody has": (
+        {"mode": "hard", "highestTierName": "pod"},
+        RACKS,
+        "no HyperNode has the tier name 'pod' (there are: rack)",
+    ),
+    "a tier below the lowest": (
+        {"mode": "hard", "highestTierAllowed": 0},
+        RACKS,
+        "no HyperNode is of tier 0 or lower; the lowest is 1",
+    ),
+    "no HyperNodes": (HARD1, [], "there are no HyperNodes"),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_hard_demand_that_cannot_be_met_waits_and_says_why(name: str) -> None:
+    network, parts, want = PROBLEMS[name]
+    result = world(gang("t", members=2, cpu=1, network=network), parts=parts).run()
+    assert result.binds == {}
+    assert want in result.why("t")
+
+
+def test_contradictions_in_the_tree_are_notes_and_stop_nobody() -> None:
+    parts = [*RACKS, hypernode("bad", 1, children=["bad"]), hypernode("thief", 2, nodes=["gone"])]
+    result = world(
+        gang("t", members=4, cpu=1, network=HARD1), gang("u", members=5, cpu=1, network=HARD1),
+        parts=parts,
+    ).run()  # fmt: skip
+    assert len(racks(result)) == 1
+    assert "HyperNode bad: its member bad is of tier 1" in result.why("u")
+    assert "HyperNode thief: there is no node gone" in result.why("u")
+
+
+def test_without_the_plugin_the_demand_does_not_count_and_that_is_said() -> None:
+    conf = 'actions: "allocate"\ntiers: [{plugins: [{name: gang}, {name: predicates}]}]'
+    result = cluster(
+        [node("n0", cpu=1)], [gang("t", members=2, cpu=1, network=HARD1)], conf=conf
+    ).run()  # fmt: skip
+    assert "network-topology-aware is not configured" in result.why("t")
+
+
+# --- sub-groups -------------------------------------------------------------------------------
+
+
+def parted(
+    sizes: Iterable[int], *, each: Mapping[str, Any] | None = None, least: int = 0,
+    size: int = 2, minimum: int | None = None, network: Mapping[str, Any] | None = None,
+    running: Mapping[str, str] | None = None,
+) -> GroupBuilder:  # fmt: skip
+    """A job whose pods carry the number of their part, as the Job controller makes them."""
+    policy = {
+        "name": "worker",
+        "subGroupSize": size,
+        "minSubGroups": least,
+        "matchLabelKeys": [PARTITION_ID],
+        "labelSelector": {"matchLabels": {"role": "worker"}},
+    }
+    if each is not None:
+        policy["networkTopology"] = dict(each)
+    pods, index = [], 0
+    for part, count in enumerate(sizes):
+        for _ in range(count):
+            name = f"j-worker-{index}"
+            labels = {PARTITION_ID: str(part), "role": "worker"}
+            where = (running or {}).get(name, "")
+            pods.append(pod(name, group="j", role="worker", cpu=1, labels=labels, node=where))
+            index += 1
+    least_members = len(pods) if minimum is None else minimum
+    job = gang("j", members=0, minimum=least_members, network=network, subgroups=[policy])
+    return job.and_pods(*pods)
+
+
+def rack_of(result: Result, *numbers: int) -> set[str]:
+    return {f"r{int(result.binds[f'j-worker-{n}'][1:]) // 2}" for n in numbers}
+
+
+def test_every_part_is_in_a_rack_of_its_own_choosing() -> None:
+    result = world(parted([4, 4, 4], each=HARD1, size=4)).run()
+    assert len(result.binds) == 12
+    for first in (0, 4, 8):
+        assert len(rack_of(result, *range(first, first + 4))) == 1
+
+
+def test_parts_are_in_racks_and_the_job_in_a_spine() -> None:
+    result = world(busy("n0"), parted([4, 4], each=HARD1, size=4, network=HARD2)).run()
+    assert rack_of(result, *range(8)) == {"r2", "r3"}
+    assert len(rack_of(result, 0, 1, 2, 3)) == 1
+
+
+def test_parts_that_fit_no_rack_keep_the_whole_job_waiting() -> None:
+    result = world(parted([5, 3], each=HARD1, size=3)).run()
+    assert result.binds == {}
+    assert "r0" in result.why("j")
+
+
+def test_only_so_many_parts_as_are_needed_must_start() -> None:
+    crowded = [busy(name) for name in ("n2", "n4", "n6")]
+    result = world(*crowded, parted([4, 4], each=HARD1, size=4, least=1, minimum=4)).run()
+    assert len(result.binds) == 4
+    assert rack_of(result, 0, 1, 2, 3) == {"r0"}
+    assert "tier 1 or lower" in result.why("j")
+
+
+def test_a_part_starts_whole_or_not_at_all_without_any_topology() -> None:
+    nodes = [node("n0", cpu=5)]
+    job = parted([3, 3], size=3, least=1, minimum=3)
+    result = cluster(nodes, [job], conf=CONF % ("allocate", "")).run()
+    assert sorted(result.binds) == ["j-worker-0", "j-worker-1", "j-worker-2"]
+
+
+def test_a_job_with_too_few_parts_waits() -> None:
+    result = world(parted([2], least=2)).run()
+    assert result.binds == {}
+    assert "not enough sub-groups of policy 'worker'" in result.why("j")
+
+
+def test_a_member_of_a_part_returns_to_the_rack_of_its_part() -> None:
+    running = {"j-worker-0": "n6", "j-worker-2": "n2", "j-worker-3": "n2"}
+    result = world(parted([2, 2], each=HARD1, running=running)).run()
+    assert result.binds == {"j-worker-1": "n6"}
+
+
+# --- making room ------------------------------------------------------------------------------
+
+PRIORITIES = {"low": 1, "high": 100}
+
+
+def low(name: str, where: list[str], cpu: int = 1) -> GroupBuilder:
+    return gang(
+        name, members=len(where), cpu=cpu, running_on=where, phase="Running",
+        priority_class="low",
+    )  # fmt: skip
+
+
+def test_gangpreempt_clears_one_rack_for_a_hard_gang() -> None:
+    victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
+    taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
+    result = world(
+        *victims, taker, actions="allocate, gangpreempt", priorities=PRIORITIES
+    ).run()  # fmt: skip
+    assert len(result.evictions) == 2
+    where = set(result.pipelined.values())
+    assert len({int(name[1:]) // 2 for name in where}) == 1
+    assert {f"v{name[1:]}-0" for name in where} == set(result.evictions)
+
+
+def test_gangpreempt_evicts_nobody_for_a_gang_that_no_rack_could_hold() -> None:
+    victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
+    taker = gang("t", members=5, cpu=1, network=HARD1, priority_class="high")
+    result = world(
+        *victims, taker, actions="allocate, gangpreempt", priorities=PRIORITIES
+    ).run()  # fmt: skip
+    assert result.evictions == []
+
+
+def test_gangpreempt_takes_the_rack_that_is_freest() -> None:
+    victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES) if name != "n5"]
+    taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
+    result = world(
+        *victims, taker, actions="allocate, gangpreempt", priorities=PRIORITIES
+    ).run()  # fmt: skip
+    assert result.evictions == ["v4-0"]
+
+
+def test_preempt_leaves_hard_gangs_to_gangpreempt() -> None:
+    victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
+    taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
+    result = world(*victims, taker, actions="allocate, preempt", priorities=PRIORITIES).run()
+    assert result.evictions == []
+
+
+def test_the_cleared_rack_is_taken_when_the_victims_have_left() -> None:
+    victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
+    taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
+    stage = world(*victims, taker, actions="allocate, gangpreempt", priorities=PRIORITIES)
+    first = stage.run()
+    stage.live(first)
+    second = stage.run()
+    assert second.evictions == []
+    assert second.binds == first.pipelined
+
+
+# --- pods that ask for nothing ----------------------------------------------------------------
+
+
+def test_normal_pods_fill_domains_up() -> None:
+    result = world(busy("n4"), gang("t", cpu=1)).run()
+    assert racks(result) == {"r2"}
+
+
+def test_normal_pods_can_be_left_alone() -> None:
+    off = "hypernode.binpack.normal-pod.enable: false"
+    result = world(busy("n4"), gang("t", cpu=1), arguments=off).run()
+    assert racks(result) == {"r0"}

@@ -18,13 +18,20 @@ from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.core import decide
 from hekla.scheduler.plan import Plan
 from hekla.scheduler.plugins import builtin
-from hekla.testing.objects import START, gang, node, pod, queue
+from hekla.testing.objects import START, gang, hypernode, node, pod, queue
 
 SPREADING = config.DEFAULT.replace("  - name: binpack\n", "")
 
 
 def build(
-    nodes: int, gangs: int, size: int, *, classes: int = 1, queues: int = 1, cpu: int = 64
+    nodes: int,
+    gangs: int,
+    size: int,
+    *,
+    classes: int = 1,
+    queues: int = 1,
+    cpu: int = 64,
+    network: dict[str, object] | None = None,
 ) -> Cluster:
     """Empty nodes, and gangs that wait; `classes` different requests, `queues` queues."""
     state = Cluster()
@@ -42,6 +49,7 @@ def build(
             memory="2Gi",
             min_resources={"cpu": size, "memory": f"{2 * size}Gi"},
             phase="Pending",
+            network=network,
         )
         state.set_group(one.group)
         for member in one.pods:
@@ -181,6 +189,53 @@ def case_w() -> None:
         return state
 
     run("w  5,000 gangs of 10 wait before 1,000 full nodes", *timed(make))
+
+
+TOPOLOGY = config.DEFAULT.rstrip("\n") + "\n  - name: network-topology-aware\n"
+
+
+def in_tiers(state: Cluster, nodes: int, *, rack: int = 32, spine: int = 16) -> None:
+    """Racks of 32 nodes, spines of 16 racks, and one core over all."""
+    names = [f"node-{n:05d}" for n in range(nodes)]
+    racks = [names[i : i + rack] for i in range(0, nodes, rack)]
+    below = [f"rack-{i:03d}" for i in range(len(racks))]
+    spines = [below[i : i + spine] for i in range(0, len(below), spine)]
+    for name, members in zip(below, racks, strict=True):
+        state.set_hypernode(hypernode(name, 1, nodes=members))
+    for i, members in enumerate(spines):
+        state.set_hypernode(hypernode(f"spine-{i:02d}", 2, children=members))
+    state.set_hypernode(
+        hypernode("core", 3, children=[f"spine-{i:02d}" for i in range(len(spines))])
+    )
+
+
+def case_h() -> None:
+    """Gangs that must be in one rack of 32 nodes, against the same that may be anywhere."""
+    settings = config.parse(TOPOLOGY, builtin())
+    flat = config.parse(config.DEFAULT, builtin())
+    demands: dict[str, dict[str, object] | None] = {
+        "without HyperNodes": None,
+        "with HyperNodes, no demand": None,
+        "hard, one rack": {"mode": "hard", "highestTierAllowed": 1},
+        "soft": {"mode": "soft"},
+    }
+    first = 0.0
+    for name, network in demands.items():
+        state = build(10000, 100, 64, network=network)
+        if name != "without HyperNodes":
+            in_tiers(state, 10000)
+        state.settle()
+        best = float("inf")
+        for _ in range(5):
+            start = time.process_time()
+            plan = decide(state, flat if not first else settings, START)
+            best = min(best, time.process_time() - start)
+        first = first or best
+        print(
+            f"h  100 gangs of 64 on 10,000 nodes, {name:28} {best * 1000:7.1f} ms CPU  "
+            f"{best / first:4.2f}x  {len(plan.binds)} binds",
+            flush=True,
+        )
 
 
 def case_g() -> None:

@@ -426,10 +426,13 @@ class Finder:
         state = self._state(task)
         if state.is_coupled:
             return count  # it depends on where the others go: only trying tells
-        copies_n = self.capacity(task)
+        copies_n = state.copies_n
+        if self._has_future:
+            copies_n = np.maximum(copies_n, self._copies(task, self._nodes, future=True))
+        ok_n = state.ok_n
         if bounds is not None:
-            copies_n = copies_n[bounds]
-        return min(count, int(np.minimum(copies_n, count).sum()))
+            copies_n, ok_n = copies_n[bounds], ok_n[bounds]
+        return min(count, int(np.minimum(copies_n[ok_n], count).sum()))
 
     def capacity(self, task: Task) -> IntArray:
         """How many tasks like this one each node has room for, now or later, without bounds.

@@ -36,7 +36,7 @@ def place_in_domains(
     session: Session, statement: Statement, job: Job, queue: Queue, most: int | None = None
 ) -> Attempt:
     """As `place`, in the first domain that has room for the gang."""
-    tasks = session.in_task_order(waiting(job))
+    tasks = waiting(job)
     if session.job_ready(job):
         return _place_more(session, statement, job, queue, tasks, most)
     choice = _choice(session, job, None, tasks, max(job.needs_until_ready, 1), None)

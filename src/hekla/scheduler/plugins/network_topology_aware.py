@@ -72,6 +72,8 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
             row = session.dimensions.row(name)
             if row is not None:
                 self._by_row[row] = 1.0 if weight < 0 else float(weight)
+        self._offered: dict[int, FloatArray] = {}
+        """What all nodes of each domain offer, by resource."""
         self._bounds: dict[tuple[str, SubGroup | None], tuple[int, IntArray | None]] = {}
         self._surroundings: dict[TaskClass, tuple[int, FloatArray]] = {}
 
@@ -313,7 +315,9 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         total_d, weights = np.zeros(tree.root + 1), 0.0
         over_d = np.zeros(tree.root + 1, dtype=bool)
         for row, amount in need.items():
-            offered_d = tree.sums(columns.allocatable_rn[row])
+            offered_d = self._offered.get(row)
+            if offered_d is None:
+                offered_d = self._offered[row] = tree.sums(columns.allocatable_rn[row])
             after_d = tree.sums(columns.used_rn[row]) + amount
             over_d |= after_d > offered_d
             weights += self._by_row[row]

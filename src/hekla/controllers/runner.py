@@ -17,6 +17,7 @@ from hekla.controllers.command import CommandController
 from hekla.controllers.cronjob import CronJobController
 from hekla.controllers.flowcontroller import JobFlowController
 from hekla.controllers.gc import GarbageController
+from hekla.controllers.hypernode import HyperNodeController
 from hekla.controllers.job.controller import JobController
 from hekla.controllers.jobtemplate import JobTemplateController
 from hekla.controllers.metrics import Metrics
@@ -58,6 +59,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "gc-controller": GarbageController,
     "jobflow-controller": JobFlowController,
     "jobtemplate-controller": JobTemplateController,
+    "hyperNode-controller": HyperNodeController,
 }
 
 WORKLOADS: Final[dict[str, Builder]] = {

@@ -10,7 +10,7 @@ writes that carry a decision name the resourceVersion they were decided on.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -96,6 +96,9 @@ class Watched:
         *,
         clock: Clock,
         indexers: Mapping[str, Indexer[Object]] | None = None,
+        namespace: str | None = None,
+        name: str = "",
+        transform: Callable[[Object], Object] | None = None,
     ) -> None:
         self._indexers = {OWNER: owner_uid, **(indexers or {})}
         self.informer: Informer[Object] = Informer(
@@ -103,7 +106,9 @@ class Watched:
             resource,
             dict,
             indexers=self._indexers,
-            transform=_without_managed_fields,
+            namespace=namespace,
+            field_selector=f"metadata.name={name}" if name else "",
+            transform=transform or _without_managed_fields,
             clock=clock,
         )
         self._written: dict[Key, Object] = {}
@@ -215,6 +220,27 @@ class World:
             )
         self._asked.append(self._kinds[name])
         return self._kinds[name]
+
+    def watch_part(
+        self,
+        resource: Resource[Any],
+        *,
+        namespace: str | None = None,
+        name: str = "",
+        transform: Callable[[Object], Object] | None = None,
+    ) -> Watched:
+        """A watch of one object of a kind, or of only a part of each: not shared with others."""
+        watched = Watched(
+            self.client,
+            resource,
+            clock=self.clock,
+            namespace=namespace,
+            name=name,
+            transform=transform,
+        )
+        self._kinds[f"{resource} {namespace}/{name} {len(self._kinds)}"] = watched
+        self._asked.append(watched)
+        return watched
 
     def asked_for(self) -> list[Watched]:
         """What has been asked for since this was last called: the kinds of one controller."""

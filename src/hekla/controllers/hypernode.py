@@ -1,0 +1,131 @@
+"""HyperNodes that follow from the labels of nodes, and the count of nodes in every HyperNode.
+
+What should be is worked out in `networks`; here it is watched for and written. Nothing is polled:
+the configured interval of a source does not matter, as a changed label is acted on at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from hekla.api import wellknown
+from hekla.controllers import networks
+from hekla.controllers.keyed import KeyedController
+from hekla.controllers.metrics import Metrics
+from hekla.controllers.networks import (
+    ConfigProblem,
+    CreateHyperNode,
+    DeleteHyperNode,
+    Effect,
+    PatchHyperNode,
+)
+from hekla.controllers.objects import Key, Object, is_deleting, labels_of, status_of
+from hekla.controllers.watched import World
+from hekla.kube.errors import AlreadyExists
+from hekla.kube.recorder import EventRecorder
+from hekla.kube.resources import CONFIGMAPS, HYPER_NODES, NODES
+
+log = logging.getLogger("hekla.controllers")
+
+DISCOVERY: Final = ("work", "discovery")
+COUNTS: Final = ("work", "counts")
+
+
+class HyperNodeController(KeyedController):
+    """Two kinds of work: discovery from labels, and counting."""
+
+    name = "hyperNode-controller"
+    workers = 1
+
+    def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
+        super().__init__(world, recorder, metrics)
+        release = os.environ.get("HELM_RELEASE_NAME") or "volcano"
+        self._place = (
+            os.environ.get("KUBE_POD_NAMESPACE") or wellknown.SYSTEM_NAMESPACE,
+            f"{release}-controller-configmap",
+        )
+        self._hypernodes = world.watch(HYPER_NODES)
+        self._nodes = world.watch_part(NODES, transform=_name_and_labels)
+        self._config = world.watch_part(CONFIGMAPS, namespace=self._place[0], name=self._place[1])
+        self._hypernodes.add_handler(self._on_hypernode)
+        self._nodes.add_handler(self._on_node)
+        self._config.add_handler(lambda *_: self.queue.add(DISCOVERY))
+
+    def _on_hypernode(self, event: str, old: Object | None, new: Object | None) -> None:
+        if old is not None and new is not None and old.get("spec") == new.get("spec"):
+            if labels_of(old) != labels_of(new):
+                self.queue.add(DISCOVERY)
+            return
+        self.queue.add(COUNTS)
+        self.queue.add(DISCOVERY)
+
+    def _on_node(self, event: str, old: Object | None, new: Object | None) -> None:
+        if old is None or new is None or labels_of(old) != labels_of(new):
+            self.queue.add(DISCOVERY)
+            self.queue.add(COUNTS)
+
+    async def sync(self, key: Key) -> float | None:
+        if key == DISCOVERY:
+            await self._discover()
+        else:
+            await self._count()
+        return None
+
+    def _known(self) -> list[Object]:
+        """HyperNodes as they are, our own writes included."""
+        found = (
+            self._hypernodes.get("", each["metadata"]["name"]) for each in self._hypernodes.all()
+        )
+        return [each for each in found if each is not None and not is_deleting(each)]
+
+    async def _discover(self) -> None:
+        config = self._config.get(*self._place)
+        if config is None:
+            return
+        try:
+            text = (config.get("data") or {}).get(wellknown.CONTROLLER_CONFIG_KEY) or ""
+            types, unknown = networks.parse_config(text)
+            for source in unknown:
+                message = f"the source {source!r} is not supported; 'label' is"
+                self.tell(CONFIGMAPS, config, "Warning", "SourceNotSupported", message)
+            if types is None:
+                return
+            effects = networks.discover(types, self._nodes.all(), self._known())
+        except ConfigProblem as problem:
+            message = f"{wellknown.CONTROLLER_CONFIG_KEY}: {problem}; HyperNodes stay as they are"
+            self.tell(CONFIGMAPS, config, "Warning", "InvalidConfiguration", message)
+            return
+        for effect in effects:
+            await self._perform(effect)
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case CreateHyperNode(body):
+                try:
+                    self._hypernodes.wrote(await self.client.create(HYPER_NODES, body))
+                except AlreadyExists:
+                    log.debug("HyperNode %s is there already", body["metadata"]["name"])
+            case PatchHyperNode(name, patch):
+                self._hypernodes.wrote(await self.client.patch(HYPER_NODES, name, patch))
+            case DeleteHyperNode(name, uid):
+                await self.client.delete(HYPER_NODES, name, uid=uid, missing_ok=True)
+
+    async def _count(self) -> None:
+        known = self._known()
+        counts = networks.node_counts(known, self._nodes.all())
+        for each in known:
+            name = each["metadata"]["name"]
+            if status_of(each).get("nodeCount", 0) != counts[name]:
+                written = await self.client.patch_status(
+                    HYPER_NODES, name, {"nodeCount": counts[name]}
+                )
+                self._hypernodes.wrote(written)
+
+
+def _name_and_labels(node: Object) -> Object:
+    """All that is read of a node: thousands of them are kept."""
+    meta = node["metadata"]
+    kept = ("name", "uid", "resourceVersion", "labels")
+    return {"metadata": {key: meta[key] for key in kept if key in meta}}

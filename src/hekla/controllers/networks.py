@@ -1,0 +1,248 @@
+"""What HyperNodes there should be, by the labels of nodes; and how many nodes each has. All pure.
+
+The configuration names labels from the widest part of the network to the closest:
+
+    networkTopologyDiscovery:
+    - source: label
+      enabled: true
+      config:
+        networkTopologyTypes:
+          pods:
+          - nodeLabel: example.com/spine
+          - nodeLabel: example.com/rack
+          - nodeLabel: kubernetes.io/hostname
+
+Every value of a label becomes a HyperNode: of tier 1 for the closest, one more for each step out.
+The host name at the end stands for the node itself. A node that lacks a label is in the tiers below
+it only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from hekla.api.wellknown import LABEL_HOSTNAME, NETWORK_TOPOLOGY_SOURCE
+from hekla.controllers.objects import Object, labels_of, uid_of
+from hekla.units.errors import SelectorError
+from hekla.units.selectors import LabelSelector
+
+SOURCE: Final = "label"
+MAX_TYPE: Final = 20
+MAX_CONFIG_BYTES: Final = 1 << 20
+
+
+class ConfigProblem(Exception):
+    """The discovery configuration cannot be used; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateHyperNode:
+    body: Object
+
+
+@dataclass(frozen=True, slots=True)
+class PatchHyperNode:
+    name: str
+    patch: Object
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteHyperNode:
+    name: str
+    uid: str
+
+
+Effect = CreateHyperNode | PatchHyperNode | DeleteHyperNode
+Types = dict[str, tuple[str, ...]]
+"""For each type of network its labels, the closest first."""
+
+
+def parse_config(text: str) -> tuple[Types | None, list[str]]:
+    """The types that the label source knows, None where it is off; and sources that we lack."""
+    if len(text) > MAX_CONFIG_BYTES:
+        raise ConfigProblem("it is larger than 1 MiB")
+    try:
+        stated = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigProblem(f"it is no YAML: {error}") from None
+    sources = stated.get("networkTopologyDiscovery") if isinstance(stated, dict) else None
+    if sources is None:
+        return None, []
+    if not isinstance(sources, list) or not all(isinstance(each, dict) for each in sources):
+        raise ConfigProblem("networkTopologyDiscovery must be a list of sources")
+    types: Types | None = None
+    unknown = []
+    for source in sources:
+        if not source.get("enabled"):
+            continue
+        if source.get("source") == SOURCE:
+            types = _types((source.get("config") or {}).get("networkTopologyTypes"))
+        else:
+            unknown.append(str(source.get("source")))
+    return types, unknown
+
+
+def _types(stated: Any) -> Types:
+    where = "config.networkTopologyTypes"
+    if not isinstance(stated, dict) or not stated:
+        raise ConfigProblem(f"{where} must name at least one type with its labels")
+    found: Types = {}
+    for name, entries in stated.items():
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_TYPE:
+            raise ConfigProblem(f"{where}: {name!r} must be text of at most {MAX_TYPE} characters")
+        if not isinstance(entries, list) or not entries:
+            raise ConfigProblem(f"{where}.{name} must be a list of nodeLabel entries")
+        labels = [each.get("nodeLabel") if isinstance(each, dict) else None for each in entries]
+        if not all(isinstance(label, str) and label for label in labels):
+            raise ConfigProblem(f"{where}.{name}: every entry needs a nodeLabel")
+        if len(set(labels)) < len(labels):
+            raise ConfigProblem(f"{where}.{name}: a label is named twice")
+        if labels[-1] == LABEL_HOSTNAME:
+            labels.pop()
+        found[name] = tuple(str(label) for label in reversed(labels))
+    return found
+
+
+def discover(types: Types, nodes: Iterable[Object], existing: Iterable[Object]) -> list[Effect]:
+    """What to create, change and delete so that the HyperNodes of this source are as they should.
+
+    Volcano writes every object anew at each look; here only what differs is written.
+    """
+    ours = {
+        each["metadata"]["name"]: each
+        for each in existing
+        if labels_of(each).get(NETWORK_TOPOLOGY_SOURCE) == SOURCE
+    }
+    wanted = _wanted(types, list(nodes), ours)
+    effects: list[Effect] = []
+    for name, body in sorted(wanted.items(), key=lambda item: (item[1]["spec"]["tier"], item[0])):
+        known = ours.get(name)
+        if known is None:
+            effects.append(CreateHyperNode(body))
+            continue
+        patch: Object = {}
+        if known.get("spec") != body["spec"]:
+            patch["spec"] = body["spec"]
+        labels = body["metadata"]["labels"]
+        if any(labels_of(known).get(key) != value for key, value in labels.items()):
+            patch["metadata"] = {"labels": labels}
+        if patch:
+            effects.append(PatchHyperNode(name, patch))
+    for name in sorted(ours.keys() - wanted.keys()):
+        effects.append(DeleteHyperNode(name, uid_of(ours[name])))
+    return effects
+
+
+def _wanted(types: Types, nodes: list[Object], ours: Mapping[str, Object]) -> dict[str, Object]:
+    wanted: dict[str, Object] = {}
+    for kind, keys in types.items():
+        members: dict[tuple[int, str], set[str]] = {}
+        names: dict[tuple[int, str], str] = {}
+        for node in nodes:
+            inner = str(node["metadata"]["name"])
+            for tier, key in enumerate(keys, start=1):
+                value = labels_of(node).get(key)
+                if not value:
+                    break
+                place = (tier, value)
+                if place not in names:
+                    names[place] = _name(kind, tier, key, value, ours, names.values())
+                members.setdefault(place, set()).add(inner)
+                inner = names[place]
+        for (tier, value), inside in members.items():
+            name = names[tier, value]
+            wanted[name] = _body(name, tier, keys[tier - 1], value, inside)
+    return wanted
+
+
+def _body(name: str, tier: int, key: str, value: str, inside: Iterable[str]) -> Object:
+    kind = "Node" if tier == 1 else "HyperNode"
+    return {
+        "metadata": {"name": name, "labels": {NETWORK_TOPOLOGY_SOURCE: SOURCE, key: value}},
+        "spec": {
+            "tier": tier,
+            "tierName": key,
+            "members": [
+                {"type": kind, "selector": {"exactMatch": {"name": member}}}
+                for member in sorted(inside)
+            ],
+        },
+    }
+
+
+def _name(
+    kind: str,
+    tier: int,
+    key: str,
+    value: str,
+    ours: Mapping[str, Object],
+    taken: Iterable[str],
+) -> str:
+    """The name that the HyperNode of a label value has, or gets.
+
+    Volcano's last five characters are random; here they follow from the value, so that a controller
+    that died half-way makes nothing twice.
+    """
+    clean = re.sub(r"[^a-z0-9.-]", "", kind.lower()).strip(".-") or "network"
+    prefix = f"hypernode-{clean}-tier{tier}-"
+    for name in sorted(ours):
+        if name.startswith(prefix) and labels_of(ours[name]).get(key) == value:
+            return name
+    used = {*ours, *taken}
+    for salt in range(1000):
+        digest = hashlib.sha256(f"{kind}/{key}={value}/{salt or ''}".encode()).hexdigest()
+        if (name := prefix + digest[:5]) not in used:
+            return name
+    raise ConfigProblem(f"no free name is left for label {key}={value}")
+
+
+def node_counts(hypernodes: Iterable[Object], nodes: Iterable[Object]) -> dict[str, int]:
+    """How many nodes each HyperNode has, those of its members included.
+
+    Volcano counts a member HyperNode as one and a name as a node whether it exists or not.
+    """
+    labels = {str(node["metadata"]["name"]): labels_of(node) for node in nodes}
+    stated = {str(each["metadata"]["name"]): each for each in hypernodes}
+    known: dict[str, frozenset[str]] = {}
+
+    def nodes_of(name: str, above: frozenset[str]) -> frozenset[str]:
+        if name in known:
+            return known[name]
+        found: set[str] = set()
+        for member in (stated[name].get("spec") or {}).get("members") or ():
+            selector = member.get("selector") or {}
+            if member.get("type") == "HyperNode":
+                inner = (selector.get("exactMatch") or {}).get("name")
+                if inner in stated and inner not in above:
+                    found |= nodes_of(inner, above | {inner})
+            else:
+                found |= _matching(selector, labels)
+        known[name] = frozenset(found)
+        return known[name]
+
+    return {name: len(nodes_of(name, frozenset({name}))) for name in stated}
+
+
+def _matching(selector: Object, labels: Mapping[str, Mapping[str, str]]) -> set[str]:
+    if exact := selector.get("exactMatch"):
+        return {exact["name"]} & labels.keys()
+    if pattern := selector.get("regexMatch"):
+        try:
+            compiled = re.compile(pattern["pattern"])
+        except re.error:
+            return set()
+        return {name for name in labels if compiled.search(name)}
+    chosen = selector.get("labelMatch") or {}
+    if not (chosen.get("matchLabels") or chosen.get("matchExpressions")):
+        return set()
+    try:
+        wanted = LabelSelector.from_dict(chosen)
+    except SelectorError:
+        return set()
+    return {name for name, each in labels.items() if wanted.matches(each)}

@@ -153,6 +153,56 @@ def full_of_borrowers(nodes: int, *, per_node: int = 8, size: int = 20) -> Clust
     return state
 
 
+SHARING = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins:
+  - {name: predicates}
+  - {name: proportion}
+  - {name: nodeorder}
+"""
+DEVICESHARE = """\
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: true
+      deviceshare.SchedulePolicy: binpack
+      deviceshare.ScheduleWeight: 10
+"""
+
+
+def case_v() -> None:
+    """Shared GPUs, and the same load with nobody looking at single cards."""
+    for kinds in (1, 4):
+        for name, conf in (("without deviceshare", SHARING), ("with", SHARING + DEVICESHARE)):
+            label = f"v  5,000 vGPU pods ({kinds} kinds) on 1,000 x 8 cards, {name}"
+            run(label, *timed(lambda k=kinds: shared_gpus(1000, 250, 20, kinds=k)), conf=conf)
+
+
+def shared_gpus(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
+    """Nodes of 8 cards that ten pods may share, and gangs whose pods want a part of one."""
+    state = Cluster()
+    state.set_queue(queue("default"))
+    cards = "".join(f"GPU-{i},10,81920,NVIDIA-A100,true,hami-core:" for i in range(8))
+    for n in range(nodes):
+        state.set_node(
+            node(
+                f"node-{n:05d}",
+                cpu=64,
+                memory="256Gi",
+                annotations={"volcano.sh/node-vgpu-register": cards},
+                extra={"volcano.sh/vgpu-number": 80},
+            )
+        )
+    for g in range(gangs):
+        wanted = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 10000 + g % kinds}
+        one = gang(f"gang-{g:05d}", members=size, cpu=1, memory="2Gi", requests=wanted)
+        state.set_group(one.group)
+        for member in one.pods:
+            state.set_pod(member)
+    return state
+
+
 def case_f() -> None:
     """Nothing to do: 50,000 pods run on 5,000 nodes, one status changed."""
 

@@ -179,8 +179,22 @@ ARGUMENTS = {
         "hypernode.binpack.normal-pod.fading": 0.8,
         "hypernode.gradient.evict.max-hypernodes": 8,
     },
+    "deviceshare": {
+        "deviceshare.GPUSharingEnable": False,
+        "deviceshare.GPUNumberEnable": False,
+        "deviceshare.VGPUEnable": False,
+        "deviceshare.AscendMindClusterVNPUEnable": False,
+        "deviceshare.AscendHAMiVNPUEnable": False,
+        "deviceshare.NodeLockEnable": False,
+        "deviceshare.SchedulePolicy": "",
+        "deviceshare.ScheduleWeight": 0,
+        "deviceshare.KnownGeometriesCMName": "volcano-vgpu-device-config",
+        "deviceshare.KnownGeometriesCMNamespace": "kube-system",
+        "deviceshare.GPUExclusiveRules": [],
+    },
     "nodegroup": {"strict": True, "enablePreferredOrder": False},
     "sla": {"sla-waiting-time": ""},
+    "task-topology": {"task-topology.weight": 1, "task-topology.mode": "buckets"},
     "tdm": {"tdm.evict.period": "1m", "tdm.timezone": ""},
     **{
         name: {}

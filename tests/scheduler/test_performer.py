@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -22,17 +23,21 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.bound: list[str] = []
+        self.written: dict[str, Mapping[str, str]] = {}
         self.refuse: dict[str, Exception] = {}
         self.patches: list[tuple[str, Any]] = []
         self.evicted: list[str] = []
         self.deleted: list[str] = []
         self.gone: list[str] = []
 
-    async def bind(self, pod: str, node: str, *, namespace: str, uid: str) -> None:
+    async def bind(
+        self, pod: str, node: str, *, namespace: str, uid: str, annotations: Mapping[str, str]
+    ) -> None:
         await asyncio.sleep(0)
         if pod in self.refuse:
             raise self.refuse[pod]
         self.bound.append(pod)
+        self.written[pod] = annotations
 
     async def evict(self, pod: str, *, namespace: str, uid: str) -> None:
         await asyncio.sleep(0)
@@ -141,6 +146,29 @@ async def test_binds_are_assumed_at_once_and_confirmed_by_an_event() -> None:
     assert sorted(stage.client.bound) == ["a-0", "a-1", "a-2"]
     assert stage.recorder.reasons.count("Scheduled") == 4  # three pods and their group
     assert stage.performer.stats.bound == 3
+
+
+SHARING = """\
+actions: "allocate"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: deviceshare, arguments: {deviceshare.GPUSharingEnable: true}}
+"""
+
+
+async def test_cards_go_with_the_bind_and_come_back_when_it_fails() -> None:
+    gpus = node("n1", cpu=4, extra={"volcano.sh/gpu-number": 1, "volcano.sh/gpu-memory": 10})
+    jobs = [gang(name, cpu=1, requests={"volcano.sh/gpu-memory": 6}) for name in ("a", "b")]
+    stage = Stage(cluster([gpus], jobs, conf=SHARING))
+    stage.client.refuse["a-0"] = Forbidden(403, "Forbidden", "no")
+    await stage.cycle()
+    assert not stage.world.state.ledger("gpu").now_3nc.any()
+    del stage.client.refuse["a-0"]
+    await stage.cycle()
+    assert stage.client.written["a-0"]["volcano.sh/gpu-index"] == "0"
+    assert stage.world.state.ledger("gpu").now_3nc[0].tolist() == [[6]]
 
 
 async def test_a_failed_bind_gives_the_unsent_rest_of_its_gang_back() -> None:

@@ -33,6 +33,8 @@ DEFAULT_TASK: Final = "default"  # admission names nameless tasks default0, defa
 BARE_POD_GROUP_PREFIX: Final = "podgroup-"
 SYSTEM_NAMESPACE: Final = "volcano-system"
 SCHEDULER_CONFIG_MAP: Final = "volcano-scheduler-configmap"
+FAIRSHARE_CONFIG_MAP: Final = "hekla-fairshare"
+SUBMITTED_BY: Final = "hekla.io/submitted-by"  # job, PodGroup: a user's name
 SCHEDULER_CONFIG_KEY: Final = "volcano-scheduler.conf"
 CONTROLLER_CONFIG_MAP: Final = "volcano-controller-configmap"
 CONTROLLER_CONFIG_KEY: Final = "volcano-controller.conf"
@@ -157,6 +159,8 @@ VGPU_MEMORY_PERCENTAGE: Final = "volcano.sh/vgpu-memory-percentage"
 VGPU_PERCENTAGE_UNSET: Final = 101
 VGPU_CORES: Final = "volcano.sh/vgpu-cores"
 NODE_VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"
+NODE_VGPU_HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
+CARD_GROUPS: Final = "hekla.io/card-groups"  # node: `0,1,2,3;4,5,6,7`, cards joined by a fast link
 VGPU_MODE: Final = "volcano.sh/vgpu-mode"
 VGPU_MODES: Final = ("hami-core", "mig", "mps")
 VGPU_PODGROUP_POLICY: Final = "volcano.sh/vgpu-podgroup-policy"
@@ -179,6 +183,7 @@ HAMI_BIND_TIME: Final = "hami.io/bind-time"
 HAMI_MUTEX: Final = "hami.io/mutex.lock"
 HAMI_TO_ALLOCATE: Final = "hami.io/{type}-devices-to-allocate"
 HAMI_ALLOCATED: Final = "hami.io/{type}-devices-allocated"
+HAMI_NODE_REGISTER: Final = "hami.io/node-register-{type}"
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 
 # --- job plugins: environment, files, ports ---------------------------------------------------

@@ -308,11 +308,20 @@ def delete_collection(
     )
 
 
-def bind(pod: str, node: str, *, namespace: str, uid: str | None = None) -> Call:
-    """Put a pod on a node, for good."""
-    metadata = {"name": pod, "namespace": namespace}
+def bind(
+    pod: str,
+    node: str,
+    *,
+    namespace: str,
+    uid: str | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Call:
+    """Put a pod on a node, for good; `annotations` are written on it in the same step."""
+    metadata: dict[str, Any] = {"name": pod, "namespace": namespace}
     if uid:
         metadata["uid"] = uid  # the server refuses if the name now belongs to another pod
+    if annotations:
+        metadata["annotations"] = dict(annotations)
     body = {
         "apiVersion": "v1",
         "kind": "Binding",

@@ -443,12 +443,19 @@ class Client:
         await self.transport.send(call)
 
     async def bind(
-        self, pod: str, node: str, *, namespace: str | None = None, uid: str | None = None
+        self,
+        pod: str,
+        node: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Put a pod on a node; with `uid`, only that very pod."""
-        await self.transport.send(
-            calls.bind(pod, node, namespace=namespace or self.namespace, uid=uid)
+        """Put a pod on a node, with annotations; with `uid`, only that very pod."""
+        call = calls.bind(
+            pod, node, namespace=namespace or self.namespace, uid=uid, annotations=annotations
         )
+        await self.transport.send(call)
 
     async def evict(
         self,

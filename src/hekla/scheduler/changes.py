@@ -36,12 +36,13 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
     uid: str = ""
 
 
-class Assumed(msgspec.Struct, frozen=True, tag="assumed"):
-    """A bind was sent: the pod counts as being there."""
+class Assumed(msgspec.Struct, frozen=True, tag="assumed", omit_defaults=True):
+    """A bind was sent: the pod counts as being there, with what was written on it."""
 
     uid: str
     node: str
 
+    notes: Mapping[str, str] = {}
 
 class Unbound(msgspec.Struct, frozen=True, tag="unbound"):
     """A bind failed or was not sent: the pod waits again."""
@@ -235,7 +236,7 @@ def _apply_to_task(
         return
     match change:
         case Assumed():
-            cluster.assume(task, change.node)
+            cluster.assume(task, change.node, change.notes)
         case Unbound():
             if task.node_name == change.node:
                 cluster.forget(task)

@@ -38,7 +38,7 @@ def checkpoint(cache: Cache) -> list[Change]:
 def _tasks(cluster: Cluster, cache: Cache) -> Iterator[Change]:
     for task in cluster.tasks.values():
         if task.status == BINDING:
-            yield Assumed(task.uid, task.node_name)
+            yield Assumed(task.uid, task.node_name, task.notes)
         if task.uid in cluster.leaving:
             yield Leaves(task.uid)
         if task.uid in cluster.unevictable:

@@ -21,6 +21,7 @@ from hekla.api import usage, wellknown
 from hekla.api.meta import convert
 from hekla.api.pods import Affinity, Toleration, TopologySpreadConstraint
 from hekla.scheduler import wire
+from hekla.scheduler.devices.asks import Request, request_of
 from hekla.scheduler.dimensions import (
     CPU,
     EPSILON,
@@ -58,6 +59,7 @@ class TaskClass:
         "affinity",
         "amounts",
         "claims",
+        "devices",
         "ephemeral_classes",
         "images",
         "is_best_effort",
@@ -118,6 +120,8 @@ class TaskClass:
         self.priority = shape.priority
         self.strategy: tuple[str, str] | None = None
         """How the pods want nodes scored by resources: the type, and weights as JSON."""
+        self.devices: Request | None = None
+        """What the pods ask of cards."""
         self._static: dict[str, tuple[int, Any]] = {}
 
     def amount(self, row: int) -> float:
@@ -169,10 +173,13 @@ class Classes:
             kind = notes[wellknown.RESOURCE_STRATEGY_SCORING_TYPE]
             strategy = (kind, notes.get(wellknown.RESOURCE_STRATEGY_WEIGHT, ""))
             key = (*key, "strategy", strategy)
+        devices = request_of(shape, notes)
+        if devices is not None and devices.choosing:
+            key = (*key, "devices", devices.choosing)
         found = self._known.get(key)
         if found is None:
             found = TaskClass(shape, key, self._dimensions, namespace, labels)
-            found.strategy = strategy
+            found.strategy, found.devices = strategy, devices
             self._known[key] = found
         return found
 

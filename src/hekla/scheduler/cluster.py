@@ -17,6 +17,7 @@ from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.wellknown import QueueState
 from hekla.scheduler import wire
 from hekla.scheduler.classes import NUMBERING_LABELS, TaskClass
+from hekla.scheduler.devices.asks import given_to, recorded
 from hekla.scheduler.dimensions import (
     MAX_AMOUNT,
     padded,
@@ -267,10 +268,12 @@ class Cluster(Machines):
         if group is None:
             group = self.label_groups[namespace, kept] = LabelGroup(namespace, dict(kept))
         return group
+        if task.node_name:
+            self._note(task, annotations)
 
     # --- where tasks are ----------------------------------------------------------------------
 
-    def assume(self, task: Task, node_name: str) -> None:
+    def assume(self, task: Task, node_name: str, notes: Mapping[str, str] | None = None) -> None:
         """A bind was sent: the task is there until the watch says otherwise."""
         task.node_name = node_name
         if task.job is not None:
@@ -281,6 +284,7 @@ class Cluster(Machines):
         self._put(task)
 
     def forget(self, task: Task) -> None:
+        self._note(task, notes or {})
         """A bind failed: the task waits again."""
         if task.status != BINDING:
             return
@@ -299,6 +303,14 @@ class Cluster(Machines):
             self._restate(task, RELEASING)
 
     def retain(self, task: Task) -> None:
+        task.notes, task.cards = {}, ()
+
+    def _note(self, task: Task, annotations: Mapping[str, str]) -> None:
+        """What a task was given on its node."""
+        wanted = task.klass.devices
+        if wanted is not None:
+            task.notes = recorded(wanted, annotations)
+            task.cards = given_to(wanted, task.notes)
         """An eviction failed: the task stays as it was."""
         status = self.leaving.pop(task.uid, None)
         if status is not None:

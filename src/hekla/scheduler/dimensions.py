@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from hekla.api import wellknown
 from hekla.units.quantity import QuantityError, parse_quantity
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -34,12 +35,20 @@ _BYTES: Final = ("memory", "ephemeral-storage", "storage")
 _FIRST_CAPACITY: Final = 16
 
 
+_BY_CARD: Final = frozenset(
+    [wellknown.VGPU_MEMORY, wellknown.VGPU_MEMORY_PERCENTAGE, wellknown.VGPU_CORES]
+)
+
+
 def is_counted(name: str) -> bool:
     """Whether a name is a row: not `pods`, `count/jobs`, `requests.cpu` and their like.
 
-    PodGroups carry such names in minResources, for quotas.
+    PodGroups carry such names in minResources, for quotas. What is asked of each card of several
+    adds up to nothing that a node has; `deviceshare` counts it card by card.
     """
-    if name.startswith(("count/", "requests.", "limits.")):
+    if name.startswith(("count/", "requests.", "limits.")) or name in _BY_CARD:
+        return False
+    if name.startswith("huawei.com/Ascend") and name.endswith("-memory"):
         return False
     return (
         name in ("cpu", "memory", "ephemeral-storage")

@@ -143,7 +143,7 @@ class Performer:
         for effect in plan.effects:
             match effect:
                 case Bind():
-                    self._cache.change(Assumed(effect.uid, effect.node))
+                    self._cache.change(Assumed(effect.uid, effect.node, effect.annotations))
                     self.status.is_placed(effect.uid)
                     gangs.setdefault(effect.job, []).append(effect)
                 case Evict():
@@ -267,7 +267,13 @@ class Performer:
     async def _bind(self, bind: Bind) -> KubeError | None:
         started_s = self._clock.monotonic()
         try:
-            await self._client.bind(bind.pod, bind.node, namespace=bind.namespace, uid=bind.uid)
+            await self._client.bind(
+                bind.pod,
+                bind.node,
+                namespace=bind.namespace,
+                uid=bind.uid,
+                annotations=bind.annotations,
+            )
         except KubeError as error:
             return error
         finally:

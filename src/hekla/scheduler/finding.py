@@ -272,6 +272,7 @@ class Finder:
             if (later if future else min(idle, later)) + EPSILON <= amount:
                 return False
         view = self._nodes.with_copies(np.asarray([index]), _NO_COPIES, task.klass)
+        view = view.in_future() if future else view
         return bool(self._most_copies(task, view, np.full(1, float(MANY)))[0] > 0)
 
     def _chosen_by_plugin(self, task: Task, state: _ClassState, index: IntArray) -> IntArray | None:
@@ -356,7 +357,7 @@ class Finder:
                     # What others were promised is not free, even where it is idle now.
                     idle_n = later_n if future else np.minimum(idle_n, later_n)
                 np.minimum(room_n, np.ceil((idle_n + EPSILON) / amount) - 1.0, out=room_n)
-        room_n = self._most_copies(task, nodes, room_n)
+        room_n = self._most_copies(task, nodes.in_future() if future else nodes, room_n)
         np.maximum(room_n, 0.0, out=room_n)
         return room_n.astype(np.int64)
 
@@ -371,6 +372,8 @@ class Finder:
         found: list[tuple[FloatArray, str]] = []
         for call in self._tiers.calls("max_copies"):
             given, answer = self._tiers.ask(call, "max_copies", task, nodes)
+            if not given and call[0].essential:
+                found.append((np.zeros(len(nodes)), f"plugin {call[0].name} failed"))
             if not given or answer is None:
                 continue
             for most_n, reason in answer if isinstance(answer, list) else [(answer, PODS_EXCEEDED)]:

@@ -10,6 +10,8 @@ import numpy as np
 
 from hekla.api import core, wellknown
 from hekla.scheduler.classes import Classes, TaskClass
+from hekla.scheduler.devices.inventory import cards_of
+from hekla.scheduler.devices.ledger import Ledger, Ledgers
 from hekla.scheduler.dimensions import (
     CPU,
     MEMORY,
@@ -46,6 +48,7 @@ class Machines:
         self._images: tuple[int, dict[str, tuple[IntArray, FloatArray]]] = (-1, {})
         self._labels: NodeLabels | None = None
         self._nodes_changed = False
+        self._ledgers = Ledgers()
 
     def _arrange(self) -> None:
         """Bring the columns into the order of the nodes' names."""
@@ -76,6 +79,10 @@ class Machines:
                 [node.taints for node in self.node_list],
             )
         return self._labels
+
+    def ledger(self, kind: str) -> Ledger:
+        """Who has which cards of a kind, on all nodes as they are arranged."""
+        return self._ledgers.of(kind, self.node_list, self.labels_version)
 
     def image_index(self) -> dict[str, tuple[IntArray, FloatArray]]:
         """Which nodes have an image, and how large it is there."""
@@ -108,6 +115,10 @@ class Machines:
             self.images_version += 1
             self.has_images = True
         node.annotations = obj.annotations
+        cards = cards_of(node.annotations, obj.status.capacity, obj.status.allocatable)
+        if cards != node.cards:
+            node.cards = cards
+            self._ledgers.changed(node)
         node.is_unschedulable = obj.spec.unschedulable
         # Volcano leaves conditions to the taints that Kubernetes sets; without a node controller
         # there are none, so a node that says it is not ready is believed.
@@ -151,6 +162,8 @@ class Machines:
         if node is None:
             node = self.nodes[task.node_name] = Node(task.node_name)
         node.tasks[task.uid] = task
+        if task.klass.devices is not None:
+            self._ledgers.changed(node)
         for port in task.klass.ports:
             node.ports[port] = node.ports.get(port, 0) + 1
         if task.group is not None:
@@ -167,6 +180,8 @@ class Machines:
         if node is None or task.uid not in node.tasks:
             return
         del node.tasks[task.uid]
+        if task.klass.devices is not None:
+            self._ledgers.changed(node)
         for port in task.klass.ports:
             less(node.ports, port)
         if task.group is not None:

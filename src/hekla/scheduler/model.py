@@ -17,6 +17,8 @@ from hekla.api.core import ContainerImage, Taint
 from hekla.api.scheduling import NetworkTopology, PodGroupCondition, QueueAffinity
 from hekla.api.wellknown import PodGroupPhase, QueueState
 from hekla.scheduler.classes import HostPort, TaskClass
+from hekla.scheduler.devices.asks import Given
+from hekla.scheduler.devices.inventory import Card
 from hekla.scheduler.dimensions import Dimensions, FloatArray
 from hekla.scheduler.subgroups import Policy, SubGroup, subgroup_of
 
@@ -70,6 +72,7 @@ class Task:
     """One pod."""
 
     __slots__ = (
+        "cards",
         "condition",
         "cooldown_end",
         "created",
@@ -86,6 +89,7 @@ class Task:
         "namespace",
         "node_name",
         "nominated_node",
+        "notes",
         "preemption_policy",
         "priority",
         "priority_class",
@@ -123,6 +127,10 @@ class Task:
         self.problem = ""
         """What is odd about the pod, though it can be scheduled."""
         self.group: LabelGroup | None = None
+        self.notes: Mapping[str, str] = {}
+        """Annotations that say what it was given on its node."""
+        self.cards: tuple[Given, ...] = ()
+        """The cards it has there."""
         self.condition: tuple[str, str, str] = ("", "", "")
         """Status, reason and message of PodScheduled as the API server has it."""
 
@@ -198,6 +206,7 @@ class Node:
 
     __slots__ = (
         "annotations",
+        "cards",
         "images",
         "index",
         "is_ready",
@@ -218,6 +227,8 @@ class Node:
         self.images: tuple[ContainerImage, ...] = ()
         self.is_unschedulable = False
         self.is_ready = True
+        self.cards: Mapping[str, tuple[Card, ...]] = {}
+        """Cards that pods may share, by kind."""
         self.tasks: dict[str, Task] = {}
         self.ports: dict[HostPort, int] = {}
 

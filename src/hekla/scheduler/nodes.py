@@ -25,7 +25,7 @@ T = TypeVar("T", float, int)
 class Nodes:
     """Columns of the matrix, by default all of them as they are."""
 
-    __slots__ = ("_columns", "_copies", "_dimensions", "_klass", "_list", "index")
+    __slots__ = ("_columns", "_copies", "_dimensions", "_klass", "_list", "index", "is_future")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Nodes:
         """Which nodes the view holds; None for all."""
         self._copies = copies
         self._klass = klass
+        self.is_future = False
+        """Whether those who are leaving count as gone, and what was promised as taken."""
 
     def __len__(self) -> int:
         return len(self._list) if self.index is None else len(self.index)
@@ -53,6 +55,24 @@ class Nodes:
         return Nodes(
             self._columns, self._dimensions, self._list, index=index, copies=copies, klass=klass
         )
+
+    def in_future(self) -> Nodes:
+        """The same nodes as they will be."""
+        twin = Nodes(
+            self._columns,
+            self._dimensions,
+            self._list,
+            index=self.index,
+            copies=self._copies,
+            klass=self._klass,
+        )
+        twin.is_future = True
+        return twin
+
+    @property
+    def copies(self) -> IntArray | int:
+        """How many tasks more than there are the view has on each of its nodes."""
+        return 0 if self._copies is None else self._copies
 
     def used(self, resource: str | int) -> FloatArray:
         """What tasks on the nodes request of a resource."""

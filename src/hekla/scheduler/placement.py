@@ -26,6 +26,7 @@ Score = Callable[[IntArray, IntArray], FloatArray]
 """Scores of nodes (first) that already got so many copies (second)."""
 
 _PROBES: Final = 8
+_MORE: Final = 64
 NOWHERE: Final[IntArray] = np.zeros(0, dtype=np.int64)
 
 
@@ -201,7 +202,8 @@ def _heaped(
             continue
         rungs = known[position]
         if rungs_used >= len(rungs):
-            more = min(len(rungs), limits[position] - len(rungs))
+            # Asking costs more than being told more than is needed.
+            more = min(max(len(rungs), _MORE), limits[position] - len(rungs))
             levels = np.arange(len(rungs), len(rungs) + more)
             rungs += score(np.full(more, names[position]), levels).tolist()
         heapq.heapreplace(heap, (-rungs[rungs_used], position))

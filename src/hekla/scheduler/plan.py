@@ -22,6 +22,8 @@ class Bind:
     uid: str
     node: str
     job: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Written on the pod in the same request: which cards and CPUs it was given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,8 @@ class Plugin:
     victim_tasks(tasks) -> mask | None
     victim_queue_order(queue, preemptor) -> key
     allocated(task, nodes), deallocated(task, nodes)   tasks like this one came to, left nodes
+    bind_annotations(tasks, nodes) -> [mapping | None] what to write on each with its binding; the
+                                                nodes are the very array that `allocated` got
     queue_figures() -> {queue: QueueFigures}           what it worked out for queues, for metrics
     """
 
@@ -228,6 +230,7 @@ HOOKS: Final[tuple[str, ...]] = (
     "victim_queue_order",
     "allocated",
     "deallocated",
+    "bind_annotations",
     "queue_figures",
 )
 

@@ -87,6 +87,7 @@ class Session:
         self.nominated: set[str] = set()
         """Tasks for which others were told to leave in this cycle."""
         self._evicted: dict[str, Task] = {}
+        self._unbindable: set[str] = set()
         self._kept: list[Operation] = []
         self._phases: dict[str, tuple[Job, str]] = {}
         self._events: list[Event] = []
@@ -274,6 +275,9 @@ class Session:
         notes: tuple[str, ...] = ()
         if job is not None and not verdict.notes:
             notes = (*_notes(job), *self._network_notes(job))
+            for plugin in self.tiers.plugins:
+                if (told := getattr(plugin, "_notes_on", None)) is not None:
+                    notes += told(job)
         self.plan.verdicts[verdict.job] = replace(verdict, notes=notes) if notes else verdict
 
     def _network_notes(self, job: Job) -> tuple[str, ...]:
@@ -311,16 +315,36 @@ class Session:
 
     # --- the plan -----------------------------------------------------------------------------
 
+    def _bind_annotations(self) -> dict[str, dict[str, str]]:
+        """What plugins want written on pods, by uid.
+
+        Without the word of one that must be heard, nobody of the job is bound.
+        """
+        notes: dict[str, dict[str, str]] = {}
+        for call in self.tiers.calls("bind_annotations"):
+            for operation in self._kept:
+                if operation.to != ALLOCATED or not operation.is_committed:
+                    continue
+                tasks = operation.tasks
+                given, answers = self.tiers.ask(call, "bind_annotations", tasks, operation.index)
+                if not given and call[0].essential:
+                    self._unbindable.add(operation.job.key)
+                for task, answer in zip(tasks, answers or () if given else (), strict=False):
+                    if answer:
+                        notes.setdefault(task.uid, {}).update(answer)
+        return notes
+
     def _write_plan(self) -> None:
         from hekla.scheduler.status import group_effects, queue_effects  # they need a Session
 
         effects: list[Effect] = self.plan.effects
+        notes = self._bind_annotations()
         for operation in self._kept:
             for task in operation.tasks:
                 if operation.to == PIPELINED:
                     self.plan.pipelined[task.uid] = task.node_name
-                elif operation.is_committed:
-                    effects.append(_effect(operation, task))
+                elif operation.is_committed and operation.job.key not in self._unbindable:
+                    effects.append(_effect(operation, task, notes.get(task.uid)))
         for job in self.jobs:
             if not job.has_group and job.by_status[PENDING]:
                 self.explain(_without_group(job))
@@ -349,10 +373,10 @@ def _without_group(job: Job) -> Verdict:
     )
 
 
-def _effect(operation: Operation, task: Task) -> Effect:
+def _effect(operation: Operation, task: Task, notes: Mapping[str, str] | None) -> Effect:
     job = operation.job.key
     if operation.to == ALLOCATED:
-        return Bind(task.namespace, task.name, task.uid, task.node_name, job)
+        return Bind(task.namespace, task.name, task.uid, task.node_name, job, notes or {})
     return Evict(task.namespace, task.name, task.uid, task.node_name, operation.reason, job)
 
 

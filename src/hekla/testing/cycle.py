@@ -76,7 +76,7 @@ class TestCluster:
         """Carry the binds and phases of a plan out, as a server would confirm them."""
         for bind in result.plan.binds:
             task = self.state.tasks[bind.uid]
-            self.state.assume(task, bind.node)
+            self.state.assume(task, bind.node, bind.annotations)
         for effect in result.plan.effects:
             if isinstance(effect, SetGroupStatus):
                 self.state.jobs[f"{effect.namespace}/{effect.group}"].phase = effect.phase
@@ -93,6 +93,10 @@ class TestCluster:
             self._set(
                 replace(
                     pod,
+                    metadata=replace(
+                        pod.metadata,
+                        annotations={**(pod.metadata.annotations or {}), **bind.annotations},
+                    ),
                     spec=replace(pod.spec, node_name=bind.node),
                     status=replace(pod.status, phase="Running", nominated_node_name=""),
                 )

@@ -7,6 +7,7 @@ from hekla.scheduler.plugins.binpack import Binpack
 from hekla.scheduler.plugins.capacity import Capacity
 from hekla.scheduler.plugins.cdp import Cdp
 from hekla.scheduler.plugins.conformance import Conformance
+from hekla.scheduler.plugins.deviceshare import DeviceShare
 from hekla.scheduler.plugins.drf import Drf
 from hekla.scheduler.plugins.gang import Gang
 from hekla.scheduler.plugins.network_topology_aware import NetworkTopologyAware
@@ -21,6 +22,7 @@ from hekla.scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from hekla.scheduler.plugins.resourcequota import ResourceQuota
 from hekla.scheduler.plugins.sla import Sla
 from hekla.scheduler.plugins.tdm import Tdm
+from hekla.scheduler.plugins.task_topology import TaskTopology
 
 
 def builtin() -> Registry:
@@ -32,6 +34,7 @@ def builtin() -> Registry:
             Cdp,
             Conformance,
             Drf,
+            DeviceShare,
             Gang,
             NetworkTopologyAware,
             NodeGroup,
@@ -46,4 +49,5 @@ def builtin() -> Registry:
             Sla,
             Tdm,
         )
+            TaskTopology,
     )

@@ -1,0 +1,261 @@
+"""What a pod asks of cards, and what it was given: requests in, annotations in and out.
+
+What a pod was given is read from its annotations and from nothing else, so a scheduler that starts
+knows what the last one decided. They are written in the same request as the binding: a pod on a
+node has its cards, and one without a node has none, whatever its annotations say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hekla.api import wellknown
+from hekla.scheduler import wire
+from hekla.scheduler.devices.chips import CHIP_OF, CHIPS
+from hekla.scheduler.devices.inventory import GPU, VGPU
+from hekla.units.quantity import QuantityError, parse_quantity
+
+WHOLE: Final = 100
+"""All cores of a card: nobody else may use it."""
+MAX_NUMBER: Final = 128
+_VGPU_TYPE: Final = "NVIDIA"
+_VGPU_NAMES: Final = (wellknown.VGPU_NUMBER, wellknown.VGPU_MEMORY)
+CHOOSING: Final = (
+    wellknown.VGPU_MODE,
+    wellknown.VGPU_PODGROUP_POLICY,
+    wellknown.VGPU_USE_UUID,
+    wellknown.VGPU_NOUSE_UUID,
+    wellknown.USE_GPU_TYPE,
+    wellknown.NOUSE_GPU_TYPE,
+)
+"""Annotations with which a pod chooses among cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one container wants: so many cards, and on each so much."""
+
+    number: int
+    memory: int = 0
+    percent: int = 0
+    cores: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a pod wants. Cards of more than one kind in one pod are not to be had."""
+
+    kind: str
+    asks: tuple[Ask, ...]
+    """In the order of the containers; those that want nothing ask for no card."""
+    is_by_number: bool = False
+    """Whole GPUs, counted."""
+    choosing: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+
+    def note(self, name: str) -> str:
+        return dict(self.choosing).get(name, "")
+
+    @property
+    def cards(self) -> int:
+        return sum(ask.number for ask in self.asks)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A card that a container has, or a part of it."""
+
+    card: str
+    memory: int
+    cores: int
+    container: int = 0
+
+
+# --- what is asked ----------------------------------------------------------------------------
+
+
+def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request | None:
+    """What a pod wants of cards; None for pods that want none."""
+    amounts = [_amounts(container) for container in shape.containers or ()]
+    first = [_amounts(container) for container in shape.init_containers or ()]
+    if not any("/" in name for each in (*amounts, *first) for name in each):
+        return None
+    found: list[Request] = []
+    choosing = tuple((name, annotations[name]) for name in CHOOSING if annotations.get(name))
+    for name in (wellknown.GPU_MEMORY, wellknown.GPU_NUMBER):
+        total = _legacy_total(name, amounts, first)
+        if total:
+            is_number = name == wellknown.GPU_NUMBER
+            ask = Ask(total, percent=100, cores=WHOLE) if is_number else Ask(1, memory=total)
+            found.append(Request(GPU, (ask,), is_number))
+    if any(name in each for each in amounts for name in _VGPU_NAMES):
+        found.append(Request(VGPU, tuple(_vgpu(each) for each in amounts), choosing=choosing))
+    for chip in CHIPS:
+        if any(chip.resource in each for each in amounts):
+            found.append(Request(chip.word, tuple(_npu(chip.word, each) for each in amounts)))
+    if not found:
+        return None
+    wrong = _problem(found, amounts)
+    return found[0] if not wrong else Request(found[0].kind, found[0].asks, problem=wrong)
+
+
+def _amounts(container: wire.Container) -> dict[str, int]:
+    out: dict[str, int] = {}
+    requests = (container.resources.requests if container.resources else None) or {}
+    for name, text in requests.items():
+        if "/" in name:
+            try:
+                out[name] = parse_quantity(text).value()
+            except QuantityError:
+                continue  # the class says so
+    return out
+
+
+def _legacy_total(
+    name: str, amounts: Iterable[Mapping[str, int]], first: Iterable[Mapping[str, int]]
+) -> int:
+    together = sum(each.get(name, 0) for each in amounts)
+    return max(together, max((each.get(name, 0) for each in first), default=0))
+
+
+def _vgpu(amounts: Mapping[str, int]) -> Ask:
+    memory = amounts.get(wellknown.VGPU_MEMORY, 0)
+    number = amounts.get(wellknown.VGPU_NUMBER, 1 if memory else 0)
+    percent = amounts.get(wellknown.VGPU_MEMORY_PERCENTAGE, 0)
+    if percent == wellknown.VGPU_PERCENTAGE_UNSET:
+        percent = 0
+    if not memory and not percent:
+        percent = 100
+    return Ask(number, memory, 0 if memory else percent, amounts.get(wellknown.VGPU_CORES, 0))
+
+
+def _npu(word: str, amounts: Mapping[str, int]) -> Ask:
+    chip = CHIP_OF[word]
+    number, memory = amounts.get(chip.resource, 0), amounts.get(chip.memory_resource, 0)
+    if number != 1 or not memory:
+        return Ask(number, percent=100, cores=WHOLE)  # parts come one at a time
+    name, size, cores = chip.part(memory)
+    return Ask(1, memory=size, cores=cores) if name else Ask(1, percent=100, cores=WHOLE)
+
+
+def _problem(found: Sequence[Request], amounts: Iterable[Mapping[str, int]]) -> str:
+    if len(found) > 1:
+        names = " and ".join(request.kind for request in found)
+        return f"the pod asks for cards of two kinds ({names}); ask for one kind in a pod"
+    for ask in found[0].asks:
+        if not 0 <= ask.number <= MAX_NUMBER:
+            return f"the pod asks for {ask.number} cards; a container may have up to {MAX_NUMBER}"
+        if not (0 <= ask.cores <= WHOLE and 0 <= ask.percent <= 100):
+            return "the pod asks for more than 100 per cent of a card"
+    for each in amounts:
+        for word, chip in CHIP_OF.items():
+            if each.get(chip.resource, 0) > 1 and each.get(chip.memory_resource, 0) > 0:
+                return f"the pod asks for parts of several {word}; several are only given whole"
+    return ""
+
+
+# --- what was given ---------------------------------------------------------------------------
+
+
+def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[Given, ...]:
+    """The cards that a pod on a node has."""
+    if request.kind == GPU:
+        return _legacy_given(request, annotations.get(wellknown.GPU_INDEX, ""))
+    if request.kind == VGPU:
+        return decode(annotations.get(wellknown.VGPU_IDS_NEW, ""))
+    return decode(annotations.get(wellknown.HAMI_ALLOCATED.format(type=request.kind), ""))
+
+
+def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]:
+    """Those of a pod's annotations that say what it was given."""
+    names = {
+        GPU: (wellknown.GPU_INDEX,),
+        VGPU: (wellknown.VGPU_IDS_NEW, wellknown.BIND_PHASE, wellknown.BIND_TIME),
+    }.get(
+        request.kind,
+        (
+            wellknown.HAMI_ALLOCATED.format(type=request.kind),
+            wellknown.HAMI_BIND_PHASE,
+            wellknown.HAMI_BIND_TIME,
+        ),
+    )
+    return {name: annotations[name] for name in names if name in annotations}
+
+
+def _legacy_given(request: Request, text: str) -> tuple[Given, ...]:
+    ask = request.asks[0]
+    return tuple(
+        Given(word.strip(), ask.memory, ask.cores) for word in text.split(",") if word.strip()
+    )
+
+
+def decode(text: str) -> tuple[Given, ...]:
+    """`uuid,type,memory,cores:` for each card, containers parted by semicolons."""
+    out: list[Given] = []
+    for container, part in enumerate(text.split(";")):
+        for entry in part.split(":"):
+            words = entry.split(",")
+            if len(words) >= 4 and words[2].isdecimal() and words[3].isdecimal():
+                out.append(Given(words[0], int(words[2]), int(words[3]), container))
+    return tuple(out)
+
+
+def encode(request: Request, given: Iterable[Given], kind: str) -> str:
+    parts = [""] * len(request.asks)
+    for each in given:
+        parts[each.container] += f"{each.card},{kind},{each.memory},{each.cores}:"
+    return ";".join(parts)
+
+
+def annotations_for(
+    request: Request, given: Sequence[Given], node: str, now: float
+) -> dict[str, str]:
+    """What is written on a pod with its binding, for the node's device plugin and for us."""
+    seconds = str(int(now))
+    if request.kind == GPU:
+        return {
+            wellknown.GPU_INDEX: ",".join(each.card for each in given),
+            wellknown.PREDICATE_TIME: str(int(now * 1e9)),
+        }
+    if request.kind == VGPU:
+        cards = encode(request, given, _VGPU_TYPE)
+        return {
+            wellknown.VGPU_NODE: node,
+            wellknown.VGPU_TIME: seconds,
+            wellknown.VGPU_IDS_NEW: cards,
+            wellknown.DEVICES_TO_ALLOCATE: cards,
+            wellknown.BIND_TIME: seconds,
+            wellknown.BIND_PHASE: wellknown.BIND_ALLOCATING,
+        }
+    cards = encode(request, given, request.kind) + ";"
+    chip = CHIP_OF[request.kind]
+    parts = [
+        {"UUID": each.card, "temp": name} if (name := chip.part(each.memory)[0])
+        and each.cores < WHOLE else {"UUID": each.card}
+        for each in given
+    ]  # fmt: skip
+    return {
+        chip.resource: json.dumps(parts, separators=(",", ":")),
+        wellknown.HAMI_TO_ALLOCATE.format(type=request.kind): cards,
+        wellknown.HAMI_ALLOCATED.format(type=request.kind): cards,
+        "predicate-time": seconds,
+        wellknown.HAMI_VGPU_NODE: node,
+        wellknown.HAMI_VGPU_TIME: seconds,
+        wellknown.HAMI_BIND_TIME: seconds,
+        wellknown.HAMI_BIND_PHASE: wellknown.BIND_ALLOCATING,
+    }
+
+
+def is_being_given(notes: Mapping[str, str], now: float, within_s: float) -> bool:
+    """Whether a device plugin has still to act on what is written on a pod."""
+    for phase, time in (
+        (wellknown.BIND_PHASE, wellknown.BIND_TIME),
+        (wellknown.HAMI_BIND_PHASE, wellknown.HAMI_BIND_TIME),
+    ):
+        since = notes.get(time, "")
+        if notes.get(phase) == wellknown.BIND_ALLOCATING and since.isdecimal():
+            return now - int(since) < within_s
+    return False

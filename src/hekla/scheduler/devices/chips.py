@@ -1,0 +1,76 @@
+"""Tables of hardware: how MIG cuts a GPU, and which parts of an NPU can be handed out.
+
+Both are facts of the vendors, as the device plugins' own default configuration has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+Geometry = tuple[tuple[int, int], ...]
+"""Instances that a card can be cut into at the same time: (memory in MiB, how many)."""
+
+_SMALL: Final = (((5120, 7),), ((10240, 3), (5120, 1)), ((20480, 2),), ((40960, 1),))
+_LARGE: Final = (((10240, 7),), ((20480, 3), (10240, 1)), ((40960, 2),), ((81251, 1),))
+_GEOMETRIES: Final[tuple[tuple[tuple[str, ...], tuple[Geometry, ...]], ...]] = (
+    (("A30",), (((6144, 4),), ((12288, 2),), ((24576, 1),))),
+    (("A100-SXM4-40GB", "A100-40GB-PCIe", "A100-PCIE-40GB"), _SMALL),
+    (("A100-SXM4-80GB", "A100-80GB-PCIe", "A100-PCIE-80GB"), _LARGE),
+)
+
+
+def geometries(model: str) -> tuple[Geometry, ...]:
+    """The ways in which a model can be cut; none for a model that is not known."""
+    for names, found in _GEOMETRIES:
+        if any(name in model for name in names):
+            return found
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A kind of NPU: its resources, and the templates of its parts as (name, memory, cores)."""
+
+    word: str
+    memory: int
+    cores: int
+    templates: tuple[tuple[str, int, int], ...]
+
+    @property
+    def resource(self) -> str:
+        return f"huawei.com/{self.word}"
+
+    @property
+    def memory_resource(self) -> str:
+        return f"huawei.com/{self.word}-memory"
+
+    def part(self, memory: int) -> tuple[str, int, int]:
+        """The smallest template with as much memory; without a name, the whole chip."""
+        for name, size, cores in self.templates:
+            if memory <= size:
+                return name, size, cores * 100 // self.cores
+        return "", self.memory, 100
+
+
+_B3: Final = (("vir05_1c_16g", 16384, 5), ("vir10_3c_32g", 32768, 10))
+CHIPS: Final[tuple[Chip, ...]] = (
+    Chip(
+        "Ascend910A",
+        32768,
+        30,
+        (("vir02", 2184, 2), ("vir04", 4369, 4), ("vir08", 8738, 8), ("vir16", 17476, 16)),
+    ),
+    Chip(
+        "Ascend910B2",
+        65536,
+        24,
+        (("vir03_1c_8g", 8192, 3), ("vir06_1c_16g", 16384, 6), ("vir12_3c_32g", 32768, 12)),
+    ),
+    Chip("Ascend910B", 65536, 20, _B3),
+    Chip("Ascend910B3", 65536, 20, _B3),
+    Chip("Ascend910B4-1", 65536, 20, _B3),
+    Chip("Ascend910B4", 32768, 20, (("vir05_1c_8g", 8192, 5), ("vir10_3c_16g", 16384, 10))),
+    Chip("Ascend310P", 21527, 8, (("vir01", 3072, 1), ("vir02", 6144, 2), ("vir04", 12288, 4))),
+)
+CHIP_OF: Final = {chip.word: chip for chip in CHIPS}

@@ -1,0 +1,167 @@
+"""The cards of a node, as its device plugin describes them in annotations and resources.
+
+A card in MIG mode is several entries: one for each instance of each way to cut it. They name the
+same card (`whole`), and once one of them is in use those of another cut are out of reach.
+
+What a newcomer gets wrong: a description that cannot be read is no card, never a guess. A node
+whose annotation is half written loses those entries until the plugin writes it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hekla.api import wellknown
+from hekla.scheduler.devices.chips import CHIPS, geometries
+from hekla.units.quantity import QuantityError, parse_quantity
+
+GPU: Final = "gpu"
+"""Shared by memory or handed out whole, by number."""
+VGPU: Final = "vgpu"
+UNLIMITED: Final = 1 << 30
+MAX_CARDS: Final = 256
+"""Of one kind on one node; more are not looked at."""
+MIG: Final = "mig"
+HAMI_CORE: Final = "hami-core"
+
+Amounts = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card, or one MIG instance that a card could be cut into."""
+
+    id: str
+    memory: int
+    shares: int = UNLIMITED
+    """Containers that may use it at once."""
+    type: str = ""
+    mode: str = ""
+    is_healthy: bool = True
+    whole: int = 0
+    """Which card of the node it is, or is a part of."""
+    cut: int = -1
+    """The geometry it belongs to; -1 for a card that is not cut."""
+    group: int = -1
+    """Cards of a node with the same number are joined by a fast interconnect."""
+
+
+def cards_of(
+    annotations: Mapping[str, str], capacity: Amounts, allocatable: Amounts
+) -> dict[str, tuple[Card, ...]]:
+    """The cards of a node by kind; kinds it has none of are left out."""
+    found = {
+        GPU: _shared_gpus(annotations, capacity or allocatable),
+        VGPU: _vgpus(annotations, allocatable),
+    }
+    for chip in CHIPS:
+        text = annotations.get(wellknown.HAMI_NODE_REGISTER.format(type=chip.word))
+        if text:
+            found[chip.word] = tuple(_npus(text))[:MAX_CARDS]
+    return {kind: cards for kind, cards in found.items() if cards}
+
+
+def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Card, ...]:
+    """Cards of equal memory, counted; the plugin names those that are broken."""
+    number = min(_whole(amounts.get(wellknown.GPU_NUMBER)), MAX_CARDS)
+    if number <= 0:
+        return ()
+    memory = _whole(amounts.get(wellknown.GPU_MEMORY)) // number
+    broken = annotations.get(wellknown.GPU_UNHEALTHY_IDS, "").replace(" ", "").split(",")
+    groups = _groups(annotations, number)
+    return tuple(
+        Card(
+            str(i),
+            memory,
+            is_healthy=str(i) not in broken,
+            whole=i,
+            group=groups.get(str(i), -1),
+        )
+        for i in range(number)
+    )
+
+
+def _vgpus(annotations: Mapping[str, str], allocatable: Amounts) -> tuple[Card, ...]:
+    """`uuid,count,memory,type,health,mode[,…]` for each card, joined by colons."""
+    text = annotations.get(wellknown.NODE_VGPU_REGISTER, "")
+    if not text or _whole(allocatable.get(wellknown.VGPU_NUMBER)) <= 0:
+        return ()
+    if annotations.get(wellknown.NODE_VGPU_HANDSHAKE, "").startswith("Deleted"):
+        return ()
+    entries = [entry.split(",") for entry in text.split(":") if entry]
+    groups = _groups(annotations, len(entries))
+    out: list[Card] = []
+    for number, words in enumerate(entries[:MAX_CARDS]):
+        out += _vgpu(words, number, groups)
+    return tuple(out)
+
+
+def _vgpu(words: list[str], number: int, groups: Mapping[str, int]) -> Iterator[Card]:
+    if len(words) < 5 or not (words[1].isdecimal() and words[2].isdecimal()):
+        return
+    uuid, shares, memory, kind = words[0], int(words[1]), int(words[2]), words[3]
+    is_healthy = words[4].lower() == "true"
+    mode = words[5] if len(words) > 5 and words[5] else HAMI_CORE
+    cuts = geometries(kind) if mode == MIG else ()
+    group = groups.get(uuid, groups.get(str(number), -1))
+    if not cuts:
+        # As Volcano: a model whose geometry is not known is shared in software.
+        mode = HAMI_CORE if mode == MIG else mode
+        yield Card(uuid, memory, shares, kind, mode, is_healthy, number, group=group)
+    for cut, geometry in enumerate(cuts):
+        sizes = [size for size, count in geometry for _ in range(count)]
+        for position, size in enumerate(sizes):
+            name = f"{uuid}[{cut}-{position}]"
+            yield Card(name, size, 1, kind, MIG, is_healthy, number, cut, group)
+
+
+def _npus(text: str) -> Iterator[Card]:
+    """A JSON list as HAMi's Ascend plugin writes it."""
+    try:
+        entries = json.loads(text)
+    except ValueError:
+        return
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if not isinstance(entry, dict) or not entry.get("id"):
+            continue
+        memory, shares = entry.get("devmem"), entry.get("count", 1)
+        if isinstance(memory, int) and isinstance(shares, int):
+            yield Card(
+                str(entry["id"]),
+                memory,
+                shares,
+                str(entry.get("type", "")),
+                is_healthy=bool(entry.get("health", True)),
+                whole=number,
+                group=_network(entry),
+            )
+
+
+def _network(entry: Mapping[str, Any]) -> int:
+    for name in ("customInfo", "custominfo", "deviceInfo"):
+        more = entry.get(name)
+        if isinstance(more, Mapping) and isinstance(more.get("NetworkID"), int | float):
+            return int(more["NetworkID"])
+    return -1
+
+
+def _groups(annotations: Mapping[str, str], number: int) -> dict[str, int]:
+    """`0,1,2,3;4,5,6,7`: cards by index or id, those joined to each other together."""
+    text = annotations.get(wellknown.CARD_GROUPS, "")
+    return {
+        word.strip(): group
+        for group, words in enumerate(text.split(";")[: number + 1] if text else ())
+        for word in words.split(",")
+    }
+
+
+def _whole(value: str | int | float | None) -> int:
+    if value is None:
+        return 0
+    try:
+        return max(parse_quantity(value).value(), 0)
+    except QuantityError:
+        return 0

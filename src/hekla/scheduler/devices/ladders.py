@@ -1,0 +1,278 @@
+"""The cards of one kind during a cycle: what classes of tasks would get, and what they got.
+
+For each class there is a ladder per node: the cards of the next pod, of the one after it, and so
+on. Placing pods of the class moves a mark along it; whatever else happens on a node makes its
+ladders stale. Undoing a placement takes the mark back if it was the last, else the node is stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hekla.scheduler.devices.asks import Given, Request
+from hekla.scheduler.devices.choosing import MOST, climb
+from hekla.scheduler.devices.ledger import CORES, MEMORY, SHARES, Ledger
+from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
+from hekla.scheduler.model import Task
+
+
+class _Ladder:
+    """What the next pods of a class get on each node."""
+
+    def __init__(self, nodes: int, request: Request) -> None:
+        self.copies_n: IntArray = np.zeros(nodes, dtype=np.int64)
+        self.taken_n: IntArray = np.zeros(nodes, dtype=np.int64)
+        self.made_n: IntArray = np.zeros(nodes, dtype=np.int64)
+        """When each node's was worked out last."""
+        self.stale_n: BoolArray = np.ones(nodes, dtype=bool)
+        self.is_stale = True
+        self.score_kn: FloatArray = np.zeros((0, nodes))
+        self.choice_kns: npt.NDArray[np.int16] = np.zeros((0, nodes, request.cards), np.int16)
+
+    def grow(self, rungs: int) -> None:
+        more = rungs - len(self.score_kn)
+        if more > 0:
+            nodes, slots = self.choice_kns.shape[1:]
+            self.score_kn = np.concatenate([self.score_kn, np.zeros((more, nodes))])
+            empty = np.zeros((more, nodes, slots), dtype=np.int16)
+            self.choice_kns = np.concatenate([self.choice_kns, empty])
+
+    def spoil(self, rows: IntArray) -> None:
+        self.stale_n[rows] = True
+        self.is_stale = True
+
+
+@dataclass(slots=True)
+class _Move:
+    """Equal tasks that came to nodes in this cycle, and the cards they got."""
+
+    request: Request
+    task: Task
+    nodes: IntArray
+    choice_is: npt.NDArray[np.int16]
+    is_later: bool
+    ladder: _Ladder | None
+    marks: dict[int, int]
+    """By node, how far along its ladder the mark was when they had come."""
+    when: int = 0
+
+
+class Book:
+    """One kind of card in one session. The ledger is the cluster's, and is only read."""
+
+    def __init__(self, ledger: Ledger, policy: str, *, most: int | None = None) -> None:
+        self.ledger = ledger
+        self.now_3nc = ledger.now_3nc.copy()
+        self.later_3nc = ledger.later_3nc.copy()
+        self._policy = policy
+        self._most = most or MOST
+        self._ladders: dict[Any, _Ladder] = {}
+        self._moves: dict[int, _Move] = {}
+        self._allowed: dict[Any, tuple[BoolArray, bool]] = {}
+        self._later: tuple[Any, int, IntArray] | None = None
+        self._changes = 0
+        self._clock = 0
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def left(
+        self, key: Any, request: Request, allowed_nc: BoolArray, *, is_apart: bool
+    ) -> IntArray:
+        """How many more pods of a class each node takes now."""
+        self._allowed[key] = (allowed_nc, is_apart)
+        ladder = self._ladders.get(key)
+        if ladder is None:
+            ladder = self._ladders[key] = _Ladder(len(self.ledger.cards), request)
+        if ladder.is_stale:
+            self._refresh(ladder, request, allowed_nc, is_apart)
+        left_n: IntArray = ladder.copies_n - ladder.taken_n
+        return left_n
+
+    def _refresh(
+        self, ladder: _Ladder, request: Request, allowed_nc: BoolArray, is_apart: bool
+    ) -> None:
+        rows = np.flatnonzero(ladder.stale_n)
+        # Neither what those who leave still have is free, nor what somebody was promised.
+        used = np.maximum(self.now_3nc[:, rows], self.later_3nc[:, rows])
+        found = climb(
+            self.ledger,
+            rows,
+            used,
+            allowed_nc[rows],
+            request,
+            self._policy,
+            is_apart=is_apart,
+            most=self._most,
+        )
+        rungs = len(found.score_kr)
+        ladder.grow(rungs)
+        ladder.copies_n[rows], ladder.taken_n[rows] = found.copies_r, 0
+        ladder.score_kn[:rungs, rows] = found.score_kr
+        ladder.choice_kns[:rungs, rows] = found.choice_krs
+        self._clock += 1
+        ladder.made_n[rows] = self._clock
+        ladder.stale_n[rows] = False
+        ladder.is_stale = False
+
+    def later(
+        self, key: Any, request: Request, allowed_nc: BoolArray, *, is_apart: bool
+    ) -> IntArray:
+        """How many more pods each node takes once those who leave have left."""
+        if self._later is not None and self._later[:2] == (key, self._changes):
+            return self._later[2]
+        left_n = self.left(key, request, allowed_nc, is_apart=is_apart)
+        rows = np.flatnonzero((self.now_3nc != self.later_3nc).any(axis=(0, 2)))
+        if len(rows):
+            used = self.later_3nc[:, rows].copy()
+            args = (self.ledger, rows, used, allowed_nc[rows], request, self._policy)
+            left_n = left_n.copy()
+            left_n[rows] = climb(*args, is_apart=is_apart, most=self._most).copies_r
+        self._later = (key, self._changes, left_n)
+        return left_n
+
+    def score(self, key: Any, index: IntArray | None, copies: IntArray | int) -> FloatArray:
+        """The score of the next pod but `copies`, on some nodes or all."""
+        ladder = self._ladders[key]
+        nodes = np.arange(len(ladder.copies_n)) if index is None else index
+        if not len(ladder.score_kn):
+            return np.zeros(len(nodes))
+        rung = np.minimum(ladder.taken_n[nodes] + copies, len(ladder.score_kn) - 1)
+        score_n: FloatArray = ladder.score_kn[rung, nodes]
+        return score_n
+
+    # --- placing ------------------------------------------------------------------------------
+
+    def place(
+        self, key: Any, request: Request, task: Task, nodes: IntArray, *, is_later: bool
+    ) -> None:
+        """Equal tasks came to nodes; whoever asks for the nodes' ladders must have done so."""
+        rank_i = _rank(nodes)
+        ladder = None if is_later else self._ladders[key]
+        if ladder is not None:
+            rung_i = ladder.taken_n[nodes] + rank_i
+            if np.any(rung_i >= ladder.copies_n[nodes]):
+                raise RuntimeError(f"{request.kind}: a node got more pods than its cards take")
+            choice_is = ladder.choice_kns[rung_i, nodes]
+        else:
+            choice_is = self._promised(key, request, nodes, rank_i)
+        self._clock += 1
+        move = _Move(request, task, nodes, choice_is, is_later, ladder, {}, self._clock)
+        self._count(move, 1)
+        self.changed(nodes, but=ladder)
+        if ladder is not None:
+            np.add.at(ladder.taken_n, nodes, 1)
+            move.marks = {int(n): int(ladder.taken_n[n]) for n in np.unique(nodes)}
+            at_end = nodes[ladder.taken_n[nodes] >= self._most]
+            if len(at_end):
+                ladder.spoil(at_end)
+        self._moves[id(nodes)] = move
+
+    def _promised(
+        self, key: Any, request: Request, nodes: IntArray, rank_i: IntArray
+    ) -> npt.NDArray[np.int16]:
+        """Cards that somebody is leaving, for tasks that wait for them."""
+        rows, at_i = np.unique(nodes, return_inverse=True)
+        allowed_nc, is_apart = self._allowed[key]
+        used = self.later_3nc[:, rows].copy()
+        args = (self.ledger, rows, used, allowed_nc[rows], request, self._policy)
+        found = climb(*args, is_apart=is_apart, most=self._most)
+        if np.any(rank_i >= found.copies_r[at_i]):
+            raise RuntimeError(f"{request.kind}: more pods were promised cards than will be free")
+        return found.choice_krs[rank_i, at_i]
+
+    def take_back(self, nodes: IntArray) -> None:
+        move = self._moves.pop(id(nodes), None)
+        if move is None:
+            return
+        self._count(move, -1)
+        ladder = move.ladder
+        self.changed(nodes, but=ladder)
+        if ladder is None:
+            return
+        for node, mark in move.marks.items():
+            if ladder.taken_n[node] != mark or ladder.made_n[node] > move.when:
+                ladder.spoil(np.asarray([node]))
+        np.subtract.at(ladder.taken_n, nodes, 1)
+
+    def changed(self, nodes: IntArray, *, but: _Ladder | None = None) -> None:
+        """Something happened on nodes that ladders, but one, do not know of."""
+        self._changes += 1
+        for ladder in self._ladders.values():
+            if ladder is not but:
+                ladder.spoil(nodes)
+
+    def _count(self, move: _Move, sign: int) -> None:
+        slot = 0
+        for ask in move.request.asks:
+            for _ in range(ask.number):
+                at = (move.nodes, move.choice_is[:, slot].astype(np.int64))
+                memory = self._memory(ask.memory, ask.percent, at)
+                for used in (self.later_3nc,) if move.is_later else (self.now_3nc, self.later_3nc):
+                    np.add.at(used[MEMORY], at, sign * memory)
+                    np.add.at(used[SHARES], at, sign)
+                    np.add.at(used[CORES], at, sign * ask.cores)
+                slot += 1
+
+    def _memory(self, memory: int, percent: int, at: tuple[IntArray, IntArray]) -> IntArray | int:
+        """What is taken of a card; of a part that MIG made, all of it."""
+        if not percent and not (self.ledger.cut_nc[at] >= 0).any():
+            return memory
+        of_card = self.ledger.memory_nc[at]
+        asked = of_card * percent // 100 if percent else np.full_like(of_card, memory)
+        return np.where(self.ledger.cut_nc[at] >= 0, of_card, asked)
+
+    # --- telling ------------------------------------------------------------------------------
+
+    def given(self, nodes: IntArray) -> list[list[Given]]:
+        """The cards that each of the tasks got which came with this very array of nodes."""
+        move = self._moves[id(nodes)]
+        out: list[list[Given]] = [[] for _ in nodes]
+        slot = 0
+        for container, ask in enumerate(move.request.asks):
+            for _ in range(ask.number):
+                columns = move.choice_is[:, slot].astype(np.int64)
+                memory = self._memory(ask.memory, ask.percent, (nodes, columns))
+                memory_i = np.broadcast_to(memory, len(nodes)).tolist()
+                for i, (node, column) in enumerate(
+                    zip(nodes.tolist(), columns.tolist(), strict=True)
+                ):
+                    card = self.ledger.cards[node][column].id
+                    out[i].append(Given(card, memory_i[i], ask.cores, container))
+                slot += 1
+        return out
+
+    def placed(self, is_alike: Callable[[Task], bool]) -> BoolArray:
+        """Cards on which tasks of a kind were put in this cycle."""
+        out = np.zeros(self.ledger.usable_nc.shape, dtype=bool)
+        for move in self._moves.values():
+            if is_alike(move.task):
+                for columns in move.choice_is.T:
+                    at = (move.nodes, columns.astype(np.int64))
+                    whole_i = self.ledger.whole_nc[at]
+                    for node, whole in zip(move.nodes.tolist(), whole_i.tolist(), strict=True):
+                        out[node] |= self.ledger.whole_nc[node] == whole
+        return out
+
+    def has_placed(self) -> BoolArray:
+        """Nodes to which pods came in this cycle."""
+        out = np.zeros(len(self.ledger.cards), dtype=bool)
+        for move in self._moves.values():
+            out[move.nodes] = True
+        return out
+
+
+def _rank(nodes: IntArray) -> IntArray:
+    """For each entry, how many equal ones are before it."""
+    order = np.argsort(nodes, kind="stable")
+    ordered = nodes[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    run = np.zeros(len(nodes), dtype=np.int64)
+    run[starts] = np.append(starts[0], np.diff(starts)) if len(starts) > 1 else starts[:1]
+    rank = np.empty(len(nodes), dtype=np.int64)
+    rank[order] = np.arange(len(nodes)) - np.cumsum(run)
+    return rank

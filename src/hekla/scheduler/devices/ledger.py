@@ -1,0 +1,130 @@
+"""Who has how much of which card, as arrays: nodes down, their cards across, padded.
+
+A ledger is a function of the nodes' inventories and of what is written on the pods that are there;
+rows of nodes on which something happened are written anew. The law: on no card is more given than
+it has, now (`now_3nc`) or once those who leave have left (`later_3nc`).
+
+Unlike in Volcano, a pod that is leaving keeps its cards until it is gone: its process may still
+have the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hekla.scheduler.devices.asks import WHOLE, Given
+from hekla.scheduler.devices.inventory import Card
+from hekla.scheduler.dimensions import BoolArray, IntArray
+
+if TYPE_CHECKING:
+    from hekla.scheduler.model import Node
+
+MEMORY: Final = 0
+SHARES: Final = 1
+CORES: Final = 2
+Used = npt.NDArray[np.int64]
+"""[memory, containers, cores] by node and card."""
+
+
+class Ledger:
+    """All cards of one kind."""
+
+    def __init__(self, kind: str, nodes: Sequence[Node], version: int) -> None:
+        self.kind = kind
+        self.version = version
+        self.stale: set[str] = set()
+        self.cards: list[tuple[Card, ...]] = [node.cards.get(kind, ()) for node in nodes]
+        width = max((len(cards) for cards in self.cards), default=0)
+        shape = (len(nodes), width)
+        self.memory_nc: IntArray = np.zeros(shape, dtype=np.int64)
+        self.shares_nc: IntArray = np.zeros(shape, dtype=np.int64)
+        self.whole_nc: IntArray = np.full(shape, -1, dtype=np.int64)
+        self.cut_nc: IntArray = np.full(shape, -1, dtype=np.int64)
+        self.group_nc: IntArray = np.full(shape, -1, dtype=np.int64)
+        self.usable_nc: BoolArray = np.zeros(shape, dtype=bool)
+        self.now_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
+        self.later_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
+        for row, node in enumerate(nodes):
+            self.write(row, node)
+
+    @property
+    def width(self) -> int:
+        return int(self.memory_nc.shape[1])
+
+    @property
+    def is_cut(self) -> bool:
+        return bool((self.cut_nc >= 0).any())
+
+    def write(self, row: int, node: Node) -> None:
+        """A node's row anew, from its cards and its pods."""
+        from hekla.scheduler.model import RELEASING  # it needs this package
+
+        cards = self.cards[row] = node.cards.get(self.kind, ())
+        self.usable_nc[row] = False
+        self.now_3nc[:, row] = self.later_3nc[:, row] = 0
+        for column, card in enumerate(cards):
+            self.memory_nc[row, column], self.shares_nc[row, column] = card.memory, card.shares
+            self.whole_nc[row, column], self.cut_nc[row, column] = card.whole, card.cut
+            self.group_nc[row, column] = card.group
+            self.usable_nc[row, column] = card.is_healthy
+        for task in node.tasks.values():
+            wanted = task.klass.devices
+            if wanted is None or wanted.kind != self.kind:
+                continue
+            self.book(self.now_3nc, row, task.cards, 1)
+            if task.status != RELEASING:
+                self.book(self.later_3nc, row, task.cards, 1)
+
+    def book(self, used_3nc: Used, row: int, cards: Sequence[Given], sign: int) -> None:
+        """Count what a pod on a node has, or (with -1) no longer has."""
+        for given in cards:
+            for column, is_same in self.columns(row, given.card):
+                # A card that has changed its mode since is out of reach until the pod has left.
+                amounts = (
+                    (given.memory, 1, given.cores)
+                    if is_same
+                    else (int(self.memory_nc[row, column]), 1, WHOLE)
+                )
+                used_3nc[:, row, column] += np.multiply(amounts, sign)
+
+    def columns(self, row: int, card: str) -> list[tuple[int, bool]]:
+        """Where a card is, and that it is that very one; or the entries of a card cut otherwise."""
+        cards = self.cards[row]
+        for column, known in enumerate(cards):
+            if known.id == card:
+                return [(column, True)]
+        uuid = whole_id(card)
+        return [(column, False) for column, known in enumerate(cards) if whole_id(known.id) == uuid]
+
+
+def whole_id(card: str) -> str:
+    """The card itself, where this is a part of it: `GPU-1[2-0]` is a part of `GPU-1`."""
+    return card.partition("[")[0]
+
+
+class Ledgers:
+    """The ledgers of a cluster, by kind; made when somebody asks."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Ledger] = {}
+
+    def changed(self, node: Node) -> None:
+        """Its cards, or what is written on its pods."""
+        for ledger in self._known.values():
+            ledger.stale.add(node.name)
+
+    def of(self, kind: str, nodes: Sequence[Node], version: int) -> Ledger:
+        known = self._known.get(kind)
+        if known is not None and known.version == version:
+            stale = [(row, node) for row, node in enumerate(nodes) if node.name in known.stale]
+            if all(len(node.cards.get(kind, ())) <= known.width for _, node in stale):
+                for row, node in stale:
+                    known.write(row, node)
+                known.stale = set()
+                return known
+        made = self._known[kind] = Ledger(kind, nodes, version)
+        return made

@@ -1,0 +1,549 @@
+"""deviceshare: pods share cards, each card is given out at most once, and the pod says which."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.api import wellknown as w
+from hekla.scheduler.devices import choosing
+from hekla.scheduler.devices.asks import Ask, Request, decode
+from hekla.scheduler.devices.inventory import VGPU, Card, cards_of
+from hekla.scheduler.devices.ledger import Ledger
+from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.model import Node
+from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, node
+from hekla.testing.objects import START
+
+
+def conf(**arguments: Any) -> str:
+    lines = "".join(f"\n      deviceshare.{key}: {value}" for key, value in arguments.items())
+    return f"""\
+actions: "allocate, preempt"
+tiers:
+- plugins: [{{name: priority}}, {{name: gang}}]
+- plugins:
+  - {{name: predicates}}
+  - name: deviceshare
+    arguments: {lines or "{}"}
+"""
+
+
+SHARING = conf(GPUSharingEnable="true")
+NUMBER = conf(GPUNumberEnable="true")
+VIRTUAL = conf(VGPUEnable="true")
+PACKED = conf(VGPUEnable="true", SchedulePolicy="binpack", ScheduleWeight=10)
+SPREAD = conf(VGPUEnable="true", SchedulePolicy="spread", ScheduleWeight=10)
+
+
+def gpu_node(name: str, cards: int = 2, memory: int = 8000, **more: Any) -> Any:
+    extra = {w.GPU_NUMBER: cards, w.GPU_MEMORY: cards * memory}
+    return node(name, cpu=64, extra=extra, **more)
+
+
+def vgpu_node(
+    name: str,
+    cards: int = 2,
+    memory: int = 16000,
+    shares: int = 10,
+    kind: str = "NVIDIA-Tesla-V100",
+    mode: str = "hami-core",
+    **notes: str,
+) -> Any:
+    text = "".join(f"GPU-{name}-{i},{shares},{memory},{kind},true,{mode}:" for i in range(cards))
+    annotations = {w.NODE_VGPU_REGISTER: text, **notes}
+    return node(name, cpu=64, annotations=annotations, extra={w.VGPU_NUMBER: cards * shares})
+
+
+def wants(number: int = 1, memory: int = 0, percent: int = 0, cores: int = 0) -> dict[str, int]:
+    asked = {
+        w.VGPU_NUMBER: number,
+        w.VGPU_MEMORY: memory,
+        w.VGPU_MEMORY_PERCENTAGE: percent,
+        w.VGPU_CORES: cores,
+    }
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def job(name: str, members: int = 1, **more: Any) -> GroupBuilder:
+    return gang(name, members=members, cpu=1, **more)
+
+
+def cards(result: Result, key: str = w.VGPU_IDS_NEW) -> dict[str, str]:
+    return {bind.pod: bind.annotations.get(key, "") for bind in result.plan.binds}
+
+
+# --- GPUs by memory and by number -----------------------------------------------------------------
+
+
+def test_gpu_memory_is_taken_from_the_first_card_with_enough_of_it() -> None:
+    # 5000 + 3000 fill card 0; the next 5000 need card 1, and 4000 more fit nowhere.
+    jobs = [
+        job("a", requests={w.GPU_MEMORY: 5000}),
+        job("b", requests={w.GPU_MEMORY: 3000}),
+        job("c", requests={w.GPU_MEMORY: 5000}),
+        job("d", requests={w.GPU_MEMORY: 3001}),
+    ]
+    result = cluster([gpu_node("n")], jobs, conf=SHARING).run()
+    assert cards(result, w.GPU_INDEX) == {"a-0": "0", "b-0": "0", "c-0": "1"}
+    assert result.plan.binds[0].annotations[w.PREDICATE_TIME] == str(int(START * 1e9))
+
+
+def test_the_sum_of_free_memory_is_not_a_card() -> None:
+    jobs = [job("a", 2, requests={w.GPU_MEMORY: 5000}), job("b", requests={w.GPU_MEMORY: 6000})]
+    result = cluster([gpu_node("n")], jobs, conf=SHARING).run()
+    assert set(result.binds) == {"a-0", "a-1"}  # 3000 are left of each: 6000, and no card
+    assert "no gpu cards with enough room" in result.why("b")
+
+
+def test_a_broken_card_is_given_to_nobody() -> None:
+    sick = gpu_node("n", annotations={w.GPU_UNHEALTHY_IDS: "0"})
+    result = cluster([sick], [job("a", requests={w.GPU_MEMORY: 10})], conf=SHARING).run()
+    assert cards(result, w.GPU_INDEX) == {"a-0": "1"}
+
+
+def test_whole_gpus_are_cards_that_nobody_uses() -> None:
+    jobs = [job("a", requests={w.GPU_NUMBER: 2}), job("b", requests={w.GPU_NUMBER: 2})]
+    result = cluster([gpu_node("n", cards=3)], jobs, conf=NUMBER).run()
+    assert cards(result, w.GPU_INDEX) == {"a-0": "0,1"}
+
+
+def test_the_mode_can_change_while_pods_run_and_nothing_is_forgotten() -> None:
+    world = cluster([gpu_node("n")], [job("a", requests={w.GPU_MEMORY: 10})], conf=SHARING)
+    world.live(world.run())
+    world.add(job("b", requests={w.GPU_NUMBER: 1}))
+    world.add(job("c", requests={w.GPU_NUMBER: 1}))
+    world.config = cluster(conf=NUMBER).config
+    assert cards(world.run(), w.GPU_INDEX) == {"b-0": "1"}  # card 0 is a's
+
+
+# --- vGPU -----------------------------------------------------------------------------------------
+
+
+def test_a_vgpu_is_written_on_the_pod_as_the_device_plugin_reads_it() -> None:
+    result = cluster(
+        [vgpu_node("n")], [job("a", requests=wants(2, memory=3000, cores=30))], conf=VIRTUAL
+    ).run()
+    (bind,) = result.plan.binds
+    given_cards = "GPU-n-1,NVIDIA,3000,30:GPU-n-0,NVIDIA,3000,30:"  # Volcano begins at the end
+    assert bind.annotations == {
+        w.VGPU_NODE: "n",
+        w.VGPU_TIME: str(int(START)),
+        w.VGPU_IDS_NEW: given_cards,
+        w.DEVICES_TO_ALLOCATE: given_cards,
+        w.BIND_TIME: str(int(START)),
+        w.BIND_PHASE: "allocating",
+    }
+
+
+def test_each_container_has_its_own_part_of_the_annotation() -> None:
+    containers = [
+        {"name": "plain", "resources": {"requests": {"cpu": "1"}}},
+        {"name": "gpu", "resources": {"requests": wants(1, percent=50)}},
+    ]
+    result = cluster(
+        [vgpu_node("n", cards=1)], [job("a", spec={"containers": containers})], conf=VIRTUAL
+    ).run()
+    assert cards(result) == {"a-0": ";GPU-n-0,NVIDIA,8000,0:"}
+
+
+CARD_TESTS: dict[str, tuple[dict[str, int], dict[str, int], bool]] = {
+    "memory that is left is enough": (wants(1, 10000), wants(1, 6000), True),
+    "memory that is left is too little": (wants(1, 10000), wants(1, 6001), False),
+    "neither memory nor a percentage is the whole card": (wants(1, 1), wants(1), False),
+    "cores that are left are enough": (wants(1, 1, cores=60), wants(1, 1, cores=40), True),
+    "cores that are left are too few": (wants(1, 1, cores=60), wants(1, 1, cores=41), False),
+    "all cores want a card for themselves": (wants(1, 1), wants(1, 1, cores=100), False),
+    "a card without cores left takes nobody": (wants(1, 1, cores=100), wants(1, 1), False),
+}
+
+
+@pytest.mark.parametrize("case", CARD_TESTS)
+def test_a_second_pod_on_the_only_card(case: str) -> None:
+    first, second, fits = CARD_TESTS[case]
+    jobs = [job("a", requests=first, age=9.0), job("b", requests=second)]
+    result = cluster([vgpu_node("n", cards=1)], jobs, conf=VIRTUAL).run()
+    assert ("b-0" in result.binds) == fits
+
+
+def test_no_more_containers_share_a_card_than_it_is_split_for() -> None:
+    result = cluster(
+        [vgpu_node("n", cards=1, shares=3)],
+        [job("a", 4, minimum=1, requests=wants(1, 1))],
+        conf=VIRTUAL,
+    ).run()
+    assert len(result.binds) == 3
+
+
+def test_binpack_fills_the_card_that_is_used_most_and_spread_the_one_used_least() -> None:
+    jobs = [job("a", 3, requests=wants(1, 4000))]
+    packed = cluster([vgpu_node("n")], jobs, conf=PACKED).run()
+    assert {text.split(",")[0] for text in cards(packed).values()} == {"GPU-n-0"}
+    spread = cluster([vgpu_node("n")], jobs, conf=SPREAD).run()
+    assert [text.split(",")[0] for text in cards(spread).values()] == [
+        "GPU-n-0", "GPU-n-1", "GPU-n-0",
+    ]  # fmt: skip
+
+
+def test_binpack_goes_to_the_node_whose_card_would_be_fullest() -> None:
+    # On `big` a card would be at 100 x 4/16 = 25, on `small` at 100 x 4/8 = 50.
+    nodes = [vgpu_node("big", memory=16000), vgpu_node("small", memory=8000)]
+    result = cluster(nodes, [job("a", requests=wants(1, 4000))], conf=PACKED).run()
+    assert result.binds == {"a-0": "small"}
+
+
+def test_spread_goes_to_a_node_with_a_card_that_nobody_uses() -> None:
+    world = cluster(
+        [vgpu_node("a", cards=1), vgpu_node("b", cards=1)],
+        [job("one", requests=wants(1, 10))],
+        conf=SPREAD,
+    )
+    world.live(world.run())
+    world.add(job("two", requests=wants(1, 10)))
+    assert world.run().binds == {"two-0": "b"}
+
+
+NOTES: dict[str, tuple[dict[str, str], str]] = {
+    "only these cards": ({w.VGPU_USE_UUID: "GPU-b-1, GPU-x"}, "GPU-b-1"),
+    "never these cards": ({w.VGPU_NOUSE_UUID: "GPU-a-0,GPU-a-1,GPU-b-1"}, "GPU-b-0"),
+    "only these models": ({w.USE_GPU_TYPE: "a10"}, "GPU-b-1"),
+    "never these models": ({w.NOUSE_GPU_TYPE: "V100"}, "GPU-b-1"),
+    "this mode": ({w.VGPU_MODE: "mps"}, "GPU-b-1"),
+}
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_a_pod_chooses_among_cards(case: str) -> None:
+    notes, want_card = NOTES[case]
+    nodes = [vgpu_node("a"), vgpu_node("b", kind="NVIDIA-A10", mode="mps")]
+    asked = job("a", requests=wants(1, 10), pod_annotations=notes)
+    result = cluster(nodes, [asked], conf=VIRTUAL).run()
+    assert cards(result)["a-0"].split(",")[0] == want_card
+
+
+def test_a_pod_that_no_card_suits_is_told_so() -> None:
+    asked = job("a", requests=wants(1, 10), pod_annotations={w.VGPU_MODE: "mig"})
+    result = cluster([vgpu_node("n")], [asked], conf=VIRTUAL).run()
+    assert "no card that suits the pod's annotations" in result.why("a")
+
+
+def test_members_of_a_group_that_spreads_have_a_card_each() -> None:
+    notes = {w.VGPU_PODGROUP_POLICY: "spread"}
+    asked = job("a", 3, minimum=1, requests=wants(1, 10), pod_annotations=notes)
+    world = cluster([vgpu_node("n")], [asked], conf=PACKED)
+    first = world.run()
+    assert sorted(text.split(",")[0] for text in cards(first).values()) == ["GPU-n-0", "GPU-n-1"]
+    world.live(first)
+    assert world.run().binds == {}  # also in the next cycle
+
+
+def test_pods_of_an_exclusive_rule_share_no_card_with_each_other() -> None:
+    rules = conf(VGPUEnable="true", SchedulePolicy="binpack", GPUExclusiveRules="[{tier: gold}]")
+    gold, plain = {"tier": "gold"}, {"tier": "tin"}
+    world = cluster(
+        [vgpu_node("n")],
+        [
+            job("a", requests=wants(1, 10), labels=gold),
+            job("b", requests=wants(1, 10), labels=plain),
+            job("c", requests=wants(1, 10), labels=gold),
+        ],
+        conf=rules,
+    )
+    first = world.run()
+    used = {pod: text.split(",")[0] for pod, text in cards(first).items()}
+    assert used["a-0"] == used["b-0"] == "GPU-n-0"
+    assert used["c-0"] == "GPU-n-1"
+    world.live(first)
+    world.add(job("d", requests=wants(1, 10), labels=gold))
+    assert world.run().binds == {}
+
+
+def test_mig_cuts_a_card_once_and_gives_the_smallest_part_that_will_do() -> None:
+    # An A100-40: 8000 need a part of 10240, which fixes the cut {3 x 10240, 1 x 5120}.
+    mig = vgpu_node("n", cards=1, memory=40960, kind="NVIDIA-A100-SXM4-40GB", mode="mig")
+    jobs = [
+        job("a", requests=wants(1, 8000), age=9.0),
+        job("b", requests=wants(1, 5000), age=8.0),
+        job("c", 3, minimum=1, requests=wants(1, 9000), age=7.0),
+        job("d", requests=wants(1, 20000)),
+    ]
+    result = cluster([mig], jobs, conf=PACKED).run()
+    assert cards(result) == {
+        "a-0": "GPU-n-0[1-0],NVIDIA,10240,0:",
+        "b-0": "GPU-n-0[1-3],NVIDIA,5120,0:",
+        "c-0": "GPU-n-0[1-1],NVIDIA,10240,0:",
+        "c-1": "GPU-n-0[1-2],NVIDIA,10240,0:",
+    }
+    assert "no vgpu cards with enough room" in result.why("d")
+
+
+def test_a_card_that_changed_its_mode_is_given_to_nobody_until_its_pods_have_left() -> None:
+    world = cluster(
+        [vgpu_node("n", cards=1, memory=40960)], [job("a", requests=wants(1, 10))], conf=VIRTUAL
+    )
+    world.live(world.run())
+    mig = vgpu_node("n", cards=1, memory=40960, kind="A100-SXM4-40GB", mode="mig")
+    world.state.set_node(mig)
+    world.add(job("b", requests=wants(1, 10)))
+    assert world.run().binds == {}
+    world.state.delete_pod("default-a-0")
+    assert set(world.run().binds) == {"b-0"}
+
+
+def test_several_cards_are_taken_from_one_interconnect_group() -> None:
+    # Card 0 is taken: of group 0 one card is left, group 1 has two.
+    linked = vgpu_node("n", cards=4, **{w.CARD_GROUPS: "0,1;2,3"})
+    world = cluster([linked], [job("a", requests=wants(1), pod_annotations={
+        w.VGPU_USE_UUID: "GPU-n-0"})], conf=PACKED)  # fmt: skip
+    world.live(world.run())
+    world.add(job("b", requests=wants(2, percent=50)))
+    assert [each.card for each in decode(cards(world.run())["b-0"])] == ["GPU-n-2", "GPU-n-3"]
+
+
+def test_a_node_with_its_cards_joined_is_preferred() -> None:
+    apart = vgpu_node("a", cards=2, **{w.CARD_GROUPS: "0;1"})
+    joined = vgpu_node("b", cards=2, **{w.CARD_GROUPS: "0,1"})
+    result = cluster([apart, joined], [job("x", requests=wants(2))], conf=PACKED).run()
+    assert result.binds == {"x-0": "b"}
+
+
+def test_a_node_without_a_device_plugin_has_no_cards() -> None:
+    gone = vgpu_node("n", **{w.NODE_VGPU_HANDSHAKE: "Deleted_2026.03.04 10:00:00"})
+    result = cluster([gone], [job("a", requests=wants(1, 1))], conf=VIRTUAL).run()
+    assert "no working vgpu cards" in result.why("a")
+
+
+def test_a_leaving_pod_keeps_its_card_until_it_is_gone() -> None:
+    world = cluster([vgpu_node("n", cards=1)], [job("a", requests=wants(1))], conf=VIRTUAL)
+    world.live(world.run())
+    world.state.release(world.state.tasks["default-a-0"])
+    world.add(job("b", requests=wants(1)))
+    result = world.run()
+    assert result.binds == {}
+    assert result.pipelined == {"b-0": "n"}  # it waits for that very card
+    world.state.delete_pod("default-a-0")
+    assert set(world.run().binds) == {"b-0"}
+
+
+def test_with_the_lock_a_node_gives_cards_to_one_pod_at_a_time() -> None:
+    locked = conf(VGPUEnable="true", NodeLockEnable="true")
+    world = cluster([vgpu_node("n")], [job("a", 2, minimum=1, requests=wants(1, 10))], conf=locked)
+    first = world.run()
+    assert len(first.binds) == 1
+    world.apply(first)
+    assert world.run().binds == {}
+    assert len(world.run(now=START + 301).binds) == 1  # a plugin that never answers
+
+
+# --- NPUs -----------------------------------------------------------------------------------------
+
+
+def npu_node(name: str, cards: int = 4) -> Any:
+    entries = [
+        {"id": f"NPU-{i}", "count": 7, "devmem": 65536, "devcore": 20, "type": "Ascend910B3",
+         "health": True, "customInfo": {"NetworkID": i // 2}}
+        for i in range(cards)
+    ]  # fmt: skip
+    notes = {w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): json.dumps(entries)}
+    return node(name, cpu=64, annotations=notes, extra={"huawei.com/Ascend910B3": 7 * cards})
+
+
+NPU = conf(AscendHAMiVNPUEnable="true", SchedulePolicy="binpack")
+
+
+def test_npu_memory_is_rounded_up_to_a_template() -> None:
+    asked = {"huawei.com/Ascend910B3": 1, "huawei.com/Ascend910B3-memory": 20000}
+    result = cluster([npu_node("n")], [job("a", requests=asked)], conf=NPU).run()
+    notes = result.plan.binds[0].annotations
+    assert notes["hami.io/Ascend910B3-devices-allocated"] == "NPU-0,Ascend910B3,32768,50:;"
+    assert json.loads(notes["huawei.com/Ascend910B3"]) == [
+        {"UUID": "NPU-0", "temp": "vir10_3c_32g"}
+    ]
+    assert notes["hami.io/bind-phase"] == "allocating"
+
+
+def test_several_npus_are_whole_and_of_one_network() -> None:
+    part = {"huawei.com/Ascend910B3": 1, "huawei.com/Ascend910B3-memory": 10}
+    world = cluster([npu_node("n")], [job("a", requests=part)], conf=NPU)
+    world.live(world.run())
+    world.add(job("b", requests={"huawei.com/Ascend910B3": 2}))
+    notes = world.run().plan.binds[0].annotations
+    given_cards = decode(notes["hami.io/Ascend910B3-devices-allocated"])
+    assert [(each.card, each.cores) for each in given_cards] == [("NPU-2", 100), ("NPU-3", 100)]
+
+
+def test_parts_of_several_npus_are_refused() -> None:
+    asked = {"huawei.com/Ascend910B3": 2, "huawei.com/Ascend910B3-memory": 10}
+    result = cluster([npu_node("n")], [job("a", requests=asked)], conf=NPU).run()
+    assert "several are only given whole" in result.why("a")
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+REFUSED = {
+    "sharing and number": (
+        dict(GPUSharingEnable="true", GPUNumberEnable="true"),
+        "contradict each other",
+    ),
+    "sharing and vGPU": (dict(GPUSharingEnable="true", VGPUEnable="true"), "contradict"),
+    "number and vGPU": (dict(GPUNumberEnable="true", VGPUEnable="true"), "contradict"),
+    "an unknown policy": (dict(SchedulePolicy="random"), "must be binpack or spread"),
+    "MindCluster": (dict(AscendMindClusterVNPUEnable="true"), "not supported"),
+    "geometries elsewhere": (dict(KnownGeometriesCMName="mine"), "leave the argument out"),
+    "a rule that is none": (dict(GPUExclusiveRules="[gold]"), "list of label maps"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_settings_that_cannot_hold_are_refused(case: str) -> None:
+    arguments, want_text = REFUSED[case]
+    with pytest.raises(ConfigError, match=want_text):
+        cluster(conf=conf(**arguments))
+
+
+def test_switched_off_it_looks_at_no_cards() -> None:
+    result = cluster([vgpu_node("n")], [job("a", requests=wants(1, 10**6))], conf=conf()).run()
+    assert cards(result) == {"a-0": ""}
+
+
+def test_nonsense_about_cards_is_no_card() -> None:
+    notes = {w.NODE_VGPU_REGISTER: "x:GPU-1,a,b,c,true:GPU-2,1,2,T,true,hami-core:,,,,:"}
+    found = cards_of(notes, {}, {w.VGPU_NUMBER: "1"})
+    assert found == {VGPU: (Card("GPU-2", 2, 1, "T", "hami-core", True, 2),)}
+    assert cards_of({"hami.io/node-register-Ascend910B3": "{"}, {}, {}) == {}
+
+
+# --- laws -----------------------------------------------------------------------------------------
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_pods_with_one_card_get_at_once_what_they_would_get_one_by_one(data: st.DataObject) -> None:
+    width = data.draw(st.integers(1, 4))
+    machine = Node("n")
+    machine.cards = {
+        VGPU: tuple(
+            Card(f"c{i}", data.draw(st.integers(0, 40)), data.draw(st.integers(1, 5)), whole=i)
+            for i in range(width)
+        )
+    }
+    ledger = Ledger(VGPU, [machine], 0)
+    used = np.array(
+        [
+            [[data.draw(st.integers(0, int(ledger.memory_nc[0, c]))) for c in range(width)]],
+            [[data.draw(st.integers(0, 3)) for _ in range(width)]],
+            [[data.draw(st.sampled_from((0, 30, 50, 100))) for _ in range(width)]],
+        ]
+    )
+    cores = data.draw(st.sampled_from((0, 20, 100)))
+    memory, percent = data.draw(st.sampled_from(((1, 0), (7, 0), (0, 10), (0, 100))))
+    request = Request(VGPU, (Ask(0), Ask(1, memory, percent, cores)))
+    policy = data.draw(st.sampled_from(("", "binpack", "spread")))
+    most = data.draw(st.sampled_from((2, 256)))
+    rows = np.zeros(1, dtype=np.int64)
+    fast, slow = (
+        find(choosing._Table(ledger, rows, used.copy(), ledger.usable_nc[rows]), request, policy)
+        for find in (
+            lambda *a: choosing._at_once(*a, most),
+            lambda *a: choosing._step_by_step(*a, False, most),
+        )
+    )
+    assert fast.copies_r.tolist() == slow.copies_r.tolist()
+    assert fast.choice_krs.tolist() == slow.choice_krs.tolist()
+    assert np.allclose(fast.score_kr, slow.score_kr)
+
+
+KINDS = (
+    wants(1, 3000),
+    wants(1, 7000, cores=40),
+    wants(2, percent=30),
+    wants(1, cores=100),
+    wants(2, 5000, cores=10),
+)
+
+
+def overbooked(world: TestCluster) -> list[str]:
+    """Cards of which more is given than there is, counted anew from the pods' annotations."""
+    used: dict[str, list[int]] = {}
+    for pod in world.pods.values():
+        if pod.spec.node_name and pod.metadata.uid in world.state.tasks:
+            for each in decode((pod.metadata.annotations or {}).get(w.VGPU_IDS_NEW, "")):
+                sums = used.setdefault(each.card, [0, 0, 0])
+                for i, amount in enumerate((each.memory, each.cores, 1)):
+                    sums[i] += amount
+    return [
+        f"{card}: {sums}"
+        for card, sums in used.items()
+        if sums[0] > 16000 or sums[1] > 100 or sums[2] > 4
+    ]
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_no_card_is_overbooked_whatever_leaves_restarts_or_lags(data: st.DataObject) -> None:
+    nodes = [vgpu_node(name, shares=4) for name in ("a", "b")]
+    modes = (VIRTUAL, PACKED, SPREAD)
+    world = cluster(nodes, conf=data.draw(st.sampled_from(modes)))
+    number = 0
+    unseen: list[Any] = []  # binds that the watch has not shown yet
+    for _ in range(data.draw(st.integers(1, 7))):
+        for _ in range(data.draw(st.integers(0, 3))):
+            members = data.draw(st.integers(1, 3))
+            minimum = data.draw(st.integers(1, members))
+            one = job(
+                f"j{number}", members, minimum=minimum, requests=data.draw(st.sampled_from(KINDS))
+            )
+            number += 1
+            world.add(one)
+        result = world.run()
+        assert result.plan.failures == []
+        if data.draw(st.booleans()):  # the watch lags: what was sent is only assumed
+            world.apply(result)
+            unseen.append(result)
+            _remember(world, result)
+        else:
+            world.live(result)
+        assert overbooked(world) == []
+        placed = sorted(uid for uid, p in world.pods.items() if p.spec.node_name)
+        for uid in placed:
+            if data.draw(st.integers(0, 3)) == 0:
+                del world.pods[uid]
+                world.state.delete_pod(uid)
+        if data.draw(st.booleans()):  # another scheduler takes over, with the pods alone
+            world = _restarted(world, nodes, data.draw(st.sampled_from(modes)))
+        elif data.draw(st.booleans()):
+            for uid, pod in world.pods.items():  # the watch catches up
+                if pod.spec.node_name and uid in world.state.tasks:
+                    world.state.set_pod(pod)
+
+
+def _remember(world: TestCluster, result: Result) -> None:
+    """The server has the binds, whatever the watch shows."""
+    from msgspec.structs import replace
+
+    for bind in result.plan.binds:
+        pod = world.pods[bind.uid]
+        notes = {**(pod.metadata.annotations or {}), **bind.annotations}
+        world.pods[bind.uid] = replace(
+            pod,
+            metadata=replace(pod.metadata, annotations=notes),
+            spec=replace(pod.spec, node_name=bind.node),
+        )
+
+
+def _restarted(world: TestCluster, nodes: list[Any], settings_text: str) -> TestCluster:
+    fresh = cluster(nodes, conf=settings_text)
+    groups = {}
+    for uid, pod in sorted(world.pods.items()):
+        name = (pod.metadata.annotations or {})[w.GROUP_NAME]
+        if name not in groups:
+            groups[name] = job(name).group
+            fresh.state.set_group(groups[name])
+        fresh.pods[uid] = pod
+        fresh.state.set_pod(pod)
+    return fresh

@@ -22,7 +22,6 @@ from hekla.scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from hekla.scheduler.plugins.resourcequota import ResourceQuota
 from hekla.scheduler.plugins.sla import Sla
 from hekla.scheduler.plugins.tdm import Tdm
-from hekla.scheduler.plugins.task_topology import TaskTopology
 
 
 def builtin() -> Registry:
@@ -49,5 +48,4 @@ def builtin() -> Registry:
             Sla,
             Tdm,
         )
-            TaskTopology,
     )

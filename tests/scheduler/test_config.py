@@ -194,6 +194,7 @@ ARGUMENTS = {
     },
     "nodegroup": {"strict": True, "enablePreferredOrder": False},
     "sla": {"sla-waiting-time": ""},
+    "task-topology": {"task-topology.weight": 1, "task-topology.mode": "buckets"},
     "tdm": {"tdm.evict.period": "1m", "tdm.timezone": ""},
     **{
         name: {}

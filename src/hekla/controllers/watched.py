@@ -229,7 +229,10 @@ class World:
         name: str = "",
         transform: Callable[[Object], Object] | None = None,
     ) -> Watched:
-        """A watch of one object of a kind, or of only a part of each: not shared with others."""
+        """A watch of one object of a kind, or of only a part of each: not shared with others.
+
+        Nobody waits for a single object: its place may be closed to us.
+        """
         watched = Watched(
             self.client,
             resource,
@@ -239,7 +242,8 @@ class World:
             transform=transform,
         )
         self._kinds[f"{resource} {namespace}/{name} {len(self._kinds)}"] = watched
-        self._asked.append(watched)
+        if not name:
+            self._asked.append(watched)
         return watched
 
     def asked_for(self) -> list[Watched]:

@@ -21,6 +21,7 @@ from hekla.scheduler.plugins.proportion import Proportion
 from hekla.scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from hekla.scheduler.plugins.resourcequota import ResourceQuota
 from hekla.scheduler.plugins.sla import Sla
+from hekla.scheduler.plugins.task_topology import TaskTopology
 from hekla.scheduler.plugins.tdm import Tdm
 
 
@@ -46,6 +47,7 @@ def builtin() -> Registry:
             ResourceQuota,
             ResourceStrategyFit,
             Sla,
+            TaskTopology,
             Tdm,
         )
     )

@@ -620,8 +620,8 @@ DEFINITIONS = {
     "conversion by nobody": (
         definition(conversion={"strategy": "Webhook"}),
         [
-            (REQUIRED, "spec.conversion.webhook.clientConfig"),
-            (REQUIRED, "spec.conversion.webhook.conversionReviewVersions"),
+            (REQUIRED, "spec.conversion.webhookClientConfig"),  # as Kubernetes names it inside
+            (REQUIRED, "spec.conversion.conversionReviewVersions"),
         ],
     ),
 }

@@ -360,6 +360,16 @@ def test_the_cleared_rack_is_taken_when_the_victims_have_left() -> None:
     assert second.binds == first.pipelined
 
 
+def test_room_is_kept_in_one_rack_for_a_hard_gang_that_has_waited_long() -> None:
+    old = gang("big", members=4, cpu=1, network=HARD1, age=3600)
+    small = gang("small", members=10, minimum=1, cpu=1)
+    result = world(*(busy(name) for name in NODES), old, small).run()
+    assert "2 nodes are kept for it until it fits" in result.why("big")
+    kept = {0, 1, 2, 3} - {int(name[1]) // 2 for name in result.binds.values()}
+    assert len(kept) == 1
+    assert len(result.binds) == 6
+
+
 # --- pods that ask for nothing ----------------------------------------------------------------
 
 

@@ -17,9 +17,10 @@ from dataclasses import replace
 import numpy as np
 
 from hekla.scheduler.actionargs import RESERVE_AFTER
-from hekla.scheduler.dimensions import EPSILON, FloatArray, IntArray
+from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
 from hekla.scheduler.model import PENDING, Job, Queue, Task
 from hekla.scheduler.session import Hold, Session
+from hekla.scheduler.topology import Domain
 from hekla.units.durations import parse_duration
 
 
@@ -56,6 +57,9 @@ def _holds(session: Session, job: Job, queue: Queue) -> list[Hold] | None:
         return None
     if len(minimum) < job.needs_until_ready - job.waiting_count:
         return None  # gates hold members that it needs: nobody knows for how long
+    near = _near(session, job, minimum)
+    if near is None:
+        return None
     for task in minimum:
         kinds.setdefault(task.klass, []).append(task)
     free_rn = session.columns.allocatable_rn - _foreign(session)
@@ -64,7 +68,7 @@ def _holds(session: Session, job: Job, queue: Queue) -> list[Hold] | None:
         task, count = alike[0], len(alike)
         if session.finder.is_coupled(task):
             return None
-        most_n = np.where(session.finder.passing(task), _copies(task, free_rn), 0)
+        most_n = np.where(session.finder.passing(task) & near, _copies(task, free_rn), 0)
         for column in _freest(session, task, most_n):
             copies = min(count, int(most_n[column]))
             holds.append(Hold(job, task.klass, column, copies))
@@ -76,6 +80,23 @@ def _holds(session: Session, job: Job, queue: Queue) -> list[Hold] | None:
         if count:
             return None
     return holds
+
+
+def _near(session: Session, job: Job, tasks: list[Task]) -> BoolArray | None:
+    """The nodes among which it may be: of a gang that must be close together one domain's.
+
+    None where no domain could ever hold it, or where its sub-groups need one each.
+    """
+    if job.policies:
+        return None
+    domains: list[Domain] | None = session.tiers.first("domains_to_clear", job, tasks)
+    if domains is None:
+        return np.ones(len(session.nodes), dtype=bool)
+    if not domains:
+        return None
+    near = np.zeros(len(session.nodes), dtype=bool)
+    near[domains[0].nodes] = True
+    return near
 
 
 def _may_ever_have(session: Session, queue: Queue, tasks: list[Task]) -> bool:

@@ -5,7 +5,7 @@ be: `hard` with a highest tier is never broken, by no action; `soft` prefers low
 any. Domains are tried from the lowest tier up, in each tier the fullest that still has room first,
 so that large domains stay whole. A member that comes back goes to where the others are.
 
-Differs from Volcano (decision 0009): a hard demand that cannot be met because its tier does not
+Differs from Volcano (decision 0005): a hard demand that cannot be met because its tier does not
 exist waits and says so, instead of being dropped; and the room of domains is as of now.
 """
 

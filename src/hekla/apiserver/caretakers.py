@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
 from hekla.apiserver import errors
 from hekla.apiserver.crds import CLEANUP, CRDS
 from hekla.apiserver.garbage import GarbageCollector
-from hekla.apiserver.history import Event
+from hekla.apiserver.history import Entry, Event
 from hekla.apiserver.provisions import Provisions
 from hekla.apiserver.registry import Served
 from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources
@@ -30,6 +29,7 @@ log = logging.getLogger("hekla.apiserver")
 RETRY_S = 1.0
 SWEEP_EVERY_S = 60.0
 EVENTS_KEPT_S = 3600.0
+EVENTS_MOST = 20_000
 
 
 class Caretakers:
@@ -194,7 +194,7 @@ class Caretakers:
             entry = store.get("pods", key)
             if entry is None:
                 continue
-            pod: dict[str, Any] = msgspec.json.decode(entry.body)
+            pod: Object = msgspec.json.decode(entry.body)
             node = pod["spec"].get("nodeName")
             if "deletionTimestamp" in pod["metadata"] and node and not store.get("nodes", node):
                 namespace, _, name = key.rpartition("/")
@@ -203,25 +203,49 @@ class Caretakers:
                     await self._resources.delete(served, namespace, name, how=how)
 
     async def _sweep(self) -> None:
-        """Events are news, not records: they go after an hour."""
+        """Events are news, not records."""
         served = self._served("v1", "Event")
         store, clock = self._resources.store, self._resources.clock
         while True:
             await clock.sleep(SWEEP_EVERY_S)
-            oldest = clock.now() - EVENTS_KEPT_S
-            for entry in list(store.table("events").entries.values()):
-                if _last_seen(msgspec.json.decode(entry.body)) < oldest:
-                    namespace, _, name = entry.key.rpartition("/")
-                    with contextlib.suppress(errors.StatusError):
-                        await self._resources.delete(served, namespace, name)
+            for key in stale_events(store.table("events").entries.values(), clock.now()):
+                namespace, _, name = key.rpartition("/")
+                with contextlib.suppress(errors.StatusError):
+                    await self._resources.delete(served, namespace, name)
 
 
-def _last_seen(event: dict[str, Any]) -> float:
-    series = event.get("series") or {}
+class _Series(msgspec.Struct):
+    lastObservedTime: str | None = None
+
+
+class _EventMeta(msgspec.Struct):
+    creationTimestamp: str
+
+
+class _Times(msgspec.Struct):
+    metadata: _EventMeta
+    series: _Series | None = None
+    lastTimestamp: str | None = None
+    eventTime: str | None = None
+
+
+_times = msgspec.json.Decoder(_Times)
+
+
+def stale_events(entries: Iterable[Entry], now: float) -> list[str]:
+    """Keys of Events to forget: those of an hour ago, and of more than so many the oldest."""
+    seen = sorted((_last_seen(_times.decode(entry.body)), entry.key) for entry in entries)
+    excess = max(len(seen) - EVENTS_MOST, 0)
+    return [
+        key for number, (at, key) in enumerate(seen) if number < excess or at < now - EVENTS_KEPT_S
+    ]
+
+
+def _last_seen(event: _Times) -> float:
     times = (
-        series.get("lastObservedTime"),
-        event.get("lastTimestamp"),
-        event.get("eventTime"),
-        event["metadata"]["creationTimestamp"],
+        event.series.lastObservedTime if event.series else None,
+        event.lastTimestamp,
+        event.eventTime,
+        event.metadata.creationTimestamp,
     )
     return max(parse_time(text) for text in times if text)

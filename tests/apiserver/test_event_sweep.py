@@ -1,0 +1,38 @@
+"""Events are news: old ones go, and of too many the oldest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hekla.apiserver import caretakers
+from hekla.apiserver.caretakers import stale_events
+from hekla.apiserver.history import Entry
+from hekla.units.timestamps import format_time
+
+NOW = 1_700_000_000.0
+
+
+def event(name: str, age: float, **times: Any) -> Entry:
+    body = {"metadata": {"name": name, "creationTimestamp": format_time(NOW - age)}, **times}
+    return Entry(f"default/{name}", 1, json.dumps(body).encode())
+
+
+def test_an_event_goes_an_hour_after_it_was_last_seen() -> None:
+    fresh = format_time(NOW - 10)
+    entries = [
+        event("old", 3601),
+        event("young", 3599),
+        event("repeated", 9000, lastTimestamp=fresh),
+        event("series", 9000, eventTime=None, series={"count": 3, "lastObservedTime": fresh}),
+    ]
+    assert stale_events(entries, NOW) == ["default/old"]
+
+
+def test_of_too_many_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caretakers, "EVENTS_MOST", 3)
+    entries = [event(f"e{number}", age=number) for number in range(5)]
+    assert stale_events(entries, NOW) == ["default/e4", "default/e3"]
+    assert stale_events(entries[:3], NOW) == []

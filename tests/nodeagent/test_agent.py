@@ -333,6 +333,33 @@ async def test_gpus_stay_with_their_pod_when_the_agent_restarts(
     assert await machine.logs("another") in seen
 
 
+async def test_parts_of_gpus_are_shown_to_the_containers_they_were_given_to(
+    machine: Machine, tmp_path: Path
+) -> None:
+    await machine.stop_agent()
+    machine.start_agent(gpus=3)
+    given = "GPU-simulated-2,NVIDIA,3000,30:GPU-simulated-0,NVIDIA,1000,0:"
+    notes = {"annotations": {"volcano.sh/vgpu-ids-new": given}}
+    gate = tmp_path / "gate"
+    show = "env | grep -E '^(CUDA|NVIDIA)_' | sort; "
+    hold = f"until [ -e {gate} ]; do sleep 0.05; done"
+    await machine.run_pod("shares", "sh", "-c", show + hold, metadata=notes)
+    await machine.running("shares")
+    whole = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    await machine.run_pod("whole", "true", container=whole)
+    held = await machine.until("whole", lambda p: "are free" in str(p["status"]))
+    assert "needs 2 GPUs, and 1 are free" in state(held)["state"]["waiting"]["message"]
+    gate.touch()
+    await machine.ended("whole")
+    assert (await machine.logs("shares")).splitlines() == [
+        "CUDA_DEVICE_MEMORY_LIMIT_0=3000m",
+        "CUDA_DEVICE_MEMORY_LIMIT_1=1000m",
+        "CUDA_DEVICE_SM_LIMIT=30",
+        "CUDA_VISIBLE_DEVICES=2,0",
+        "NVIDIA_VISIBLE_DEVICES=GPU-simulated-2,GPU-simulated-0",
+    ]
+
+
 async def test_output_is_followed_to_its_end(machine: Machine, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)

@@ -17,7 +17,7 @@ from hekla.nodeagent.environment import (
 )
 from hekla.nodeagent.images import Images, ImagesError, NotMapped
 from hekla.nodeagent.logs import LogFile
-from hekla.nodeagent.machine import Addresses, Gpus, NotEnough, hosts_file
+from hekla.nodeagent.machine import Addresses, Gpus, NotEnough, hosts_file, simulated_cards
 from hekla.nodeagent.volumes import VolumeError, Volumes
 
 Object = dict[str, Any]
@@ -190,7 +190,7 @@ def test_addresses_and_devices_are_given_once_and_taken_back() -> None:
     addresses.take_back("a")
     assert addresses.give("c", "ns/w-0") == first
     assert {a.split(".")[1] for a in addresses.taken.values()} == {"64"}
-    gpus = Gpus(4)
+    gpus = Gpus(simulated_cards(4))
     assert (gpus.give("a", 2), gpus.give("b", 1), gpus.give("a", 2)) == ([0, 1], [2], [0, 1])
     gpus.take_back("a")
     assert gpus.give("c", 3) == [0, 1, 3]

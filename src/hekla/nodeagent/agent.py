@@ -28,7 +28,16 @@ from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.environment import Sources
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.logs import LogFile
-from hekla.nodeagent.machine import Addresses, Gpus, gpu_count, hosts_file, node_object
+from hekla.nodeagent.machine import (
+    Addresses,
+    Gpus,
+    NotEnough,
+    found_cards,
+    hosts_file,
+    node_object,
+    shared_gpus,
+    simulated_cards,
+)
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
 from hekla.nodeagent.preparing import Surroundings
 from hekla.nodeagent.streams import feed_pipe, forward_ports, run_stream
@@ -71,7 +80,7 @@ class Agent:
         self._network = network
         first = (127, fingerprint(directory)[1], 0, 1)
         self._addresses = Addresses(first if network is None else network.first)
-        self._gpus = Gpus(simulated_gpus or gpu_count())
+        self._gpus = Gpus(simulated_cards(simulated_gpus) or found_cards())
         self._pods: Informer[Object] = Informer(
             client, PODS, dict, field_selector=f"spec.nodeName={node}"
         )
@@ -133,12 +142,12 @@ class Agent:
                 await self._clock.sleep(REPORT_RETRY_S)
 
     async def _register(self) -> Object:
-        node = node_object(self.node, format_time(self._clock.now()), self._gpus.count)
+        node = node_object(self.node, format_time(self._clock.now()), self._gpus.cards)
         try:
             return await self._client.create(NODES, node)
         except AlreadyExists:
-            labels = {"metadata": {"labels": node["metadata"]["labels"]}}
-            await self._client.patch(NODES, self.node, labels)
+            ours = {key: node["metadata"][key] for key in ("labels", "annotations")}
+            await self._client.patch(NODES, self.node, {"metadata": ours})
             return await self._client.patch_status(NODES, self.node, node["status"])
 
     def _forget_strangers(self) -> None:
@@ -181,6 +190,8 @@ class Agent:
         address = (pod.get("status") or {}).get("podIP") or ""
         if address:
             self._addresses.taken[uid] = address
+        with contextlib.suppress(NotEnough):  # it says so itself when it cannot start
+            self._gpus.share(uid, shared_gpus(pod, self._gpus))
         worker = PodWorker(pod, self._around, self._addresses.give(uid, _full_name(pod)))
         self._workers[uid] = worker
         self._write_hosts(pod["metadata"]["namespace"])

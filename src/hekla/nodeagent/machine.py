@@ -6,41 +6,88 @@ import contextlib
 import hashlib
 import os
 import platform
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hekla import __version__
 from hekla.api import wellknown
+from hekla.api.cards import decode, gpu_indices, register
 
 Object = dict[str, Any]
 MAX_PODS = 500
 SLOTS = 65_000
 """Addresses there are: a network of 16 bits, less its ends."""
 GPUS = Path("/proc/driver/nvidia/gpus")
+SHARES = 10
+"""Containers that may share a GPU, as Volcano's device plugin has it by default."""
+SIMULATED_MEMORY = 16384
 GPU_NOTE = "gpus"
 """In a pod's directory: the indices of its GPUs."""
 
 
-def gpu_count() -> int:
-    """GPUs by the driver's own list."""
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU of this machine; memory in MiB."""
+
+    id: str
+    memory: int
+    type: str
+
+
+def simulated_cards(count: int) -> list[Card]:
+    return [Card(f"GPU-simulated-{i}", SIMULATED_MEMORY, "Simulated-GPU") for i in range(count)]
+
+
+def found_cards() -> list[Card]:
+    """GPUs by the driver's own list, described by its own tool; without it, all are alike."""
     try:
-        return len(list(GPUS.iterdir()))
+        count = len(list(GPUS.iterdir()))
     except OSError:
-        return 0
+        return []
+    described = _described() if count else []
+    if len(described) == count:
+        return described
+    return [Card(f"GPU-{i}", SIMULATED_MEMORY, "NVIDIA") for i in range(count)]
 
 
-def node_object(name: str, now: str, gpus: int = 0) -> Object:
-    """The Node that stands for this machine."""
+def _described() -> list[Card]:
+    query = ["nvidia-smi", "--query-gpu=uuid,memory.total,name", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[word.strip() for word in line.split(",", 2)] for line in said.splitlines()]
+    return [
+        Card(row[0], int(row[1]), row[2].replace(" ", "-").replace(",", ""))
+        for row in rows
+        if len(row) == 3 and row[1].isdecimal()
+    ]
+
+
+def node_object(name: str, now: str, cards: Sequence[Card] = ()) -> Object:
+    """The Node that stands for this machine. Its GPUs are offered whole and in parts."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     capacity = {
         "cpu": str(len(os.sched_getaffinity(0))),
         "memory": f"{memory // 1024}Ki",
         "pods": str(MAX_PODS),
     }
-    if gpus:
-        capacity[wellknown.NVIDIA_GPU] = str(gpus)
+    annotations = {}
+    if cards:
+        memory = sum(card.memory for card in cards)
+        capacity |= {
+            wellknown.NVIDIA_GPU: str(len(cards)),
+            wellknown.GPU_NUMBER: str(len(cards)),
+            wellknown.GPU_MEMORY: str(memory),
+            wellknown.VGPU_NUMBER: str(SHARES * len(cards)),
+            wellknown.VGPU_MEMORY: str(memory),
+            wellknown.VGPU_CORES: str(100 * len(cards)),
+        }
+        described = [(card.id, card.memory, card.type) for card in cards]
+        annotations[wellknown.NODE_VGPU_REGISTER] = register(described, SHARES)
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(
         platform.machine(), platform.machine()
     )
@@ -60,6 +107,7 @@ def node_object(name: str, now: str, gpus: int = 0) -> Object:
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": architecture,
             },
+            "annotations": annotations,
         },
         "status": {
             "capacity": capacity,
@@ -136,23 +184,55 @@ class NotEnough(Exception):
 
 @dataclass
 class Gpus:
-    """Which pod has which GPUs, by index."""
+    """Which pod has which GPUs, by index: whole ones are chosen here, shared ones written on it."""
 
-    count: int
+    cards: Sequence[Card]
     taken: dict[str, list[int]] = field(default_factory=dict)
+    shared: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return len(self.cards)
 
     def give(self, uid: str, wanted: int) -> list[int]:
         """The pod's own, for as long as it lives; NotEnough rather than some of another's."""
         if uid not in self.taken:
-            used = {index for given in self.taken.values() for index in given}
+            held = (*self.taken.values(), *self.shared.values())
+            used = {index for given in held for index in given}
             free = [index for index in range(self.count) if index not in used]
             if len(free) < wanted:
                 raise NotEnough(f"needs {wanted} GPUs, and {len(free)} are free here just now")
             self.taken[uid] = free[:wanted]
         return self.taken[uid]
 
+    def share(self, uid: str, given: Iterable[int]) -> None:
+        """The pod has parts of these, if nobody has one of them whole."""
+        wanted = sorted(set(given))
+        whole = {index for indices in self.taken.values() for index in indices}
+        if clash := [index for index in wanted if index in whole]:
+            raise NotEnough(
+                f"shares GPU {clash[0]}, which another pod has whole; it waits until that one ends"
+            )
+        if wanted:
+            self.shared[uid] = wanted
+
+    def index_of(self, card: str) -> int:
+        """Of a card by its id or number; of a part of a card, that card's."""
+        uuid = card.partition("[")[0]
+        for index, known in enumerate(self.cards):
+            if uuid in (known.id, str(index)):
+                return index
+        raise NotEnough(f"was given card {card!r}, and this machine has no such card")
+
+    def variables(self, pod: Object, container: str) -> dict[str, str]:
+        """What tells a container's processes which parts of which GPUs are theirs."""
+        if pod["metadata"]["uid"] not in self.shared:
+            return {}
+        return shared_variables(pod, container, self)
+
     def take_back(self, uid: str) -> None:
         self.taken.pop(uid, None)
+        self.shared.pop(uid, None)
 
     def recall(self, pods: Path) -> None:
         """What an earlier agent gave to pods that may still run, as noted in their directories."""
@@ -164,9 +244,53 @@ class Gpus:
 def gpus_wanted(pod: Object) -> int:
     total = 0
     for container in pod["spec"]["containers"]:
-        limits = (container.get("resources") or {}).get("limits") or {}
-        total += int(limits.get(wellknown.NVIDIA_GPU, 0))
+        total += int(_limits(container).get(wellknown.NVIDIA_GPU, 0))
     return total
+
+
+def shared_gpus(pod: Object, gpus: Gpus) -> list[int]:
+    """The GPUs that the scheduler gave a pod parts of, by index."""
+    notes = pod["metadata"].get("annotations") or {}
+    named = [each.card for each in decode(notes.get(wellknown.VGPU_IDS_NEW, ""))]
+    return [gpus.index_of(card) for card in (*named, *gpu_indices(notes))]
+
+
+def shared_variables(pod: Object, container: str, gpus: Gpus) -> dict[str, str]:
+    """The variables of the published contract: visible cards, and the limits on each of them."""
+    notes = pod["metadata"].get("annotations") or {}
+    names = [each["name"] for each in pod["spec"]["containers"]]
+    number = names.index(container) if container in names else -1
+    own = [e for e in decode(notes.get(wellknown.VGPU_IDS_NEW, "")) if e.container == number]
+    if own:
+        indices = [gpus.index_of(each.card) for each in own]
+        limits = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{e.memory}m" for i, e in enumerate(own)}
+        if cores := max(each.cores for each in own):
+            limits["CUDA_DEVICE_SM_LIMIT"] = str(cores)
+        visible = ",".join(each.card for each in own)
+    else:
+        amounts = [
+            int(_limits(each).get(wellknown.GPU_MEMORY, 0))
+            for each in pod["spec"]["containers"]
+            if each["name"] == container
+        ]
+        indices = [gpus.index_of(card) for card in gpu_indices(notes)]
+        if not indices:
+            return {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+        limits = {}
+        if any(amounts):
+            limits["VOLCANO_GPU_ALLOCATED"] = str(amounts[0])
+            limits["VOLCANO_GPU_TOTAL"] = str(gpus.cards[indices[0]].memory)
+            limits["CUDA_DEVICE_MEMORY_LIMIT_0"] = f"{amounts[0]}m"
+        visible = ",".join(map(str, indices))
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, indices)),
+        "NVIDIA_VISIBLE_DEVICES": visible,
+        **limits,
+    }
+
+
+def _limits(container: Object) -> Object:
+    return (container.get("resources") or {}).get("limits") or {}
 
 
 def hosts_file(

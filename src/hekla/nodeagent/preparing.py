@@ -26,7 +26,7 @@ from hekla.nodeagent.environment import (
     container_environment,
 )
 from hekla.nodeagent.images import Environment, Images, NotMapped
-from hekla.nodeagent.machine import GPU_NOTE, Gpus, NotEnough, gpus_wanted
+from hekla.nodeagent.machine import GPU_NOTE, Gpus, NotEnough, gpus_wanted, shared_gpus
 from hekla.nodeagent.network import BridgeNetwork, NetworkError
 from hekla.nodeagent.volumes import VolumeError, Volumes
 from hekla.units.clock import Clock
@@ -181,6 +181,8 @@ class Kit:
             given = self._around.gpus.give(self._uid, wanted)
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.directory / GPU_NOTE).write_text(" ".join(map(str, given)))
+        if shared := shared_gpus(self._pod, self._around.gpus):
+            self._around.gpus.share(self._uid, shared)
 
     def _network(self) -> Path | None:
         """The pod's own network; made with its first container, gone with the pod."""
@@ -202,6 +204,7 @@ class Kit:
         base["HEKLA_POD_UID"] = self._uid
         if gpus := self._around.gpus.taken.get(self._uid):
             base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        base |= self._around.gpus.variables(self._pod, container["name"])
         made = container_environment(
             self._pod,
             container,

@@ -41,8 +41,8 @@ class Assumed(msgspec.Struct, frozen=True, tag="assumed", omit_defaults=True):
 
     uid: str
     node: str
-
     notes: Mapping[str, str] = {}
+
 
 class Unbound(msgspec.Struct, frozen=True, tag="unbound"):
     """A bind failed or was not sent: the pod waits again."""

@@ -260,6 +260,8 @@ class Cluster(Machines):
         task.labels = labels
         task.problem = two_groups(meta.name, annotations)
         task.condition = condition_of(pod)
+        if task.node_name:
+            self._note(task, annotations)
         return task
 
     def _label_group(self, namespace: str, labels: Mapping[str, str]) -> LabelGroup:
@@ -268,14 +270,13 @@ class Cluster(Machines):
         if group is None:
             group = self.label_groups[namespace, kept] = LabelGroup(namespace, dict(kept))
         return group
-        if task.node_name:
-            self._note(task, annotations)
 
     # --- where tasks are ----------------------------------------------------------------------
 
     def assume(self, task: Task, node_name: str, notes: Mapping[str, str] | None = None) -> None:
         """A bind was sent: the task is there until the watch says otherwise."""
         task.node_name = node_name
+        self._note(task, notes or {})
         if task.job is not None:
             task.job.move((task,), BINDING)
             self._touch(task.job)
@@ -284,7 +285,6 @@ class Cluster(Machines):
         self._put(task)
 
     def forget(self, task: Task) -> None:
-        self._note(task, notes or {})
         """A bind failed: the task waits again."""
         if task.status != BINDING:
             return
@@ -295,14 +295,6 @@ class Cluster(Machines):
         else:
             task.status = PENDING
         task.node_name = ""
-
-    def release(self, task: Task) -> None:
-        """An eviction was sent: the task is leaving until the watch or a failure says otherwise."""
-        if task.status in (BOUND, RUNNING):
-            self.leaving[task.uid] = task.status
-            self._restate(task, RELEASING)
-
-    def retain(self, task: Task) -> None:
         task.notes, task.cards = {}, ()
 
     def _note(self, task: Task, annotations: Mapping[str, str]) -> None:
@@ -311,6 +303,14 @@ class Cluster(Machines):
         if wanted is not None:
             task.notes = recorded(wanted, annotations)
             task.cards = given_to(wanted, task.notes)
+
+    def release(self, task: Task) -> None:
+        """An eviction was sent: the task is leaving until the watch or a failure says otherwise."""
+        if task.status in (BOUND, RUNNING):
+            self.leaving[task.uid] = task.status
+            self._restate(task, RELEASING)
+
+    def retain(self, task: Task) -> None:
         """An eviction failed: the task stays as it was."""
         status = self.leaving.pop(task.uid, None)
         if status is not None:

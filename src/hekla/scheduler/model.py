@@ -13,11 +13,11 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from hekla.api.cards import Given
 from hekla.api.core import ContainerImage, Taint
 from hekla.api.scheduling import NetworkTopology, PodGroupCondition, QueueAffinity
 from hekla.api.wellknown import PodGroupPhase, QueueState
 from hekla.scheduler.classes import HostPort, TaskClass
-from hekla.scheduler.devices.asks import Given
 from hekla.scheduler.devices.inventory import Card
 from hekla.scheduler.dimensions import Dimensions, FloatArray
 from hekla.scheduler.subgroups import Policy, SubGroup, subgroup_of

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hekla.api import wellknown
+from hekla.api.cards import Given, decode, encode, gpu_indices
 from hekla.scheduler import wire
 from hekla.scheduler.devices.chips import CHIP_OF, CHIPS
 from hekla.scheduler.devices.inventory import GPU, VGPU
@@ -62,16 +63,6 @@ class Request:
     @property
     def cards(self) -> int:
         return sum(ask.number for ask in self.asks)
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A card that a container has, or a part of it."""
-
-    card: str
-    memory: int
-    cores: int
-    container: int = 0
 
 
 # --- what is asked ----------------------------------------------------------------------------
@@ -163,7 +154,8 @@ def _problem(found: Sequence[Request], amounts: Iterable[Mapping[str, int]]) -> 
 def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[Given, ...]:
     """The cards that a pod on a node has."""
     if request.kind == GPU:
-        return _legacy_given(request, annotations.get(wellknown.GPU_INDEX, ""))
+        ask = request.asks[0]
+        return tuple(Given(card, ask.memory, ask.cores) for card in gpu_indices(annotations))
     if request.kind == VGPU:
         return decode(annotations.get(wellknown.VGPU_IDS_NEW, ""))
     return decode(annotations.get(wellknown.HAMI_ALLOCATED.format(type=request.kind), ""))
@@ -185,31 +177,6 @@ def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]
     return {name: annotations[name] for name in names if name in annotations}
 
 
-def _legacy_given(request: Request, text: str) -> tuple[Given, ...]:
-    ask = request.asks[0]
-    return tuple(
-        Given(word.strip(), ask.memory, ask.cores) for word in text.split(",") if word.strip()
-    )
-
-
-def decode(text: str) -> tuple[Given, ...]:
-    """`uuid,type,memory,cores:` for each card, containers parted by semicolons."""
-    out: list[Given] = []
-    for container, part in enumerate(text.split(";")):
-        for entry in part.split(":"):
-            words = entry.split(",")
-            if len(words) >= 4 and words[2].isdecimal() and words[3].isdecimal():
-                out.append(Given(words[0], int(words[2]), int(words[3]), container))
-    return tuple(out)
-
-
-def encode(request: Request, given: Iterable[Given], kind: str) -> str:
-    parts = [""] * len(request.asks)
-    for each in given:
-        parts[each.container] += f"{each.card},{kind},{each.memory},{each.cores}:"
-    return ";".join(parts)
-
-
 def annotations_for(
     request: Request, given: Sequence[Given], node: str, now: float
 ) -> dict[str, str]:
@@ -221,7 +188,7 @@ def annotations_for(
             wellknown.PREDICATE_TIME: str(int(now * 1e9)),
         }
     if request.kind == VGPU:
-        cards = encode(request, given, _VGPU_TYPE)
+        cards = encode(len(request.asks), given, _VGPU_TYPE)
         return {
             wellknown.VGPU_NODE: node,
             wellknown.VGPU_TIME: seconds,
@@ -230,7 +197,7 @@ def annotations_for(
             wellknown.BIND_TIME: seconds,
             wellknown.BIND_PHASE: wellknown.BIND_ALLOCATING,
         }
-    cards = encode(request, given, request.kind) + ";"
+    cards = encode(len(request.asks), given, request.kind) + ";"
     chip = CHIP_OF[request.kind]
     parts = [
         {"UUID": each.card, "temp": name} if (name := chip.part(each.memory)[0])

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from hekla.scheduler.devices.asks import WHOLE, Given
+from hekla.api.cards import Given
+from hekla.scheduler.devices.asks import WHOLE
 from hekla.scheduler.devices.inventory import Card
 from hekla.scheduler.dimensions import BoolArray, IntArray
 

@@ -193,6 +193,14 @@ def _queue(name: str, parent: str = "", used: Any = None, **spec: Any) -> dict[s
     }
 
 
+def test_top_shows_what_weights_deserve_and_what_was_had_over_time() -> None:
+    queues = [{"metadata": {"name": "ml"}, "spec": {"weight": 3}, "status": {}}]
+    pasts = {"ml": queue_top.Past(0.256, {"cpu": "6"})}
+    text = "\n".join(queue_top.tree(queues, {}, (), pasts))
+    assert "weight 3, had 25.6% of the cluster lately" in text
+    assert "0 of 6 deserved" in text
+
+
 def test_top_draws_the_tree_with_what_is_used_owed_and_borrowed() -> None:
     queues = [
         _queue("root"),

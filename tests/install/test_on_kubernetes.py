@@ -46,6 +46,9 @@ RARELY_USED = {
     Right("controllers", "", "pods", "get"): "the name of a pod is taken",
     Right("scheduler", "", "events", "patch"): "the same thing happens again",
     Right("controllers", "", "events", "patch"): "the same thing happens again",
+    Right("scheduler", "", "configmaps", "get"): "the plugin fairshare is configured",
+    Right("scheduler", "", "configmaps", "patch"): "the plugin fairshare is configured",
+    Right("scheduler", "", "configmaps", "create"): "the plugin fairshare is configured",
 }
 """What no ordinary work needs; without it a component would not get over a failure."""
 ASKED_BY_ADMISSION = "finalizers"

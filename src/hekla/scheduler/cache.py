@@ -42,13 +42,15 @@ from hekla.kube.resources import (
     Resource,
 )
 from hekla.scheduler import changes, wire
-from hekla.scheduler.changes import KINDS, Change, Gone, Put
+from hekla.scheduler.changes import KINDS, Change, Elapsed, Gone, Put
 from hekla.scheduler.cluster import Cluster
 from hekla.units.clock import Clock
 
 log = logging.getLogger("hekla.scheduler")
 
 SYNC_POLL_S = 0.02
+TIME_STEP_S = 0.1
+"""Changes that come together count as at one time."""
 FOLLOWED: Final[tuple[Resource[Any], ...]] = (
     PODGROUPS,
     PODS,
@@ -96,6 +98,9 @@ class Cache:
         self._notice = notice
         self._node_selector = node_selector
         self._held: list[Change] | None = None
+        self._clock = clock
+        self.half_life_s: float | None = None
+        """Told with every change if somebody keeps account of what is held over time."""
         self.config_text: str | None = None
         """The scheduler's configuration as its ConfigMap has it, or None if there is none."""
         self.informers: dict[str, Informer[Any]] = {
@@ -149,6 +154,19 @@ class Cache:
         if self._held is not None:
             self._held.append(change)
             return
+        if self.half_life_s is not None and not isinstance(change, Elapsed):
+            self.tell_time(self._clock.now())
+        self._make(change)
+
+    def tell_time(self, now: float) -> None:
+        """What comes next counts from this time; only between cycles."""
+        history = self.cluster.history
+        if self.half_life_s is None:
+            return
+        if history is None or now - history.at >= TIME_STEP_S:
+            self._make(Elapsed(now, self.half_life_s))
+
+    def _make(self, change: Change) -> None:
         if self.journal is not None:
             self.journal.append(change)
         changes.apply(self.cluster, change)

@@ -16,6 +16,7 @@ import msgspec
 from hekla.api import core, scheduling, topology
 from hekla.scheduler import wire
 from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.history import Past
 
 
 class Put(msgspec.Struct, frozen=True, tag="put", omit_defaults=True):
@@ -105,6 +106,22 @@ class Resources(msgspec.Struct, frozen=True, tag="resources"):
     names: tuple[str, ...]
 
 
+class Elapsed(msgspec.Struct, frozen=True, tag="elapsed", omit_defaults=True):
+    """It is later than before, and somebody keeps account of what is held over time."""
+
+    at: float
+    half_life_s: float
+    tidy: bool = False
+    """Whether accounts that matter to nobody are given up."""
+
+
+class Recalled(msgspec.Struct, frozen=True, tag="recalled"):
+    """What was written down, at a time, of the past."""
+
+    at: float
+    accounts: tuple[Past, ...]
+
+
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
     """A cycle has looked at everything that was due."""
 
@@ -122,6 +139,8 @@ Change: TypeAlias = (
     | QueueWritten
     | Due
     | Resources
+    | Elapsed
+    | Recalled
     | Settled
 )
 
@@ -224,6 +243,10 @@ def apply(cluster: Cluster, change: Change) -> None:
         case Resources():
             for name in change.names:
                 cluster.dimensions.intern(name)
+        case Elapsed():
+            cluster.elapse(change.at, change.half_life_s, tidy=change.tidy)
+        case Recalled():
+            cluster.recall(change.accounts, change.at)
         case Settled():
             cluster.settled()
 

@@ -13,10 +13,12 @@ from hekla.scheduler.changes import (
     Assumed,
     Change,
     Due,
+    Elapsed,
     GroupWritten,
     Leaves,
     PodWritten,
     QueueWritten,
+    Recalled,
     Resources,
     Settled,
     Stays,
@@ -31,6 +33,10 @@ def checkpoint(cache: Cache) -> list[Change]:
     found: list[Change] = [Resources(tuple(cluster.dimensions.names)), *cache.objects()]
     found += _tasks(cluster, cache)
     found += _jobs(cluster, cache)
+    if cluster.history is not None:
+        past = cluster.history.exact(cluster.jobs)
+        at = cluster.history.at
+        found += [Elapsed(at, cluster.history.half_life_s), Recalled(at, past)]
     found += [Settled(), Due(tuple(cluster.dirty), tuple(cluster.dirty_queues))]
     return found
 

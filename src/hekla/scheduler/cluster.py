@@ -20,6 +20,7 @@ from hekla.scheduler.classes import NUMBERING_LABELS, TaskClass
 from hekla.scheduler.devices.asks import given_to, recorded
 from hekla.scheduler.dimensions import (
     MAX_AMOUNT,
+    is_counted,
     padded,
 )
 from hekla.scheduler.fields import (
@@ -34,6 +35,7 @@ from hekla.scheduler.fields import (
     truth,
     two_groups,
 )
+from hekla.scheduler.history import History, Owner, Past
 from hekla.scheduler.machines import Machines, less
 from hekla.scheduler.model import (
     ALLOCATED_CLASS,
@@ -54,6 +56,8 @@ from hekla.scheduler.topology import Patterns, Tree
 DEFAULT_TASK_PRIORITY = 1
 _IN_PLACE = (BINDING, BOUND, RUNNING)
 """States of a task on its node between which its node's books do not change."""
+MAX_RECALLED = 256
+"""Resources that may be known before one from the past is left out."""
 _SUMS = ("allocated_r", "pending_r", "inqueue_r", "elastic_r", "promised_r")
 
 
@@ -94,6 +98,8 @@ class Cluster(Machines):
         self.dirty: dict[str, Job] = {}
         self.dirty_queues: dict[str, None] = {}
         """Queues whose sums changed, also by jobs that are gone."""
+        self.history: History | None = None
+        """What queues, namespaces and users had over time; kept if a plugin asks for it."""
         self._scheduler_names = frozenset(scheduler_names)
         self._default_queue = default_queue
         self._priority_classes: dict[str, core.PriorityClass] = {}
@@ -111,6 +117,8 @@ class Cluster(Machines):
             # Labels of pods long gone must not pile up.
             used = {id(task.group) for task in self.tasks.values()}
             self.label_groups = {k: g for k, g in self.label_groups.items() if id(g) in used}
+        if self.history is not None:
+            self.history.settle(self.jobs)
         if self._stale_sums:
             for job in self._stale_sums.values():
                 self._refresh_sums(job)
@@ -395,6 +403,8 @@ class Cluster(Machines):
         return job
 
     def _forget_job(self, job: Job) -> None:
+        if self.history is not None:
+            self.history.touch(job)
         self._leave_queue(job)
         for jobs in (self.jobs, self.waiting, self.dirty, self._stale_sums):
             jobs.pop(job.key, None)
@@ -403,6 +413,8 @@ class Cluster(Machines):
         """Something about a job changed."""
         self.dirty_queues[job.queue_name] = None
         self._stale_sums[job.key] = job
+        if self.history is not None:
+            self.history.touch(job)
         if self._others_of and self._is_others(job):
             self.dirty.pop(job.key, None)
             self.waiting.pop(job.key, None)
@@ -521,6 +533,34 @@ class Cluster(Machines):
 
     def delete_quota(self, namespace: str, name: str) -> None:
         self.quotas.get(namespace, {}).pop(name, None)
+
+    # --- over time ----------------------------------------------------------------------------
+
+    def elapse(self, at: float, half_life_s: float, *, tidy: bool = False) -> None:
+        """It is later: what jobs hold counts from the time told before up to here."""
+        if self.history is None:
+            self.history = History(self.dimensions, at, half_life_s)
+            for job in self.jobs.values():
+                self.history.touch(job)
+        self.history.elapse(at, half_life_s, self.jobs)
+        if tidy:
+            self._arrange()
+            self.history.prune(self.total_r)
+
+    def shares(self, now: float) -> dict[Owner, float]:
+        """The part of the cluster that everybody had over time; empty if nobody keeps account."""
+        return {} if self.history is None else dict(self.history.shares(self.total_r, now))
+
+    def recall(self, accounts: Iterable[Past], at: float) -> None:
+        """What was written down of the past, by this process or the one before it."""
+        if self.history is None:
+            return
+        told = list(accounts)
+        for name in sorted({name for past in told for name in past.mean}):
+            if is_counted(name) and len(self.dimensions) < MAX_RECALLED:
+                self.dimensions.intern(name)
+        self._fit_rows()
+        self.history.recall(told, at)
 
     # --- the network --------------------------------------------------------------------------
 

@@ -145,7 +145,13 @@ class SchedulerMetrics:
         self._overused = make(
             PREFIX + "queue_overused", "1 if a queue has all it deserves, else 0.", ("queue_name",)
         )
-        self._figures: dict[str, QueueFigures] = {}
+        self._past = make(
+            "hekla_fairshare",
+            "Largest part of the cluster that somebody had, the past counting less and less.",
+            ("level", "name"),
+        )
+        self.figures: dict[str, QueueFigures] = {}
+        """What plugins worked out for queues in the last cycle."""
         self._amounts: dict[str, tuple[Gauge, Gauge, Gauge]] = {
             name: (
                 make(f"{PREFIX}queue_{name}_milli_cpu", f"CPU a queue {text}.", ("queue_name",)),
@@ -165,7 +171,7 @@ class SchedulerMetrics:
 
     def cycle(self, plan: Plan, took_s: float) -> None:
         self._cycle.observe(took_s * 1000)
-        self._figures = plan.queues
+        self.figures = plan.queues
         for (kind, name), seconds in plan.timings_s.items():
             if kind == "session":
                 self._open.observe(seconds * 1000)
@@ -219,6 +225,7 @@ class SchedulerMetrics:
         effects: Mapping[tuple[str, str], int],
         informers: Iterable[Informer[object]],
         unsent: int,
+        now: float = 0.0,
     ) -> None:
         """Read off what is so now; the series of what is gone go too."""
         jobs = cluster.jobs
@@ -231,6 +238,8 @@ class SchedulerMetrics:
         self._waiting_tasks.replace(waiting)
         self._waiting_jobs.set(to=len(waiting))
         self._collect_queues(cluster)
+        past: dict[Labels, float] = dict(cluster.shares(now).items())
+        self._past.replace(past)
         for labels, count in effects.items():
             self._effects.advance(*labels, to=count)
         for informer in informers:
@@ -242,7 +251,7 @@ class SchedulerMetrics:
     def _collect_queues(self, cluster: Cluster) -> None:
         queues = cluster.queues
         self._weight.replace({(name,): float(queue.weight) for name, queue in queues.items()})
-        figures = {name: f for name, f in self._figures.items() if name in queues}
+        figures = {name: f for name, f in self.figures.items() if name in queues}
         self._share.replace({(name,): f.share for name, f in figures.items()})
         self._overused.replace({(name,): float(f.is_overused) for name, f in figures.items()})
         names = cluster.dimensions.names

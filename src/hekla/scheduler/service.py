@@ -37,6 +37,7 @@ from hekla.scheduler.discovery import discover
 from hekla.scheduler.effects import Performer
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.explain import Verdict
+from hekla.scheduler.fairkeeper import Keeper
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.plan import Plan
 from hekla.scheduler.plugin import Registry
@@ -124,6 +125,14 @@ class Scheduler:
         self._performer = Performer(
             client, self._cache, self._recorder, self._clock, self._changed.set, self.metrics
         )
+        self._keeper = Keeper(
+            client,
+            self._cache,
+            self._clock,
+            conf_namespace,
+            self._at_rest,
+            lambda: self.metrics.figures,
+        )
         self._journal: Journal | None = None
         if decision_log is not None:
             self._journal = Journal(decision_log, self._cache, self._names, default_queue)
@@ -144,6 +153,8 @@ class Scheduler:
                 self._journal.start()
             founding = asyncio.create_task(self._ensure_queues())
             stack.callback(founding.cancel)
+            keeping = asyncio.create_task(self._keeper.run())
+            stack.callback(keeping.cancel)
             stack.callback(self._forget_notice)
             self._is_synced = True
             log.info("scheduler %s: %d nodes", ", ".join(self._names), len(self.cluster.nodes))
@@ -217,6 +228,7 @@ class Scheduler:
         self._read_config()
         self.cycles += 1
         now, skipped = self._clock.now(), self._performer.skipped()
+        self._keeper.configured(self.config, now)
         if self._journal is not None:
             self._journal.cut(self.cycles, now, self._good_text, skipped)
         started_s = time.perf_counter()
@@ -302,8 +314,9 @@ class Scheduler:
         self.metrics.leads(is_leader)
 
     def pages(self) -> dict[str, Callable[[], bytes]]:
-        """JSON for dashboards: `/verdicts` says of every job that waits why."""
-        return {"verdicts": self._render_verdicts}
+        """JSON for dashboards: `/verdicts` says of every job that waits why, `/fairshare` who had
+        how much of the cluster over time."""
+        return {"verdicts": self._render_verdicts, "fairshare": self._render_fairshare}
 
     def _render_verdicts(self) -> bytes:
         shown = sorted(self.verdicts.items())[:MAX_VERDICTS_SHOWN]
@@ -312,6 +325,11 @@ class Scheduler:
             "leftOff": len(self.verdicts) - len(shown),
         }
         return msgspec.json.encode(page)
+
+    def _render_fairshare(self) -> bytes:
+        shares = self.cluster.shares(self._clock.now())
+        items = [{"level": level, "name": name, "share": s} for (level, name), s in shares.items()]
+        return msgspec.json.encode({"items": items})
 
     async def render_metrics(self) -> bytes:
         """Prometheus' text. A cycle under way is awaited: it moves numbers about."""
@@ -331,6 +349,7 @@ class Scheduler:
             effects=effects,
             informers=self._cache.informers.values(),
             unsent=self._performer.unsent,
+            now=self._clock.now(),
         )
         return self.metrics.registry.render()
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+import msgspec
 
 from hekla.api import wellknown
 from hekla.cli.vcctl.commands import Leaf
@@ -22,11 +23,22 @@ from hekla.cli.vcctl.options import Session, connected, watch_option
 from hekla.cli.vcctl.output import named, part
 from hekla.cli.vcctl.queues import Counts, counts_of
 from hekla.cli.vcctl.watching import changes
-from hekla.kube.resources import QUEUES
+from hekla.kube.errors import KubeError
+from hekla.kube.resources import CONFIGMAPS, QUEUES
 from hekla.units.quantity import Quantity, QuantityError, parse_quantity
 
 Object = dict[str, Any]
 Amounts = dict[str, Quantity]
+
+
+class Past(msgspec.Struct, frozen=True):
+    """A queue's part of the cluster over time, and what it deserves now by its weight."""
+
+    share: float
+    deserved: dict[str, str] = {}
+
+
+Pasts = dict[str, Past]
 
 BAR = 24
 OWN, BORROWED, FREE, MARK = "█", "▒", "·", "|"
@@ -47,7 +59,7 @@ def top(session: Session, only: tuple[str, ...], watch: bool) -> None:
     client = session.client
     while True:
         listed = client.list(QUEUES)
-        text = "\n".join(tree(listed.items, counts_of(session), only))
+        text = "\n".join(tree(listed.items, counts_of(session), only, pasts_of(session)))
         click.echo((_CLEAR if watch and sys.stdout.isatty() else "") + text)
         if not watch:
             return
@@ -58,7 +70,23 @@ def top(session: Session, only: tuple[str, ...], watch: bool) -> None:
             click.echo()
 
 
-def tree(queues: Sequence[Object], counts: Counts, only: Sequence[str] = ()) -> Iterator[str]:
+def pasts_of(session: Session) -> Pasts:
+    """What the scheduler wrote down of queues, where `fairshare` is configured and we may look."""
+    try:
+        kept = session.client.find(
+            CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=wellknown.SYSTEM_NAMESPACE
+        )
+        return msgspec.json.decode(part(kept or {}, "data", "queues") or "{}", type=Pasts)
+    except (KubeError, msgspec.DecodeError):
+        return {}
+
+
+def tree(
+    queues: Sequence[Object],
+    counts: Counts,
+    only: Sequence[str] = (),
+    pasts: Pasts | None = None,
+) -> Iterator[str]:
     """The whole picture, line by line. Queues whose parent is missing hang at the root."""
     names = {named(queue) for queue in queues}
     below: dict[str, list[Object]] = {}
@@ -72,7 +100,8 @@ def tree(queues: Sequence[Object], counts: Counts, only: Sequence[str] = ()) -> 
         below.setdefault(at, []).append(queue)
     widest = max((_depth_of(q, queues) * 3 + len(named(q)) for q in queues), default=4)
     whole = _amounts(part(root, "status", "allocated"))
-    yield from _branch(root, below, counts, only, whole, "", "", max(widest, 4) + 2, set())
+    width = max(widest, 4) + 2
+    yield from _branch(root, below, counts, only, whole, pasts or {}, "", "", width, set())
 
 
 def _depth_of(queue: Object, queues: Sequence[Object]) -> int:
@@ -89,6 +118,7 @@ def _branch(
     counts: Counts,
     only: Sequence[str],
     whole: Amounts,
+    pasts: Pasts,
     lead: str,
     trunk: str,
     width: int,
@@ -99,9 +129,10 @@ def _branch(
         return  # parents in a circle: each is drawn once
     seen.add(name)
     children = below.get(name, [])
-    bars = list(resource_bars(queue, only, whole))
+    past = pasts.get(name)
+    bars = list(resource_bars(queue, only, whole, past))
     label = f"{lead}{name}"
-    yield f"{label:<{width}} {_headline(queue, counts)}".rstrip()
+    yield f"{label:<{width}} {_headline(queue, counts, past)}".rstrip()
     stem = trunk + ("│  " if children else "   ")
     for bar in bars:
         yield f"{stem:<{width}} {bar}"
@@ -113,6 +144,7 @@ def _branch(
             counts,
             only,
             whole,
+            pasts,
             trunk + ("└─ " if last else "├─ "),
             trunk + ("   " if last else "│  "),
             width,
@@ -120,13 +152,15 @@ def _branch(
         )
 
 
-def _headline(queue: Object, counts: Counts) -> str:
+def _headline(queue: Object, counts: Counts, past: Past | None = None) -> str:
     state = part(queue, "status", "state")
     told = [f"weight {part(queue, 'spec', 'weight')}"] if part(queue, "spec", "weight") else []
     if state and state != "Open":
         told.append(click.style(str(state), fg="red"))
     for phase, count in sorted(counts.get(named(queue), {}).items()):
         told.append(f"{count} {phase.lower()}")
+    if past is not None:
+        told.append(f"had {past.share:.1%} of the cluster lately")
     return ", ".join(told)
 
 
@@ -141,11 +175,16 @@ def _amounts(found: Any) -> Amounts:
 
 
 def resource_bars(
-    queue: Object, only: Sequence[str] = (), whole: Amounts | None = None
+    queue: Object,
+    only: Sequence[str] = (),
+    whole: Amounts | None = None,
+    past: Past | None = None,
 ) -> Iterator[str]:
     """One line for each resource that the queue uses or is owed; `whole` is what all use."""
     used = _amounts(part(queue, "status", "allocated"))
     deserved = _amounts(part(queue, "spec", "deserved"))
+    if not deserved and past is not None:
+        deserved = _amounts(past.deserved)  # what its weight is worth now
     guarantee = _amounts(part(queue, "spec", "guarantee", "resource"))
     capability = _amounts(part(queue, "spec", "capability"))
     names = {n for some in (used, deserved, guarantee, capability) for n, v in some.items() if v}

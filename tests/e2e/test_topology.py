@@ -1,0 +1,100 @@
+"""Eight simulated nodes in racks and spines, as docs/guides/topology.md tells it."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hekla.kube import kubeconfig
+from hekla.kube.resources import CONFIGMAPS, HYPER_NODES, JOBS, NODES, PODGROUPS, PODS, Resource
+from hekla.kube.sync_client import SyncClient
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "topology"
+HEKLA = [sys.executable, "-m", "hekla.cli.main"]
+Objects = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[SyncClient]:
+    where = ["--data-dir", str(tmp_path)]
+    up = [*HEKLA, "up", *where, "--detach", "--no-agent", "--simulated-nodes", "8"]
+    subprocess.run(up, check=True, capture_output=True)
+    with SyncClient(kubeconfig.load(tmp_path / "kubeconfig")) as client:
+        yield client
+    subprocess.run([*HEKLA, "down", *where], check=True, capture_output=True)
+
+
+def submit(client: SyncClient, file: str) -> None:
+    for obj in yaml.safe_load_all((EXAMPLES / file).read_text()):
+        if obj["kind"] == "ConfigMap":
+            client.apply(CONFIGMAPS, obj, field_manager="test", force=True)
+        else:
+            client.create(JOBS, obj)
+
+
+def until(client: SyncClient, resource: Resource[Any], holds: Callable[[Objects], Any]) -> Any:
+    """Watch all objects of a kind, by name, until something holds of them; what it was."""
+    found: Objects = {}
+    with client.watch(resource, timeout_s=90) as events:
+        for event in events:
+            name = event.object["metadata"]["name"]
+            found.pop(name, None)
+            if event.type != "DELETED":
+                found[name] = event.object
+            if answer := holds(found):
+                return answer
+    raise AssertionError(f"it never came to that; there is {sorted(found)}")
+
+
+def racks_of(job: str, count: int) -> Callable[[Objects], dict[str, str] | None]:
+    """Holds when so many pods of a job have a node; the rack of each."""
+
+    def placed(pods: Objects) -> dict[str, str] | None:
+        nodes = {
+            name: pod["spec"]["nodeName"]
+            for name, pod in pods.items()
+            if name.startswith(f"{job}-") and pod["spec"].get("nodeName")
+        }
+        if len(nodes) < count:
+            return None
+        return {name: "abcd"[int(node.removeprefix("sim-")) // 2] for name, node in nodes.items()}
+
+    return placed
+
+
+def test_gangs_stay_in_racks_and_spines(client: SyncClient) -> None:
+    until(client, NODES, lambda nodes: len(nodes) == 8)
+    for i in range(8):
+        labels = {"example.com/rack": "abcd"[i // 2], "example.com/spine": "xy"[i // 4]}
+        client.patch(NODES, f"sim-{i:05}", {"metadata": {"labels": labels}})
+    submit(client, "scheduler.yaml")
+    submit(client, "discovery.yaml")
+
+    def is_counted(parts: Objects) -> bool:
+        counts = [(part.get("status") or {}).get("nodeCount") for part in parts.values()]
+        return sorted(counts, key=str) == [2, 2, 2, 2, 4, 4]
+
+    until(client, HYPER_NODES, is_counted)
+    submit(client, "in-a-rack.yaml")
+    one = until(client, PODS, racks_of("in-a-rack", 2))
+    assert len(set(one.values())) == 1
+    submit(client, "too-large.yaml")
+
+    def says(groups: Objects) -> str:
+        for name, group in groups.items():
+            for condition in (group.get("status") or {}).get("conditions") or []:
+                if name.startswith("too-large") and "HyperNodes of tier 1" in condition["message"]:
+                    return str(condition["message"])
+        return ""
+
+    assert "4 HyperNodes of tier 1 or lower were looked at" in until(client, PODGROUPS, says)
+    submit(client, "partitions.yaml")
+    parts = until(client, PODS, racks_of("partitions", 4))
+    first, second = ({parts[f"partitions-worker-{i}"] for i in pair} for pair in ((0, 1), (2, 3)))
+    assert len(first) == len(second) == 1
+    assert {*first, *second} in ({"a", "b"}, {"c", "d"})
+    assert set(one.values()).isdisjoint({*first, *second})

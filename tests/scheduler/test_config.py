@@ -6,8 +6,10 @@ import pytest
 
 from hekla.scheduler import config
 from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.plugin import Registry
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.plugins.binpack import Binpack
+from hekla.scheduler.plugins.gang import Gang
 from hekla.scheduler.plugins.sla import Sla
 
 BINPACK = """\
@@ -63,8 +65,8 @@ def test_arguments_reach_their_plugin() -> None:
 
 
 def test_a_plugin_of_volcano_that_is_not_there_yet_is_skipped_with_a_warning() -> None:
-    parsed = config.parse(NUMA, builtin())
-    assert names(NUMA) == [["gang"]]
+    parsed = config.parse(NUMA, Registry((Gang,)))
+    assert [[o.plugin.name for o in tier] for tier in parsed.tiers] == [["gang"]]
     assert parsed.warnings == ("line 5: plugin 'numa-aware' is not available yet and is skipped",)
 
 
@@ -192,6 +194,7 @@ ARGUMENTS = {
         "deviceshare.KnownGeometriesCMNamespace": "kube-system",
         "deviceshare.GPUExclusiveRules": [],
     },
+    "numa-aware": {"weight": 1},
     "nodegroup": {"strict": True, "enablePreferredOrder": False},
     "sla": {"sla-waiting-time": ""},
     "task-topology": {"task-topology.weight": 1, "task-topology.mode": "buckets"},

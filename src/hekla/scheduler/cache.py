@@ -30,6 +30,7 @@ from hekla.kube.resources import (
     HYPER_NODES,
     NAMESPACES,
     NODES,
+    NUMA_TOPOLOGIES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
@@ -65,6 +66,7 @@ FOLLOWED: Final[tuple[Resource[Any], ...]] = (
     STORAGE_CLASSES,
     CSI_NODES,
     HYPER_NODES,
+    NUMA_TOPOLOGIES,
 )
 NEEDED: Final = frozenset([PODGROUPS.kind, PODS.kind, NODES.kind, QUEUES.kind])
 """Without these a decision would be wrong; without the others it only knows less."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from hekla.api import core, scheduling, topology
+from hekla.api import core, nodeinfo, scheduling, topology
 from hekla.scheduler import wire
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.history import Past
@@ -178,6 +178,10 @@ def _put_budget(cluster: Cluster, obj: core.PodDisruptionBudget) -> None:
     cluster.budgets[obj.namespace, obj.name] = obj
 
 
+def _put_numa_topology(cluster: Cluster, obj: nodeinfo.Numatopology) -> None:
+    cluster.numa_topologies[obj.name] = obj
+
+
 KINDS: Final[dict[str, Kind]] = {
     "Queue": Kind(scheduling.Queue, Cluster.set_queue, lambda c, g: c.delete_queue(g.name)),
     "PriorityClass": Kind(
@@ -203,6 +207,11 @@ KINDS: Final[dict[str, Kind]] = {
         core.PodDisruptionBudget,
         _put_budget,
         lambda c, g: _discard(c.budgets, (g.namespace, g.name)),
+    ),
+    "Numatopology": Kind(
+        nodeinfo.Numatopology,
+        _put_numa_topology,
+        lambda c, g: _discard(c.numa_topologies, g.name),
     ),
     "HyperNode": Kind(
         topology.HyperNode, Cluster.set_hypernode, lambda c, g: c.delete_hypernode(g.name)

@@ -30,7 +30,7 @@ from hekla.scheduler.dimensions import (
     FloatArray,
     padded,
 )
-from hekla.units.quantity import QuantityError
+from hekla.units.quantity import QuantityError, parse_quantity
 
 NUMBERING_LABELS: Final = frozenset(
     {
@@ -68,6 +68,7 @@ class TaskClass:
         "node_selector",
         "nonzero_cpu",
         "nonzero_memory",
+        "numa_policy",
         "ports",
         "priority",
         "problems",
@@ -77,6 +78,7 @@ class TaskClass:
         "spread",
         "strategy",
         "tolerations",
+        "whole_cpus",
     )
 
     def __init__(
@@ -122,6 +124,9 @@ class TaskClass:
         """How the pods want nodes scored by resources: the type, and weights as JSON."""
         self.devices: Request | None = None
         """What the pods ask of cards."""
+        self.numa_policy = ""
+        self.whole_cpus: tuple[int, ...] = ()
+        """CPUs that containers of Guaranteed pods have for themselves, where kubelet pins them."""
         self._static: dict[str, tuple[int, Any]] = {}
 
     def amount(self, row: int) -> float:
@@ -176,9 +181,14 @@ class Classes:
         devices = request_of(shape, notes)
         if devices is not None and devices.choosing:
             key = (*key, "devices", devices.choosing)
+        whole_cpus = _whole_cpus(shape) if pod.status.qos_class == "Guaranteed" else ()
+        policy = notes.get(wellknown.NUMA_TOPOLOGY_POLICY, "") if whole_cpus else ""
+        if whole_cpus:
+            key = (*key, "numa", policy)
         found = self._known.get(key)
         if found is None:
             found = TaskClass(shape, key, self._dimensions, namespace, labels)
+            found.whole_cpus, found.numa_policy = whole_cpus, policy
             found.strategy, found.devices = strategy, devices
             self._known[key] = found
         return found
@@ -206,6 +216,20 @@ def _request(shape: wire.PodShape, dimensions: Dimensions) -> tuple[FloatArray, 
         amounts.update({k: str(v) for k, v in (shape.resources.requests or {}).items()})
     request_r, more = dimensions.vector(amounts)
     return request_r, tuple(problems + more)
+
+
+def _whole_cpus(shape: wire.PodShape) -> tuple[int, ...]:
+    """What containers ask that want whole CPUs; the others share what is left."""
+    out = []
+    for container in shape.containers or ():
+        asked = (container.resources.requests if container.resources else None) or {}
+        try:
+            milli = parse_quantity(asked.get("cpu", 0)).milli_value()
+        except QuantityError:
+            continue
+        if milli > 0 and milli % 1000 == 0:
+            out.append(milli // 1000)
+    return tuple(out)
 
 
 def _ephemeral_class(source: Mapping[str, Any]) -> str:

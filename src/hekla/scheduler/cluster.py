@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hekla.api import core, scheduling, topology, wellknown
+from hekla.api import core, nodeinfo, scheduling, topology, wellknown
 from hekla.api.wellknown import QueueState
 from hekla.scheduler import wire
 from hekla.scheduler.classes import NUMBERING_LABELS, TaskClass
@@ -84,6 +84,8 @@ class Cluster(Machines):
         self.quotas: dict[str, dict[str, core.ResourceQuota]] = {}
         self.budgets: dict[tuple[str, str], core.PodDisruptionBudget] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.numa_topologies: dict[str, nodeinfo.Numatopology] = {}
+        """By node name."""
         self.hypernodes: dict[str, topology.HyperNode] = {}
         self._patterns = Patterns()
         self._tree: tuple[int, Tree] | None = None
@@ -311,6 +313,9 @@ class Cluster(Machines):
         if wanted is not None:
             task.notes = recorded(wanted, annotations)
             task.cards = given_to(wanted, task.notes)
+        if task.klass.whole_cpus and wellknown.TOPOLOGY_DECISION in annotations:
+            decision = annotations[wellknown.TOPOLOGY_DECISION]
+            task.notes = {**task.notes, wellknown.TOPOLOGY_DECISION: decision}
 
     def release(self, task: Task) -> None:
         """An eviction was sent: the task is leaving until the watch or a failure says otherwise."""

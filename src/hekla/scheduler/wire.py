@@ -85,6 +85,7 @@ class PodStatus(Model):
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None
     nominated_node_name: str = ""
+    qos_class: str = ""
 
 
 class Pod(Model):

@@ -14,6 +14,7 @@ from hekla.scheduler.plugins.gang import Gang
 from hekla.scheduler.plugins.network_topology_aware import NetworkTopologyAware
 from hekla.scheduler.plugins.nodegroup import NodeGroup
 from hekla.scheduler.plugins.nodeorder import NodeOrder
+from hekla.scheduler.plugins.numa_aware import NumaAware
 from hekla.scheduler.plugins.overcommit import Overcommit
 from hekla.scheduler.plugins.pdb import Pdb
 from hekla.scheduler.plugins.predicates import Predicates
@@ -41,6 +42,7 @@ def builtin() -> Registry:
             NetworkTopologyAware,
             NodeGroup,
             NodeOrder,
+            NumaAware,
             Overcommit,
             Pdb,
             Predicates,

@@ -41,7 +41,13 @@ from tests.realkube.backends import until
 SPACE = wellknown.SYSTEM_NAMESPACE
 KUBECTL = Path(sys.executable).with_name("kubectl")
 
+_NETWORK = "topology.volcano.sh"
 RARELY_USED = {
+    **{
+        Right("controllers", _NETWORK, "hypernodes", verb): "HyperNodes follow labels of nodes"
+        for verb in ("create", "patch", "delete")
+    },
+    Right("controllers", _NETWORK, "hypernodes/status", "patch"): "there are HyperNodes",
     Right("scheduler", "", "pods", "get"): "a bind or an eviction was left without an answer",
     Right("controllers", "", "pods", "get"): "the name of a pod is taken",
     Right("scheduler", "", "events", "patch"): "the same thing happens again",

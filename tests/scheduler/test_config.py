@@ -197,6 +197,34 @@ ARGUMENTS = {
     "numa-aware": {"weight": 1},
     "nodegroup": {"strict": True, "enablePreferredOrder": False},
     "sla": {"sla-waiting-time": ""},
+    "extender": {
+        "extender.urlPrefix": "",
+        "extender.httpTimeout": "1s",
+        "extender.ignorable": False,
+        "extender.managedResources": [],
+        **{
+            f"extender.{verb}Verb": ""
+            for verb in (
+                "onSessionOpen",
+                "onSessionClose",
+                "predicate",
+                "prioritize",
+                "preemptable",
+                "reclaimable",
+                "queueOverused",
+                "jobEnqueueable",
+                "jobEnqueued",
+                "jobReady",
+                "allocateFunc",
+                "deallocateFunc",
+            )
+        },
+    },
+    "fairshare": {
+        "fairshare.half-life": "24h",
+        "fairshare.ahead": "1h",
+        "fairshare.levels": "queue, namespace, user",
+    },
     "task-topology": {"task-topology.weight": 1, "task-topology.mode": "buckets"},
     "tdm": {"tdm.evict.period": "1m", "tdm.timezone": ""},
     **{

@@ -9,6 +9,7 @@ from hekla.scheduler.plugins.cdp import Cdp
 from hekla.scheduler.plugins.conformance import Conformance
 from hekla.scheduler.plugins.deviceshare import DeviceShare
 from hekla.scheduler.plugins.drf import Drf
+from hekla.scheduler.plugins.extender import Extender
 from hekla.scheduler.plugins.fairshare import Fairshare
 from hekla.scheduler.plugins.gang import Gang
 from hekla.scheduler.plugins.network_topology_aware import NetworkTopologyAware
@@ -37,6 +38,7 @@ def builtin() -> Registry:
             Conformance,
             DeviceShare,
             Drf,
+            Extender,
             Fairshare,
             Gang,
             NetworkTopologyAware,

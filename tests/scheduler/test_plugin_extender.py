@@ -1,0 +1,275 @@
+"""extender: a real HTTP server that is asked, late, too talkative, or talks nonsense."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from hekla.scheduler import config
+from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.plugins import builtin, extender
+from hekla.testing import TestCluster, cluster, gang, node, queue
+
+Json = dict[str, Any]
+Answer = Callable[[Json], Any]
+CONF = """\
+actions: "%s"
+tiers:
+- plugins:
+  - name: gang
+  - name: extender
+    arguments: {%s}
+- plugins: [{name: predicates}, {name: drf}]
+"""
+ALL = {
+    "onSessionOpenVerb": "open",
+    "onSessionCloseVerb": "close",
+    "predicateVerb": "predicate",
+    "prioritizeVerb": "prioritize",
+    "preemptableVerb": "preemptable",
+    "reclaimableVerb": "reclaimable",
+    "queueOverusedVerb": "overused",
+    "jobEnqueueableVerb": "enqueueable",
+    "jobEnqueuedVerb": "enqueued",
+    "jobReadyVerb": "ready",
+    "allocateFuncVerb": "allocate",
+    "deallocateFuncVerb": "deallocate",
+}
+
+
+class Server:
+    """Answers each verb by a function of the question; bytes are sent as they are."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[tuple[str, Json]] = []
+        self.let_go = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                verb = self.path.removeprefix("/prefix/")
+                outer.asked.append((verb, body))
+                found = outer.answers.get(verb, lambda _: {})(body)
+                status = found if isinstance(found, int) else 200
+                text = found if isinstance(found, bytes) else json.dumps(found).encode()
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(text)))
+                    self.end_headers()
+                    self.wfile.write(text)
+                except OSError:
+                    self.close_connection = True
+
+            def log_message(self, *words: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._http.server_port}/prefix"
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def verbs(self) -> list[str]:
+        return [verb for verb, _ in self.asked]
+
+    def hangs(self, body: Json) -> Json:
+        self.let_go.wait(60)
+        return {}
+
+    def stop(self) -> None:
+        self.let_go.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.stop()
+
+
+def conf(server: Server, *verbs: str, actions: str = "enqueue, allocate", **more: Any) -> str:
+    given = {"urlPrefix": server.url, **{verb: ALL[verb] for verb in verbs}, **more}
+    text = ", ".join(f"extender.{key}: {json.dumps(value)}" for key, value in given.items())
+    return CONF % (actions, text)
+
+
+def two_nodes(settings: str, **job: Any) -> TestCluster:
+    asks = {"cpu": 1, **job}
+    return cluster([node("n1"), node("n2")], [gang("j", members=2, **asks)], conf=settings)
+
+
+def refuses_n1(body: Json) -> Json:
+    return {"status": {"message": "too loud", "code": 1}} if body["node"]["Name"] == "n1" else {}
+
+
+def test_a_node_that_the_extender_refuses_is_not_used_and_the_reason_is_told(
+    server: Server,
+) -> None:
+    server.answers["predicate"] = refuses_n1
+    assert two_nodes(conf(server, "predicateVerb")).run().binds == {"j-0": "n2", "j-1": "n2"}
+    result = two_nodes(conf(server, "predicateVerb"), cpu=3).run()
+    assert result.binds == {}
+    assert "too loud" in result.why("j")
+    _, body = server.asked[0]
+    assert body["task"]["Name"] == "j-0"
+    assert body["task"]["Resreq"]["MilliCPU"] == 1000.0
+    assert body["node"]["Idle"]["MilliCPU"] == 4000.0
+
+
+def test_a_message_without_a_code_is_a_refusal(server: Server) -> None:
+    server.answers["predicate"] = lambda _: {"status": {"message": "no", "code": 0}}
+    assert two_nodes(conf(server, "predicateVerb")).run().binds == {}
+
+
+def test_scores_decide_between_nodes(server: Server) -> None:
+    for best in ("n1", "n2"):
+        server.answers["prioritize"] = lambda _, best=best: {"nodeScore": {best: 50}}
+        binds = two_nodes(conf(server, "prioritizeVerb")).run().binds
+        assert set(binds.values()) == {best}
+
+
+def test_only_pods_that_ask_for_a_managed_resource_are_its_business(server: Server) -> None:
+    server.answers["predicate"] = lambda _: {"status": {"message": "no", "code": 1}}
+    settings = conf(server, "predicateVerb", managedResources=["example.com/fpga"])
+    assert set(two_nodes(settings).run().binds) == {"j-0", "j-1"}
+    assert server.asked == []
+
+
+def test_a_job_may_be_kept_out_let_in_and_said_not_to_be_ready(server: Server) -> None:
+    new = {"phase": "Pending", "min_resources": {"cpu": 2}}
+    verbs = ("jobEnqueueableVerb", "jobEnqueuedVerb", "jobReadyVerb")
+    server.answers |= {"enqueueable": lambda _: {"status": -1}, "ready": lambda _: {"status": True}}
+    assert two_nodes(conf(server, *verbs), **new).run().binds == {}
+    assert "enqueued" not in server.verbs()
+    server.answers["enqueueable"] = lambda _: {"status": 1}
+    assert set(two_nodes(conf(server, *verbs), **new).run().binds) == {"j-0", "j-1"}
+    assert "enqueued" in server.verbs()
+    server.answers["ready"] = lambda _: {"status": False}
+    assert two_nodes(conf(server, *verbs), **new).run().binds == {}
+
+
+def test_an_overused_queue_gets_nothing_more(server: Server) -> None:
+    server.answers["overused"] = lambda body: {"overused": body["queue"]["Name"] == "default"}
+    assert two_nodes(conf(server, "queueOverusedVerb")).run().binds == {}
+
+
+def test_an_allocation_that_it_refuses_keeps_the_whole_gang_from_being_bound(
+    server: Server,
+) -> None:
+    server.answers["allocate"] = lambda _: {"errorMessage": "no licence"}
+    verbs = ("allocateFuncVerb", "deallocateFuncVerb")
+    assert two_nodes(conf(server, *verbs)).run().binds == {}
+    server.asked.clear()
+    assert set(two_nodes(conf(server, *verbs, ignorable=True)).run().binds) == {"j-0", "j-1"}
+    assert [body["task"]["Name"] for _, body in server.asked] == ["j-0", "j-1"]
+
+
+def reclaiming(settings: str) -> TestCluster:
+    return cluster(
+        [node("n1", cpu=2)],
+        [
+            gang("old", members=2, minimum=0, cpu=1, queue="rich", running_on=["n1", "n1"]),
+            gang("new", cpu=1, queue="poor"),
+        ],
+        queues=[queue("rich"), queue("poor")],
+        conf=settings,
+    )
+
+
+def test_it_names_victims_and_who_is_not_named_stays(server: Server) -> None:
+    settings = conf(server, "reclaimableVerb", actions="allocate, reclaim")
+
+    def second(body: Json) -> Json:
+        return {"status": 1, "victims": [e for e in body["evictees"] if e["Name"] == "old-1"]}
+
+    server.answers["reclaimable"] = second
+    assert reclaiming(settings).run().evictions == ["old-1"]
+    server.answers["reclaimable"] = lambda _: {"status": -1}
+    assert reclaiming(settings).run().evictions == []
+
+
+def test_it_hears_of_the_beginning_and_the_end_of_a_cycle(server: Server) -> None:
+    two_nodes(conf(server, "onSessionOpenVerb", "onSessionCloseVerb")).run()
+    assert server.verbs() == ["open", "close"]
+    _, body = server.asked[0]
+    assert set(body) == {"Jobs", "Nodes", "Queues", "NamespaceInfo", "RevocableNodes"}
+    assert set(body["Nodes"]) == {"n1", "n2"}
+    assert body["Jobs"]["default/j"]["MinAvailable"] == 2
+
+
+BAD: dict[str, Any] = {
+    "an error": 500,
+    "no JSON": b"<html>",
+    "JSON that is no object": b"[1]",
+    "too much": b'{"x": "' + b"y" * 3000 + b'"}',
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_without_an_answer_nothing_is_placed_and_nobody_is_asked_again(
+    server: Server, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extender, "MAX_BYTES", 2000)
+    server.answers["predicate"] = lambda _: BAD[case]
+    result = two_nodes(conf(server, "predicateVerb")).run()
+    assert result.binds == {}
+    assert "extender: no answer" in result.why("j")
+    assert server.verbs() == ["predicate"]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_an_extender_that_may_be_ignored_loses_its_vote(
+    server: Server, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extender, "MAX_BYTES", 2000)
+    server.answers["predicate"] = lambda _: BAD[case]
+    result = two_nodes(conf(server, "predicateVerb", ignorable=True)).run()
+    assert set(result.binds) == {"j-0", "j-1"}
+    assert [failure.plugin for failure in result.plan.failures] == ["extender"]
+    assert server.verbs() == ["predicate"]
+
+
+@pytest.mark.parametrize("ignorable", [True, False])
+def test_one_that_hangs_is_left_after_its_time(server: Server, ignorable: bool) -> None:
+    server.answers["predicate"] = server.hangs
+    settings = conf(server, "predicateVerb", httpTimeout="50ms", ignorable=ignorable)
+    assert bool(two_nodes(settings).run().binds) == ignorable
+    assert server.verbs() == ["predicate"]
+
+
+def test_when_nobody_listens_a_job_is_ready_only_if_it_may_be_ignored(server: Server) -> None:
+    server.stop()
+    assert two_nodes(conf(server, "jobReadyVerb")).run().binds == {}
+    assert set(two_nodes(conf(server, "jobReadyVerb", ignorable=True)).run().binds)
+
+
+WRONG = {
+    "no address": ('extender.predicateVerb: "p"', "extender.urlPrefix must be like"),
+    "another scheme": ('extender.urlPrefix: "ftp://x"', "extender.urlPrefix must be like"),
+    "no port": ('extender.urlPrefix: "http://x:99999999"', "extender.urlPrefix must be like"),
+    "no time": (
+        'extender.urlPrefix: "http://x", extender.httpTimeout: 0s',
+        "extender.httpTimeout must be",
+    ),
+    "too long": (
+        'extender.urlPrefix: "http://x", extender.httpTimeout: 5m',
+        "extender.httpTimeout must be",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument_is_refused(case: str) -> None:
+    text, want = WRONG[case]
+    with pytest.raises(ConfigError, match=want):
+        config.parse(CONF % ("allocate", text), builtin())

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from hekla.kube.errors import NotFound
-from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
+from hekla.kube.resources import CONFIGMAPS, NODES, NUMA_TOPOLOGIES, PODS, SECRETS
 from hekla.nodeagent import processes, sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.network import BridgeNetwork
 from hekla.nodeagent.processes import Process
+from hekla.nodeagent.topology import numa_topology
 from tests.nodeagent.conftest import NODE, Machine
 
 Object = dict[str, Any]
@@ -331,6 +332,15 @@ async def test_gpus_stay_with_their_pod_when_the_agent_restarts(
     seen = {await machine.logs("zeroth"), await machine.logs("running")}
     assert seen == {"0\n", "1\n"}
     assert await machine.logs("another") in seen
+
+
+async def test_the_layout_of_the_cpus_is_told(machine: Machine) -> None:
+    if numa_topology("n", {0}) is None:
+        pytest.skip("needs a kernel that tells its NUMA nodes in sysfs")
+    await machine.run_pod("p", "true")
+    await machine.ended("p")
+    found = await machine.client.get(NUMA_TOPOLOGIES, NODE)
+    assert found["spec"]["numares"]["cpu"]["capacity"] >= len(os.sched_getaffinity(0))
 
 
 async def test_parts_of_gpus_are_shown_to_the_containers_they_were_given_to(

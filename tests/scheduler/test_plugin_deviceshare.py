@@ -331,6 +331,21 @@ def test_a_leaving_pod_keeps_its_card_until_it_is_gone() -> None:
     assert set(world.run().binds) == {"b-0"}
 
 
+def test_who_goes_first_is_promised_the_card_of_who_is_sent_away() -> None:
+    low = job("low", minimum=0, requests=wants(1), priority_class="low", phase="Running")
+    world = cluster(
+        [vgpu_node("n", cards=1, shares=1)],
+        [low],
+        priorities={"low": 1, "high": 9},
+        conf=VIRTUAL.replace("{name: gang}", "{name: gang}, {name: conformance}"),
+    )
+    world.live(world.run())
+    world.add(job("high", requests=wants(1), priority_class="high"))
+    result = world.run()
+    assert (result.evictions, result.pipelined) == (["low-0"], {"high-0": "n"})
+    assert result.plan.failures == []
+
+
 def test_with_the_lock_a_node_gives_cards_to_one_pod_at_a_time() -> None:
     locked = conf(VGPUEnable="true", NodeLockEnable="true")
     world = cluster([vgpu_node("n")], [job("a", 2, minimum=1, requests=wants(1, 10))], conf=locked)

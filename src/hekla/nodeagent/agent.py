@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, KubeError, NotFound
 from hekla.kube.informers import Informer
 from hekla.kube.recorder import EventRecorder, reference
-from hekla.kube.resources import CONFIGMAPS, ENDPOINTS, NODES, PODS, SECRETS
+from hekla.kube.resources import CONFIGMAPS, ENDPOINTS, NODES, NUMA_TOPOLOGIES, PODS, SECRETS
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.environment import Sources
@@ -41,6 +42,7 @@ from hekla.nodeagent.machine import (
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
 from hekla.nodeagent.preparing import Surroundings
 from hekla.nodeagent.streams import feed_pipe, forward_ports, run_stream
+from hekla.nodeagent.topology import numa_topology
 from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
 from hekla.nodeagent.worker import PodWorker
 from hekla.units.clock import Clock, SystemClock
@@ -96,6 +98,7 @@ class Agent:
             self._network.set_up()
         self._gpus.recall(self._directory / "pods")
         node = await self._registered()
+        await self._tell_topology()
         self._around = Surroundings(
             directory=self._directory,
             clock=self._clock,
@@ -149,6 +152,18 @@ class Agent:
             ours = {key: node["metadata"][key] for key in ("labels", "annotations")}
             await self._client.patch(NODES, self.node, {"metadata": ours})
             return await self._client.patch_status(NODES, self.node, node["status"])
+
+    async def _tell_topology(self) -> None:
+        """The layout of this machine's CPUs; it runs pods without having told it, too."""
+        layout = numa_topology(self.node, os.sched_getaffinity(0))
+        if layout is None:
+            return
+        try:
+            await self._client.apply(
+                NUMA_TOPOLOGIES, layout, field_manager="hekla-agent", force=True
+            )
+        except KubeError as error:
+            log.info("the NUMA layout of node %s is not told: %s", self.node, error)
 
     def _forget_strangers(self) -> None:
         """Directories of pods that went while no agent was here."""

@@ -194,6 +194,7 @@ def test_a_run_of_a_cron_job_can_be_made_by_hand(kubectl: Kubectl) -> None:
 
 def test_pods_of_a_stateful_set_come_up_in_order(kubectl: Kubectl, tmp_path: Path) -> None:
     order = tmp_path / "order"
+    order.touch()
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},

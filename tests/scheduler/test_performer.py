@@ -130,9 +130,13 @@ class Stage:
         self.wakes += 1
 
     async def cycle(self) -> None:
-        result = self.world.run()
-        self.performer.start(result.plan)
-        await self.performer.idle()
+        """Decide and do; time passes only while all there is to do waits for it."""
+        self.performer.start(self.world.run().plan)
+        idle = asyncio.create_task(self.performer.idle())
+        while not idle.done():
+            await self.clock.settle()
+            if not idle.done():
+                await self.clock.advance_to_next()
 
     def status_of(self, pod: str) -> int:
         return self.world.state.tasks[f"default-{pod}"].status

@@ -19,7 +19,7 @@ from hekla.kube.resources import (
 )
 from hekla.kube.sync_client import SyncClient
 from tests.clients.standing import IMITATES, stands_for
-from tests.realkube.backends import Backend, finish, until
+from tests.realkube.backends import finish, until
 from tests.realkube.test_jobs import job, phase
 
 Json = dict[str, Any]
@@ -219,9 +219,7 @@ def test_the_spark_operator_finds_the_crd_and_runs_an_application(
     kinds=("Pod", "PodGroup"),
     note="bare pods with schedulerName and a queue annotation: a PodGroup for each owner",
 )
-def test_flinks_pods_are_grouped_by_their_owner(
-    backend: Backend, client: SyncClient, namespace: str
-) -> None:
+def test_flinks_pods_are_grouped_by_their_owner(client: SyncClient, namespace: str) -> None:
     owners: dict[str, Json] = {}
     for part in ("jobmanager", "taskmanager"):
         labels = {"app": "flink", "component": part}
@@ -231,13 +229,6 @@ def test_flinks_pods_are_grouped_by_their_owner(
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
         body = {"metadata": {"name": f"flink-{part}"}, "spec": spec}
         owners[part] = client.create(REPLICA_SETS, body, namespace=namespace)
-    if backend.name == "embedded":
-        # Nothing there makes the pods of a ReplicaSet; this is what its controller would.
-        for part, found in owners.items():
-            made_by = owner("ReplicaSet", "apps/v1", f"flink-{part}")
-            made_by["uid"] = found["metadata"]["uid"]
-            body = pod(f"flink-{part}-x7k2p", {QUEUE: "default"}, ownerReferences=[made_by])
-            client.create(PODS, body, namespace=namespace)
     until(lambda: len(placed(client, namespace)) == len(owners))
     names = {g["metadata"]["name"] for g in client.list(PODGROUPS, namespace=namespace)}
     assert names == {f"podgroup-{found['metadata']['uid']}" for found in owners.values()}

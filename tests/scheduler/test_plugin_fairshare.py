@@ -176,7 +176,9 @@ async def test_the_past_is_written_down_and_read_by_the_next_leader(world: World
     first = await started(world)
     await world.gang("train", 2)
     await world.bound("train-0", "train-1")
-    account = first.cluster.history.accounts[QUEUE, "default"]  # type: ignore[union-attr]
+    accounts = first.cluster.history.accounts  # type: ignore[union-attr]
+    await first.turns(lambda: (QUEUE, "default") in accounts)
+    account = accounts[QUEUE, "default"]
     account.mean_r[0] = 1000.0  # as after a long while
     await first._keeper.write()
     written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import Any
 import uvloop
 from tools.kube.cluster import KubeCluster
 
+from bench.sidebyside import processes
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import NODES, PODS
@@ -36,7 +36,6 @@ from hekla.kube.resources import NODES, PODS
 IN_FLIGHT = 64
 WATCHERS = 50
 WATCHED_WRITES = 1000
-CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -120,10 +119,10 @@ class Server:
         return [self.process.pid]
 
     def cpu_s(self) -> float:
-        return sum(map(cpu_s, self.pids()))
+        return sum(map(processes.cpu_s, self.pids()))
 
     def memory_mb(self, field: str = "VmRSS") -> float:
-        return sum(memory_mb(pid, field) for pid in self.pids())
+        return sum(processes.memory_mb(pid, field) for pid in self.pids())
 
     def stop(self) -> None:
         self.process.terminate()
@@ -150,18 +149,6 @@ class Kubernetes(Server):
 
     def stop(self) -> None:
         self._cluster.processes.kill_all()
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICK
-
-
-def memory_mb(pid: int, field: str) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"no {field} in /proc")
 
 
 async def measure(

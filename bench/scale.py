@@ -95,13 +95,6 @@ def _process(where: str) -> int:
     raise SystemExit(f"no process of `hekla up --data-dir {where}`")
 
 
-def resident_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
 async def ready(client: Client, nodes: int) -> None:
     await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
     listed = await client.list(NODES)
@@ -149,7 +142,7 @@ async def size(config: Path, pid: int, nodes: int, pods: int) -> Point:
         numbers = speeds(follower.timeline, began)
         return Point(
             nodes, case.pods, numbers["last_bind_s"], took, processes.cpu_s(pid) - cpu,
-            resident_mb(pid), processes.peak_mb(pid),
+            processes.memory_mb(pid), processes.peak_mb(pid),
         )  # fmt: skip
 
 
@@ -163,7 +156,7 @@ async def soak(config: Path, pid: int, arguments: argparse.Namespace) -> list[tu
         began, sent = time.monotonic(), 0
         while (now := time.monotonic() - began) < arguments.soak * 60:
             if now >= len(samples) * SAMPLE_S:
-                samples.append((now, resident_mb(pid)))
+                samples.append((now, processes.memory_mb(pid)))
             await client.call(job(case, f"s{sent}", arguments.lasts, ttlSecondsAfterFinished=1))
             sent += 1
             await asyncio.sleep(max(0.0, began + sent * interval_s - time.monotonic()))

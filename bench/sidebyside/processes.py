@@ -19,12 +19,17 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def memory_mb(pid: int, field: str = "VmRSS") -> float:
+    """What it holds now, or another of the kernel's figures."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"no {field} in /proc/{pid}/status")
+
+
 def peak_mb(pid: int) -> float:
     """The most memory it ever held."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    return memory_mb(pid, "VmHWM")
 
 
 def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:

@@ -1,38 +1,26 @@
 """One machine with eight (pretended) GPUs, shared in parts as docs/guides/devices.md tells it."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from hekla.kube import kubeconfig
-from hekla.kube.resources import CONFIGMAPS, JOBS, PODGROUPS, PODS
+from hekla.kube.resources import PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
+from tests.e2e import stories
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "devices"
-HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[SyncClient]:
-    where = ["--data-dir", str(tmp_path)]
-    up = [*HEKLA, "up", *where, "--detach", "--pod-network", "host", "--simulated-gpus", "8"]
-    subprocess.run(up, check=True, capture_output=True)
-    with SyncClient(kubeconfig.load(tmp_path / "kubeconfig")) as client:
+    with stories.cluster(tmp_path, "--pod-network", "host", "--simulated-gpus", "8") as client:
         yield client
-    subprocess.run([*HEKLA, "down", *where], check=True, capture_output=True)
 
 
 def submit(client: SyncClient, file: str) -> None:
-    for obj in yaml.safe_load_all((EXAMPLES / file).read_text()):
-        if obj["kind"] == "ConfigMap":
-            client.apply(CONFIGMAPS, obj, field_manager="test", force=True)
-        else:
-            client.create(JOBS, obj)
+    stories.submit(client, EXAMPLES / file)
 
 
 def succeeded(client: SyncClient, job: str, count: int) -> list[str]:

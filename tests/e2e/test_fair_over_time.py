@@ -1,37 +1,25 @@
 """Two users and one simulated node, as docs/guides/fair-over-time.md tells it."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from hekla.kube import kubeconfig
-from hekla.kube.resources import CONFIGMAPS, JOBS, NODES, PODS
+from hekla.kube.resources import NODES, PODS
 from hekla.kube.sync_client import SyncClient
+from tests.e2e import stories
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "fair-over-time"
-HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[SyncClient]:
-    where = ["--data-dir", str(tmp_path)]
-    up = [*HEKLA, "up", *where, "--detach", "--no-agent", "--simulated-nodes", "1"]
-    subprocess.run(up, check=True, capture_output=True)
-    with SyncClient(kubeconfig.load(tmp_path / "kubeconfig")) as client:
+    with stories.cluster(tmp_path, "--no-agent", "--simulated-nodes", "1") as client:
         yield client
-    subprocess.run([*HEKLA, "down", *where], check=True, capture_output=True)
 
 
 def submit(client: SyncClient, file: str) -> None:
-    body = yaml.safe_load((EXAMPLES / file).read_text())
-    if body["kind"] == "ConfigMap":
-        client.apply(CONFIGMAPS, body, field_manager="test", force=True)
-    else:
-        client.create(JOBS, body)
+    stories.submit(client, EXAMPLES / file)
 
 
 def bound_in_order(client: SyncClient, count: int) -> list[str]:

@@ -1,46 +1,27 @@
 """One machine with eight (pretended) GPUs, shared as docs/guides/share-one-gpu-box.md tells it."""
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from hekla.kube import kubeconfig
-from hekla.kube.resources import CONFIGMAPS, JOBS, PODS, PRIORITY_CLASSES, QUEUES
+from hekla.kube.resources import JOBS, PODS
 from hekla.kube.sync_client import SyncClient
+from tests.e2e import stories
 
 SHARED = Path(__file__).parents[2] / "examples" / "share-one-box"
-KINDS = {
-    "ConfigMap": CONFIGMAPS,
-    "Job": JOBS,
-    "PriorityClass": PRIORITY_CLASSES,
-    "Queue": QUEUES,
-}
-HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[SyncClient]:
-    where = ["--data-dir", str(tmp_path)]
-    up = [*HEKLA, "up", *where, "--detach", "--pod-network", "host", "--simulated-gpus", "8"]
-    subprocess.run(up, check=True, capture_output=True)
-    with SyncClient(kubeconfig.load(tmp_path / "kubeconfig")) as client:
+    with stories.cluster(tmp_path, "--pod-network", "host", "--simulated-gpus", "8") as client:
         yield client
-    subprocess.run([*HEKLA, "down", *where], check=True, capture_output=True)
 
 
 def submit(client: SyncClient, file: str) -> None:
-    for obj in yaml.safe_load_all((SHARED / file).read_text()):
-        kind = KINDS[obj["kind"]]
-        if obj["kind"] == "ConfigMap":
-            client.apply(kind, obj, field_manager="test", force=True)
-        else:
-            client.create(kind, obj)
+    stories.submit(client, SHARED / file)
 
 
 def until(client: SyncClient, holds: Callable[[Counter[str]], bool]) -> Counter[str]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from hekla.kube import kubeconfig
-from hekla.kube.resources import CONFIGMAPS, JOBS, NODES, PODS, QUEUES, Resource
+from hekla.kube.resources import NODES, PODS, Resource
 from hekla.kube.sync_client import SyncClient
+from tests.e2e import stories
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "time-and-place"
-HEKLA = [sys.executable, "-m", "hekla.cli.main"]
-KINDS: dict[str, Resource[Any]] = {"ConfigMap": CONFIGMAPS, "Queue": QUEUES, "Job": JOBS}
 LABELS = {
     "sim-00000": {"volcano.sh/nodegroup-name": "gold"},
     "sim-00001": {"volcano.sh/nodegroup-name": "silver"},
@@ -27,18 +22,13 @@ LABELS = {
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[SyncClient]:
-    where = ["--data-dir", str(tmp_path)]
-    up = [*HEKLA, "up", *where, "--detach", "--no-agent", "--simulated-nodes", "3"]
-    subprocess.run(up, check=True, capture_output=True)
-    with SyncClient(kubeconfig.load(tmp_path / "kubeconfig")) as client:
+    with stories.cluster(tmp_path, "--no-agent", "--simulated-nodes", "3") as client:
         yield client
-    subprocess.run([*HEKLA, "down", *where], check=True, capture_output=True)
 
 
-def apply(client: SyncClient, *files: str) -> None:
+def submit(client: SyncClient, *files: str) -> None:
     for file in files:
-        body = yaml.safe_load((EXAMPLES / file).read_text())
-        client.apply(KINDS[body["kind"]], body, field_manager="test", force=True)
+        stories.submit(client, EXAMPLES / file)
 
 
 def seen(client: SyncClient, kind: Resource[Any], holds: Callable[[list[Any]], bool]) -> None:
@@ -71,8 +61,8 @@ def test_work_goes_to_its_group_and_leaves_lent_nodes_when_they_are_taken_back(
     seen(client, NODES, lambda nodes: len(nodes) == 3)
     for name, labels in LABELS.items():
         client.patch(NODES, name, {"metadata": {"labels": labels}})
-    apply(client, "scheduler.yaml", "research.yaml", "on-gold.yaml", "on-night.yaml")
+    submit(client, "scheduler.yaml", "research.yaml", "on-gold.yaml", "on-night.yaml")
     gold = [("on-gold", "sim-00000")] * 2
     seen(client, PODS, lambda pods: places(pods) == [*gold, *[("on-night", "sim-00002")] * 2])
-    apply(client, "closed.yaml")
+    submit(client, "closed.yaml")
     seen(client, PODS, lambda pods: places(pods) == gold)

@@ -1,39 +1,27 @@
 """Eight simulated nodes in racks and spines, as docs/guides/topology.md tells it."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from hekla.kube import kubeconfig
-from hekla.kube.resources import CONFIGMAPS, HYPER_NODES, JOBS, NODES, PODGROUPS, PODS, Resource
+from hekla.kube.resources import HYPER_NODES, NODES, PODGROUPS, PODS, Resource
 from hekla.kube.sync_client import SyncClient
+from tests.e2e import stories
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "topology"
-HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 Objects = dict[str, dict[str, Any]]
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[SyncClient]:
-    where = ["--data-dir", str(tmp_path)]
-    up = [*HEKLA, "up", *where, "--detach", "--no-agent", "--simulated-nodes", "8"]
-    subprocess.run(up, check=True, capture_output=True)
-    with SyncClient(kubeconfig.load(tmp_path / "kubeconfig")) as client:
+    with stories.cluster(tmp_path, "--no-agent", "--simulated-nodes", "8") as client:
         yield client
-    subprocess.run([*HEKLA, "down", *where], check=True, capture_output=True)
 
 
 def submit(client: SyncClient, file: str) -> None:
-    for obj in yaml.safe_load_all((EXAMPLES / file).read_text()):
-        if obj["kind"] == "ConfigMap":
-            client.apply(CONFIGMAPS, obj, field_manager="test", force=True)
-        else:
-            client.create(JOBS, obj)
+    stories.submit(client, EXAMPLES / file)
 
 
 def until(client: SyncClient, resource: Resource[Any], holds: Callable[[Objects], Any]) -> Any:

@@ -9,7 +9,8 @@ import numpy as np
 from hekla.scheduler.dimensions import EPSILON, FloatArray
 from hekla.scheduler.model import Task
 from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Plugin, PluginError
+from hekla.scheduler.plugin import Key, Plugin
+from hekla.scheduler.plugins.weights import by_row, read_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,23 +35,11 @@ class Binpack(Plugin, name="binpack"):
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
         self._weights = {"cpu": self.cpu, "memory": self.memory}
-        for name in (name.strip() for name in self.resources.split(",")):
-            if name:
-                given = raw.get(PREFIX + name, 1)
-                if isinstance(given, bool) or not str(given).lstrip("-").isdecimal():
-                    raise PluginError(
-                        f"{PREFIX}{name} must be a whole number, and {given!r} is not"
-                    )
-                self._weights[name] = int(given)
+        self._weights |= read_weights(raw, PREFIX, self.resources)
 
     def open(self, session: Session) -> None:
         weights = getattr(self, "_weights", {"cpu": self.cpu, "memory": self.memory})
-        self._by_row: dict[int, float] = {}
-        for name, weight in weights.items():
-            row = session.dimensions.row(name)
-            if row is not None:
-                # As Volcano: negative counts as 1, zero leaves the resource in the divisor's sum.
-                self._by_row[row] = 1.0 if weight < 0 else float(weight)
+        self._by_row = by_row(weights, session.dimensions)
 
     def node_order(self, task: Task, nodes: Nodes) -> FloatArray:
         total_n, weights = np.zeros(len(nodes)), 0.0

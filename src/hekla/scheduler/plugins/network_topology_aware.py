@@ -20,7 +20,8 @@ from hekla.api.scheduling import NetworkTopology
 from hekla.scheduler.classes import TaskClass
 from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
 from hekla.scheduler.model import ALLOCATED_CLASS, PIPELINED, Job, Task
-from hekla.scheduler.plugin import Key, Plugin, PluginError
+from hekla.scheduler.plugin import Key, Plugin
+from hekla.scheduler.plugins.weights import by_row, read_weights
 from hekla.scheduler.subgroups import SubGroup
 from hekla.scheduler.topology import NOBODY, Choice, Domain
 
@@ -53,25 +54,14 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
-        self._weights: dict[str, int] = {"cpu": self.cpu, "memory": self.memory}
-        for name in (name.strip() for name in self.resources.split(",")):
-            if name:
-                given = raw.get(PREFIX + name, 1)
-                if isinstance(given, bool) or not str(given).lstrip("-").isdecimal():
-                    raise PluginError(
-                        f"{PREFIX}{name} must be a whole number, and {given!r} is not"
-                    )
-                self._weights[name] = int(given)
+        self._weights = {"cpu": self.cpu, "memory": self.memory}
+        self._weights |= read_weights(raw, PREFIX, self.resources)
 
     def open(self, session: Session) -> None:
         self._session = session
         self._tree = session.cluster.tree
         weights = getattr(self, "_weights", {"cpu": self.cpu, "memory": self.memory})
-        self._by_row: dict[int, float] = {}
-        for name, weight in weights.items():
-            row = session.dimensions.row(name)
-            if row is not None:
-                self._by_row[row] = 1.0 if weight < 0 else float(weight)
+        self._by_row = by_row(weights, session.dimensions)
         self._offered: dict[int, FloatArray] = {}
         """What all nodes of each domain offer, by resource."""
         self._bounds: dict[tuple[str, SubGroup | None], tuple[int, IntArray | None]] = {}

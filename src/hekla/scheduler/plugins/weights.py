@@ -1,0 +1,38 @@
+"""Weights of resources as Volcano's packing plugins are given them.
+
+CPU and memory have arguments of their own; further resources are named in a list, and the weight of
+each stands under a prefix and its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hekla.scheduler.dimensions import Dimensions
+from hekla.scheduler.plugin import PluginError
+
+
+def read_weights(raw: Mapping[str, Any], prefix: str, resources: str) -> dict[str, int]:
+    """Of the resources in a list; a PluginError names the argument that is no whole number."""
+    weights: dict[str, int] = {}
+    for name in (name.strip() for name in resources.split(",")):
+        if name:
+            given = raw.get(prefix + name, 1)
+            if isinstance(given, bool) or not str(given).lstrip("-").isdecimal():
+                raise PluginError(f"{prefix}{name} must be a whole number, and {given!r} is not")
+            weights[name] = int(given)
+    return weights
+
+
+def by_row(weights: Mapping[str, int], dimensions: Dimensions) -> dict[int, float]:
+    """By row of the matrix, for resources that the cluster has.
+
+    As Volcano: negative counts as 1, zero leaves the resource in the divisor's sum.
+    """
+    found: dict[int, float] = {}
+    for name, weight in weights.items():
+        row = dimensions.row(name)
+        if row is not None:
+            found[row] = 1.0 if weight < 0 else float(weight)
+    return found

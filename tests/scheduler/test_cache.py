@@ -6,8 +6,10 @@ import pytest
 
 from hekla.scheduler import wire
 from hekla.scheduler.cache import Cache
+from hekla.scheduler.changes import GroupWritten
 from hekla.scheduler.cluster import Cluster
-from hekla.testing import pod
+from hekla.testing import gang, pod
+from hekla.testing.objects import GroupBuilder
 from hekla.units.clock import ManualClock
 
 WAITING = pod("p", cpu=1)
@@ -30,13 +32,7 @@ NEWS: dict[str, tuple[wire.Pod | None, wire.Pod | None, str]] = {
 async def test_only_what_a_decision_may_depend_on_wakes_the_scheduler(case: str) -> None:
     old, new, want = NEWS[case]
     heard: list[str] = []
-    cache = Cache(
-        None,  # type: ignore[arg-type]
-        Cluster(),
-        lambda: heard.append("wake"),
-        lambda: heard.append("notice"),
-        clock=ManualClock(),
-    )
+    cache = _cache(heard)
     tell = cache._handler("Pod")
     if old is not None:
         tell("ADDED", None, old)
@@ -47,3 +43,43 @@ async def test_only_what_a_decision_may_depend_on_wakes_the_scheduler(case: str)
     assert (known is None) == (new is None), "whatever it wakes, it is known at once"
     if new is not None and known is not None:
         assert known.node_name == new.spec.node_name
+
+
+@pytest.mark.parametrize(
+    ("new", "during_a_cycle", "want"),
+    [
+        pytest.param(gang("g", phase="Inqueue"), False, [], id="what we wrote"),
+        pytest.param(gang("g", phase="Inqueue"), True, ["wake"], id="it comes during a cycle"),
+        pytest.param(gang("g", phase="Running"), False, ["wake"], id="another phase"),
+        pytest.param(gang("g", phase="Inqueue", minimum=3), False, ["wake"], id="another minimum"),
+        pytest.param(
+            gang("g", phase="Inqueue", annotations={"a": "b"}), False, ["wake"], id="an annotation"
+        ),
+    ],
+)
+async def test_a_pod_group_that_says_what_we_wrote_of_it_wakes_nobody(
+    new: GroupBuilder, during_a_cycle: bool, want: list[str]
+) -> None:
+    heard: list[str] = []
+    cache, old = _cache(heard), gang("g", phase="Pending").group
+    tell = cache._handler("PodGroup")
+    tell("ADDED", None, old)
+    cache.change(GroupWritten("default/g", "Inqueue", (0, 0, 0)))
+    heard.clear()
+    if during_a_cycle:
+        cache.freeze()
+    tell("MODIFIED", old, new.group)
+    assert heard == want
+    for held in cache.thaw():
+        cache.change(held)
+    assert cache.cluster.jobs["default/g"].phase == new.group.status.phase
+
+
+def _cache(heard: list[str]) -> Cache:
+    return Cache(
+        None,  # type: ignore[arg-type]
+        Cluster(),
+        lambda: heard.append("wake"),
+        lambda: heard.append("notice"),
+        clock=ManualClock(),
+    )

@@ -212,7 +212,10 @@ class Cache:
                 return
             if new is not None and (kind != NODES.kind or self._sees(new)):
                 is_step = kind == PODS.kind and old is not None and _is_step(old, new)
+                is_echo = kind == PODGROUPS.kind and old is not None and self._is_echo(old, new)
                 self.change(Put(kind, new, is_step))
+                if is_echo:
+                    return
                 if is_step and _holds_its_place(new):
                     self._notice()
                     return
@@ -234,6 +237,21 @@ class Cache:
             and old.status.phase == new.status.phase
             and old.status.nominated_node_name == new.status.nominated_node_name
             and new.metadata.uid in self.cluster.tasks
+        )
+
+    def _is_echo(self, old: scheduling.PodGroup, new: scheduling.PodGroup) -> bool:
+        """Whether a PodGroup only says what we wrote of it, which was counted on when it was sent.
+
+        Never while a cycle is under way: what it tries out is no knowledge.
+        """
+        job, status = self.cluster.jobs.get(f"{new.namespace}/{new.name}"), new.status
+        return (
+            self._held is None
+            and job is not None
+            and job.uid == new.uid
+            and job.phase == status.phase
+            and job.counts_written == (status.running, status.succeeded, status.failed)
+            and (old.annotations, old.labels, old.spec) == (new.annotations, new.labels, new.spec)
         )
 
     def _on_config(

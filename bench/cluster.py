@@ -88,7 +88,7 @@ def write(out: Path, case: Case, rounds: Rounds, machine: str) -> None:
     }
     stem = f"cluster-{case.name.replace('@', '-on-')}"
     (out / f"{stem}.json").write_text(json.dumps(body))
-    (out / f"{stem}.svg").write_text(plot.draw(case.title(), rounds))
+    plot.draw(out / f"{stem}.png", case.title(), rounds)
 
 
 def _arguments() -> argparse.Namespace:

@@ -109,7 +109,9 @@ def measure(seeds: Sequence[int]) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--plot", type=Path, help="write the step times as SVG to this file")
+    parser.add_argument(
+        "--plot", type=Path, help="draw the step times: a .png or .svg"
+    )
     parser.add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
     found = measure(range(given.seeds))
@@ -125,7 +127,7 @@ def main() -> None:
             for name, times in found.items()
         }
         title = "Step time of three jobs of 2 ps + 4 workers"
-        given.plot.write_text(lines(title, "clusters, from the best to the worst", curves))
+        lines(given.plot, title, "clusters, from the best to the worst", curves)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,6 @@ SIZES = tuple(
 PER_JOB = 100
 PATIENCE_S = 1800.0
 SAMPLE_S = 10.0
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -174,11 +173,29 @@ def thirds(samples: list[tuple[float, float]]) -> list[float]:
     return [statistics.median(mb for _, mb in part) for part in parts if part]
 
 
-def _write(out: Path | None, name: str, body: Json, picture: str) -> None:
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{name}.json").write_text(json.dumps(body))
-        (out / f"{name}.svg").write_text(picture)
+def _write_soak(out: Path, machine: str, title: str, samples: list[tuple[float, float]]) -> None:
+    (out / "soak.json").write_text(json.dumps({"machine": machine, "samples": samples}))
+    plot.lines(out / "soak.png", title, "seconds", {"MB resident": samples})
+
+
+def _write_sizes(out: Path, machine: str, points: list[Point]) -> None:
+    """The numbers, and a picture over pods and one over nodes if there are two points for it."""
+    body = {"machine": machine, "sizes": list(map(asdict, points))}
+    (out / "scale.json").write_text(json.dumps(body))
+    for along, fixed in (("pods", "nodes"), ("nodes", "pods")):
+        for value in {getattr(point, fixed) for point in points}:
+            found = sorted(
+                (p for p in points if getattr(p, fixed) == value),
+                key=lambda p: getattr(p, along),
+            )
+            if len(found) < 2:
+                continue
+            curves = {
+                "seconds to all completed": [(getattr(p, along), p.completed_s) for p in found],
+                "MB at the peak": [(getattr(p, along), p.peak_mb) for p in found],
+            }
+            title = f"One process, {value:,} {fixed}"
+            plot.lines(out / f"scale-{along}.png", title, along, curves)
 
 
 def main() -> None:
@@ -194,6 +211,8 @@ def main() -> None:
     arguments = parser.parse_args()
     machine = processes.describe_machine()
     print(machine)
+    if arguments.out is not None:
+        arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.soak:
         with cluster(arguments.nodes) as (config, pid):
             samples = uvloop.run(soak(config, pid, arguments))
@@ -201,8 +220,8 @@ def main() -> None:
             "memory, median of each third: " + ", ".join(f"{mb:.0f} MB" for mb in thirds(samples))
         )
         title = f"Memory under churn, {arguments.pods_per_s:g} pods/s on {arguments.nodes} nodes"
-        picture = plot.lines(title, "seconds", {"MB resident": samples})
-        _write(arguments.out, "soak", {"machine": machine, "samples": samples}, picture)
+        if arguments.out is not None:
+            _write_soak(arguments.out, machine, title, samples)
         return
     wanted = [tuple(map(int, text.split("x"))) for text in arguments.size or ()] or SIZES
     points = []
@@ -211,15 +230,8 @@ def main() -> None:
         with cluster(nodes) as (config, pid):
             points.append(uvloop.run(size(config, pid, nodes, pods)))
         print(points[-1].row(), flush=True)
-    found = [point for point in points if point.nodes == points[0].nodes]
-    lines = {
-        "seconds to all completed": [(p.pods, p.completed_s) for p in found],
-        "MB at the peak": [(p.pods, p.peak_mb) for p in found],
-    }
-    picture = plot.lines(f"One process, {points[0].nodes:,} nodes", "pods", lines)
-    _write(
-        arguments.out, "scale", {"machine": machine, "sizes": list(map(asdict, points))}, picture
-    )
+    if arguments.out is not None:
+        _write_sizes(arguments.out, machine, points)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,15 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from bench.sidebyside import audit, cases, run, systems, timeline
+from bench.sidebyside import audit, cases, plot, run, systems, timeline
 from bench.sidebyside.cases import NAMESPACE, NODE_CPU, Case
 from bench.sidebyside.dialects import VOLCANO
 from bench.sidebyside.timeline import Timeline
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
 from tools.kube.cluster import parts_for
 from tools.kube.gobuild import missing
 
@@ -165,6 +167,16 @@ def test_a_small_run_on_real_servers_binds_everything_and_says_so(tmp_path: Path
     assert set(numbers["faults"].values()) == {0}
     assert numbers["calls"]["create pods/binding"] == 12
     assert numbers["cpu_s"]["scheduler"] > 0
-    picture = ElementTree.fromstring((tmp_path / "cluster-3x4-on-5.svg").read_text())
-    lines = [part for part in picture.iter() if part.tag.endswith("polyline")]
-    assert len(lines) == 2, "created and bound"
+    assert dots(tmp_path / "cluster-3x4-on-5.png", plot.COLOURS[0]) > 100, "a line is drawn"
+
+
+def dots(picture: Path, colour: str) -> int:
+    """How many of a picture's dots have a colour."""
+    shades = imread(picture)[..., :3]
+    return int(np.isclose(shades, to_rgb(colour), atol=0.01).all(axis=-1).sum())
+
+
+def test_lines_are_drawn_each_in_its_colour(tmp_path: Path) -> None:
+    file = tmp_path / "lines.png"
+    plot.lines(file, "two", "pods", {"rising": [(0, 0), (9, 5)], "level": [(0, 3), (9, 3)]})
+    assert [dots(file, colour) > 100 for colour in plot.COLOURS[:3]] == [True, True, False]

@@ -109,9 +109,7 @@ def measure(seeds: Sequence[int]) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--plot", type=Path, help="draw the step times: a .png or .svg"
-    )
+    parser.add_argument("--plot", type=Path, help="draw the step times: a .png or .svg")
     parser.add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
     found = measure(range(given.seeds))

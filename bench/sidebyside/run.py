@@ -145,10 +145,12 @@ class Run:
     def _together(self, before: dict[str, float], busy: float, span_s: float) -> Json:
         """What all parts together took until all was bound, and how much of the machine others."""
         now = {"client": time.process_time(), **processes.cpu_of(self._pids())}
-        ours = sum(value - before.get(name, 0.0) for name, value in now.items())
+        spent = {name: value - before.get(name, 0.0) for name, value in now.items()}
+        ours = sum(spent.values())
         others = max(0.0, processes.busy_s() - busy - ours)
         return {
             "all_cpu_ms_per_pod": 1000 * ours / self._case.pods,
+            "cpu_s_until_bound": {name: round(value, 2) for name, value in spent.items()},
             "others_share": others / (span_s * (os.cpu_count() or 1)),
         }
 

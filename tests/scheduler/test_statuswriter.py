@@ -11,7 +11,7 @@ from hekla.kube.errors import NotFound, ServerError
 from hekla.scheduler.changes import Change, Due, QueueWritten
 from hekla.scheduler.model import Queue
 from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition, SetQueueStatus
-from hekla.scheduler.statuswriter import PACE_S, LatestWins, StatusWriter, backoff_s
+from hekla.scheduler.statuswriter import BUSY_S, PACE_S, LatestWins, StatusWriter, backoff_s
 from hekla.testing import cluster, node, pod
 from hekla.units.clock import ManualClock
 
@@ -107,6 +107,7 @@ class Desk:
         self.server, self.state, self.tasks = Server(), State(), Tasks()
         self.clock = ManualClock()
         self.wakes = 0
+        self.is_busy = False
         self.told: list[Event] = []
         self.writer = StatusWriter(
             self.server,  # type: ignore[arg-type]
@@ -115,6 +116,7 @@ class Desk:
             self.wake,
             self.tasks.spawn,
             self.told.append,
+            lambda: self.is_busy,
         )
 
     def wake(self) -> None:
@@ -249,3 +251,17 @@ async def test_news_of_a_group_that_is_not_written_is_told_at_once() -> None:
     desk = Desk()
     desk.writer.tell(group_event("no queue"))
     assert [event.message for event in desk.told] == ["no queue"]
+
+
+async def test_while_binds_are_under_way_phases_are_written_at_once_and_counts_seldom() -> None:
+    desk = Desk()
+    desk.is_busy = True
+    desk.writer.set_group(group_status("Running"))
+    await desk.clock.settle()
+    desk.state.groups.phase = "Running"
+    for running in range(1, 9):
+        desk.writer.set_group(group_status("Running", running))
+        await desk.clock.advance(0.5)
+    assert [body["running"] for body in desk.server.bodies] == [0]
+    await desk.clock.advance(BUSY_S)
+    assert [body["running"] for body in desk.server.bodies] == [0, 8]

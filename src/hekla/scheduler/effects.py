@@ -95,7 +95,15 @@ class Performer:
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.stats = PerformerStats()
-        self.status = StatusWriter(client, cache, clock, wake, self._spawn, self._event)
+        self.status = StatusWriter(
+            client,
+            cache,
+            clock,
+            wake,
+            self._spawn,
+            self._event,
+            lambda: bool(self._gangs_under_way),
+        )
         self._client = client
         self._cache = cache
         self._recorder = recorder

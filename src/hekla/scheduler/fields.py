@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from hekla.api import wellknown
 from hekla.api.wellknown import PodPhase
@@ -75,6 +76,7 @@ def truth(text: str | None) -> bool:
     return text is not None and text.lower() in ("1", "t", "true")
 
 
+@lru_cache(maxsize=1024)  # pods of a gang are created in the same second
 def seconds(text: str | None) -> float:
     if not text:
         return 0.0

@@ -319,8 +319,15 @@ class Job:
             task.status = status
             del source[task.uid]
             target[task.uid] = task
-        self._tally(first, old, -count)
-        self._tally(first, status, count)
+        if _ALLOCATED[old] and _ALLOCATED[status]:
+            # Bound, then running: it holds what it held.
+            tally = self.by_role[first.role]
+            tally[old] -= count
+            tally[status] += count
+            self.ready_count += count * (_READY[status] - _READY[old])
+        else:
+            self._tally(first, old, -count)
+            self._tally(first, status, count)
 
     def _count(self, task: Task, status: Status, sign: int) -> None:
         if sign > 0:

@@ -2,7 +2,8 @@
 
 Binds come first: status is written by few workers, and a state that was overtaken before its turn
 is never sent. What others wait for (the phase of a PodGroup) is sent at once; counts and reasons,
-which may change with every pod, wait until a second has passed since the object was last written.
+which may change with every pod, wait until a second has passed since the object was last written,
+or some seconds while binds are under way.
 A write that fails is forgotten in the cluster after a pause, so that a later cycle
 plans it anew from what is true then; the pause holds up nobody else.
 """
@@ -41,6 +42,8 @@ BACKOFF_CAP_S: Final = 60.0
 MAX_FAILURES: Final = 4096
 PACE_S: Final = 1.0
 """Between two writes to one object that nobody waits for."""
+BUSY_S: Final = 5.0
+"""The same while binds are under way: the server has something better to do."""
 FIRST_S: Final = 0.5
 """A pod that waits no longer than this need not say why: its gang is still coming in, mostly."""
 
@@ -141,6 +144,7 @@ class StatusWriter:
         wake: Callable[[], None],
         spawn: Spawn,
         tell: Callable[[Event], None],
+        is_busy: Callable[[], bool],
     ) -> None:
         self.stats = WriteStats()
         self._client = client
@@ -149,6 +153,7 @@ class StatusWriter:
         self._wake = wake
         self._spawn = spawn
         self._tell = tell
+        self._is_busy = is_busy
         self._news: dict[str, Event] = {}
         """What people are told of a PodGroup once its status says so."""
         self._written_at: dict[str, float] = {}
@@ -165,7 +170,8 @@ class StatusWriter:
         self._cache.change(GroupWritten(key, effect.phase, counts))
         stored = self._cache.groups.get(effect.namespace, effect.group)
         is_urgent = stored is None or stored.status.phase != effect.phase
-        self._groups.put(key, effect, hold_s=0.0 if is_urgent else self._pause_s(f"PodGroup {key}"))
+        pause_s = BUSY_S if self._is_busy() else self._pause_s(f"PodGroup {key}")
+        self._groups.put(key, effect, hold_s=0.0 if is_urgent else pause_s)
 
     def tell(self, event: Event) -> None:
         """Say what happened to a PodGroup, with its status if that is about to be written."""

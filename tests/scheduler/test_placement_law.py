@@ -1,5 +1,7 @@
 """Placing k equal tasks at once is exactly placing them one by one."""
 
+from unittest import mock
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +57,14 @@ def test_scores_that_fall_as_a_node_fills(ladders: list[list[int]], k: int) -> N
 @given(tables("rising"), st.integers(0, 60))
 def test_scores_that_rise_as_a_node_fills(ladders: list[list[int]], k: int) -> None:
     quick, slow = both(ladders, k)
+    assert slow == quick
+
+
+@settings(max_examples=300, deadline=None)
+@given(tables("any"), st.integers(0, 60))
+def test_scores_that_are_told_a_few_at_a_time(ladders: list[list[int]], k: int) -> None:
+    with mock.patch.object(placement, "_FEW", 1), mock.patch.object(placement, "_MORE", 2):
+        quick, slow = both(ladders, k)
     assert slow == quick
 
 

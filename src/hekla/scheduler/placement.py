@@ -26,6 +26,7 @@ Score = Callable[[IntArray, IntArray], FloatArray]
 """Scores of nodes (first) that already got so many copies (second)."""
 
 _PROBES: Final = 8
+_FEW: Final = 4
 _MORE: Final = 64
 NOWHERE: Final[IntArray] = np.zeros(0, dtype=np.int64)
 
@@ -176,17 +177,55 @@ def _spread(
     return index[ladder[kept][order]]
 
 
+class _Ladders:
+    """The rungs that a heap asks for, one after the other; told in batches that grow.
+
+    A call of the scorer costs as much for one node as for many. So who asks for more of one ladder
+    is told more of those too that are likely to be asked for next: the best of the beginning.
+    """
+
+    def __init__(self, score: Score, index: IntArray, copies: IntArray, first: IntArray) -> None:
+        self._score = score
+        self._index = index
+        self._limits = copies
+        self._order = first.tolist()
+        self._next = 0
+        self._batch = 1
+        self._known: list[list[float]] = [[] for _ in self._order]
+        self._tell(first, 0, _FEW)
+
+    def rung(self, position: int, level: int) -> float:
+        """The score of a node that got so many copies already."""
+        known = self._known[position]
+        if level >= len(known):
+            self._tell(self._with_next(position), len(known), max(len(known), _MORE))
+        return known[level]
+
+    def _with_next(self, position: int) -> IntArray:
+        """A ladder, and some of those that are as short."""
+        depth, limits, chosen = len(self._known[position]), self._limits, [position]
+        while len(chosen) < self._batch and self._next < len(self._order):
+            other = self._order[self._next]
+            self._next += 1
+            if other != position and len(self._known[other]) == depth < limits[other]:
+                chosen.append(other)
+        self._batch *= 2
+        return np.asarray(chosen, dtype=np.int64)
+
+    def _tell(self, positions: IntArray, depth: int, more: int) -> None:
+        counts = np.minimum(self._limits[positions] - depth, more)
+        ladder, rung = _rungs(counts)
+        values = self._score(self._index[positions][ladder], depth + rung).tolist()
+        at = 0
+        for position, count in zip(positions.tolist(), counts.tolist(), strict=True):
+            self._known[position] += values[at : at + count]
+            at += count
+
+
 def _heaped(
     score: Score, index: IntArray, copies: IntArray, k: int, head: FloatArray, first: IntArray
 ) -> IntArray:
-    counts = np.minimum(copies[first], 4)
-    ladder, rung = _rungs(counts)
-    values = score(index[first][ladder], rung).tolist()
-    known: dict[int, list[float]] = {}
-    at = 0
-    for position, count in zip(first.tolist(), counts.tolist(), strict=True):
-        known[position] = values[at : at + count]
-        at += count
+    ladders = _Ladders(score, index, copies, first)
     limits, names = copies.tolist(), index.tolist()
     heap = [(-value, position) for position, value in enumerate(head.tolist())]
     heapq.heapify(heap)
@@ -196,15 +235,8 @@ def _heaped(
         position = heap[0][1]
         out.append(names[position])
         used[position] += 1
-        rungs_used = used[position]
-        if rungs_used >= limits[position]:
+        if used[position] < limits[position]:
+            heapq.heapreplace(heap, (-ladders.rung(position, used[position]), position))
+        else:
             heapq.heappop(heap)
-            continue
-        rungs = known[position]
-        if rungs_used >= len(rungs):
-            # Asking costs more than being told more than is needed.
-            more = min(max(len(rungs), _MORE), limits[position] - len(rungs))
-            levels = np.arange(len(rungs), len(rungs) + more)
-            rungs += score(np.full(more, names[position]), levels).tolist()
-        heapq.heapreplace(heap, (-rungs[rungs_used], position))
     return np.asarray(out, dtype=np.int64)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hekla.api.topology import HyperNode
 from hekla.scheduler.labels import NodeLabels
-from hekla.scheduler.topology import CLUSTER, Patterns, Tree
+from hekla.scheduler.topology import CLUSTER, Patterns, Tally, Tree
 from hekla.testing import cluster, hypernode, node
 
 NAMES = [f"n{i}" for i in range(8)]
@@ -190,3 +190,12 @@ def test_no_tree_has_circles_or_holds_more_than_was_said(
         assert chain == sorted(set(chain))
         held = {names[i] for i in found.nodes(number).tolist()}
         assert held <= reach(name, frozenset({name}))
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 7), st.integers(0, 9)), max_size=6))
+def test_a_tally_that_adds_up_only_what_changed_is_the_sum(changes: list[dict[int, int]]) -> None:
+    found = tree(*RACKS[:3], *SPINES)
+    tally, values_n = Tally(found), np.zeros(8)
+    for change in changes:
+        values_n[list(change)] = list(change.values())
+        assert tally.of(values_n).tolist() == found.sums(values_n).tolist()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from hekla.api.topology import HyperNode
 from hekla.api.wellknown import GROUP_NAME, PARTITION_ID
+from hekla.scheduler import finding
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, hypernode, node, pod
 
 CONF = """\
@@ -170,3 +172,30 @@ def test_jobs_without_a_demand_are_placed_as_on_a_flat_cluster(
     flat = cluster(machines, load, conf=CONF % "true").run()
     assert shaped.binds == flat.binds
     assert shaped.plan.verdicts == flat.plan.verdicts
+
+
+@st.composite
+def rows_of_gangs(draw: st.DrawFn) -> list[GroupBuilder]:
+    """Gangs of few classes and demands, one after the other; some cannot fit."""
+    demands: list[Any] = [None, {"mode": "soft"}, {"highestTierAllowed": 1}]
+    return [
+        gang(
+            f"j{i:02d}",
+            members=draw(st.integers(1, 4)),
+            cpu=draw(st.sampled_from([1, 1, 1, 2])),
+            network=draw(st.sampled_from(demands)),
+        )
+        for i in range(draw(st.integers(2, 12)))
+    ]
+
+
+@given(networks(), rows_of_gangs(), st.data())
+def test_looking_ahead_within_a_domain_changes_nothing(
+    network: tuple[list[str], list[HyperNode]], load: list[GroupBuilder], data: st.DataObject
+) -> None:
+    names, parts = network
+    machines = [node(name, cpu=data.draw(st.integers(1, 9))) for name in names]
+    ahead = cluster(machines, load, hypernodes=parts, conf=CONF % "false").run()
+    with mock.patch.object(finding, "FEW", 0):
+        plain = cluster(machines, load, hypernodes=parts, conf=CONF % "false").run()
+    assert ahead.plan.effects == plain.plan.effects

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from hekla.scheduler import placement, relative
+from hekla.scheduler.ahead import Ahead
+from hekla.scheduler.classes import TaskClass
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
 from hekla.scheduler.matrix import Columns
@@ -35,7 +37,17 @@ _HOOKS = ("pre_predicate", "predicate", "max_copies", "node_order", "batch_node_
 class _ClassState:
     """What is known of a class in this session, and as of which change."""
 
-    __slots__ = ("ahead", "copies_n", "habit", "is_coupled", "ok_n", "parts", "score_n", "seen")
+    __slots__ = (
+        "ahead",
+        "copies_n",
+        "habit",
+        "is_coupled",
+        "ok_n",
+        "parts",
+        "score_n",
+        "seen",
+        "seen_by_score",
+    )
 
     def __init__(self, ok_n: BoolArray, is_coupled: bool) -> None:
         self.ok_n = ok_n
@@ -44,43 +56,8 @@ class _ClassState:
         self.score_n: FloatArray
         self.parts: list[Normalized] = []
         self.habit = placement.Habit()
-        self.seen = 0
-        self.ahead: _Ahead | None = None
-
-
-class _Ahead:
-    """Where the next tasks of a class will go, if nothing else happens meanwhile.
-
-    Placing many at once gives the same nodes as placing one by one, so a row of single jobs can be
-    served from one look at the nodes.
-    """
-
-    __slots__ = ("_changes", "_given", "_nodes", "_used")
-
-    def __init__(self, nodes: IntArray, changes: int) -> None:
-        self._nodes = nodes
-        self._used = 0
-        self._changes = changes
-        self._given: IntArray | None = None
-
-    def holds(self, changes: int, last: Operation | None) -> bool:
-        """Whether all that happened is that what was given was taken."""
-        if self._given is None:
-            return changes == self._changes
-        if changes != self._changes + 1 or last is None or last.index is not self._given:
-            return False
-        if last.to == ALLOCATED:
-            self._changes, self._given = changes, None
-            return True
-        return False
-
-    def left(self) -> int:
-        return len(self._nodes) - self._used
-
-    def give(self, count: int) -> IntArray:
-        self._given = self._nodes[self._used : self._used + count]
-        self._used += count
-        return self._given
+        self.seen = self.seen_by_score = 0
+        self.ahead: Ahead | None = None
 
 
 class Finder:
@@ -168,20 +145,23 @@ class Finder:
         """
         if future and not self._has_future:
             return placement.NOWHERE
-        if count > FEW or future or ignore_room or only or self.bounds(task) is not None:
+        if count > FEW or future or ignore_room or only:
             return self._search(task, count, future=future, ignore_room=ignore_room, only=only)
         ahead = self._ahead(task, count)
         if ahead is not None:
             return ahead.give(count)
-        found = self._search(task, count)
-        state = self._states[self._key(task)]
+        state = self._state(task)
+        if state.is_coupled:
+            count = min(count, 1)
+        among = self._among(task, count, state.copies_n)
+        found = self._best(task, state, count, among, state.copies_n)
         if not state.is_coupled:
             # If the next to ask is of this class again, it is worth looking ahead.
-            state.ahead = _Ahead(found, self.changes)
+            state.ahead = Ahead(found, self.changes, among)
             return state.ahead.give(len(found))
         return found
 
-    def _ahead(self, task: Task, count: int) -> _Ahead | None:
+    def _ahead(self, task: Task, count: int) -> Ahead | None:
         """A row of nodes of which the next are for this task, if nothing came between."""
         state = self._states.get(self._key(task))
         ahead = None if state is None else state.ahead
@@ -190,9 +170,31 @@ class Finder:
         if not ahead.holds(self.changes, self._last_applied):
             state.ahead = None
             return None
+        among = self._among(task, count)
+        if among is not ahead.among:
+            return None
         if ahead.left() < count:
-            ahead = state.ahead = _Ahead(self._search(task, AHEAD), self.changes)
+            found = self._best(task, self._state(task), AHEAD, among, state.copies_n)
+            ahead = state.ahead = Ahead(found, self.changes, among)
         return ahead if ahead.left() >= count else None
+
+    def _among(self, task: Task, count: int, copies_n: IntArray | None = None) -> IntArray | None:
+        """The nodes to look at for so many tasks, full ones too; None for all.
+
+        Within bounds they are those that keep the gang close together.
+        """
+        bounds = self.bounds(task)
+        if bounds is None:
+            return None
+        if copies_n is None:
+            copies_n = self._state(task, with_scores=False).copies_n
+        ok_n = self._states[self._key(task)].ok_n
+        live_n = np.zeros_like(copies_n)
+        live_n[bounds] = np.where(ok_n[bounds], copies_n[bounds], 0)
+        if count <= 0 or np.count_nonzero(live_n) < 2:
+            return bounds
+        closer: IntArray | None = self._tiers.first("narrow", task, count, live_n)
+        return bounds if closer is None or not live_n[closer].any() else closer
 
     def _search(
         self,
@@ -204,23 +206,29 @@ class Finder:
         only: str = "",
     ) -> IntArray:
         state = self._state(task)
-        if state.is_coupled:
-            count = min(count, 1)
         copies_n = state.copies_n
         if future or ignore_room:
             copies_n = self._copies(task, self._nodes, future=future, ignore_room=ignore_room)
-        bounds = self.bounds(task)
-        if bounds is None:
-            index = np.flatnonzero(state.ok_n & (copies_n > 0))
-        else:
-            index = bounds[state.ok_n[bounds] & (copies_n[bounds] > 0)]
         if only:
+            index = _open(state, copies_n, self.bounds(task))
             node = self._cluster.nodes.get(only)
             return index[index == node.index] if node is not None else placement.NOWHERE
+        if state.is_coupled:
+            count = min(count, 1)
+        return self._best(task, state, count, self._among(task, count, copies_n), copies_n)
+
+    def _best(
+        self,
+        task: Task,
+        state: _ClassState,
+        count: int,
+        among: IntArray | None,
+        copies_n: IntArray,
+    ) -> IntArray:
+        """The best of some nodes, or of all, for so many tasks."""
+        index = _open(state, copies_n, among)
         if len(index) == 0 or count <= 0:
             return placement.NOWHERE
-        if bounds is not None and len(index) > 1:
-            index = self._narrowed(task, count, index, copies_n)
         if len(index) == 1 and not state.parts:
             return np.repeat(index, min(count, int(copies_n[index[0]])))
         chosen = self._chosen_by_plugin(task, state, index)
@@ -238,20 +246,10 @@ class Finder:
                 state.habit,
             )
         ok_n = state.ok_n
-        if bounds is not None:
+        if among is not None:
             ok_n = np.zeros_like(ok_n)
             ok_n[index] = True
         return relative.place(self._scorer(task, extra_n), ok_n, copies_n, state.parts, count)
-
-    def _narrowed(self, task: Task, count: int, index: IntArray, copies_n: IntArray) -> IntArray:
-        """Of the nodes that would do, those that keep the gang close together."""
-        live_n = np.zeros_like(copies_n)
-        live_n[index] = copies_n[index]
-        closer = self._tiers.first("narrow", task, count, live_n)
-        if closer is None:
-            return index
-        kept: IntArray = closer[live_n[closer] > 0]
-        return kept if len(kept) else index
 
     def fits(self, task: Task, index: int, *, future: bool = False) -> bool:
         """Whether one node takes the task, now or once what leaves it has left."""
@@ -281,8 +279,8 @@ class Finder:
         chosen = self._tiers.first("best_node", task, index, state.score_n[index])
         return None if chosen is None else np.asarray([chosen], dtype=np.int64)
 
-    def _state(self, task: Task) -> _ClassState:
-        """Filters, room and scores of a class, brought up to date."""
+    def _state(self, task: Task, *, with_scores: bool = True) -> _ClassState:
+        """Filters, room and, where they are asked for, scores of a class, brought up to date."""
         klass, key = task.klass, self._key(task)
         state = self._states.get(key)
         if state is None or state.is_coupled:
@@ -292,19 +290,32 @@ class Finder:
             state.score_n = self._score(task, self._nodes)
             state.parts = self._parts(task, state)
             self._states[key] = state
-        elif state.seen < len(self._touched):
-            changed = self._touched[state.seen]
-            if len(changed) > 1 or len(self._touched) > state.seen + 1:
-                changed = np.unique(np.concatenate(self._touched[state.seen :]))
-            if 4 * len(changed) > len(state.ok_n):
+            state.seen = state.seen_by_score = len(self._touched)
+            return state
+        if state.seen < len(self._touched):
+            view = self._changed_view(klass, state.seen)
+            if view is None:
                 state.copies_n = self._copies(task, self._nodes)
+            else:
+                state.copies_n[view.index] = self._copies(task, view)
+            state.seen = len(self._touched)
+        if with_scores and state.seen_by_score < len(self._touched):
+            view = self._changed_view(klass, state.seen_by_score)
+            if view is None:
                 state.score_n = self._score(task, self._nodes)
             else:
-                view = self._nodes.with_copies(changed, np.zeros(len(changed), np.int64), klass)
-                state.copies_n[changed] = self._copies(task, view)
-                state.score_n[changed] = self._score(task, view)
-        state.seen = len(self._touched)
+                state.score_n[view.index] = self._score(task, view)
+            state.seen_by_score = len(self._touched)
         return state
+
+    def _changed_view(self, klass: TaskClass, seen: int) -> Nodes | None:
+        """The nodes on which something happened since there were so many changes; None for all."""
+        changed = self._touched[seen]
+        if len(changed) > 1 or len(self._touched) > seen + 1:
+            changed = np.unique(np.concatenate(self._touched[seen:]))
+        if 4 * len(changed) > len(self._nodes):
+            return None
+        return self._nodes.with_copies(changed, np.zeros(len(changed), np.int64), klass)
 
     def _key(self, task: Task) -> Any:
         """Tasks with equal keys get equal answers from every plugin."""
@@ -426,7 +437,7 @@ class Finder:
         bounds = self.bounds(task)
         if bounds is None and count <= FEW and self._ahead(task, count) is not None:
             return count
-        state = self._state(task)
+        state = self._state(task, with_scores=False)
         if state.is_coupled:
             return count  # it depends on where the others go: only trying tells
         copies_n = state.copies_n
@@ -442,7 +453,7 @@ class Finder:
 
         Where one such task's place changes what other nodes answer, it is the room alone.
         """
-        state = self._state(task)
+        state = self._state(task, with_scores=False)
         copies_n = state.copies_n
         if self._has_future:
             copies_n = np.maximum(copies_n, self._copies(task, self._nodes, future=True))
@@ -512,3 +523,10 @@ class Finder:
                 rule_out(most_n <= copies_n, reason)
             rule_out(left_n.copy(), PODS_EXCEEDED)
         return counts
+
+
+def _open(state: _ClassState, copies_n: IntArray, among: IntArray | None) -> IntArray:
+    """The nodes, of some or of all, that take a task more."""
+    if among is None:
+        return np.flatnonzero(state.ok_n & (copies_n > 0))
+    return among[state.ok_n[among] & (copies_n[among] > 0)]

@@ -209,6 +209,15 @@ class Tree:
         self._rank_d, self._size_d = rank_d, size_d
         self._place_n = np.empty(len(self._order_n), dtype=np.int64)
         self._place_n[self._order_n] = np.arange(len(self._order_n))
+        self._chains_dt = self._chains()
+
+    def _chains(self) -> IntArray:
+        """Each domain and all around it, in a row; one number past the root fills it up."""
+        chains = [list(self.ancestors(number)) for number in range(self.root + 1)]
+        chains_dt = np.full((len(chains), max(map(len, chains))), self.root + 1, dtype=np.int64)
+        for number, chain in enumerate(chains):
+            chains_dt[number, : len(chain)] = chain
+        return chains_dt
 
     def _note(self, name: str, text: str) -> None:
         self.problems.setdefault(name, []).append(text)
@@ -221,6 +230,14 @@ class Tree:
         np.cumsum(values_n[self._order_n], out=running[1:])
         sums_d: FloatArray = running[self._last_d] - running[self._first_d]
         return sums_d
+
+    def add(self, sums_d: FloatArray, index: IntArray, values: FloatArray) -> None:
+        """Add what some nodes have more to the sums of the domains that they are in."""
+        chains = self._chains_dt[self.leaf_n[index]]
+        more = np.bincount(
+            chains.ravel(), np.repeat(values, chains.shape[1]), minlength=self.root + 2
+        )
+        sums_d += more[: self.root + 1]
 
     def ancestors(self, number: int) -> Iterator[int]:
         """The domain itself and all around it, from the inside out."""
@@ -276,6 +293,27 @@ class Tree:
                         break
             known = self._levels[tier] = of_d[self.leaf_n]
         return known
+
+
+class Tally:
+    """The sums of a number over every domain, of which only what changed is added up again."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._values_n: FloatArray = np.zeros(len(tree.leaf_n))
+        self._sums_d: FloatArray = np.zeros(tree.root + 1)
+
+    def of(self, values_n: FloatArray | IntArray) -> FloatArray:
+        """What the nodes of every domain have together; read it before the next call."""
+        changed = np.flatnonzero(values_n != self._values_n)
+        if 8 * len(changed) > len(values_n):
+            self._values_n[:] = values_n
+            self._sums_d = self._tree.sums(values_n)
+        elif len(changed):
+            more = values_n[changed] - self._values_n[changed]
+            self._tree.add(self._sums_d, changed, more)
+            self._values_n[changed] = values_n[changed]
+        return self._sums_d
 
 
 def _labelled(member: Member, labels: NodeLabels) -> BoolArray:

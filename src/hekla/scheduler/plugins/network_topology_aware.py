@@ -23,7 +23,7 @@ from hekla.scheduler.model import ALLOCATED_CLASS, PIPELINED, Job, Task
 from hekla.scheduler.plugin import Key, Plugin
 from hekla.scheduler.plugins.weights import by_row, read_weights
 from hekla.scheduler.subgroups import SubGroup
-from hekla.scheduler.topology import NOBODY, Choice, Domain
+from hekla.scheduler.topology import NOBODY, Choice, Domain, Tally
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
@@ -64,6 +64,8 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         self._by_row = by_row(weights, session.dimensions)
         self._offered: dict[int, FloatArray] = {}
         """What all nodes of each domain offer, by resource."""
+        self._used: dict[int, Tally] = {}
+        self._rooms: dict[TaskClass, Tally] = {}
         self._bounds: dict[tuple[str, SubGroup | None], tuple[int, IntArray | None]] = {}
         self._surroundings: dict[TaskClass, tuple[int, FloatArray]] = {}
 
@@ -279,8 +281,12 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         room_d = np.zeros(self._tree.root + 1)
         for klass, count in _kinds(tasks).items():
             task = next(task for task in tasks if task.klass is klass)
-            copies_n = self._empty(task) if empty else self._session.finder.capacity(task)
-            room_d += np.minimum(self._tree.sums(np.minimum(copies_n, count)), count)
+            if empty:
+                holds_d = self._tree.sums(self._empty(task))
+            else:
+                tally = self._rooms.setdefault(klass, Tally(self._tree))
+                holds_d = tally.of(self._session.finder.capacity(task))
+            room_d += np.minimum(holds_d, count)
         return room_d
 
     def _empty(self, task: Task) -> IntArray:
@@ -308,7 +314,8 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
             offered_d = self._offered.get(row)
             if offered_d is None:
                 offered_d = self._offered[row] = tree.sums(columns.allocatable_rn[row])
-            after_d = tree.sums(columns.used_rn[row]) + amount
+            used = self._used.setdefault(row, Tally(tree))
+            after_d = used.of(columns.used_rn[row]) + amount
             over_d |= after_d > offered_d
             weights += self._by_row[row]
             total_d += self._by_row[row] * after_d / np.where(offered_d > 0, offered_d, np.inf)

@@ -1,8 +1,12 @@
 """The catalogue: small clusters, said in a few lines each, and the objects they stand for.
 
-A file of `cases/` holds a scheduler configuration and cases by name; a case may have its own.
+A file of `cases/` holds a scheduler configuration and cases by name; a case may have its own. One
+`about` a plugin has cases that come out otherwise without it, but for those marked `indifferent`.
 
     nodes:  {n1: {cpu: 4}, m: {count: 3, labels: {zone: a}, taints: ["key=value:NoSchedule"]}}
+    hypernodes: {s1: {tier: 1, nodes: [n1, n2]}, s2: {tier: 2, tierName: rack, children: [s1]}}
+                                              `regex` or `labels` instead of names
+    numa:   {n1: {policy: restricted, cpus: [4, 4]}}  a Numatopology; `free` as it lists CPUs
     queues: {q1: {weight: 3}}                 the spec of a Queue; `default` is always there
     priorities: {high: 1000}                  PriorityClasses
     groups:                                   PodGroups, oldest first, with their pods
@@ -13,8 +17,9 @@ A file of `cases/` holds a scheduler configuration and cases by name; a case may
     compare: nodes | shape | numbers          what is determined; see `outcome.comparable`
     differs: {why: …, ours: …}                decided otherwise on purpose
 
-The first pods of a group run where `running` says. `spec`, `labels`, `annotations` of a group go to
-its pods, `group` is merged into the PodGroup's spec, `notes` are the PodGroup's annotations.
+The first pods of a group run where `running` says, since `scheduled` if that is stated. `spec`,
+`labels`, `annotations` of a group go to its pods, `group` is merged into the PodGroup's spec,
+`notes` are the PodGroup's annotations. Pods are Guaranteed (limits as requests) if `guaranteed`.
 What a newcomer gets wrong: the same manifests go to the real server and to our core, and only the
 server would default them; what its admission fills in is written here for both.
 """
@@ -34,7 +39,9 @@ HERE = Path(__file__).parent / "cases"
 NAMESPACE = "fidelity"
 GROUP = "scheduling.k8s.io/group-name"
 ROLE = "volcano.sh/task-spec"
-_POD_KEYS = ("cpu", "memory", "requests", "spec", "labels", "annotations")
+_POD_KEYS = (
+    "cpu", "memory", "requests", "spec", "labels", "annotations", "guaranteed", "scheduled"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,10 @@ class Case:
     name: str
     conf: str
     body: Json = field(repr=False)
+    about: str = ""
+    opens_late: bool = False
+    """Whether nodes open, and so change, after Volcano's first session: only then does it look at
+    what cards they have."""
 
     @property
     def queues(self) -> Json:
@@ -57,6 +68,11 @@ class Case:
         found: Json | None = self.body.get("differs")
         return found
 
+    @property
+    def is_indifferent(self) -> bool:
+        """Whether it shows what the plugin of its file leaves alone."""
+        return bool(self.body.get("indifferent", False))
+
     def __str__(self) -> str:
         return f"{self.file}: {self.name}"
 
@@ -68,7 +84,9 @@ def cases() -> list[Case]:
 def _file(path: Path) -> Iterator[Case]:
     content = yaml.safe_load(path.read_text())
     for name, body in content["cases"].items():
-        yield Case(path.stem, name, body.get("conf", content["conf"]), body)
+        conf = body.get("conf", content["conf"])
+        about, late = content.get("about", ""), content.get("opens_late", False)
+        yield Case(path.stem, name, conf, body, about, late)
 
 
 # --- the objects ----------------------------------------------------------------------------------
@@ -82,6 +100,61 @@ def nodes(case: Case) -> list[Json]:
         count = (shape or {}).get("count", 0)
         names = [f"{name}{number}" for number in range(1, count + 1)] or [name]
         made += [node_manifest(one, **{"cpu": 4, "memory": "16Gi", **rest}) for one in names]
+    return made
+
+
+def hypernodes(case: Case) -> list[Json]:
+    return [
+        {
+            "apiVersion": "topology.volcano.sh/v1alpha1",
+            "kind": "HyperNode",
+            "metadata": {"name": name},
+            "spec": {
+                "tier": said["tier"],
+                **({"tierName": said["tierName"]} if "tierName" in said else {}),
+                "members": list(_hypernode_members(said)),
+            },
+        }
+        for name, said in case.body.get("hypernodes", {}).items()
+    ]
+
+
+def _hypernode_members(said: Json) -> Iterator[Json]:
+    for kind, key in (("Node", "nodes"), ("HyperNode", "children")):
+        for name in said.get(key, ()):
+            yield {"type": kind, "selector": {"exactMatch": {"name": name}}}
+    if "regex" in said:
+        yield {"type": "Node", "selector": {"regexMatch": {"pattern": said["regex"]}}}
+    if "labels" in said:
+        yield {"type": "Node", "selector": {"labelMatch": {"matchLabels": said["labels"]}}}
+
+
+def numa_topologies(case: Case) -> list[Json]:
+    """Layouts of one socket per NUMA node and one CPU per core."""
+    made = []
+    for name, said in case.body.get("numa", {}).items():
+        numas = [number for number, count in enumerate(said["cpus"]) for _ in range(count)]
+        policies = {
+            "CPUManagerPolicy": said.get("manager", "static"),
+            "TopologyManagerPolicy": said["policy"],
+        }
+        cpu = {"allocatable": said.get("free", f"0-{len(numas) - 1}"), "capacity": len(numas)}
+        made.append(
+            {
+                "apiVersion": "nodeinfo.volcano.sh/v1alpha1",
+                "kind": "Numatopology",
+                "metadata": {"name": name},
+                "spec": {
+                    "policies": policies,
+                    "numares": {"cpu": cpu},
+                    "resReserved": {"cpu": str(said.get("reserved", 0))},
+                    "cpuDetail": {
+                        str(cpu): {"numa": numa, "socket": numa, "core": cpu}
+                        for cpu, numa in enumerate(numas)
+                    },
+                },
+            }
+        )
     return made
 
 
@@ -177,14 +250,15 @@ def _members(name: str, role: str, group: Json, said: Json) -> list[Json]:
 def _pod(name: str, said: Json, scheduler: str = "volcano") -> Json:
     asked: Json = {key: said[key] for key in ("cpu", "memory") if key in said}
     asked |= said.get("requests", {})
+    limits = _amounts(asked) if said.get("guaranteed") else _limits(asked)
     container: Json = {
         "name": "main",
         "image": "none",
-        "resources": {"requests": _amounts(asked), "limits": _limits(asked)},
+        "resources": {"requests": _amounts(asked), "limits": limits},
     }
     spec = dict(said.get("spec", {}))
     container |= spec.pop("container", {})
-    return {
+    made: Json = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -195,6 +269,11 @@ def _pod(name: str, said: Json, scheduler: str = "volcano") -> Json:
         },
         "spec": {"schedulerName": scheduler, "containers": [container], **spec},
     }
+    if "scheduled" in said:
+        condition = {"type": "PodScheduled", "status": "True"}
+        condition["lastTransitionTime"] = said["scheduled"]
+        made["status"] = {"conditions": [condition]}
+    return made
 
 
 def _prioritise(pod: Json, name: str, classes: Mapping[str, int]) -> None:

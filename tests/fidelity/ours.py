@@ -5,7 +5,7 @@ As on the recorded server: who was bound runs, who was evicted is gone for good.
 
 from __future__ import annotations
 
-from hekla.api import core, scheduling
+from hekla.api import core, nodeinfo, scheduling, topology
 from hekla.api.meta import convert
 from hekla.scheduler import config
 from hekla.scheduler.classes import pod_of
@@ -46,6 +46,11 @@ def _world(case: Case) -> TestCluster:
         state.set_queue(convert(_made(body, next(clock)), scheduling.Queue))
     for body in catalogue.nodes(case):
         state.set_node(convert(_made(body, 0), core.Node))
+    for body in catalogue.hypernodes(case):
+        state.set_hypernode(convert(body, topology.HyperNode))
+    for body in catalogue.numa_topologies(case):
+        layout = convert(body, nodeinfo.Numatopology)
+        state.numa_topologies[layout.name] = layout
     for body in catalogue.quotas(case):
         state.set_quota(convert(body, core.ResourceQuota))
     for body in catalogue.budgets(case):
@@ -71,8 +76,15 @@ def _made(body: Json, second: int) -> Json:
     }
     made = {**body, "metadata": meta}
     if body["kind"] == "Pod":
-        made["status"] = {"phase": "Running" if body["spec"].get("nodeName") else "Pending"}
+        phase = "Running" if body["spec"].get("nodeName") else "Pending"
+        made["status"] = {**body.get("status", {}), "phase": phase, "qosClass": _qos(body)}
     return made
+
+
+def _qos(pod: Json) -> str:
+    amounts = [container["resources"] for container in pod["spec"]["containers"]]
+    whole = all({"cpu", "memory"} <= each["limits"].keys() for each in amounts)
+    return "Guaranteed" if whole else "Burstable"
 
 
 def _pods(world: TestCluster) -> list[outcome.PodSeen]:

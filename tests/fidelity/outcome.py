@@ -13,6 +13,8 @@ from typing import Any
 
 from tests.fidelity.catalogue import GROUP, ROLE, Json
 
+CARDS = ("volcano.sh/gpu-index", "volcano.sh/vgpu-ids-new")
+
 
 @dataclass(frozen=True)
 class PodSeen:
@@ -21,19 +23,25 @@ class PodSeen:
     name: str
     owner: str
     node: str
+    cards: str = ""
+    """Which of its node it was given, if it asks for any."""
 
 
 def seen(pod: Json) -> PodSeen:
     notes = pod["metadata"].get("annotations") or {}
     owner = "/".join(filter(None, (notes.get(GROUP, ""), notes.get(ROLE, ""))))
-    return PodSeen(pod["metadata"]["name"], owner, pod["spec"].get("nodeName", ""))
+    cards = next((notes[key] for key in CARDS if key in notes), "")
+    return PodSeen(pod["metadata"]["name"], owner, pod["spec"].get("nodeName", ""), cards)
 
 
 def summary(before: Iterable[PodSeen], after: Iterable[PodSeen], phases: dict[str, str]) -> Json:
-    """Per group (and role): where its pods are, from where they were evicted, how many wait."""
+    """Per group (and role): where its pods are, from where they were evicted, how many wait.
+
+    And which cards its pods have, if any.
+    """
     left = {pod.name: pod for pod in after}
     found: dict[str, Json] = defaultdict(
-        lambda: {"placed": Counter(), "evicted": Counter(), "waiting": 0}
+        lambda: {"placed": Counter(), "evicted": Counter(), "waiting": 0, "cards": Counter()}
     )
     for pod in before:
         now = left.get(pod.name)
@@ -42,6 +50,8 @@ def summary(before: Iterable[PodSeen], after: Iterable[PodSeen], phases: dict[st
             entry["evicted"][pod.node or "nowhere"] += 1
         elif now.node:
             entry["placed"][now.node] += 1
+            if now.cards:
+                entry["cards"][f"{now.node}: {now.cards}"] += 1
         else:
             entry["waiting"] += 1
     return {"pods": _sorted(found), "phases": dict(sorted(phases.items()))}
@@ -53,6 +63,7 @@ def _sorted(found: dict[str, Json]) -> Json:
             "placed": dict(sorted(entry["placed"].items())),
             "evicted": dict(sorted(entry["evicted"].items())),
             "waiting": entry["waiting"],
+            **({"cards": dict(sorted(entry["cards"].items()))} if entry["cards"] else {}),
         }
         for owner, entry in sorted(found.items())
         if owner

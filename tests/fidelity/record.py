@@ -2,9 +2,10 @@
 
 Builds Kubernetes and Volcano if need be, runs every case on a real server with kwok's nodes, twice,
 and keeps what Volcano decided beside the cases, in `cases/*.golden.json`. Volcano starts when all
-of a case's objects are there, so that its first session sees the whole; a case is over when nothing
-has changed for some sessions. Two runs that differ in what the case compares are refused: then the
-case does not determine the decision, and has to say so or be made sharper.
+of a case's objects are there, so that its first session sees the whole; one that panics is started
+again, as its Deployment would. A case is over when nothing has changed for some sessions. Two runs
+that differ in what the case compares are refused: then the case does not determine the decision,
+and has to say so or be made sharper.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from tools.peers import volcano
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
+    HYPER_NODES,
     NAMESPACES,
     NODES,
+    NUMA_TOPOLOGIES,
     POD_DISRUPTION_BUDGETS,
     PODGROUPS,
     PODS,
@@ -42,9 +45,13 @@ from tests.fidelity.catalogue import HERE, NAMESPACE, Case, Json
 
 RUNS = 2
 QUIET_SESSIONS = 8
-LIMIT_S = 90.0
+LIMIT_S = 60.0
 _POLL_S = 0.2
 _SYSTEM = "system-"
+
+
+class Restless(Exception):
+    """It goes on and on, or has stopped altogether; the text has the end of the log."""
 
 
 class Recorder:
@@ -70,11 +77,19 @@ class Recorder:
         log.unlink(missing_ok=True)
         volcano.start_scheduler(self._cluster, conf)
         try:
+            if case.opens_late:
+                self._until(lambda: _sessions(log) > 0)
+                self._open_nodes()
             self._settle(log)
         finally:
             self._cluster.processes.stop(volcano.SCHEDULER.name)
         after = [outcome.seen(pod) for pod in self._client.list(PODS, namespace=NAMESPACE)]
         return outcome.summary(before, after, self._phases())
+
+    def _open_nodes(self) -> None:
+        for node in self._client.list(NODES):
+            name = node["metadata"]["name"]
+            self._client.patch(NODES, name, {"spec": {"unschedulable": False}})
 
     def _clear(self) -> None:
         for pod in self._client.list(PODS, namespace=NAMESPACE):
@@ -83,7 +98,8 @@ class Recorder:
                 missing_ok=True,
             )  # fmt: skip
         for resource in (
-            PODGROUPS, QUEUES, NODES, PRIORITY_CLASSES, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS
+            PODGROUPS, QUEUES, NODES, HYPER_NODES, NUMA_TOPOLOGIES, PRIORITY_CLASSES,
+            RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS,
         ):  # fmt: skip
             for obj in self._client.list(resource):
                 name, space = obj["metadata"]["name"], obj["metadata"].get("namespace")
@@ -94,10 +110,16 @@ class Recorder:
     def _fill(self, case: Case) -> None:
         for resource, objects in (
             (NODES, catalogue.nodes(case)),
+            (HYPER_NODES, catalogue.hypernodes(case)),
+            (NUMA_TOPOLOGIES, catalogue.numa_topologies(case)),
             (PRIORITY_CLASSES, catalogue.priority_classes(case)),
         ):
             for body in objects:
                 self._client.create(resource, body)
+        if case.opens_late:
+            for body in catalogue.nodes(case):
+                name = body["metadata"]["name"]
+                self._client.patch(NODES, name, {"spec": {"unschedulable": True}})
         for body in catalogue.queues(case):
             self._create_in_order(QUEUES, body, wait=body["metadata"]["name"] in case.queues)
         for pod in catalogue.foreign_pods(case):
@@ -113,6 +135,10 @@ class Recorder:
             for body in objects:
                 self._create(resource, body)
         self._until(self._placed_pods_run)
+        for _, pods in catalogue.groups(case):  # not before: kwok writes conditions of its own
+            for pod in pods:
+                if "status" in pod:
+                    self._write_status(PODS, pod)
 
     def _create_in_order(self, resource: Resource[Any], body: Json, *, wait: bool = True) -> None:
         """Before the next one: times are whole seconds, and Volcano breaks ties by uid."""
@@ -121,14 +147,17 @@ class Recorder:
             time.sleep(1.0 - time.time() % 1.0)
 
     def _create(self, resource: Resource[Any], body: Json) -> None:
-        made = self._client.create(resource, body)
+        self._client.create(resource, body)
         if "status" in body:
-            meta = made["metadata"]
             with contextlib.suppress(NotFound):  # no such subresource: it was kept when made
-                self._client.patch(
-                    resource, meta["name"], {"status": body["status"]},
-                    namespace=meta.get("namespace"), subresource="status",
-                )  # fmt: skip
+                self._write_status(resource, body)
+
+    def _write_status(self, resource: Resource[Any], body: Json) -> None:
+        meta = body["metadata"]
+        self._client.patch(
+            resource, meta["name"], {"status": body["status"]},
+            namespace=meta.get("namespace"), subresource="status",
+        )  # fmt: skip
 
     def _placed_pods_run(self) -> bool:
         pods = self._client.list(PODS, namespace=NAMESPACE)
@@ -136,8 +165,8 @@ class Recorder:
 
     def _kinds_are_served(self) -> bool:
         try:
-            self._client.list(PODGROUPS)
-            self._client.list(QUEUES)
+            for resource in (PODGROUPS, QUEUES, HYPER_NODES, NUMA_TOPOLOGIES):
+                self._client.list(resource)
         except KubeError:
             return False
         return True
@@ -146,14 +175,17 @@ class Recorder:
         deadline = time.monotonic() + LIMIT_S
         last, quiet_since = None, 0
         while True:
-            sessions = log.read_text(errors="replace").count("Open Session")
+            sessions = _sessions(log)
             state = (self._places(), self._phases())
             if state != last:
                 last, quiet_since = state, max(sessions, 1)
             elif sessions >= quiet_since + QUIET_SESSIONS:
                 return
             if time.monotonic() > deadline:
-                raise SystemExit(f"Volcano does not come to rest; see {log}")
+                end = "".join(log.read_text(errors="replace").splitlines(keepends=True)[-9:])
+                raise Restless(f"Volcano does not come to rest: {state}\n{end}")
+            if self._cluster.processes.has_ended(volcano.SCHEDULER.name):
+                self._cluster.processes.restart(volcano.SCHEDULER.name)  # as a Deployment would
             time.sleep(_POLL_S)
 
     def _places(self) -> list[tuple[str, str, bool]]:
@@ -176,8 +208,12 @@ class Recorder:
         deadline = time.monotonic() + LIMIT_S
         while not holds():
             if time.monotonic() > deadline:
-                raise SystemExit("the cluster does not come to rest")
+                raise Restless("the cluster does not come to rest")
             time.sleep(_POLL_S)
+
+
+def _sessions(log: Path) -> int:
+    return log.read_text(errors="replace").count("Open Session") if log.exists() else 0
 
 
 def volcano_crds() -> Iterator[Json]:
@@ -207,7 +243,10 @@ def keep(case: Case, result: Json) -> None:
 
 def record(recorder: Recorder, case: Case) -> str:
     """What went wrong; empty if nothing."""
-    results = [recorder.run(case) for _ in range(RUNS)]
+    try:
+        results = [recorder.run(case) for _ in range(RUNS)]
+    except Restless as error:
+        return f"{case}: {error}"
     if len({json.dumps(outcome.comparable(r, case.compare), sort_keys=True) for r in results}) > 1:
         return f"{case}: runs differ:\n" + "\n".join(json.dumps(r) for r in results)
     keep(case, {"volcano": volcano.SCHEDULER.version, **results[0]})

@@ -82,6 +82,16 @@ def test_required_goes_before_preferred_and_avoided_comes_last() -> None:
     assert places(rules) == ["silver", "gold", "bronze"]
 
 
+def test_a_group_both_preferred_and_better_avoided_comes_last() -> None:
+    rules = affinity(preferred=["gold", "silver"], not_preferred=["gold"])
+    assert places(rules) == ["silver", "gold"]
+
+
+def test_rules_that_name_nothing_are_none() -> None:
+    assert places(affinity()) == []
+    assert set(places(affinity(), "strict: false")) == {"none"}
+
+
 def test_preferred_groups_go_in_their_order_if_asked_to() -> None:
     rules = affinity(preferred=["silver", "bronze", "gold"])
     assert places(rules, "enablePreferredOrder: true") == ["silver", "bronze", "gold"]

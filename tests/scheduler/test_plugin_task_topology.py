@@ -120,6 +120,12 @@ def test_the_users_order_comes_first() -> None:
     assert list(world.run().binds) == ["tf-b-0"]
 
 
+def test_an_order_alone_decides_who_goes_first_and_keeps_nobody_together() -> None:
+    made = job({"a": 2, "b": 1}, order="b,a")
+    assert next(iter(place(made).binds)) == "tf-b-0"
+    assert buckets(made) == []
+
+
 def test_what_cannot_be_read_is_ignored_and_said() -> None:
     made = job({"ps": 2, "worker": 8}, together="ps,wroker", cpu=6)
     result = place(made)

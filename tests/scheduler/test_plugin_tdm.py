@@ -101,6 +101,12 @@ def test_when_the_window_closes_work_leaves_within_its_budget(case: str) -> None
     assert result.plan.wake_at == at(6) + 120, "there may be more to do, and nothing else calls"
 
 
+def test_who_says_never_to_be_sent_away_stays_when_the_window_closes() -> None:
+    job = gang("db", members=1, cpu=1, running_on=["lent"], phase="Running",
+               pod_annotations={PREEMPTABLE: "false"})  # fmt: skip
+    assert world(job).run(now=at(6)).evictions == []
+
+
 def test_revocable_work_is_gone_some_cycles_after_its_window_closed() -> None:
     jobs = [
         gang(f"j{n}", members=2, minimum=1, cpu=1, running_on=["lent"] * 2, phase="Running",

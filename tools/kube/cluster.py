@@ -239,6 +239,7 @@ def node_manifest(
     memory: Amount = "32Gi",
     pods: int = 110,
     labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
     taints: tuple[Mapping[str, str], ...] = (),
     unschedulable: bool = False,
     extra: Mapping[str, Amount] | None = None,
@@ -252,7 +253,7 @@ def node_manifest(
         "metadata": {
             "name": name,
             "labels": {"kubernetes.io/hostname": name, **(labels or {})},
-            "annotations": KWOK_NODE,
+            "annotations": {**KWOK_NODE, **(annotations or {})},
         },
         "spec": {"taints": [dict(taint) for taint in taints], "unschedulable": unschedulable},
         "status": {

@@ -59,6 +59,10 @@ class Processes:
         """The process of each name."""
         return {name: process.pid for name, process in self._ours.items()}
 
+    def has_ended(self, name: str) -> bool:
+        """Whether it ended by itself."""
+        return self._ours[name].poll() is not None
+
     def log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import numpy as np
 
-from hekla.api.scheduling import NodeGroupAffinity
+from hekla.api.scheduling import NodeGroupAffinity, QueueAffinity
 from hekla.api.wellknown import NODEGROUP_NAME, NODEGROUP_RESOURCE_LIMITS
 from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
 from hekla.scheduler.model import ALLOCATED_CLASS, Queue, Task
@@ -115,7 +115,7 @@ class NodeGroup(Plugin, name="nodegroup"):
         affinity = self._speaker(queue).affinity
         count = len(self._groups)
         allowed_g, score_g = np.zeros(count + 1, dtype=bool), np.zeros(count + 1)
-        if affinity is None:
+        if affinity is None or _names_nothing(affinity):
             allowed_g[count] = not self.strict
         else:
             wanted = affinity.node_group_affinity or _NO_GROUPS
@@ -143,11 +143,13 @@ class NodeGroup(Plugin, name="nodegroup"):
         return speaker
 
     def _score(self, name: str, wanted: NodeGroupAffinity, unwanted: NodeGroupAffinity) -> float:
+        if name in unwanted.preferred:
+            return AVOIDED
         score = REQUIRED if name in wanted.required else 0.0
         if name in wanted.preferred:
             rank = wanted.preferred.index(name) if self.preferred_order else 0
             score += PREFERRED * (len(wanted.preferred) - rank) / len(wanted.preferred)
-        return score + (AVOIDED if name in unwanted.preferred else 0.0)
+        return score
 
     # --- limits -------------------------------------------------------------------------------
 
@@ -202,6 +204,11 @@ class NodeGroup(Plugin, name="nodegroup"):
                 used = 0.0 if taken_r is None else float(taken_r[row])
                 room = min(room, (limit - used + EPSILON) // amount)
         return max(room, 0.0)
+
+
+def _names_nothing(affinity: QueueAffinity) -> bool:
+    stated = (affinity.node_group_affinity, affinity.node_group_anti_affinity)
+    return not any(each.required or each.preferred for each in stated if each is not None)
 
 
 def _group_of(labels: Mapping[str, str]) -> str:

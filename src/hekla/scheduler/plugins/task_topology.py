@@ -103,12 +103,11 @@ class Layout:
         self.wishes = wishes
         self.buckets: list[Bucket] = []
         self.of: dict[str, Bucket] = {}
-        listed = wishes.rank.keys() | wishes.place.keys()
         tasks = [
             task
             for status in (*_HERE, PENDING)
             for task in job.by_status[status].values()
-            if task.role in listed
+            if task.role in wishes.rank
         ]
         tasks.sort(key=lambda t: (not t.node_name, *wishes.order(t.role), t.order, t.name))
         for task in tasks:
@@ -173,9 +172,11 @@ class TaskTopology(Plugin, name="task-topology"):
     def task_order(self, task: Task) -> tuple[int, ...]:
         layout = self._layout(task.job)
         bucket = None if layout is None else layout.of.get(task.uid)
-        if layout is None or bucket is None:
+        if layout is None:
             return (1, 0, 0, 0, 0)
         place = layout.wishes.order(task.role)
+        if bucket is None:  # an order alone counts too, unlike in Volcano
+            return (1, 0, 0, *place)
         return (0, -len(bucket.tasks), bucket.number, *place)
 
     def sets_apart(self, task: Task) -> bool:

@@ -149,7 +149,7 @@ class Tdm(Plugin, name="tdm"):
 
     def victim_tasks(self, tasks: Sequence[Task]) -> BoolArray:
         closed_n = self._lent_n & ~self._open_n
-        goes = [self._is_in(closed_n, task) for task in tasks]
+        goes = [task.is_preemptable and self._is_in(closed_n, task) for task in tasks]
         if any(goes):
             self._session.wake(self._session.now + self._period_s)
         return self._within_budgets(tasks, goes)

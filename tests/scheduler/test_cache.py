@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
+from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.scheduler import wire
 from hekla.scheduler.cache import Cache
 from hekla.scheduler.changes import GroupWritten
@@ -45,16 +49,22 @@ async def test_only_what_a_decision_may_depend_on_wakes_the_scheduler(case: str)
         assert known.node_name == new.spec.node_name
 
 
+def written(
+    *, domain: str = "r1", annotations: Mapping[str, str] | None = None, **more: Any
+) -> GroupBuilder:
+    notes = {JOB_ALLOCATED_HYPERNODE: domain, **(annotations or {})}
+    return gang("g", **{"phase": "Inqueue", **more}, annotations=notes)
+
+
 @pytest.mark.parametrize(
     ("new", "during_a_cycle", "want"),
     [
-        pytest.param(gang("g", phase="Inqueue"), False, [], id="what we wrote"),
-        pytest.param(gang("g", phase="Inqueue"), True, ["wake"], id="it comes during a cycle"),
-        pytest.param(gang("g", phase="Running"), False, ["wake"], id="another phase"),
-        pytest.param(gang("g", phase="Inqueue", minimum=3), False, ["wake"], id="another minimum"),
-        pytest.param(
-            gang("g", phase="Inqueue", annotations={"a": "b"}), False, ["wake"], id="an annotation"
-        ),
+        pytest.param(written(), False, [], id="what we wrote"),
+        pytest.param(written(), True, ["wake"], id="it comes during a cycle"),
+        pytest.param(written(phase="Running"), False, ["wake"], id="another phase"),
+        pytest.param(written(minimum=3), False, ["wake"], id="another minimum"),
+        pytest.param(written(annotations={"a": "b"}), False, ["wake"], id="an annotation"),
+        pytest.param(written(domain="r2"), False, ["wake"], id="another place"),
     ],
 )
 async def test_a_pod_group_that_says_what_we_wrote_of_it_wakes_nobody(
@@ -64,7 +74,7 @@ async def test_a_pod_group_that_says_what_we_wrote_of_it_wakes_nobody(
     cache, old = _cache(heard), gang("g", phase="Pending").group
     tell = cache._handler("PodGroup")
     tell("ADDED", None, old)
-    cache.change(GroupWritten("default/g", "Inqueue", (0, 0, 0)))
+    cache.change(GroupWritten("default/g", "Inqueue", (0, 0, 0), "r1"))
     heard.clear()
     if during_a_cycle:
         cache.freeze()
@@ -72,7 +82,9 @@ async def test_a_pod_group_that_says_what_we_wrote_of_it_wakes_nobody(
     assert heard == want
     for held in cache.thaw():
         cache.change(held)
-    assert cache.cluster.jobs["default/g"].phase == new.group.status.phase
+    job = cache.cluster.jobs["default/g"]
+    assert job.phase == new.group.status.phase
+    assert job.domain == new.group.annotations[JOB_ALLOCATED_HYPERNODE]
 
 
 def _cache(heard: list[str]) -> Cache:

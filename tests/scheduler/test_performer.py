@@ -10,6 +10,7 @@ import pytest
 
 from hekla.api import core
 from hekla.kube.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
+from hekla.kube.resources import PODGROUPS
 from hekla.scheduler.changes import Change, apply
 from hekla.scheduler.effects import Performer
 from hekla.scheduler.model import BINDING, PENDING, RELEASING, RUNNING
@@ -53,14 +54,14 @@ class FakeClient:
         self.deleted.append(name)
         return True
 
-    async def patch_status(self, resource: Any, name: str, status: Any, *, namespace: str) -> None:
-        await asyncio.sleep(0)
-        if name in self.refuse:
-            raise self.refuse[name]
-        self.patches.append((name, status))
-
     async def patch(self, resource: Any, name: str, body: Any, **options: Any) -> None:
-        self.patches.append((name, body))
+        await asyncio.sleep(0)
+        if resource is PODGROUPS and name in self.refuse:
+            raise self.refuse[name]
+        self.patches.append((name, body["status"]))
+
+    async def patch_status(self, resource: Any, name: str, status: Any, *, namespace: str) -> None:
+        await self.patch(resource, name, {"status": status})
 
 
 class FakeClaims:
@@ -263,9 +264,9 @@ def preempting() -> Stage:
 def disruption(stage: Stage) -> list[str]:
     return [
         condition["status"]
-        for name, body in stage.client.patches
+        for name, status in stage.client.patches
         if name == "v-0"
-        for condition in body["status"]["conditions"]
+        for condition in status["conditions"]
         if condition["type"] == "DisruptionTarget"
     ]
 
@@ -279,9 +280,7 @@ async def test_a_victim_is_marked_and_evicted_and_counts_as_leaving_at_once() ->
     assert disruption(stage) == ["True"]
     assert stage.recorder.reasons.count("Evict") == 2  # the pod and its group
     nominated = [
-        body["status"].get("nominatedNodeName")
-        for name, body in stage.client.patches
-        if name == "p-0"
+        status.get("nominatedNodeName") for name, status in stage.client.patches if name == "p-0"
     ]
     assert nominated == ["n1"]
     again = stage.world.run()

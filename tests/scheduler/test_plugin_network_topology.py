@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hekla.api.topology import HyperNode
-from hekla.api.wellknown import PARTITION_ID
+from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PARTITION_ID
+from hekla.scheduler.plan import SetGroupStatus
 from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, hypernode, node, pod
 
 CONF = """\
@@ -147,6 +148,64 @@ def test_a_replaced_member_waits_if_its_rack_is_full() -> None:
     assert result.binds == {}
     assert "around its other members" in result.why("t")
     assert "0 in r1 (tier 1)" in result.why("t")
+
+
+def said(result: Result, name: str = "t") -> list[str | None]:
+    """What is written of where a gang is."""
+    found = (e for e in result.plan.effects if isinstance(e, SetGroupStatus))
+    return [effect.domain for effect in found if effect.group == name]
+
+
+PLACES: dict[str, tuple[dict[str, Any], str | None]] = {
+    "one rack": ({"members": 4, "network": HARD1}, "r0"),
+    "two racks of a spine": ({"members": 6, "network": HARD2}, "s0"),
+    "both spines: that is no HyperNode": ({"members": 9, "network": SOFT}, None),
+    "nothing is said of who asks for nothing": ({"members": 4}, None),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_a_pod_group_says_where_its_gang_is(case: str) -> None:
+    shape, want = PLACES[case]
+    assert said(world(gang("t", cpu=1, **shape)).run()) == [want]
+
+
+def test_where_a_gang_is_is_said_once_and_again_when_it_changes() -> None:
+    state = world(gang("t", members=5, minimum=2, cpu=1, network=HARD2))
+    told = []
+    for moment in range(4):
+        result = state.run(now=1_700_000_000.0 + moment)
+        told += said(result)
+        state.live(result)
+    assert [domain for domain in told if domain is not None] == ["s0"]
+    gone = next(uid for uid, pod in state.pods.items() if pod.spec.node_name == "n2")
+    state.pods.pop(gone)
+    state.state.delete_pod(gone)
+    result = state.run(now=1_700_000_010.0)
+    assert said(result) == ["r0"]
+
+
+def test_without_the_plugin_nothing_is_said_of_where_a_gang_is() -> None:
+    conf = CONF.replace("  - {name: network-topology-aware, arguments: {%s}}\n", "") % "allocate"
+    nodes = [node(name, cpu=2) for name in NODES]
+    job = gang("t", members=2, cpu=1, network=HARD1)
+    assert said(cluster(nodes, [job], hypernodes=RACKS, conf=conf).run()) == [None]
+
+
+BACK: dict[str, tuple[str, list[GroupBuilder], str]] = {
+    "to its rack, though packing would choose another": ("r2", [busy("n0")], "r2"),
+    "within its spine": ("s1", [busy("n0")], "r2"),
+    "elsewhere if there is no room": ("r2", [busy("n4", 2), busy("n0")], "r0"),
+    "anywhere if the rack is gone": ("r9", [busy("n6")], "r3"),
+}
+
+
+@pytest.mark.parametrize("case", BACK)
+def test_a_gang_that_comes_back_as_a_whole_comes_back_to_where_it_was(case: str) -> None:
+    where, crowd, want = BACK[case]
+    notes = {JOB_ALLOCATED_HYPERNODE: where}
+    job = gang("t", members=3, cpu=1, network=HARD1, annotations=notes)
+    assert racks(world(*crowd, job).run()) == {want}
 
 
 def test_members_beyond_the_minimum_stay_in_the_domain() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from hekla.api.scheduling import PodGroup, PodGroupStatus
+from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.kube.errors import NotFound, ServerError
-from hekla.scheduler.changes import Change, Due, QueueWritten
+from hekla.scheduler.changes import Change, Due, GroupWritten, QueueWritten
 from hekla.scheduler.model import Queue
 from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition, SetQueueStatus
 from hekla.scheduler.statuswriter import BUSY_S, PACE_S, LatestWins, StatusWriter, backoff_s
@@ -63,8 +67,10 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[Exception | None] = []
         self.bodies: list[Any] = []
+        self.notes: list[dict[str, str | None] | None] = []
 
     async def patch(self, resource: Any, name: str, body: Any, **more: Any) -> None:
+        self.notes.append(body.get("metadata", {}).get("annotations"))
         await self.patch_status(resource, name, body["status"])
 
     async def patch_status(self, resource: Any, name: str, body: Any, **more: Any) -> None:
@@ -213,6 +219,22 @@ async def test_a_queue_that_changes_all_the_time_is_written_once_a_second() -> N
 
 def group_status(phase: str, running: int = 0) -> SetGroupStatus:
     return SetGroupStatus("default", "a", "u", phase, running, 0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("domain", "want"),
+    [
+        pytest.param("r1", {JOB_ALLOCATED_HYPERNODE: "r1"}, id="it is in a rack"),
+        pytest.param("", {JOB_ALLOCATED_HYPERNODE: None}, id="it is all over the cluster"),
+        pytest.param(None, None, id="that is no news"),
+    ],
+)
+async def test_where_a_gang_is_goes_with_its_status(domain: str | None, want: object) -> None:
+    desk = Desk()
+    desk.writer.set_group(replace(group_status("Running"), domain=domain))
+    await desk.clock.settle()
+    assert desk.server.notes == [want], "in one request"
+    assert desk.state.changes == [GroupWritten("default/a", "Running", (0, 0, 0), domain)]
 
 
 def group_event(message: str) -> Event:

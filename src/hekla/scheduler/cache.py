@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -251,7 +251,9 @@ class Cache:
             and job.uid == new.uid
             and job.phase == status.phase
             and job.counts_written == (status.running, status.succeeded, status.failed)
-            and (old.annotations, old.labels, old.spec) == (new.annotations, new.labels, new.spec)
+            and job.domain == new.annotations.get(wellknown.JOB_ALLOCATED_HYPERNODE, "")
+            and _notes_of_others(old) == _notes_of_others(new)
+            and (old.labels, old.spec) == (new.labels, new.spec)
         )
 
     def _on_config(
@@ -259,6 +261,11 @@ class Cache:
     ) -> None:
         self.config_text = None if new is None else new.data.get(wellknown.SCHEDULER_CONFIG_KEY)
         self._wake()
+
+
+def _notes_of_others(group: scheduling.PodGroup) -> Mapping[str, str]:
+    ours, notes = wellknown.JOB_ALLOCATED_HYPERNODE, group.annotations
+    return {key: notes[key] for key in notes if key != ours} if ours in notes else notes
 
 
 def _is_step(old: wire.Pod, new: wire.Pod) -> bool:

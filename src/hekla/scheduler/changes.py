@@ -76,6 +76,7 @@ class GroupWritten(msgspec.Struct, frozen=True, tag="group-written"):
     job: str
     phase: str
     counts: tuple[int, int, int]
+    domain: str | None = None
 
 
 class PodWritten(msgspec.Struct, frozen=True, tag="pod-written"):
@@ -242,7 +243,7 @@ def apply(cluster: Cluster, change: Change) -> None:
         case Evictable():
             cluster.unevictable.discard(change.uid)
         case GroupWritten():
-            cluster.assume_group(change.job, change.phase, change.counts)
+            cluster.assume_group(change.job, change.phase, change.counts, change.domain)
         case QueueWritten():
             queue = cluster.queues.get(change.queue)
             if queue is not None:

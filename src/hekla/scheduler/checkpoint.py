@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.scheduler.cache import Cache
 from hekla.scheduler.changes import (
     Assumed,
@@ -65,8 +66,9 @@ def _jobs(cluster: Cluster, cache: Cache) -> Iterator[Change]:
         if group is not None:
             status = group.status
             counts = (status.running, status.succeeded, status.failed)
-            if (job.phase, job.counts_written) != (status.phase, counts):
-                yield GroupWritten(job.key, job.phase, job.counts_written)
+            domain = group.annotations.get(JOB_ALLOCATED_HYPERNODE, "")
+            if (job.phase, job.counts_written, job.domain) != (status.phase, counts, domain):
+                yield GroupWritten(job.key, job.phase, job.counts_written, job.domain)
     for name, queue in cluster.queues.items():
         stored = cache.queues.get("", name)
         if stored is not None and queue.allocated_written != stored.status.allocated:

@@ -367,6 +367,7 @@ class Cluster(Machines):
             )
             problems += [f"minResources {text}" for text in wrong]
         job.topology = spec.network_topology
+        job.domain = group.annotations.get(wellknown.JOB_ALLOCATED_HYPERNODE, "")
         policies, wrong = policies_of(spec.sub_group_policy)
         if policies or job.policies:
             job.set_policies(policies)
@@ -379,11 +380,14 @@ class Cluster(Machines):
         self._move_to_queue(job, spec.queue or self._default_queue)
         self._touch(job)
 
-    def assume_group(self, key: str, phase: str, counts: tuple[int, int, int]) -> None:
+    def assume_group(
+        self, key: str, phase: str, counts: tuple[int, int, int], domain: str | None = None
+    ) -> None:
         """The status of a PodGroup was sent: it counts until the watch says otherwise."""
         job = self.jobs.get(key)
         if job is not None:
             job.phase, job.counts_written = phase, counts
+            job.domain = job.domain if domain is None else domain
             self._touch(job)
 
     def delete_group(self, namespace: str, name: str) -> None:

@@ -279,6 +279,8 @@ class Job:
         self.backoff_until = 0.0
         self.topology: NetworkTopology | None = None
         """How close together its members must be, or would like to be."""
+        self.domain = ""
+        """The HyperNode that its PodGroup says its members are in, or were in last."""
         self.policies: tuple[Policy, ...] = ()
         self._subgroups: dict[str, SubGroup] = {}
 

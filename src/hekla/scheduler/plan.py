@@ -48,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class SetGroupStatus:
-    """The phase, counts and conditions that a PodGroup should have; only what differs is sent."""
+    """The phase, counts, conditions and place that a PodGroup should have, sent if they differ."""
 
     namespace: str
     group: str
@@ -58,6 +58,8 @@ class SetGroupStatus:
     succeeded: int
     failed: int
     conditions: tuple[Condition, ...] = ()
+    domain: str | None = None
+    """The HyperNode around its members, empty if there is none; None if that is no news."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from hekla.api.wellknown import ROOT_QUEUE, PodGroupPhase, PodReason
 from hekla.scheduler.dimensions import is_bytes
 from hekla.scheduler.explain import Gate, Verdict
 from hekla.scheduler.model import (
+    ALLOCATED_CLASS,
     BOUND,
     FAILED,
     PENDING,
@@ -152,8 +153,9 @@ def _group(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
     phase = _phase(job, is_unschedulable)
     counts = (job.count(RUNNING), job.count(SUCCEEDED), job.count(FAILED))
     changed = {kind: value for kind, value in wanted.items() if conditions.get(kind) != value}
-    written_phase = session.phase_before(job)
-    if not changed and phase == written_phase and counts == job.counts_written:
+    domain = _domain(session, job)
+    is_told = phase == session.phase_before(job) and counts == job.counts_written
+    if is_told and not changed and domain is None:
         return []
     kept = [
         Condition(c.type, c.status, c.reason, c.message)
@@ -162,13 +164,32 @@ def _group(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
     ]
     kept += [Condition(kind, *value) for kind, value in sorted(changed.items())]
     effects: list[Effect] = [
-        SetGroupStatus(job.namespace, job.name, job.uid, phase, *counts, tuple(kept))
+        SetGroupStatus(job.namespace, job.name, job.uid, phase, *counts, tuple(kept), domain)
     ]
     if UNSCHEDULABLE in changed and changed[UNSCHEDULABLE][0] == "True":
         effects.append(_event(job, "Warning", UNSCHEDULABLE, message))
     elif SCHEDULED in changed and changed[SCHEDULED][0] == "True":
         effects.append(_event(job, "Normal", SCHEDULED, "pod group is ready"))
     return effects
+
+
+def _domain(session: Session, job: Job) -> str | None:
+    """The HyperNode around its members, if its PodGroup should say so and does not yet.
+
+    When all have gone it stays: whoever comes back had better come back there.
+    """
+    is_close = job.topology is not None or any(policy.topology for policy in job.policies)
+    if not is_close or not session.tiers.has("domains"):
+        return None
+    nodes, tree = session.cluster.nodes, session.cluster.tree
+    members = (task for status in ALLOCATED_CLASS for task in job.by_status[status].values())
+    places = {node.index for each in members if (node := nodes.get(each.node_name)) is not None}
+    places.discard(-1)  # nodes that are not known yet
+    if not places or not tree:
+        return None
+    number = tree.around(np.asarray(sorted(places)))
+    domain = "" if number == tree.root else tree.name(number)
+    return None if domain == job.domain else domain
 
 
 def _event(job: Job, kind: str, reason: str, message: str) -> Event:

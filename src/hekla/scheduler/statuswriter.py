@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from hekla.api.wellknown import PodCondition
+from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PodCondition
 from hekla.kube.client import Client
 from hekla.kube.errors import Conflict, KubeError, NotFound
 from hekla.kube.resources import PODGROUPS, PODS, QUEUES
@@ -167,7 +167,7 @@ class StatusWriter:
     def set_group(self, effect: SetGroupStatus) -> None:
         key = f"{effect.namespace}/{effect.group}"
         counts = (effect.running, effect.succeeded, effect.failed)
-        self._cache.change(GroupWritten(key, effect.phase, counts))
+        self._cache.change(GroupWritten(key, effect.phase, counts, effect.domain))
         stored = self._cache.groups.get(effect.namespace, effect.group)
         is_urgent = stored is None or stored.status.phase != effect.phase
         pause_s = BUSY_S if self._is_busy() else self._pause_s(f"PodGroup {key}")
@@ -216,12 +216,15 @@ class StatusWriter:
             "failed": effect.failed,
             "conditions": [_condition(c, old.get(c.type), now) for c in effect.conditions],
         }
+        body: dict[str, Any] = {"status": status}
+        if effect.domain is not None:
+            notes = {JOB_ALLOCATED_HYPERNODE: effect.domain or None}
+            body["metadata"] = {"annotations": notes}
         name = f"{effect.namespace}/{effect.group}"
         news = self._news.pop(name, None)
         try:
-            await self._client.patch_status(
-                PODGROUPS, effect.group, status, namespace=effect.namespace
-            )
+            # Not a subresource of this kind, so that one request writes both.
+            await self._client.patch(PODGROUPS, effect.group, body, namespace=effect.namespace)
         except KubeError as error:
             self._failed(
                 f"PodGroup {name}",

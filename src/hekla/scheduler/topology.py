@@ -275,6 +275,9 @@ class Tree:
         """Nodes that are in the domain and in none within it."""
         return np.flatnonzero(self.leaf_n == number)
 
+    def number(self, name: str) -> int | None:
+        return self._number.get(name)
+
     def name(self, number: int) -> str:
         return CLUSTER if number == self.root else self.names[number]
 

@@ -109,7 +109,7 @@ class TestCluster:
             elif isinstance(effect, SetGroupStatus):
                 counts = (effect.running, effect.succeeded, effect.failed)
                 key = f"{effect.namespace}/{effect.group}"
-                self.state.assume_group(key, effect.phase, counts)
+                self.state.assume_group(key, effect.phase, counts, effect.domain)
         for eviction in result.plan.evictions:
             pod = self.pods.pop(eviction.uid)
             self.state.delete_pod(eviction.uid)

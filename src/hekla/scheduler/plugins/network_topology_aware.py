@@ -3,7 +3,8 @@
 A job (`spec.networkTopology` of its PodGroup) or a sub-group of it says how close its members must
 be: `hard` with a highest tier is never broken, by no action; `soft` prefers lower tiers and takes
 any. Domains are tried from the lowest tier up, in each tier the fullest that still has room first,
-so that large domains stay whole. A member that comes back goes to where the others are.
+so that large domains stay whole. A member that comes back goes to where the others are, and a gang
+that comes back as a whole to where it was, as its PodGroup says (`job-allocated-hypernode`).
 
 Differs from Volcano (decision 0005): a hard demand that cannot be met because its tier does not
 exist waits and says so, instead of being dropped; and the room of domains is as of now.
@@ -170,8 +171,8 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
                 problem = f"its members are spread over {where}, wider than {rule}"
                 return Choice(self._tree, (), missing, problem=problem)
             rule += " around its other members"
-        room_d = self._room(tasks)
-        return self._choice(allowed_d, room_d, missing, tasks, rule)
+        was = tree.number(job.domain) if job.domain and len(members) == 0 else None
+        return self._choice(allowed_d, self._room(tasks), missing, tasks, rule, was)
 
     def _choice(
         self,
@@ -180,11 +181,14 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         missing: int,
         tasks: Sequence[Task],
         rule: str,
+        was: int | None,
     ) -> Choice:
+        """From the lowest tier up; in each where the gang `was` before, then the fullest first."""
         tree = self._tree
         score_d = self._packed(_kinds(tasks))
         fits = np.flatnonzero(allowed_d & (room_d >= missing))
-        order = np.lexsort((fits, -score_d[fits], tree.tier_d[fits]))
+        elsewhere_d = np.zeros(tree.root + 1, dtype=bool) if was is None else ~tree.inside(was)
+        order = np.lexsort((fits, -score_d[fits], elsewhere_d[fits], tree.tier_d[fits]))
         small = np.flatnonzero(allowed_d & (room_d < missing))
         most = np.lexsort((small, tree.tier_d[small], -room_d[small]))[:LACKING_SHOWN]
         lacking = [

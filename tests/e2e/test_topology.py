@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.kube.resources import HYPER_NODES, NODES, PODGROUPS, PODS, Resource
 from hekla.kube.sync_client import SyncClient
 from tests.e2e import stories
@@ -54,6 +55,18 @@ def racks_of(job: str, count: int) -> Callable[[Objects], dict[str, str] | None]
     return placed
 
 
+def place_of(job: str) -> Callable[[Objects], str]:
+    """Holds when the PodGroup of a job says in which HyperNode it is."""
+
+    def said(groups: Objects) -> str:
+        mine = (group["metadata"] for name, group in groups.items() if name.startswith(job))
+        notes = (meta.get("annotations") or {} for meta in mine)
+        places = (str(each.get(JOB_ALLOCATED_HYPERNODE, "")) for each in notes)
+        return next(filter(None, places), "")
+
+    return said
+
+
 def test_gangs_stay_in_racks_and_spines(client: SyncClient) -> None:
     until(client, NODES, lambda nodes: len(nodes) == 8)
     for i in range(8):
@@ -70,6 +83,9 @@ def test_gangs_stay_in_racks_and_spines(client: SyncClient) -> None:
     submit(client, "in-a-rack.yaml")
     one = until(client, PODS, racks_of("in-a-rack", 2))
     assert len(set(one.values())) == 1
+    rack = until(client, PODGROUPS, place_of("in-a-rack"))
+    labels = client.get(HYPER_NODES, rack)["metadata"]["labels"]
+    assert labels["example.com/rack"] in one.values()
     submit(client, "too-large.yaml")
 
     def says(groups: Objects) -> str:

@@ -63,7 +63,7 @@ def test_scores_that_rise_as_a_node_fills(ladders: list[list[int]], k: int) -> N
 @settings(max_examples=300, deadline=None)
 @given(tables("any"), st.integers(0, 60))
 def test_scores_that_are_told_a_few_at_a_time(ladders: list[list[int]], k: int) -> None:
-    with mock.patch.object(placement, "_FEW", 1), mock.patch.object(placement, "_MORE", 2):
+    with mock.patch.object(placement, "_AT_ONCE", 2), mock.patch.object(placement, "_GROWTH", 1):
         quick, slow = both(ladders, k)
     assert slow == quick
 

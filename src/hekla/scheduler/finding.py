@@ -73,6 +73,8 @@ class Finder:
             plugin.by_class for hook in _HOOKS for plugin, _ in tiers.calls(hook)
         )
         self._touched: list[IntArray] = []
+        self._changed = ((-1, -1), placement.NOWHERE)
+        """The nodes that were touched between two changes, as asked for last."""
         self._last_applied: Operation | None = None
         self._has_future = bool(columns.releasing_rn.any() or columns.pipelined_rn.any())
         self._reasons: dict[Any, tuple[int, dict[str, int]]] = {}
@@ -310,9 +312,13 @@ class Finder:
 
     def _changed_view(self, klass: TaskClass, seen: int) -> Nodes | None:
         """The nodes on which something happened since there were so many changes; None for all."""
-        changed = self._touched[seen]
-        if len(changed) > 1 or len(self._touched) > seen + 1:
-            changed = np.unique(np.concatenate(self._touched[seen:]))
+        span = (seen, len(self._touched))
+        if self._changed[0] != span:
+            changed = self._touched[seen]
+            if len(changed) > 1 or span[1] > seen + 1:
+                changed = np.unique(np.concatenate(self._touched[seen:]))
+            self._changed = (span, changed)
+        changed = self._changed[1]
         if 4 * len(changed) > len(self._nodes):
             return None
         return self._nodes.with_copies(changed, np.zeros(len(changed), np.int64), klass)

@@ -26,8 +26,10 @@ Score = Callable[[IntArray, IntArray], FloatArray]
 """Scores of nodes (first) that already got so many copies (second)."""
 
 _PROBES: Final = 8
-_FEW: Final = 4
-_MORE: Final = 64
+_AT_ONCE: Final = 1024
+"""Rungs that a heap asks for at least, if there are so many."""
+_GROWTH: Final = 4
+"""How many more rungs of a ladder it asks for, for each that it has."""
 NOWHERE: Final[IntArray] = np.zeros(0, dtype=np.int64)
 
 
@@ -181,35 +183,40 @@ class _Ladders:
     """The rungs that a heap asks for, one after the other; told in batches that grow.
 
     A call of the scorer costs as much for one node as for many. So who asks for more of one ladder
-    is told more of those too that are likely to be asked for next: the best of the beginning.
+    is told more of others as well that are as short: the best of the beginning will be next.
     """
 
-    def __init__(self, score: Score, index: IntArray, copies: IntArray, first: IntArray) -> None:
+    def __init__(
+        self, score: Score, index: IntArray, copies: IntArray, head: FloatArray, first: IntArray
+    ) -> None:
         self._score = score
         self._index = index
         self._limits = copies
         self._order = first.tolist()
-        self._next = 0
-        self._batch = 1
-        self._known: list[list[float]] = [[] for _ in self._order]
-        self._tell(first, 0, _FEW)
+        self._batches: dict[int, tuple[int, int]] = {}
+        """By length of ladders: where to go on in that order, and how many are told next."""
+        self._known: list[list[float]] = [[value] for value in head.tolist()]
+        if copies.sum() <= _AT_ONCE:
+            self._tell(np.arange(len(index)), 1, _AT_ONCE)
 
     def rung(self, position: int, level: int) -> float:
         """The score of a node that got so many copies already."""
         known = self._known[position]
         if level >= len(known):
-            self._tell(self._with_next(position), len(known), max(len(known), _MORE))
+            depth = len(known)
+            self._tell(self._with_next(position, depth), depth, _GROWTH * depth)
         return known[level]
 
-    def _with_next(self, position: int) -> IntArray:
+    def _with_next(self, position: int, depth: int) -> IntArray:
         """A ladder, and some of those that are as short."""
-        depth, limits, chosen = len(self._known[position]), self._limits, [position]
-        while len(chosen) < self._batch and self._next < len(self._order):
-            other = self._order[self._next]
-            self._next += 1
-            if other != position and len(self._known[other]) == depth < limits[other]:
+        at, batch = self._batches.get(depth, (0, max(_AT_ONCE // (_GROWTH * depth), 1)))
+        chosen = [position]
+        while len(chosen) < batch and at < len(self._order):
+            other = self._order[at]
+            at += 1
+            if other != position and len(self._known[other]) == depth < self._limits[other]:
                 chosen.append(other)
-        self._batch *= 2
+        self._batches[depth] = (at, 2 * batch)
         return np.asarray(chosen, dtype=np.int64)
 
     def _tell(self, positions: IntArray, depth: int, more: int) -> None:
@@ -225,7 +232,7 @@ class _Ladders:
 def _heaped(
     score: Score, index: IntArray, copies: IntArray, k: int, head: FloatArray, first: IntArray
 ) -> IntArray:
-    ladders = _Ladders(score, index, copies, first)
+    ladders = _Ladders(score, index, copies, head, first)
     limits, names = copies.tolist(), index.tolist()
     heap = [(-value, position) for position, value in enumerate(head.tolist())]
     heapq.heapify(heap)

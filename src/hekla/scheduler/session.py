@@ -315,12 +315,12 @@ class Session:
 
     # --- the plan -----------------------------------------------------------------------------
 
-    def _bind_annotations(self) -> dict[str, dict[str, str]]:
+    def _bind_annotations(self) -> dict[str, Mapping[str, str]]:
         """What plugins want written on pods, by uid.
 
         Without the word of one that must be heard, nobody of the job is bound.
         """
-        notes: dict[str, dict[str, str]] = {}
+        notes: dict[str, Mapping[str, str]] = {}
         for call in self.tiers.calls("bind_annotations"):
             for operation in self._kept:
                 if operation.to != ALLOCATED or not operation.is_committed:
@@ -331,7 +331,8 @@ class Session:
                     self._unbindable.add(operation.job.key)
                 for task, answer in zip(tasks, answers or () if given else (), strict=False):
                     if answer:
-                        notes.setdefault(task.uid, {}).update(answer)
+                        known = notes.get(task.uid)
+                        notes[task.uid] = {**known, **answer} if known else answer
         return notes
 
     def _write_plan(self) -> None:

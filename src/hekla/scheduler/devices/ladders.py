@@ -7,15 +7,17 @@ ladders stale. Undoing a placement takes the mark back if it was the last, else 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hekla.api.cards import Given
-from hekla.scheduler.devices.asks import Request
+from hekla.scheduler.devices.asks import Ask, Request
 from hekla.scheduler.devices.choosing import MOST, climb
 from hekla.scheduler.devices.ledger import CORES, MEMORY, SHARES, Ledger
 from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
@@ -58,9 +60,13 @@ class _Move:
     choice_is: npt.NDArray[np.int16]
     is_later: bool
     ladder: _Ladder | None
-    marks: dict[int, int]
-    """By node, how far along its ladder the mark was when they had come."""
-    when: int = 0
+    rows: IntArray
+    """The nodes, each once."""
+    counts: IntArray
+    """How many came to each of them."""
+    marks: IntArray
+    """How far along its ladder the mark of each was when they had come."""
+    when: int
 
 
 class Book:
@@ -68,8 +74,9 @@ class Book:
 
     def __init__(self, ledger: Ledger, policy: str, *, most: int | None = None) -> None:
         self.ledger = ledger
-        self.now_3nc = ledger.now_3nc.copy()
-        self.later_3nc = ledger.later_3nc.copy()
+        self._used_23nc = np.stack((ledger.now_3nc, ledger.later_3nc))
+        self.now_3nc, self.later_3nc = self._used_23nc
+        self._is_cut = ledger.is_cut
         self._policy = policy
         self._most = most or MOST
         self._ladders: dict[Any, _Ladder] = {}
@@ -152,25 +159,28 @@ class Book:
         self, key: Any, request: Request, task: Task, nodes: IntArray, *, is_later: bool
     ) -> None:
         """Equal tasks came to nodes; whoever asks for the nodes' ladders must have done so."""
+        rows, counts = _counted(nodes)
         rank_i = _rank(nodes)
         ladder = None if is_later else self._ladders[key]
         if ladder is not None:
             rung_i = ladder.taken_n[nodes] + rank_i
-            if np.any(rung_i >= ladder.copies_n[nodes]):
-                raise RuntimeError(f"{request.kind}: a node got more pods than its cards take")
             choice_is = ladder.choice_kns[rung_i, nodes]
+            marks = ladder.taken_n[rows] + counts
+            if np.any(marks > ladder.copies_n[rows]):
+                raise RuntimeError(f"{request.kind}: a node got more pods than its cards take")
         else:
             choice_is = self._promised(key, request, nodes, rank_i)
+            marks = counts
         self._clock += 1
-        move = _Move(request, task, nodes, choice_is, is_later, ladder, {}, self._clock)
+        move = _Move(
+            request, task, nodes, choice_is, is_later, ladder, rows, counts, marks, self._clock
+        )
         self._count(move, 1)
-        self.changed(nodes, but=ladder)
+        self.changed(rows, but=ladder)
         if ladder is not None:
-            np.add.at(ladder.taken_n, nodes, 1)
-            move.marks = {int(n): int(ladder.taken_n[n]) for n in np.unique(nodes)}
-            at_end = nodes[ladder.taken_n[nodes] >= self._most]
-            if len(at_end):
-                ladder.spoil(at_end)
+            ladder.taken_n[rows] = marks
+            if marks.max() >= self._most:
+                ladder.spoil(rows[marks >= self._most])
         self._moves[id(nodes)] = move
 
     def _promised(
@@ -191,14 +201,14 @@ class Book:
         if move is None:
             return
         self._count(move, -1)
-        ladder = move.ladder
-        self.changed(nodes, but=ladder)
+        ladder, rows = move.ladder, move.rows
+        self.changed(rows, but=ladder)
         if ladder is None:
             return
-        for node, mark in move.marks.items():
-            if ladder.taken_n[node] != mark or ladder.made_n[node] > move.when:
-                ladder.spoil(np.asarray([node]))
-        np.subtract.at(ladder.taken_n, nodes, 1)
+        is_other = (ladder.taken_n[rows] != move.marks) | (ladder.made_n[rows] > move.when)
+        if is_other.any():
+            ladder.spoil(rows[is_other])
+        ladder.taken_n[rows] -= move.counts
 
     def changed(self, nodes: IntArray, *, but: _Ladder | None = None) -> None:
         """Something happened on nodes that ladders, but one, do not know of."""
@@ -208,43 +218,45 @@ class Book:
                 ladder.spoil(nodes)
 
     def _count(self, move: _Move, sign: int) -> None:
+        used_23f = self._used_23nc.reshape(2, 3, -1)
+        since = 1 if move.is_later else 0
         slot = 0
         for ask in move.request.asks:
             for _ in range(ask.number):
-                at = (move.nodes, move.choice_is[:, slot].astype(np.int64))
-                memory = self._memory(ask.memory, ask.percent, at)
-                for used in (self.later_3nc,) if move.is_later else (self.now_3nc, self.later_3nc):
-                    np.add.at(used[MEMORY], at, sign * memory)
-                    np.add.at(used[SHARES], at, sign)
-                    np.add.at(used[CORES], at, sign * ask.cores)
+                columns = move.choice_is[:, slot].astype(np.int64)
+                cards, counts = _counted(move.nodes * self.ledger.width + columns)
+                more_3i = np.empty((3, len(cards)), dtype=np.int64)
+                at = (cards // self.ledger.width, cards % self.ledger.width)
+                more_3i[MEMORY] = self._memory(ask, at)
+                more_3i[SHARES], more_3i[CORES] = 1, ask.cores
+                used_23f[since:, :, cards] += sign * counts * more_3i
                 slot += 1
 
-    def _memory(self, memory: int, percent: int, at: tuple[IntArray, IntArray]) -> IntArray | int:
-        """What is taken of a card; of a part that MIG made, all of it."""
-        if not percent and not (self.ledger.cut_nc[at] >= 0).any():
-            return memory
+    def _memory(self, ask: Ask, at: Any) -> IntArray | int:
+        """What is taken of cards, or of one; of a part that MIG made, all of it."""
+        if not ask.percent and not self._is_cut:
+            return ask.memory
         of_card = self.ledger.memory_nc[at]
-        asked = of_card * percent // 100 if percent else np.full_like(of_card, memory)
-        return np.where(self.ledger.cut_nc[at] >= 0, of_card, asked)
+        asked = of_card * ask.percent // 100 if ask.percent else ask.memory
+        taken: IntArray = np.where(self.ledger.cut_nc[at] >= 0, of_card, asked)
+        return taken
 
     # --- telling ------------------------------------------------------------------------------
 
-    def given(self, nodes: IntArray) -> list[list[Given]]:
-        """The cards that each of the tasks got which came with this very array of nodes."""
-        move = self._moves[id(nodes)]
-        out: list[list[Given]] = [[] for _ in nodes]
-        slot = 0
-        for container, ask in enumerate(move.request.asks):
-            for _ in range(ask.number):
-                columns = move.choice_is[:, slot].astype(np.int64)
-                memory = self._memory(ask.memory, ask.percent, (nodes, columns))
-                memory_i = np.broadcast_to(memory, len(nodes)).tolist()
-                for i, (node, column) in enumerate(
-                    zip(nodes.tolist(), columns.tolist(), strict=True)
-                ):
-                    card = self.ledger.cards[node][column].id
-                    out[i].append(Given(card, memory_i[i], ask.cores, container))
-                slot += 1
+    def chosen(self, nodes: IntArray) -> list[list[int]]:
+        """The columns of the cards that each of the tasks got which came with this very array."""
+        columns: list[list[int]] = self._moves[id(nodes)].choice_is.tolist()
+        return columns
+
+    def given(self, request: Request, node: int, columns: Sequence[int]) -> list[Given]:
+        """What a task has that got these cards of a node."""
+        out: list[Given] = []
+        left = iter(columns)
+        for container, ask in enumerate(request.asks):
+            for column in islice(left, ask.number):
+                card = self.ledger.cards[node][column].id
+                memory = int(self._memory(ask, (node, column)))
+                out.append(Given(card, memory, ask.cores, container))
         return out
 
     def placed(self, is_alike: Callable[[Task], bool]) -> BoolArray:
@@ -267,13 +279,19 @@ class Book:
         return out
 
 
+def _counted(numbers: IntArray) -> tuple[IntArray, IntArray]:
+    """Each number once, and how often it is there. For the few of a gang faster than sorting."""
+    counts = Counter(numbers.tolist())
+    each = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
+    return each, np.fromiter(counts.values(), dtype=np.int64, count=len(counts))
+
+
 def _rank(nodes: IntArray) -> IntArray:
     """For each entry, how many equal ones are before it."""
-    order = np.argsort(nodes, kind="stable")
-    ordered = nodes[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    run = np.zeros(len(nodes), dtype=np.int64)
-    run[starts] = np.append(starts[0], np.diff(starts)) if len(starts) > 1 else starts[:1]
-    rank = np.empty(len(nodes), dtype=np.int64)
-    rank[order] = np.arange(len(nodes)) - np.cumsum(run)
-    return rank
+    seen: dict[int, int] = {}
+    ranks = []
+    for node in nodes.tolist():
+        rank = seen.get(node, 0)
+        ranks.append(rank)
+        seen[node] = rank + 1
+    return np.asarray(ranks, dtype=np.int64)

@@ -99,6 +99,8 @@ class DeviceShare(Plugin, name="deviceshare"):
         self._books: dict[str, Book] = {}
         self._allowed: dict[tuple[str, tuple[tuple[str, str], ...]], BoolArray] = {}
         self._busy_n: BoolArray | None = None
+        self._written: dict[Request, dict[tuple[int, ...], Mapping[str, str]]] = {}
+        """What is written on pods, by node and cards."""
 
     # --- which cards --------------------------------------------------------------------------
 
@@ -276,12 +278,16 @@ class DeviceShare(Plugin, name="deviceshare"):
         request = self._request(tasks[0])
         if request is None:
             return []
-        given = self._book(request).given(nodes)
-        now = self._session.now
-        return [
-            annotations_for(request, cards, task.node_name, now)
-            for task, cards in zip(tasks, given, strict=True)
-        ]
+        book, now = self._book(request), self._session.now
+        known = self._written.setdefault(request, {})
+        out: list[Mapping[str, str] | None] = []
+        for task, node, columns in zip(tasks, nodes.tolist(), book.chosen(nodes), strict=True):
+            where = (node, *columns)
+            if where not in known:  # pods that share a card are told the same
+                given = book.given(request, node, columns)
+                known[where] = annotations_for(request, given, task.node_name, now)
+            out.append(known[where])
+        return out
 
 
 def _suits(card: Card, request: Request) -> bool:

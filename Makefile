@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks faults clients conformance differential crash lint types bench clean lock
+.PHONY: setup run test frameworks faults clients conformance differential crash lint types bench bench-cluster bench-scale clean lock
 
 setup: $(STAMP)
 
@@ -71,6 +71,15 @@ bench: setup
 	$(BIN)/python -m bench.service
 	$(BIN)/python -m bench.local
 	$(BIN)/python -m bench.cli
+	$(BIN)/python -m bench.quality
+
+# Hours: every case side by side on a real Kubernetes, and the single-machine cluster at scale.
+bench-cluster: setup
+	$(BIN)/python -m bench.cluster --case all --out docs/images
+
+bench-scale: setup
+	$(BIN)/python -m bench.scale --out docs/images
+	$(BIN)/python -m bench.scale --soak 40 --out docs/images
 
 lock:
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install --quiet uv

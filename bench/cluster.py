@@ -7,6 +7,7 @@ at a time, in an order that alternates from round to round; `bench/README.md` sa
 mean.
 
     python -m bench.cluster --case 10x100@1000 --rounds 3
+    python -m bench.cluster --case all --out docs/images              # some hours
     python -m bench.cluster --case 4x10@20 --systems hekla,ceiling
     python -m bench.cluster --peer "mine@my-name=/opt/mine --kubeconfig {kubeconfig}"
 """
@@ -47,6 +48,11 @@ def compare(case: Case, wanted: list[System], keep: Path, arguments: argparse.Na
             found[system.name].append(result)
             print(f"  round {number + 1}: {_line(result)}", flush=True)
     return {name: results for name, results in found.items() if results}
+
+
+def find(name: str) -> list[Case]:
+    """A case by its name, or every one of the table."""
+    return list(cases.CASES.values()) if name == "all" else [cases.find(name)]
 
 
 def plays(case: Case, system: System) -> bool:
@@ -97,7 +103,7 @@ def _arguments() -> argparse.Namespace:
     )
     known = ", ".join(cases.CASES)
     parser.add_argument(
-        "--case", action="append", help=f"may repeat; GANGSxSIZE@NODES, or one of: {known}"
+        "--case", action="append", help=f"may repeat; GANGSxSIZE@NODES, all, or one of: {known}"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--systems", default="hekla,volcano,ceiling", help="in order")
@@ -121,7 +127,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = _arguments()
     try:
-        chosen = [cases.find(name) for name in arguments.case or ["10x100@1000"]]
+        chosen = [case for name in arguments.case or ["10x100@1000"] for case in find(name)]
         names = [name for name in arguments.systems.split(",") if name]
         wanted = [systems.built_in(name) for name in names]
         wanted += [systems.peer(text) for text in arguments.peer]

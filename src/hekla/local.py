@@ -47,6 +47,9 @@ class LocalConfig:
     simulated_nodes: int = 0
     simulated_gpus: int = 0
     """Devices this machine pretends to have."""
+    cpu_manager_policy: str = "none"
+    topology_manager_policy: str = "none"
+    """As kubelet's: whether pods get CPUs of their own, and how close together these must be."""
     durability: Durability = "process"
 
 
@@ -100,6 +103,8 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
                 if _wants_bridge(config.pod_network)
                 else None,
                 simulated_gpus=config.simulated_gpus,
+                cpu_policy=config.cpu_manager_policy,
+                topology_policy=config.topology_manager_policy,
             )
             server.nodes.register(agent.node, agent)
             parts["agent"] = agent.run

@@ -1,5 +1,6 @@
-"""One machine with eight (pretended) GPUs, shared in parts as docs/guides/devices.md tells it."""
+"""One machine: eight (pretended) GPUs, and CPUs of a pod's own, as docs/guides/devices.md says."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,9 @@ import pytest
 
 from hekla.kube.resources import PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
+from hekla.nodeagent.cgroups import Cgroups
+from hekla.nodeagent.topology import cpu_places
+from hekla.units.cpusets import parse_cpuset
 from tests.e2e import stories
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "devices"
@@ -64,3 +68,23 @@ def test_processes_see_the_parts_of_cards_that_their_pods_were_given(client: Syn
             ):
                 return
     raise AssertionError("the job that fits on no card was not told so")
+
+
+@pytest.mark.slow
+def test_a_job_that_demands_it_has_a_cpu_to_itself(tmp_path: Path) -> None:
+    if not Cgroups().can_pin() or not cpu_places():
+        pytest.skip("needs cgroups that bind to CPUs (root), and NUMA nodes in sysfs")
+    flags = "--cpu-manager-policy=static", "--topology-manager-policy=single-numa-node"
+    with stories.cluster(tmp_path, "--pod-network", "host", *flags) as client:
+        submit(client, "own-cpus.yaml")
+        (name,) = succeeded(client, "own-cpus", 1)
+        with client.logs(name, namespace="default") as chunks:
+            said = b"".join(chunks).decode()
+        decided = client.get(PODS, name, namespace="default")["metadata"]["annotations"]
+    own = parse_cpuset(said.split()[-1])
+    assert len(own) == 1
+    assert own < os.sched_getaffinity(0) or len(os.sched_getaffinity(0)) == 1
+    numa = {cpu_places()[cpu].numa for cpu in own}
+    assert decided["volcano.sh/topology-decision"] == (
+        f'{{"numa":{{"{numa.pop()}":{{"cpu":"1"}}}}}}'
+    )

@@ -39,6 +39,7 @@ class Machine:
         isolate: sandbox.Way | None = None,
         network: BridgeNetwork | None = None,
         gpus: int = 0,
+        cpu_policy: str = "none",
     ) -> None:
         self.agent = Agent(
             self.client,
@@ -48,6 +49,7 @@ class Machine:
             isolate=isolate,
             network=network,
             simulated_gpus=gpus,
+            cpu_policy=cpu_policy,
         )
         self.server.nodes.register(NODE, self.agent)
         self._task = asyncio.create_task(self.agent.run())

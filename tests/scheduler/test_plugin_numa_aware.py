@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hekla.api.meta import convert
 from hekla.api.nodeinfo import Numatopology, ResourceInfo
+from hekla.api.numa import read_decision
 from hekla.api.wellknown import NUMA_TOPOLOGY_POLICY, TOPOLOGY_DECISION
-from hekla.scheduler.plugins.numa_aware import Layout, decided
+from hekla.scheduler.plugins.numa_aware import Layout
 from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, node
 from hekla.units.cpusets import format_cpuset, parse_cpuset
 
@@ -69,7 +70,10 @@ def world(jobs: list[GroupBuilder], *layouts: Numatopology, cpu: int = 8) -> Tes
 
 
 def decisions(result: Result) -> dict[str, dict[int, int]]:
-    return {bind.pod: decided(bind.annotations) for bind in result.plan.binds}
+    return {
+        bind.pod: read_decision(bind.annotations.get(TOPOLOGY_DECISION))
+        for bind in result.plan.binds
+    }
 
 
 def test_the_founding_configuration_is_this_one() -> None:
@@ -169,12 +173,12 @@ def test_no_numa_node_is_overbooked(sizes: list[int], policy: str) -> None:
     result = world(jobs, layout("n", policy), layout("m", policy)).run()
     used: dict[tuple[str, int], int] = {}
     for bind in result.plan.binds:
-        for numa, cpus in decided(bind.annotations).items():
+        for numa, cpus in read_decision(bind.annotations.get(TOPOLOGY_DECISION)).items():
             used[bind.node, numa] = used.get((bind.node, numa), 0) + cpus
     assert all(cpus <= 4 for cpus in used.values())
     for bind in result.plan.binds:
         wanted = sizes[int(bind.pod[1:-2])]
-        found = decided(bind.annotations)
+        found = read_decision(bind.annotations.get(TOPOLOGY_DECISION))
         assert sum(found.values()) == wanted
         if policy == "single-numa-node":
             assert len(found) == 1

@@ -26,6 +26,7 @@ from hekla.kube.sync_client import SyncClient
 from hekla.local import LocalConfig, cluster
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
+from hekla.nodeagent.cpus import NONE
 from hekla.nodeagent.images import ImagesError
 from hekla.nodeagent.network import ways
 
@@ -44,11 +45,26 @@ def up(data_dir: Path | None, *, detach: bool, **options: Any) -> None:
         return
     agent = not options.pop("no_agent")
     config = LocalConfig(where, agent=agent, **options)
+    _check_cpu_policies(config)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         uvloop.run(_up(config))
     except (AlreadyRunning, ImagesError, StoreError, OSError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _check_cpu_policies(config: LocalConfig) -> None:
+    if config.cpu_manager_policy == NONE:
+        if config.topology_manager_policy != NONE:
+            raise click.ClickException(
+                "--topology-manager-policy is about CPUs of a pod's own: "
+                "add --cpu-manager-policy static"
+            )
+    elif not Cgroups().can_pin():
+        raise click.ClickException(
+            "--cpu-manager-policy static needs cgroups that bind processes to CPUs, and we may "
+            "write none here: run as root, or leave it out"
+        )
 
 
 async def _up(config: LocalConfig) -> None:

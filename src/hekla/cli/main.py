@@ -45,6 +45,20 @@ _data_dir = click.option(
     metavar="N",
     help="Pretend that this machine has N GPUs.",
 )
+@click.option(
+    "--cpu-manager-policy",
+    type=click.Choice(["none", "static"]),
+    default="none",
+    show_default=True,
+    help="static: Guaranteed pods that ask for whole CPUs get them alone.",
+)
+@click.option(
+    "--topology-manager-policy",
+    type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
+    default="none",
+    show_default=True,
+    help="How close together the CPUs of such a pod must be.",
+)
 @click.option("--host-images", is_flag=True, help="Run images nobody has mapped on this machine.")
 @click.option(
     "--pod-network",

@@ -26,6 +26,7 @@ from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import CONFIGMAPS, ENDPOINTS, NODES, NUMA_TOPOLOGIES, PODS, SECRETS
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
+from hekla.nodeagent.cpus import NONE, Cpus
 from hekla.nodeagent.environment import Sources
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.logs import LogFile
@@ -42,10 +43,11 @@ from hekla.nodeagent.machine import (
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
 from hekla.nodeagent.preparing import Surroundings
 from hekla.nodeagent.streams import feed_pipe, forward_ports, run_stream
-from hekla.nodeagent.topology import numa_topology
+from hekla.nodeagent.topology import cpu_places, numa_topology
 from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
 from hekla.nodeagent.worker import PodWorker
 from hekla.units.clock import Clock, SystemClock
+from hekla.units.cpusets import format_cpuset
 from hekla.units.timestamps import format_time, parse_time
 
 log = logging.getLogger("hekla.nodeagent")
@@ -70,6 +72,8 @@ class Agent:
         isolate: sandbox.Way | None = None,
         network: BridgeNetwork | None = None,
         simulated_gpus: int = 0,
+        cpu_policy: str = NONE,
+        topology_policy: str = NONE,
     ) -> None:
         self._client = client
         self.node = node
@@ -83,6 +87,9 @@ class Agent:
         first = (127, fingerprint(directory)[1], 0, 1)
         self._addresses = Addresses(first if network is None else network.first)
         self._gpus = Gpus(simulated_cards(simulated_gpus) or found_cards())
+        usable = frozenset(os.sched_getaffinity(0))
+        self._cpus = Cpus(usable, cpu_places(), cpu_policy, topology_policy)
+        self._cpus_moved = asyncio.Event()
         self._pods: Informer[Object] = Informer(
             client, PODS, dict, field_selector=f"spec.nodeName={node}"
         )
@@ -97,8 +104,8 @@ class Agent:
         if self._network is not None:
             self._network.set_up()
         self._gpus.recall(self._directory / "pods")
+        self._cpus.recall(self._directory / "pods")
         node = await self._registered()
-        await self._tell_topology()
         self._around = Surroundings(
             directory=self._directory,
             clock=self._clock,
@@ -107,6 +114,8 @@ class Agent:
             isolate=self.isolates,
             network=self._network,
             gpus=self._gpus,
+            cpus=self._cpus,
+            cpus_changed=self._on_cpus,
             address_of=self._address_of,
             node=node,
             report=self._report,
@@ -119,7 +128,7 @@ class Agent:
             await self._pods.synced()
             self._forget_strangers()
             try:
-                await asyncio.Event().wait()
+                await self._tell_topology()
             finally:
                 for worker in self._workers.values():
                     worker.detach()
@@ -154,16 +163,35 @@ class Agent:
             return await self._client.patch_status(NODES, self.node, node["status"])
 
     async def _tell_topology(self) -> None:
-        """The layout of this machine's CPUs; it runs pods without having told it, too."""
-        layout = numa_topology(self.node, os.sched_getaffinity(0))
-        if layout is None:
-            return
-        try:
-            await self._client.apply(
-                NUMA_TOPOLOGIES, layout, field_manager="hekla-agent", force=True
-            )
-        except KubeError as error:
-            log.info("the NUMA layout of node %s is not told: %s", self.node, error)
+        """The layout of this machine's CPUs and who has them, again whenever that changes.
+
+        It runs pods without having told it, too.
+        """
+        while True:
+            self._cpus_moved.clear()
+            pods = {uid: worker.pod for uid, worker in self._workers.items()}
+            layout = numa_topology(self.node, self._cpus, pods)
+            if layout is not None:
+                try:
+                    await self._client.apply(
+                        NUMA_TOPOLOGIES, layout, field_manager="hekla-agent", force=True
+                    )
+                except KubeError as error:
+                    log.info("the NUMA layout of node %s is not told: %s", self.node, error)
+            await self._cpus_moved.wait()
+
+    def _on_cpus(self) -> None:
+        """Some CPUs are somebody's own now, or no longer: the others make do with the rest."""
+        shared = format_cpuset(self._cpus.shared())
+        for worker in self._workers.values():
+            worker.share_cpus(shared)
+        self._cpus_moved.set()
+
+    def _take_back(self, uid: str) -> None:
+        """The devices and CPUs of a pod that has ended."""
+        self._gpus.take_back(uid)
+        if self._cpus.take_back(uid):
+            self._on_cpus()
 
     def _forget_strangers(self) -> None:
         """Directories of pods that went while no agent was here."""
@@ -173,7 +201,7 @@ class Agent:
         for path in list(pods.iterdir()) if pods.is_dir() else ():
             if path.name not in self._workers:
                 PodWorker(_ghost(path.name), self._around, "").remove()
-                self._gpus.take_back(path.name)
+                self._take_back(path.name)
 
     # Pods
 
@@ -220,7 +248,7 @@ class Agent:
         except Exception:
             log.exception("pod %s/%s: its worker failed", metadata["namespace"], metadata["name"])
             raise
-        self._gpus.take_back(metadata["uid"])
+        self._take_back(metadata["uid"])
         if worker.record.stop_asked_at is not None:
             await self._confirm(worker.pod)
 
@@ -250,7 +278,7 @@ class Agent:
             worker.remove()
             self._workers.pop(uid, None)
             self._addresses.take_back(uid)
-            self._gpus.take_back(uid)
+            self._take_back(uid)
             self._write_hosts(worker.pod["metadata"]["namespace"])
 
         task.add_done_callback(forget)

@@ -18,6 +18,7 @@ ROOT = Path("/sys/fs/cgroup")
 PARENT = "hekla"
 PERIOD_US = 100_000
 V1_CONTROLLERS = ("memory", "cpu", "pids")
+CPUSET = "cpuset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Limits:
     memory_bytes: int | None = None
     cpu_milli: int | None = None
     processes: int | None = None
+    cpus: str = ""
+    """The CPUs it may use, such as `0-3,8`; empty for no limit of this kind."""
 
 
 class Group:
@@ -36,6 +39,12 @@ class Group:
     @property
     def paths(self) -> list[Path]:
         return sorted(set(self._directories.values()))
+
+    def pin(self, cpus: str) -> None:
+        """Let it use these CPUs alone, from now on."""
+        directory = self._directories.get(CPUSET) or self._directories.get("unified")
+        if directory is not None:
+            _put(directory / "cpuset.cpus", cpus)
 
     def out_of_memory(self) -> bool:
         """Whether the kernel killed something here for want of memory."""
@@ -79,6 +88,12 @@ class Cgroups:
             return 1
         return 0
 
+    def can_pin(self) -> bool:
+        """Whether groups can be bound to CPUs here."""
+        if self.version == 2:
+            return CPUSET in (self._root / "cgroup.controllers").read_text().split()
+        return self.version == 1 and os.access(self._root / CPUSET, os.W_OK)
+
     def make(self, name: str, limits: Limits) -> Group | None:
         """A group with these limits; None where there are no cgroups for us."""
         try:
@@ -92,27 +107,30 @@ class Cgroups:
 
     def find(self, name: str) -> Group | None:
         """A group that an earlier agent made."""
-        found = {str(base): base / name for base in self._parents() if (base / name).is_dir()}
+        found = {
+            key: base / name for key, base in self._parents().items() if (base / name).is_dir()
+        }
         return Group(found) if found else None
 
     def of(self, pod: str) -> list[Group]:
         """All that is left of a pod's, by its UID."""
-        names = {path.name for base in self._parents() for path in base.glob(f"{pod}-*")}
+        names = {path.name for base in self._parents().values() for path in base.glob(f"{pod}-*")}
         return [group for name in sorted(names) if (group := self.find(name)) is not None]
 
-    def _parents(self) -> list[Path]:
+    def _parents(self) -> dict[str, Path]:
         if self.version == 2:
-            return [self._root / PARENT]
+            return {"unified": self._root / PARENT}
         if self.version == 1:
-            return [self._root / controller / PARENT for controller in V1_CONTROLLERS]
-        return []
+            return {name: self._root / name / PARENT for name in (*V1_CONTROLLERS, CPUSET)}
+        return {}
 
     def _make_v2(self, name: str, limits: Limits) -> Group:
         parent = self._root / PARENT
         parent.mkdir(exist_ok=True)
         for directory in (self._root, parent):
-            with contextlib.suppress(OSError):
-                (directory / "cgroup.subtree_control").write_text("+memory +cpu +pids")
+            for controllers in ("+memory +cpu +pids", f"+{CPUSET}"):
+                with contextlib.suppress(OSError):
+                    (directory / "cgroup.subtree_control").write_text(controllers)
         directory = parent / name
         directory.mkdir(exist_ok=True)
         if limits.memory_bytes is not None:
@@ -123,6 +141,8 @@ class Cgroups:
             _put(directory / "cpu.max", f"{_quota(limits.cpu_milli)} {PERIOD_US}")
         if limits.processes is not None:
             _put(directory / "pids.max", limits.processes)
+        if limits.cpus:
+            _put(directory / "cpuset.cpus", limits.cpus)
         return Group({"unified": directory})
 
     def _make_v1(self, name: str, limits: Limits) -> Group:
@@ -141,7 +161,23 @@ class Cgroups:
             _put(made["cpu"] / "cpu.cfs_quota_us", _quota(limits.cpu_milli))
         if limits.processes is not None and "pids" in made:
             _put(made["pids"] / "pids.max", limits.processes)
+        if limits.cpus:
+            made[CPUSET] = self._make_cpuset(name, limits.cpus)
         return Group(made)
+
+    def _make_cpuset(self, name: str, cpus: str) -> Path:
+        """In version 1 these begin empty, and nothing can enter before they are filled in."""
+        directory = self._root / CPUSET
+        mems = (directory / "cpuset.mems").read_text().strip()
+        for part, allowed in (
+            (PARENT, (directory / "cpuset.cpus").read_text().strip()),
+            (name, cpus),
+        ):
+            directory = directory / part
+            directory.mkdir(exist_ok=True)
+            _put(directory / "cpuset.mems", mems)
+            _put(directory / "cpuset.cpus", allowed)
+        return directory
 
 
 def _quota(cpu_milli: int) -> int:

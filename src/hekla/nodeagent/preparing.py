@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from hekla.api.usage import pod_limits
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups, Group, Limits
+from hekla.nodeagent.cpus import STATIC, Cpus
 from hekla.nodeagent.environment import (
     MissingReference,
     Sources,
@@ -30,6 +31,7 @@ from hekla.nodeagent.machine import GPU_NOTE, Gpus, NotEnough, gpus_wanted, shar
 from hekla.nodeagent.network import BridgeNetwork, NetworkError
 from hekla.nodeagent.volumes import VolumeError, Volumes
 from hekla.units.clock import Clock
+from hekla.units.cpusets import format_cpuset
 from hekla.units.quantity import parse_quantity
 
 Object = dict[str, Any]
@@ -49,6 +51,9 @@ class Surroundings:
     network: BridgeNetwork | None
     """None where pods share the machine's network."""
     gpus: Gpus
+    cpus: Cpus
+    cpus_changed: Callable[[], None]
+    """Somebody has CPUs of its own now: the others must leave them."""
     address_of: Callable[[str, str], str]
     """(namespace, host name) -> address"""
     node: Object
@@ -143,7 +148,7 @@ class Kit:
         up = self.path(name, attempt, "up")
         up.parent.mkdir(parents=True, exist_ok=True)
         up.unlink(missing_ok=True)
-        group = self._around.cgroups.make(self.group_name(name), _limits(container))
+        group = self._make_group(container)
         line = sandbox.wrap(
             command,
             exit_file=self.path(name, attempt, "exit"),
@@ -183,6 +188,21 @@ class Kit:
             (self.directory / GPU_NOTE).write_text(" ".join(map(str, given)))
         if shared := shared_gpus(self._pod, self._around.gpus):
             self._around.gpus.share(self._uid, shared)
+
+    def _make_group(self, container: Object) -> Group | None:
+        """With CPUs of its own for a container that wants some."""
+        cpus, limits = self._around.cpus, _limits(container)
+        own = cpus.give(self._pod, container)
+        if own:
+            cpus.note(self._uid, self.directory)
+        if cpus.policy == STATIC:
+            limits = replace(limits, cpus=format_cpuset(own or cpus.shared()))
+        group = self._around.cgroups.make(self.group_name(container["name"]), limits)
+        if own:
+            if group is None:
+                raise OSError("it is to have CPUs of its own, and no cgroup can be made for it")
+            self._around.cpus_changed()
+        return group
 
     def _network(self) -> Path | None:
         """The pod's own network; made with its first container, gone with the pod."""

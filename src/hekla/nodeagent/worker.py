@@ -123,6 +123,14 @@ class PodWorker:
         own_network = self._around.network is not None and not self.pod["spec"].get("hostNetwork")
         return [self._address] if own_network else [self._address, "127.0.0.1"]
 
+    def share_cpus(self, cpus: str) -> None:
+        """Keep containers without CPUs of their own to those that are left."""
+        own = self._around.cpus.taken.get(self.pod["metadata"]["uid"], {})
+        for name, group in self._groups.items():
+            if name not in own:
+                with contextlib.suppress(OSError):  # it is ending
+                    group.pin(cpus)
+
     def detach(self) -> None:
         """Leave everything running and forget it: the agent is going, the pod is not."""
         for container in list(self._inputs):

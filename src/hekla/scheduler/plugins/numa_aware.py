@@ -12,7 +12,6 @@ Volcano, each pod is counted off when it is reported, not when all are.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 import numpy as np
 
 from hekla.api.nodeinfo import Numatopology
+from hekla.api.numa import Taken, read_decision, write_decision
 from hekla.api.wellknown import TOPOLOGY_DECISION
 from hekla.scheduler.dimensions import BoolArray, IntArray
 from hekla.scheduler.model import ALLOCATED, PIPELINED, Node, Task
@@ -35,8 +35,6 @@ NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "si
 STATIC: Final = "static"
 MAX_NUMA: Final = 8
 """NUMA nodes of one machine, as many as kubelet's topology manager takes."""
-Taken = dict[int, int]
-"""CPUs by NUMA node."""
 
 
 @dataclass(slots=True)
@@ -64,7 +62,7 @@ class Layout:
         reported = {pod.uid for pod in spec.pod_allocations}
         for task in node.tasks.values():
             if task.uid not in reported:
-                _add(free, decided(task.notes), -1)
+                _add(free, read_decision(task.notes.get(TOPOLOGY_DECISION)), -1)
         policies = spec.policies
         return cls(
             policies.get("CPUManagerPolicy") == STATIC,
@@ -180,7 +178,7 @@ class NumaAware(Plugin, name="numa-aware"):
         self, tasks: Sequence[Task], nodes: IntArray
     ) -> list[Mapping[str, str] | None]:
         _, taken = self._moves.get(id(nodes), (nodes, []))
-        return [{TOPOLOGY_DECISION: _text(found)} if found else None for found in taken]
+        return [{TOPOLOGY_DECISION: write_decision(found)} if found else None for found in taken]
 
 
 def _why_not(layout: Layout | None, policy: str, containers: Sequence[int]) -> str:
@@ -230,19 +228,3 @@ def _add(free: Taken, amounts: Taken, sign: int) -> None:
     for numa, cpus in amounts.items():
         if numa in free:
             free[numa] = max(free[numa] + sign * cpus, 0)
-
-
-def _text(taken: Taken) -> str:
-    numa = {str(n): {"cpu": str(cpus)} for n, cpus in sorted(taken.items())}
-    return json.dumps({"numa": numa}, separators=(",", ":"))
-
-
-def decided(notes: Mapping[str, str]) -> Taken:
-    """What was decided for a pod, from what is written on it; nonsense is nothing."""
-    try:
-        numa = json.loads(notes.get(TOPOLOGY_DECISION, "{}")).get("numa", {})
-        return {
-            int(key): int(parse_quantity(amounts["cpu"]).value()) for key, amounts in numa.items()
-        }
-    except (ValueError, TypeError, KeyError, AttributeError, QuantityError):
-        return {}

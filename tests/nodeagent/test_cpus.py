@@ -1,0 +1,179 @@
+"""CPUs of a pod's own: chosen on made machines, and on this one held by real processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hekla.api.numa import write_decision
+from hekla.api.wellknown import TOPOLOGY_DECISION
+from hekla.kube.resources import NUMA_TOPOLOGIES, PODS
+from hekla.nodeagent.cgroups import Cgroups
+from hekla.nodeagent.cpus import TOPOLOGY_POLICIES, Cpus, Place
+from hekla.nodeagent.machine import NotEnough
+from hekla.units.cpusets import parse_cpuset
+from tests.nodeagent.conftest import Machine
+
+Object = dict[str, Any]
+
+
+def machine_of(*numas: int, policy: str = "none") -> Cpus:
+    """CPUs numbered through, two threads a core; so many in each NUMA node."""
+    numa_of = [numa for numa, size in enumerate(numas) for _ in range(size)]
+    places = {cpu: Place(numa, numa, cpu // 2) for cpu, numa in enumerate(numa_of)}
+    return Cpus(frozenset(places), places, "static", policy)
+
+
+def pod(
+    uid: str, *cpus: str, qos: str = "Guaranteed", decision: dict[int, int] | None = None
+) -> Object:
+    notes = {TOPOLOGY_DECISION: write_decision(decision)} if decision else {}
+    return {
+        "metadata": {"uid": uid, "name": uid, "namespace": "default", "annotations": notes},
+        "spec": {
+            "containers": [
+                {"name": f"c{i}", "resources": {"requests": {"cpu": amount}}}
+                for i, amount in enumerate(cpus)
+            ]
+        },
+        "status": {"qosClass": qos},
+    }
+
+
+def give(cpus: Cpus, made: Object) -> list[set[int]]:
+    return [cpus.give(made, container) for container in made["spec"]["containers"]]
+
+
+def test_whole_cpus_come_from_the_fullest_numa_node_that_will_do() -> None:
+    cpus = machine_of(4, 4)
+    assert give(cpus, pod("a", "3")) == [{0, 1, 2}]
+    assert give(cpus, pod("b", "2")) == [{4, 5}]
+    assert give(cpus, pod("c", "1")) == [{3}]
+    assert give(cpus, pod("a", "3")) == [{0, 1, 2}], "what it has it keeps"
+    assert cpus.shared() == {6, 7}
+
+
+def test_those_who_do_not_ask_for_whole_cpus_share() -> None:
+    cpus = machine_of(4)
+    assert give(cpus, pod("a", "1500m")) == [set()]
+    assert give(cpus, pod("b", "2", qos="Burstable")) == [set()]
+    cpus.policy = "none"
+    assert give(cpus, pod("c", "2")) == [set()]
+    assert cpus.shared() == {0, 1, 2, 3}
+
+
+def test_what_the_scheduler_decided_is_followed_container_by_container() -> None:
+    cpus = machine_of(4, 4)
+    assert give(cpus, pod("a", "2", "2", decision={1: 3, 0: 1})) == [{0, 4}, {5, 6}]
+    assert give(machine_of(2), pod("b", "2", decision={7: 2})) == [{0, 1}], "no such NUMA node"
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"),
+    [("best-effort", False), ("restricted", True), ("single-numa-node", True)],
+)
+def test_a_policy_makes_a_pod_wait_that_would_be_scattered(policy: str, refused: bool) -> None:
+    cpus = machine_of(4, 4, policy=policy)
+    give(cpus, pod("a", "3"))
+    give(cpus, pod("b", "3"))
+    if refused:
+        with pytest.raises(NotEnough, match="2 CPUs"):
+            give(cpus, pod("c", "2"))
+        assert "c" not in cpus.taken
+    else:
+        assert give(cpus, pod("c", "2")) == [{3, 7}]
+
+
+def test_a_pod_that_must_span_numa_nodes_may_under_restricted() -> None:
+    cpus = machine_of(2, 2, policy="restricted")
+    assert give(cpus, pod("a", "3")) == [{0, 1, 2}]
+
+
+def test_too_many_wait_and_when_all_are_taken_the_others_share_all() -> None:
+    cpus = machine_of(2)
+    give(cpus, pod("a", "2"))
+    assert cpus.shared() == {0, 1}
+    with pytest.raises(NotEnough, match="0 are free"):
+        give(cpus, pod("b", "1"))
+    assert cpus.take_back("a")
+    assert not cpus.take_back("a")
+    assert give(cpus, pod("b", "1")) == [{0}]
+
+
+def test_the_next_agent_recalls_who_has_what(tmp_path: Path) -> None:
+    cpus = machine_of(4)
+    give(cpus, pod("a", "1", "2"))
+    cpus.note("a", tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "cpus").write_text("nonsense")
+    later = machine_of(4)
+    later.recall(tmp_path)
+    assert later.taken == {"a": {"c0": {0}, "c1": {1, 2}}}
+
+
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    policy=st.sampled_from(TOPOLOGY_POLICIES),
+    steps=st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.integers(1, 5), st.integers(0, 4)), max_size=20
+    ),
+)
+def test_no_cpu_is_ever_anybodys_twice(
+    sizes: list[int], policy: str, steps: list[tuple[str, int, int]]
+) -> None:
+    cpus = machine_of(*sizes, policy=policy)
+    for uid, count, numa in steps:
+        if uid in cpus.taken:
+            cpus.take_back(uid)
+            continue
+        try:
+            (own,) = give(cpus, pod(uid, str(count), decision={numa: count}))
+        except NotEnough:
+            continue
+        assert len(own) == count
+        if policy == "single-numa-node":
+            assert len({cpus.places[cpu].numa for cpu in own}) == 1
+        held = [cpu for mine in cpus.taken.values() for each in mine.values() for cpu in each]
+        assert len(held) == len(set(held))
+        assert set(held) <= cpus.usable
+        assert cpus.shared().isdisjoint(held) or set(held) == cpus.usable
+
+
+async def test_a_pod_has_its_cpu_alone_and_the_others_leave_it(machine: Machine) -> None:
+    if not Cgroups().can_pin() or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs cgroups that bind to CPUs (root), and two CPUs")
+    await machine.stop_agent()
+    machine.start_agent(cpu_policy="static")
+    show = "while :; do grep Cpus_allowed_list /proc/self/status; sleep 0.05; done"
+    await machine.run_pod("other", "sh", "-c", show)
+    await machine.running("other")
+    amounts = {"cpu": "1", "memory": "64Mi"}
+    own: Object = {"resources": {"requests": amounts, "limits": amounts}}
+    await machine.run_pod("own", "sh", "-c", show, container=own)
+    await machine.running("own")
+
+    async def seen(name: str) -> set[int]:
+        while not (text := await machine.logs(name)).endswith("\n"):
+            pass
+        return parse_cpuset(text.splitlines()[-1].split()[-1])
+
+    alone = await seen("own")
+    assert len(alone) == 1
+    while (await seen("other")) & alone:
+        pass  # it leaves at once; what it printed before is read first
+    told: list[Object] = []
+    async with machine.client.watch(NUMA_TOPOLOGIES) as events:
+        while not told:
+            told = (await anext(events)).object["spec"].get("podAllocations") or []
+    (allocation,) = told[0]["containerAllocations"]
+    assert parse_cpuset(allocation["allocations"]["cpu"]) == alone
+    await machine.stop_agent()
+    machine.start_agent(cpu_policy="static")
+    await machine.client.delete(PODS, "own", namespace="default", grace_period_s=0)
+    while not (await seen("other")) & alone:
+        pass  # an agent that knows nothing of who had it would not give it back

@@ -14,6 +14,7 @@ A file of `cases/` holds a scheduler configuration and cases by name; a case may
       ring:  {roles: {ps: {pods: 1, min: 1, cpu: 1}, worker: {pods: 2, cpu: 2}}}
     pods:   {dns: {node: n1, cpu: 1}}         of other schedulers, running
     quotas, budgets                           with the status their controllers would write
+    extender                                  what it answers; see `extender.py`
     compare: nodes | shape | numbers          what is determined; see `outcome.comparable`
     differs: {why: …, ours: …}                decided otherwise on purpose
 

@@ -40,7 +40,7 @@ from hekla.kube.resources import (
     Resource,
 )
 from hekla.kube.sync_client import SyncClient
-from tests.fidelity import catalogue, outcome
+from tests.fidelity import catalogue, extender, outcome
 from tests.fidelity.catalogue import HERE, NAMESPACE, Case, Json
 
 RUNS = 2
@@ -244,7 +244,8 @@ def keep(case: Case, result: Json) -> None:
 def record(recorder: Recorder, case: Case) -> str:
     """What went wrong; empty if nothing."""
     try:
-        results = [recorder.run(case) for _ in range(RUNS)]
+        with extender.answering(case) as asked:
+            results = [recorder.run(asked) for _ in range(RUNS)]
     except Restless as error:
         return f"{case}: {error}"
     if len({json.dumps(outcome.comparable(r, case.compare), sort_keys=True) for r in results}) > 1:

@@ -109,7 +109,7 @@ def two_nodes(settings: str, **job: Any) -> TestCluster:
 
 
 def refuses_n1(body: Json) -> Json:
-    return {"status": {"message": "too loud", "code": 1}} if body["node"]["Name"] == "n1" else {}
+    return {"status": "too loud", "code": 2} if body["node"]["Name"] == "n1" else {}
 
 
 def test_a_node_that_the_extender_refuses_is_not_used_and_the_reason_is_told(
@@ -123,11 +123,15 @@ def test_a_node_that_the_extender_refuses_is_not_used_and_the_reason_is_told(
     _, body = server.asked[0]
     assert body["task"]["Name"] == "j-0"
     assert body["task"]["Resreq"]["MilliCPU"] == 1000.0
-    assert body["node"]["Idle"]["MilliCPU"] == 4000.0
+    assert body["task"]["Status"] == 1, "pending, as Volcano counts"
+    assert body["task"]["Pod"]["metadata"]["name"] == "j-0"
+    for amount in ("Idle", "Allocatable"):
+        assert body["node"][amount]["MilliCPU"] == 4000.0
+    assert body["node"]["Node"]["metadata"]["labels"] == {"kubernetes.io/hostname": "n1"}
 
 
 def test_a_message_without_a_code_is_a_refusal(server: Server) -> None:
-    server.answers["predicate"] = lambda _: {"status": {"message": "no", "code": 0}}
+    server.answers["predicate"] = lambda _: {"status": "no", "code": 0}
     assert two_nodes(conf(server, "predicateVerb")).run().binds == {}
 
 
@@ -139,7 +143,7 @@ def test_scores_decide_between_nodes(server: Server) -> None:
 
 
 def test_only_pods_that_ask_for_a_managed_resource_are_its_business(server: Server) -> None:
-    server.answers["predicate"] = lambda _: {"status": {"message": "no", "code": 1}}
+    server.answers["predicate"] = lambda _: {"status": "no", "code": 1}
     settings = conf(server, "predicateVerb", managedResources=["example.com/fpga"])
     assert set(two_nodes(settings).run().binds) == {"j-0", "j-1"}
     assert server.asked == []
@@ -211,6 +215,7 @@ BAD: dict[str, Any] = {
     "an error": 500,
     "no JSON": b"<html>",
     "JSON that is no object": b"[1]",
+    "a message that is none": b'{"status": {"message": "no"}}',
     "too much": b'{"x": "' + b"y" * 3000 + b'"}',
 }
 

@@ -1,8 +1,9 @@
 """extender: a policy of one's own behind HTTP, asked in the middle of a cycle.
 
 Each verb that is configured is one question, POSTed as JSON to `<urlPrefix>/<verb>`; questions
-without a verb are not asked. Names of fields are Volcano's. Requests are made in the deciding
-thread, one after another on one connection, so `predicateVerb` costs a request for each node.
+without a verb are not asked. Names of fields are Volcano's; objects within (`Pod`, `Node`) come
+with names and labels only. Requests are made in the deciding thread, one after another on one
+connection, so `predicateVerb` costs a request for each node.
 
 An answer that is late, too large or no answer ends it for the cycle: no second request is sent, so
 a dead extender costs a cycle one `httpTimeout`. With `extender.ignorable` it then has no vote, like
@@ -27,7 +28,7 @@ import msgspec
 import numpy as np
 
 from hekla.scheduler.dimensions import CPU, MEMORY, BoolArray, Dimensions, FloatArray, IntArray
-from hekla.scheduler.model import STATUS_NAMES, Job, Queue, Task
+from hekla.scheduler.model import Job, Queue, Task
 from hekla.scheduler.nodes import Nodes
 from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, PluginError, Vote
 from hekla.units.durations import DurationError, parse_duration
@@ -224,14 +225,27 @@ class Extender(Plugin, name="extender"):
         return not managed or any(names[row] in managed for row in task.klass.rows)
 
     def _nodes(self, nodes: Nodes) -> Iterator[Json]:
-        dimensions = self._session.dimensions
+        dimensions, columns = self._session.dimensions, self._session.columns
+        ledgers = {
+            "Allocatable": columns.allocatable_rn,
+            "Idle": columns.idle_rn,
+            "Used": columns.used_rn,
+            "Releasing": columns.releasing_rn,
+            "Pipelined": columns.pipelined_rn,
+        }
         for column, node in enumerate(nodes.all):
-            columns = self._session.columns
+            meta = {
+                "name": node.name,
+                "labels": dict(node.labels),
+                "annotations": dict(node.annotations),
+            }
             yield {
                 "Name": node.name,
-                "Idle": _amounts(columns.idle_rn[:, column], dimensions),
-                "Used": _amounts(columns.used_rn[:, column], dimensions),
-                "Labels": dict(node.labels),
+                "Node": {"metadata": meta},
+                **{
+                    key: _amounts(kept_rn[:, column], dimensions)
+                    for key, kept_rn in ledgers.items()
+                },
             }
 
     # --- asking -------------------------------------------------------------------------------
@@ -313,13 +327,14 @@ def _address(text: str) -> SplitResult:
 
 
 def _refusal(answer: Json) -> str:
-    """Why a node will not do; empty if it will. A message without a code is a refusal too."""
-    status = answer.get("status")
-    found = status if isinstance(status, dict) else answer
-    message = found.get("message") or found.get("reason") or ""
-    if message or found.get("code"):
-        return f"extender: {str(message)[:200] or 'refused'}"
-    return ""
+    """Why a node will not do; empty if it will.
+
+    `status` is the message, however it is called. One without a code is a refusal too.
+    """
+    message = answer.get("status") or ""
+    if not isinstance(message, str):
+        raise NoAnswer("status is no message")
+    return f"extender: {message[:200] or 'refused'}" if message or answer.get("code") else ""
 
 
 def _node_scores(answer: Json) -> dict[str, float]:
@@ -381,9 +396,18 @@ def _task(task: Task, dimensions: Dimensions) -> Json:
         "Job": task.job.key if task.job is not None else "",
         "TaskRole": task.role,
         "Priority": task.priority,
-        "Status": STATUS_NAMES[task.status],
+        "Status": 1 << task.status,
         "NodeName": task.node_name,
+        "Preemptable": task.is_preemptable,
         "Resreq": _amounts(task.klass.request_r, dimensions),
+        "Pod": {
+            "metadata": {
+                "name": task.name,
+                "namespace": task.namespace,
+                "uid": task.uid,
+                "labels": dict(task.labels),
+            }
+        },
     }
 
 

@@ -22,6 +22,7 @@ from tests.fidelity.record import recorded
 CASES = cases()
 ROOT = Path(__file__).parents[2]
 RECORD = "docs/decisions/0005-scheduling-where-we-differ-from-volcano.md"
+GUIDE = "docs/guides/from-volcano.md"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -60,9 +61,13 @@ def test_the_catalogue_is_broad() -> None:
         assert recorded(file).keys() <= {case.name for case in CASES if case.file == file}
 
 
-@pytest.mark.parametrize("path", ["tests/fidelity/README.md", RECORD])
+@pytest.mark.parametrize("path", ["tests/fidelity/README.md", RECORD, GUIDE])
 def test_documents_say_how_many_cases_there_are_and_how_many_differ(path: str) -> None:
     text = (ROOT / path).read_text()
     differing = sum(case.differs is not None for case in CASES)
     assert f"{len(CASES)} " in text
     assert f"{differing} " in text
+
+
+def test_the_readme_says_how_many_decisions_were_recorded() -> None:
+    assert f"{len(CASES)} recorded decisions" in (ROOT / "README.md").read_text()

@@ -64,10 +64,10 @@ def test_arguments_reach_their_plugin() -> None:
     assert plugin._weights == {"cpu": 1, "memory": 1, "nvidia.com/gpu": 2}
 
 
-def test_a_plugin_of_volcano_that_is_not_there_yet_is_skipped_with_a_warning() -> None:
+def test_a_plugin_of_volcano_that_is_not_registered_is_skipped_with_a_warning() -> None:
     parsed = config.parse(NUMA, Registry((Gang,)))
     assert [[o.plugin.name for o in tier] for tier in parsed.tiers] == [["gang"]]
-    assert parsed.warnings == ("line 5: plugin 'numa-aware' is not available yet and is skipped",)
+    assert parsed.warnings == ("line 5: plugin 'numa-aware' is not installed and is skipped",)
 
 
 def test_an_argument_that_nobody_reads_is_named_with_what_was_meant() -> None:
@@ -227,6 +227,14 @@ ARGUMENTS = {
     },
     "task-topology": {"task-topology.weight": 1, "task-topology.mode": "buckets"},
     "tdm": {"tdm.evict.period": "1m", "tdm.timezone": ""},
+    "usage": {
+        "usage.weight": 5,
+        "cpu.weight": 1,
+        "memory.weight": 1,
+        "thresholds": {},
+        "estimator": {},
+    },
+    "rescheduling": {"interval": "5m", "metricsPeriod": "5m", "strategies": []},
     **{
         name: {}
         for name in (

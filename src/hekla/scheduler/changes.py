@@ -17,6 +17,7 @@ from hekla.api import core, nodeinfo, scheduling, topology
 from hekla.scheduler import wire
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.history import Past
+from hekla.scheduler.load.readings import Reading
 
 
 class Put(msgspec.Struct, frozen=True, tag="put", omit_defaults=True):
@@ -123,6 +124,18 @@ class Recalled(msgspec.Struct, frozen=True, tag="recalled"):
     accounts: tuple[Past, ...]
 
 
+class Measured(msgspec.Struct, frozen=True, tag="measured"):
+    """The load of nodes, by the seconds over which readings are means and by node."""
+
+    periods: Mapping[int, Mapping[str, Reading]]
+
+
+class Rescheduled(msgspec.Struct, frozen=True, tag="rescheduled"):
+    """Nodes that are too busy were looked at, and who shall leave them was chosen."""
+
+    at: float
+
+
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
     """A cycle has looked at everything that was due."""
 
@@ -142,6 +155,8 @@ Change: TypeAlias = (
     | Resources
     | Elapsed
     | Recalled
+    | Measured
+    | Rescheduled
     | Settled
 )
 
@@ -257,6 +272,10 @@ def apply(cluster: Cluster, change: Change) -> None:
             cluster.elapse(change.at, change.half_life_s, tidy=change.tidy)
         case Recalled():
             cluster.recall(change.accounts, change.at)
+        case Measured():
+            cluster.measure(change.periods)
+        case Rescheduled():
+            cluster.rescheduled_at = change.at
         case Settled():
             cluster.settled()
 

@@ -17,9 +17,11 @@ from hekla.scheduler.changes import (
     Elapsed,
     GroupWritten,
     Leaves,
+    Measured,
     PodWritten,
     QueueWritten,
     Recalled,
+    Rescheduled,
     Resources,
     Settled,
     Stays,
@@ -38,6 +40,10 @@ def checkpoint(cache: Cache) -> list[Change]:
         past = cluster.history.exact(cluster.jobs)
         at = cluster.history.at
         found += [Elapsed(at, cluster.history.half_life_s), Recalled(at, past)]
+    if cluster.readings:
+        found.append(Measured({period: dict(each) for period, each in cluster.readings.items()}))
+    if cluster.rescheduled_at:
+        found.append(Rescheduled(cluster.rescheduled_at))
     found += [Settled(), Due(tuple(cluster.dirty), tuple(cluster.dirty_queues))]
     return found
 

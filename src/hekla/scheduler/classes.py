@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from hekla.api import usage, wellknown
+from hekla.api.defaults.pods import qos_class
 from hekla.api.meta import convert
 from hekla.api.pods import Affinity, Toleration, TopologySpreadConstraint
 from hekla.scheduler import wire
@@ -45,6 +46,8 @@ NUMBERING_LABELS: Final = frozenset(
 DEFAULT_CPU_MILLI: Final = 100.0
 DEFAULT_MEMORY_BYTES: Final = 200.0 * 2**20
 
+QOS: Final = ("BestEffort", "Burstable", "Guaranteed")
+
 HostPort = tuple[str, str, int]
 """Address, protocol, port."""
 
@@ -64,6 +67,7 @@ class TaskClass:
         "images",
         "is_best_effort",
         "labels",
+        "limits",
         "namespace",
         "node_selector",
         "nonzero_cpu",
@@ -72,6 +76,7 @@ class TaskClass:
         "ports",
         "priority",
         "problems",
+        "qos",
         "request_r",
         "rows",
         "signature",
@@ -100,6 +105,11 @@ class TaskClass:
         self.amounts: tuple[float, ...] = tuple(float(self.request_r[r]) for r in self.rows)
         self._by_row = dict(zip(self.rows, self.amounts, strict=True))
         self.is_best_effort = all(amount < EPSILON for amount in self.amounts)
+        spec = msgspec.to_builtins(shape)
+        self.limits: tuple[float, float] = _limits(spec)
+        """CPU in thousandths and memory in bytes that the pods may use at most; 0 if not said."""
+        self.qos = QOS.index(qos_class(spec))
+        """How little it matters if they fall behind: an index into `QOS`."""
         self.nonzero_cpu, self.nonzero_memory = _nonzero(shape, self.request_r)
         self.node_selector: dict[str, str] = shape.node_selector or {}
         self.affinity: Affinity = shape.affinity or Affinity()
@@ -216,6 +226,19 @@ def _request(shape: wire.PodShape, dimensions: Dimensions) -> tuple[FloatArray, 
         amounts.update({k: str(v) for k, v in (shape.resources.requests or {}).items()})
     request_r, more = dimensions.vector(amounts)
     return request_r, tuple(problems + more)
+
+
+def _limits(spec: Mapping[str, Any]) -> tuple[float, float]:
+    """The limits of CPU and memory, if they can be read."""
+    try:
+        found = usage.pod_limits(spec)
+    except QuantityError:
+        return 0.0, 0.0
+    cpu, memory = found.get("cpu"), found.get("memory")
+    return (
+        0.0 if cpu is None else float(cpu.milli_value()),
+        0.0 if memory is None else float(memory.value()),
+    )
 
 
 def _whole_cpus(shape: wire.PodShape) -> tuple[int, ...]:

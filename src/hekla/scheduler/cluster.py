@@ -31,6 +31,7 @@ from hekla.scheduler.fields import (
     is_leaving,
     is_revocable,
     seconds,
+    started,
     status_of,
     truth,
     two_groups,
@@ -102,6 +103,8 @@ class Cluster(Machines):
         """Queues whose sums changed, also by jobs that are gone."""
         self.history: History | None = None
         """What queues, namespaces and users had over time; kept if a plugin asks for it."""
+        self.rescheduled_at = 0.0
+        """When nodes that are too busy were looked at last."""
         self._scheduler_names = frozenset(scheduler_names)
         self._default_queue = default_queue
         self._priority_classes: dict[str, core.PriorityClass] = {}
@@ -197,6 +200,7 @@ class Cluster(Machines):
         task.nominated_node = pod.status.nominated_node_name
         task.condition = condition_of(pod)
         task.cooldown_end = cooldown_end(pod)
+        task.started = started(pod)
         if task.job is None:
             task.status = status
         else:
@@ -255,6 +259,7 @@ class Cluster(Machines):
         task.priority_class = spec.priority_class_name
         task.preemption_policy = spec.preemption_policy or ""
         task.created = seconds(meta.creation_timestamp)
+        task.started = started(pod)
         task.index = index_of(meta.name)
         task.status = status_of(pod)
         task.node_name = spec.node_name
@@ -522,6 +527,11 @@ class Cluster(Machines):
             job.priority, wrong = self._priority(job.priority_class)
             kept = tuple(text for text in job.problems if not text.startswith("priority class"))
             job.problems = (*kept, *wrong)
+
+    def priority_of_class(self, name: str) -> int | None:
+        """The value of a priority class; None if there is none of the name."""
+        found = self._priority_classes.get(name)
+        return None if found is None else found.value
 
     def _priority(self, name: str) -> tuple[int, tuple[str, ...]]:
         """The value of a priority class; of the global default where none is named, else 0."""

@@ -2,21 +2,23 @@
 
 The format is Volcano's. What differs on purpose: a mistake refuses the file, with its line, and the
 last good configuration stays; Volcano skips a plugin it does not know, so that one typing mistake
-in `gang` quietly turns gang scheduling off. Plugins of Volcano that hekla does not have (yet) are
-skipped with a warning.
+in `gang` quietly turns gang scheduling off. A plugin of Volcano that is not registered is skipped
+with a warning; all of them come with hekla.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import yaml
 
 from hekla.scheduler import actionargs
 from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.load import settings
+from hekla.scheduler.load.settings import MetricsSource, SettingError
 from hekla.scheduler.plugin import ALL_SWITCHES, Plugin, PluginError, Registry
 from hekla.units.durations import DurationError
 
@@ -106,6 +108,8 @@ class Config:
     tiers: tuple[tuple[PluginOption, ...], ...]
     action_arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    metrics: MetricsSource | None = None
+    """Where the load of nodes is read, if somewhere."""
 
     def argument(self, action: str, key: str) -> Any:
         """An argument of an action, as configured or by default."""
@@ -115,7 +119,7 @@ class Config:
     def with_plugins(self, plugins: Sequence[Plugin]) -> Config:
         """The same with more plugins, in a tier of their own at the end."""
         tier = tuple(PluginOption(type(plugin), instance=plugin) for plugin in plugins)
-        return Config(self.actions, (*self.tiers, tier), self.action_arguments, self.warnings)
+        return replace(self, tiers=(*self.tiers, tier))
 
 
 def default(registry: Registry) -> Config:
@@ -131,7 +135,11 @@ def parse(text: str, registry: Registry) -> Config:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
-        raise ConfigError(f"not YAML: {getattr(error, 'problem', error)}", line) from None
+        problem = str(getattr(error, "problem", error))
+        near = text.splitlines()[max((line or 0) - 2, 0) : line]
+        if any("password" in each for each in near):
+            problem = "the value cannot be read; put it in quotes"  # the problem may quote it
+        raise ConfigError(f"not YAML: {problem}", line) from None
     if root is None:
         raise ConfigError("the configuration is empty; it needs `actions` and `tiers`")
     return _Reader(registry).read(_Value(root))
@@ -199,12 +207,48 @@ class _Reader:
         tiers = (
             [self._tier(tier) for tier in top["tiers"].elements("tiers")] if "tiers" in top else []
         )
-        return Config(
-            actions=self._actions(top["actions"]),
-            tiers=tuple(tiers),
-            action_arguments=self._configurations(top.get("configurations")),
-            warnings=tuple(self._warnings),
-        )
+        actions = self._actions(top["actions"])
+        arguments = self._configurations(top.get("configurations"))
+        metrics = self._metrics(top.get("metrics"))
+        self._warn_of_idle(actions, tiers, metrics)
+        return Config(actions, tuple(tiers), arguments, tuple(self._warnings), metrics)
+
+    def _metrics(self, value: _Value | None) -> MetricsSource | None:
+        if value is None:
+            return None
+        lines = {key: each.line for key, each in value.items("metrics").items()}
+        try:
+            section = value.plain() or {}
+        except ConfigError:  # what cannot be read may be the password
+            raise ConfigError(
+                "metrics cannot be read; put its values in quotes", value.line
+            ) from None
+        try:
+            source = settings.read(section)
+        except SettingError as error:
+            line = lines.get(error.key) or lines.get(error.key.partition(".")[0], value.line)
+            raise ConfigError(str(error), line) from None
+        found = settings.warnings(section, source)
+        self._warnings += [f"line {value.line}: metrics: {text}" for text in found]
+        return source
+
+    def _warn_of_idle(
+        self,
+        actions: Sequence[str],
+        tiers: Sequence[Sequence[PluginOption]],
+        metrics: MetricsSource | None,
+    ) -> None:
+        """Say which plugins were asked for and have nothing to go by."""
+        names = {option.plugin.name for tier in tiers for option in tier}
+        for name in ("usage", "rescheduling"):
+            if name in names and metrics is None:
+                self._warnings.append(
+                    f"plugin {name!r} has no effect: it knows of no load without section metrics"
+                )
+        if "rescheduling" in names and "shuffle" not in actions:
+            self._warnings.append(
+                "plugin 'rescheduling' has no effect; add the action shuffle at the end of actions"
+            )
 
     def _actions(self, value: _Value) -> tuple[str, ...]:
         names = [name.strip() for name in value.text("actions").split(",")]
@@ -245,7 +289,7 @@ class _Reader:
         if plugin is None:
             if name in VOLCANO_PLUGINS:
                 self._warnings.append(
-                    f"line {value.line}: plugin {name!r} is not available yet and is skipped"
+                    f"line {value.line}: plugin {name!r} is not installed and is skipped"
                 )
                 return None
             hint = self._registry.suggestion(name)

@@ -65,6 +65,11 @@ def cooldown_end(pod: wire.Pod) -> float:
     return 0.0
 
 
+def started(pod: wire.Pod) -> float:
+    """When its node began with it; when it was made, if its node has not said."""
+    return seconds(pod.status.start_time or pod.metadata.creation_timestamp)
+
+
 def is_revocable(annotations: Mapping[str, str]) -> bool:
     """Whether a pod may use nodes that are lent for some hours of the day."""
     zone = annotations.get(wellknown.REVOCABLE_ZONE)

@@ -24,8 +24,10 @@ from hekla.scheduler.dimensions import (
 )
 from hekla.scheduler.fields import oversubscribed
 from hekla.scheduler.labels import NodeLabels
+from hekla.scheduler.load.readings import AS_GIVEN_S, ByPeriod, Loads, Reading
+from hekla.scheduler.load.settings import STALE_S
 from hekla.scheduler.matrix import Matrix
-from hekla.scheduler.model import PIPELINED, RELEASING, Node, Task
+from hekla.scheduler.model import PIPELINED, RELEASING, RUNNING, Node, Task
 from hekla.units.quantity import QuantityError
 
 
@@ -49,6 +51,11 @@ class Machines:
         self._labels: NodeLabels | None = None
         self._nodes_changed = False
         self._ledgers = Ledgers()
+        self.readings: dict[int, dict[str, Reading]] = {}
+        """How busy nodes are, by the seconds over which that is a mean."""
+        self.recent: dict[str, Task] | None = None
+        """Tasks on nodes of which no reading may tell yet; kept once there are readings."""
+        self._loads: dict[int, tuple[int, Loads]] = {}
 
     def _arrange(self) -> None:
         """Bring the columns into the order of the nodes' names."""
@@ -99,6 +106,35 @@ class Machines:
                 {name: (np.asarray(n), np.asarray(s)) for name, (n, s) in found.items()},
             )
         return self._images[1]
+
+    def measure(self, periods: ByPeriod) -> None:
+        """How busy nodes are now; of nodes that are not named, what was read before counts on."""
+        self.readings = {
+            period_s: {
+                name: reading
+                for name, reading in {**self.readings.get(period_s, {}), **fresh}.items()
+                if name in self.nodes
+            }
+            for period_s, fresh in periods.items()
+        }
+        self._loads = {}
+        if self.recent is None:
+            self.recent = {uid: t for node in self.nodes.values() for uid, t in node.tasks.items()}
+        at = max((r.at for fresh in periods.values() for r in fresh.values()), default=0.0)
+        self.recent = {
+            uid: task
+            for uid, task in self.recent.items()
+            if task.status != RUNNING or task.started > at - STALE_S
+        }
+
+    def loads(self, period_s: int) -> Loads:
+        """How busy each node is, in the order of the columns."""
+        known = self._loads.get(period_s)
+        if known is None or known[0] != self.labels_version:
+            readings = self.readings.get(period_s) or self.readings.get(AS_GIVEN_S) or {}
+            made = Loads.over([node.name for node in self.node_list], readings)
+            known = self._loads[period_s] = (self.labels_version, made)
+        return known[1]
 
     def set_node(self, obj: core.Node) -> None:
         node = self.nodes.get(obj.name)
@@ -162,6 +198,8 @@ class Machines:
         if node is None:
             node = self.nodes[task.node_name] = Node(task.node_name)
         node.tasks[task.uid] = task
+        if self.recent is not None:
+            self.recent[task.uid] = task
         if task.klass.devices is not None:
             self._ledgers.changed(node)
         for port in task.klass.ports:
@@ -180,6 +218,8 @@ class Machines:
         if node is None or task.uid not in node.tasks:
             return
         del node.tasks[task.uid]
+        if self.recent is not None:
+            self.recent.pop(task.uid, None)
         if task.klass.devices is not None:
             self._ledgers.changed(node)
         for port in task.klass.ports:

@@ -17,6 +17,7 @@ import numpy as np
 from hekla.kube.informers import Informer
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.dimensions import CPU, MEMORY, FloatArray
+from hekla.scheduler.load.settings import STALE_S
 from hekla.scheduler.model import PENDING, Job, Queue, Task
 from hekla.scheduler.plan import Plan, QueueFigures
 from hekla.web.metrics import Gauge, Labels, Registry, spread
@@ -116,6 +117,9 @@ class SchedulerMetrics:
             "Lists, watches, events and failures while following the API server.",
             ("kind", "what"),
         )
+        self._load_reads = make(
+            "hekla_load_reads_total", "Rounds of reading the load of nodes.", ("result",)
+        )
 
     def _make_gauges(self) -> None:
         make = self.registry.gauge
@@ -167,6 +171,10 @@ class SchedulerMetrics:
         self._leader = make("hekla_leader", "1 while this process decides, else 0.")
         self._backlog = make("hekla_unsent_binds", "Binds that were decided and not yet sent.")
 
+        self._load_nodes = make(
+            "hekla_load_nodes", "Nodes by what is known of their load.", ("readings",)
+        )
+
     # --- when it happens ----------------------------------------------------------------------
 
     def cycle(self, plan: Plan, took_s: float) -> None:
@@ -213,6 +221,9 @@ class SchedulerMetrics:
         self._start.set(*labels, to=job.created)
         self._last.set(*labels, to=now)
 
+    def load_read(self, result: str) -> None:
+        self._load_reads.add(result)
+
     def job_retried(self, job: str) -> None:
         self._retries.add(job)
 
@@ -247,6 +258,16 @@ class SchedulerMetrics:
             for what in ("lists", "watches", "events", "failures", "undecodable"):
                 self._watched.advance(kind, what, to=getattr(stats, what))
         self._backlog.set(to=unsent)
+        self._collect_loads(cluster, now)
+
+    def _collect_loads(self, cluster: Cluster, now: float) -> None:
+        """Where nothing was ever read nobody asked for it, and there is nothing to say."""
+        if not cluster.readings:
+            return
+        total = sum(node.is_known for node in cluster.nodes.values())
+        found = cluster.readings.values()
+        fresh = max(sum(now - r.at <= STALE_S for r in each.values()) for each in found)
+        self._load_nodes.replace({("fresh",): fresh, ("missing or stale",): max(total - fresh, 0)})
 
     def _collect_queues(self, cluster: Cluster) -> None:
         queues = cluster.queues

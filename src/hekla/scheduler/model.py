@@ -95,6 +95,7 @@ class Task:
         "priority_class",
         "problem",
         "role",
+        "started",
         "status",
         "subgroup",
         "uid",
@@ -115,6 +116,8 @@ class Task:
         self.node_name = ""
         self.nominated_node = ""
         self.created = 0.0
+        self.started = 0.0
+        """When its node began with it, if that is known."""
         self.index = -1
         self.is_gated = False
         self.is_queue_gated = False

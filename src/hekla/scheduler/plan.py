@@ -118,6 +118,8 @@ class Plan:
     considered: int = 0
     wake_at: float | None = None
     """When to decide again though nothing has changed: a window closes, a deadline passes."""
+    rescheduled_at: float | None = None
+    """When nodes that are too busy were looked at, if they were."""
     queues: dict[str, QueueFigures] = field(default_factory=dict)
     """By name, where a plugin shares resources between queues."""
     timings_s: dict[tuple[str, str], float] = field(default_factory=dict)

@@ -148,6 +148,12 @@ class Plugin:
     Then what it would cost to clear a node is worked out once for all jobs that ask for the same.
     """
 
+    protects: ClassVar[bool] = False
+    """Whether its `unified_evictable` is about the candidates alone, whoever asks.
+
+    Then it is asked, with None for the context, also of pods that would only move elsewhere.
+    """
+
     raw: Mapping[str, Any] = {}
     """Its arguments as written, for plugins whose argument names are not fixed."""
     switches: Mapping[str, bool] = {}

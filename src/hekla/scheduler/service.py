@@ -28,7 +28,7 @@ from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import QUEUES
 from hekla.scheduler import config
 from hekla.scheduler.cache import Cache, NodeSelector
-from hekla.scheduler.changes import Settled
+from hekla.scheduler.changes import Rescheduled, Settled
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.config import Config
 from hekla.scheduler.core import decide
@@ -38,6 +38,8 @@ from hekla.scheduler.effects import Performer
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.explain import Verdict
 from hekla.scheduler.fairkeeper import Keeper
+from hekla.scheduler.load.collector import Collector
+from hekla.scheduler.load.settings import without_password
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.plan import Plan
 from hekla.scheduler.plugin import Registry
@@ -133,6 +135,9 @@ class Scheduler:
             self._at_rest,
             lambda: self.metrics.figures,
         )
+        self._collector = Collector(
+            client, self._cache, self._clock, self.metrics, self._changed.set
+        )
         self._journal: Journal | None = None
         if decision_log is not None:
             self._journal = Journal(decision_log, self._cache, self._names, default_queue)
@@ -155,6 +160,8 @@ class Scheduler:
             stack.callback(founding.cancel)
             keeping = asyncio.create_task(self._keeper.run())
             stack.callback(keeping.cancel)
+            collecting = asyncio.create_task(self._collector.run())
+            stack.callback(collecting.cancel)
             stack.callback(self._forget_notice)
             self._is_synced = True
             log.info("scheduler %s: %d nodes", ", ".join(self._names), len(self.cluster.nodes))
@@ -229,6 +236,7 @@ class Scheduler:
         self.cycles += 1
         now, skipped = self._clock.now(), self._performer.skipped()
         self._keeper.configured(self.config, now)
+        self._collector.configured(self.config)
         if self._journal is not None:
             self._journal.cut(self.cycles, now, self._good_text, skipped)
         started_s = time.perf_counter()
@@ -271,6 +279,8 @@ class Scheduler:
         if self._journal is not None:
             self._journal.decided(plan)
         self._cache.change(Settled())
+        if plan.rescheduled_at is not None:
+            self._cache.change(Rescheduled(plan.rescheduled_at))
         for failure in plan.failures:
             count = self.plugin_failures.get(failure.plugin, 0) + 1
             self.plugin_failures[failure.plugin] = count
@@ -369,7 +379,7 @@ class Scheduler:
         except ConfigError as error:
             log.error("%s is refused, the last good one stays: %s", self._config_name(), error)
             return
-        self._good_text = text
+        self._good_text = without_password(text)
         for warning in self.config.warnings:
             log.warning("%s: %s", self._config_name(), warning)
         log.info("%s is in force: %s", self._config_name(), ", ".join(self.config.actions))

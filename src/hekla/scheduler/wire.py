@@ -31,6 +31,7 @@ class Meta(Model):
 
 class Resources(Model):
     requests: ResourceList | None = None
+    limits: ResourceList | None = None
 
 
 class Container(Model):
@@ -86,6 +87,7 @@ class PodStatus(Model):
     conditions: tuple[Condition, ...] | None = None
     nominated_node_name: str = ""
     qos_class: str = ""
+    start_time: str | None = None
 
 
 class Pod(Model):

@@ -21,11 +21,13 @@ from hekla.scheduler.plugins.pdb import Pdb
 from hekla.scheduler.plugins.predicates import Predicates
 from hekla.scheduler.plugins.priority import Priority
 from hekla.scheduler.plugins.proportion import Proportion
+from hekla.scheduler.plugins.rescheduling import Rescheduling
 from hekla.scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from hekla.scheduler.plugins.resourcequota import ResourceQuota
 from hekla.scheduler.plugins.sla import Sla
 from hekla.scheduler.plugins.task_topology import TaskTopology
 from hekla.scheduler.plugins.tdm import Tdm
+from hekla.scheduler.plugins.usage import Usage
 
 
 def builtin() -> Registry:
@@ -50,10 +52,12 @@ def builtin() -> Registry:
             Predicates,
             Priority,
             Proportion,
+            Rescheduling,
             ResourceQuota,
             ResourceStrategyFit,
             Sla,
             TaskTopology,
             Tdm,
+            Usage,
         )
     )

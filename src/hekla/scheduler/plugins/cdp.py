@@ -8,7 +8,7 @@ or an annotation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Cdp(Plugin, name="cdp"):
     """Spares running pods within their cool-down; whoever waits for one is looked at again then."""
 
-    votes_by_kind = True
+    votes_by_kind: ClassVar[bool] = True
+    protects: ClassVar[bool] = True
 
     def open(self, session: Session) -> None:
         self._session = session

@@ -19,6 +19,7 @@ class Conformance(Plugin, name="conformance"):
     """Spares critical priority classes and the namespace kube-system."""
 
     votes_by_kind: ClassVar[bool] = True
+    protects: ClassVar[bool] = True
 
     def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
         return self._ordinary(candidates)

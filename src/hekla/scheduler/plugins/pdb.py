@@ -24,6 +24,7 @@ class Pdb(Plugin, name="pdb"):
     """Candidates in order use up what their budgets allow; who exceeds one stays."""
 
     votes_by_kind: ClassVar[bool] = True
+    protects: ClassVar[bool] = True
 
     def open(self, session: Session) -> None:
         self._session = session

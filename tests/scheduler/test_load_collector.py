@@ -1,0 +1,195 @@
+"""Fetching loads from a real HTTP server: rounds, failures, a change of mind; and replays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.scheduler.decisionlog import DecisionLog
+from hekla.scheduler.load import collector
+from hekla.scheduler.plugins import builtin
+from hekla.scheduler.replay import replay
+
+from .test_service import configure
+from .world import PATIENCE_S, Turning, World
+
+CONF = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: usage}, {name: predicates}]
+metrics: {type: %s, address: "%s", interval: 1s%s}
+"""
+Head = tuple[str, dict[str, str]]
+
+
+class Server:
+    """Answers every request with `body`; `asked` are first lines and headers."""
+
+    def __init__(self) -> None:
+        self.asked: list[Head] = []
+        self.body: bytes | None = b"{}"
+        self.status = 200
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._heard = asyncio.Condition()
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        """Look at something whenever a request comes: what the one before brought is done then."""
+        async with asyncio.timeout(PATIENCE_S), self._heard:
+            await self._heard.wait_for(lambda: bool(holds()))
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+
+    async def stop(self) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                first, *lines = head.decode().strip().split("\r\n")
+                headers = dict(line.lower().split(": ", 1) for line in lines)
+                await reader.readexactly(int(headers.get("content-length", 0)))
+                self.asked.append((first, headers))
+                async with self._heard:
+                    self._heard.notify_all()
+                if self.body is None:
+                    return  # and say nothing, for ever
+                size = f"Content-Length: {len(self.body)}\r\n"
+                writer.write(f"HTTP/1.1 {self.status} X\r\n{size}\r\n".encode() + self.body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._writers.discard(writer)
+            writer.close()
+
+
+def loads(**cpu: float) -> bytes:
+    result = [
+        {"metric": {"instance": name, "hekla": f"{what}/600"}, "value": [0, str(value)]}
+        for name, percent in cpu.items()
+        for what, value in (("cpu", percent), ("memory", 10))
+    ]
+    data = {"resultType": "vector", "result": result}
+    return json.dumps({"status": "success", "data": data}).encode()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def begun(world: World, server: Server, **options: Any) -> Turning:
+    await configure(world, CONF % ("prometheus", server.url, ""))
+    return await world.scheduler(**options)
+
+
+async def test_a_job_waits_while_nodes_are_busy_and_starts_when_one_is_not(
+    world: World, server: Server, tmp_path: Path
+) -> None:
+    path = tmp_path / "decisions"
+    log = DecisionLog(path)
+    server.body = loads(n1=95, n2=90)
+    await world.node("n1", 4)
+    await world.node("n2", 4)
+    scheduler = await begun(world, server, decision_log=log)
+    await server.until(lambda: scheduler.cluster.readings)
+    await world.gang("train", 2)
+    await world.condition("train", "the CPU load of the node exceeds the upper limit.")
+    server.body = loads(n1=95, n2=40)
+    assert set((await world.bound("train-0", "train-1")).values()) == {"n2"}
+    text = (await scheduler.render_metrics()).decode()
+    assert 'hekla_load_nodes{readings="fresh"} 2' in text
+    assert 'hekla_load_reads_total{result="done"}' in text
+    assert all(first.startswith("GET /api/v1/query?query=") for first, _ in server.asked)
+    log.flush()
+    outcomes = list(replay(path, builtin()))
+    assert sum(outcome.count("Bind") for outcome in outcomes) == 2
+    assert all(outcome.is_same for outcome in outcomes)
+    log.close()
+
+
+BAD = {
+    "an error of the server": (500, b"oops"),
+    "no JSON": (200, b"<html>"),
+    "too large an answer": (200, b" " * 100_000),
+    "nodes that nobody knows": (200, loads(stranger=10)),
+    "another place": (302, b""),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_a_source_that_fails_stops_nobody_and_is_named_once(
+    world: World,
+    server: Server,
+    case: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(collector, "MAX_BYTES", 50_000)
+    server.status, server.body = BAD[case]
+    await world.node("n1", 4)
+    scheduler = await begun(world, server)
+    await world.gang("a", 1)
+    await world.bound("a-0")
+    await server.until(lambda: len(server.asked) >= 3)
+    said = [r for r in caplog.messages if "the load of nodes cannot be read" in r]
+    assert len(said) == 1
+    assert "readings older than 300 s do not count" in said[0]
+    assert b'hekla_load_reads_total{result="failed"}' in await scheduler.render_metrics()
+    assert scheduler.cluster.readings == {}
+    server.status, server.body = 200, loads(n1=10)
+    await server.until(lambda: scheduler.cluster.readings)
+    assert "answers again" in caplog.text
+
+
+async def test_a_source_that_never_answers_is_given_up_and_asked_again(
+    world: World, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.body = None
+    await world.node("n1", 4)
+    scheduler = await begun(world, server)
+    await world.gang("a", 1)
+    await world.bound("a-0")
+    await server.until(lambda: "cannot be read" in caplog.text)
+    server.body = loads(n1=10)
+    await server.until(lambda: scheduler.cluster.readings)
+
+
+async def test_another_source_is_asked_as_soon_as_it_is_configured(
+    world: World, server: Server
+) -> None:
+    await world.node("n1", 4)
+    server.body = loads(n1=10)
+    scheduler = await begun(world, server)
+    await server.until(lambda: scheduler.cluster.readings)
+    bucket = {"key": "n1", "cpu": {"value": 0.7}, "memory": {"value": 0.1}}
+    server.body = json.dumps({"aggregations": {"600": {"hosts": {"buckets": [bucket]}}}}).encode()
+    more = ', elasticsearch: {username: reader, password: "hunter2"}'
+    await configure(world, CONF % ("elasticsearch", server.url, more))
+    await server.until(lambda: scheduler.cluster.readings[600]["n1"].cpu == 70.0)
+    first, headers = server.asked[-1]
+    assert first == "POST /metricbeat-*/_search HTTP/1.1"
+    assert headers["authorization"].startswith("basic ")
+
+
+async def test_without_the_section_nobody_is_asked(world: World, server: Server) -> None:
+    await configure(world, CONF.partition("metrics")[0])
+    await world.node("n1", 4)
+    await world.scheduler()
+    await world.gang("a", 1)
+    await world.bound("a-0")
+    assert server.asked == []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hekla.kube.resources import NODES, PODS, Resource
+from hekla.kube.resources import NODES, PODS
 from hekla.kube.sync_client import SyncClient
 from tests.e2e import stories
 
@@ -31,22 +31,6 @@ def submit(client: SyncClient, *files: str) -> None:
         stories.submit(client, EXAMPLES / file)
 
 
-def seen(client: SyncClient, kind: Resource[Any], holds: Callable[[list[Any]], bool]) -> None:
-    """Follow a kind until what is there is as it should be."""
-    listed = client.list(kind)
-    there = {each["metadata"]["uid"]: each for each in listed.items}
-    if holds(list(there.values())):
-        return
-    with client.watch(kind, resource_version=listed.resource_version, timeout_s=90) as events:
-        for event in events:
-            there[event.object["metadata"]["uid"]] = event.object
-            if event.type == "DELETED":
-                del there[event.object["metadata"]["uid"]]
-            if holds(list(there.values())):
-                return
-    raise AssertionError(f"{kind} never came to be as they should: {list(there.values())}")
-
-
 def places(pods: list[Any]) -> list[tuple[str, str]]:
     return sorted(
         (pod["metadata"]["labels"]["volcano.sh/job-name"], pod["spec"]["nodeName"])
@@ -58,11 +42,13 @@ def places(pods: list[Any]) -> list[tuple[str, str]]:
 def test_work_goes_to_its_group_and_leaves_lent_nodes_when_they_are_taken_back(
     client: SyncClient,
 ) -> None:
-    seen(client, NODES, lambda nodes: len(nodes) == 3)
+    stories.seen(client, NODES, lambda nodes: len(nodes) == 3)
     for name, labels in LABELS.items():
         client.patch(NODES, name, {"metadata": {"labels": labels}})
     submit(client, "scheduler.yaml", "research.yaml", "on-gold.yaml", "on-night.yaml")
     gold = [("on-gold", "sim-00000")] * 2
-    seen(client, PODS, lambda pods: places(pods) == [*gold, *[("on-night", "sim-00002")] * 2])
+    stories.seen(
+        client, PODS, lambda pods: places(pods) == [*gold, *[("on-night", "sim-00002")] * 2]
+    )
     submit(client, "closed.yaml")
-    seen(client, PODS, lambda pods: places(pods) == gold)
+    stories.seen(client, PODS, lambda pods: places(pods) == gold)

@@ -55,6 +55,13 @@ RARELY_USED = {
     Right("scheduler", "", "configmaps", "get"): "the plugin fairshare is configured",
     Right("scheduler", "", "configmaps", "patch"): "the plugin fairshare is configured",
     Right("scheduler", "", "configmaps", "create"): "the plugin fairshare is configured",
+    Right("scheduler", "metrics.k8s.io", "nodes", "list"): "loads are read from there",
+    **{
+        Right(
+            "scheduler", "custom.metrics.k8s.io", f"nodes/node_{what}_usage_avg", "get"
+        ): "loads are read from there"
+        for what in ("cpu", "memory")
+    },
 }
 """What no ordinary work needs; without it a component would not get over a failure."""
 ASKED_BY_ADMISSION = "finalizers"

@@ -119,6 +119,10 @@ class Plugin:
     sets_apart(task) -> bool                    its answers for this task hold for its job alone
     preemptable(task, candidates), reclaimable(task, candidates),
     unified_evictable(context, candidates) -> mask | None
+    fits_without(task, node, options) -> mask | None    for each option, a list of tasks on a node:
+                                                whether the node takes the task once those have left
+                                                and others that leave; asked where resources are not
+                                                all that a task may lack
     victim_tasks(tasks) -> mask | None
     victim_queue_order(queue, preemptor) -> key
     allocated(task, nodes), deallocated(task, nodes)   tasks like this one came to, left nodes
@@ -232,6 +236,7 @@ HOOKS: Final[tuple[str, ...]] = (
     "preemptable",
     "reclaimable",
     "unified_evictable",
+    "fits_without",
     "victim_tasks",
     "victim_queue_order",
     "allocated",
@@ -259,6 +264,7 @@ SWITCHES: Final[Mapping[str, str]] = {
     "predicate": "enablePredicate",
     "max_copies": "enablePredicate",
     "one_by_one": "enablePredicate",
+    "fits_without": "enablePredicate",
     "best_node": "enableBestNode",
     "confine": "enabledHyperNodeGradient",
     "narrow": "enabledHyperNodeGradient",

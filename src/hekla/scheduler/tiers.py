@@ -244,6 +244,20 @@ class Tiers:
                 return agreed
         return np.zeros(len(candidates), dtype=bool)
 
+    def fits_without(
+        self, task: Task, node: int, options: Sequence[Sequence[Task]]
+    ) -> BoolArray | None:
+        """After which of several departures all plugins let the task in; None where none cares."""
+        agreed: BoolArray | None = None
+        for call in self.calls("fits_without"):
+            given, mask = self.ask(call, "fits_without", task, node, options)
+            if not given and call[0].essential:
+                return np.zeros(len(options), dtype=bool)
+            if given and mask is not None:
+                mask = np.asarray(mask, dtype=bool)
+                agreed = mask if agreed is None else agreed & mask
+        return agreed
+
     def unwanted(self, running: Sequence[Task]) -> BoolArray:
         """Tasks that should go elsewhere: whom anybody names, in the first tier with a name."""
         for tier in self._table.get("victim_tasks", ()):

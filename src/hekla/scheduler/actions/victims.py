@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -130,6 +131,7 @@ class Search:
         self.in_vain = Failures(session)
         tiers = session.tiers
         self._has_relatives = tiers.has("victim_queue_order")
+        self._has_more = tiers.has("fits_without")
         self._is_shared = all(plugin.votes_by_kind for plugin, _ in tiers.calls(rule.hook))
         self._prices: dict[tuple[Any, ...], Prices] = {}
         self._ranks: dict[str, tuple[Any, ...]] | None = None
@@ -159,7 +161,36 @@ class Search:
 
     def victims(self, task: Task, index: int) -> list[Task] | None:
         """Who must leave a node for the task to fit; nobody can if None."""
-        columns, klass = self.session.columns, task.klass
+        lacks = self._lacks(task.klass, index)
+        if lacks is None:
+            return None
+        is_more = self._has_more and not self._suits(task, index, [[]])[0]
+        if not lacks and not is_more:
+            return []
+        candidates = self.leavable(task, index)
+        if _remaining(lacks, candidates):
+            return None
+        if is_more and not self._suits(task, index, [candidates])[0]:
+            return None
+        allowed = self.allowed(task, candidates)
+        options: Iterable[list[Task]] = (allowed[:count] for count in range(1, len(allowed) + 1))
+        if is_more:
+            # It may be in one place, as on a card: one who has all of it goes before several.
+            tried = [*([victim] for victim in allowed), *options]
+            options = compress(tried, self._suits(task, index, tried))
+        chosen = next((option for option in options if not _remaining(lacks, option)), None)
+        if chosen is None:
+            return None
+        for victim in reversed(chosen[:]):  # spare who is not needed; of two, the lower rank goes
+            others = [other for other in chosen if other is not victim]
+            if _remaining(lacks, others) or (is_more and not self._suits(task, index, [others])[0]):
+                continue
+            chosen = others
+        return chosen
+
+    def _lacks(self, klass: TaskClass, index: int) -> list[tuple[int, float]] | None:
+        """What a node will be short of for a task; None for what no node has."""
+        columns = self.session.columns
         lacks: list[tuple[int, float]] = []
         for row, amount in zip(klass.rows, klass.amounts, strict=True):
             if row >= columns.idle_rn.shape[0]:
@@ -168,17 +199,12 @@ class Search:
             lack = amount - float(room - columns.pipelined_rn[row, index])
             if lack >= EPSILON:
                 lacks.append((row, lack))
-        if not lacks:
-            return []
-        candidates = self.leavable(task, index)
-        if _remaining(lacks, candidates):
-            return None
-        chosen: list[Task] = []
-        for victim in self.allowed(task, candidates):
-            chosen.append(victim)
-            if not _remaining(lacks, chosen):
-                return _needed(lacks, chosen)
-        return None
+        return lacks
+
+    def _suits(self, task: Task, index: int, options: Sequence[Sequence[Task]]) -> list[bool]:
+        """After which of several departures the plugins would let the task in."""
+        found = self.session.tiers.fits_without(task, index, options)
+        return [True] * len(options) if found is None else found.tolist()
 
     def leavable(self, task: Task, index: int) -> list[Task]:
         """Who could be asked to leave a node for the task, the lowest rank first."""
@@ -366,15 +392,6 @@ def _remaining(lacks: Sequence[tuple[int, float]], leaving: Sequence[Task]) -> b
         if lack >= EPSILON:
             return True
     return False
-
-
-def _needed(lacks: Sequence[tuple[int, float]], chosen: list[Task]) -> list[Task]:
-    """Those without whom something would be missing; of two, the lower rank goes."""
-    for victim in reversed(chosen[:]):
-        others = [other for other in chosen if other is not victim]
-        if not _remaining(lacks, others):
-            chosen = others
-    return chosen
 
 
 class Failures:

@@ -127,12 +127,16 @@ class Book:
         ladder.stale_n[rows] = False
         ladder.is_stale = False
 
+    def known_later(self, key: Any) -> IntArray | None:
+        """What `later` said last, if that was about this class and nothing has happened since."""
+        if self._later is not None and self._later[:2] == (key, self._changes):
+            return self._later[2]
+        return None
+
     def later(
         self, key: Any, request: Request, allowed_nc: BoolArray, *, is_apart: bool
     ) -> IntArray:
         """How many more pods each node takes once those who leave have left."""
-        if self._later is not None and self._later[:2] == (key, self._changes):
-            return self._later[2]
         left_n = self.left(key, request, allowed_nc, is_apart=is_apart)
         rows = np.flatnonzero((self.now_3nc != self.later_3nc).any(axis=(0, 2)))
         if len(rows):
@@ -142,6 +146,27 @@ class Book:
             left_n[rows] = climb(*args, is_apart=is_apart, most=self._most).copies_r
         self._later = (key, self._changes, left_n)
         return left_n
+
+    def fits_without(
+        self, key: Any, request: Request, node: int, options: Sequence[Sequence[Task]]
+    ) -> BoolArray:
+        """Whether a node takes a pod once those of an option have left too, for each option."""
+        leaving = {task.uid: task for option in options for task in option}
+        number = {uid: i for i, uid in enumerate(leaving)}
+        goes_ot = np.zeros((len(options), len(leaving)), dtype=np.int64)
+        for row, option in enumerate(options):
+            goes_ot[row, [number[task.uid] for task in option]] = 1
+        held_t3c = np.zeros((len(leaving), 3, self.ledger.width), dtype=np.int64)
+        for row, task in enumerate(leaving.values()):
+            if task.klass.devices is not None and task.klass.devices.kind == self.ledger.kind:
+                held_t3c[row] = self.ledger.held(node, task.cards)
+        freed_o3c = np.tensordot(goes_ot, held_t3c, axes=1)
+        used = self.later_3nc[:, [node]] - freed_o3c.transpose(1, 0, 2)
+        allowed_nc, is_apart = self._allowed[key]
+        rows = np.full(len(options), node)
+        args = (self.ledger, rows, used, allowed_nc[rows], request, self._policy)
+        fits: BoolArray = climb(*args, is_apart=is_apart, most=1).copies_r > 0
+        return fits
 
     def score(self, key: Any, index: IntArray | None, copies: IntArray | int) -> FloatArray:
         """The score of the next pod but `copies`, on some nodes or all."""

@@ -82,15 +82,21 @@ class Ledger:
 
     def book(self, used_3nc: Used, row: int, cards: Sequence[Given], sign: int) -> None:
         """Count what a pod on a node has, or (with -1) no longer has."""
+        if cards:
+            used_3nc[:, row] += sign * self.held(row, cards)
+
+    def held(self, row: int, cards: Sequence[Given]) -> Used:
+        """What a pod on a node has of each of its cards."""
+        held_3c = np.zeros((3, self.width), dtype=np.int64)
         for given in cards:
             for column, is_same in self.columns(row, given.card):
                 # A card that has changed its mode since is out of reach until the pod has left.
-                amounts = (
+                held_3c[:, column] += (
                     (given.memory, 1, given.cores)
                     if is_same
                     else (int(self.memory_nc[row, column]), 1, WHOLE)
                 )
-                used_3nc[:, row, column] += np.multiply(amounts, sign)
+        return held_3c
 
     def columns(self, row: int, card: str) -> list[tuple[int, bool]]:
         """Where a card is, and that it is that very one; or the entries of a card cut otherwise."""

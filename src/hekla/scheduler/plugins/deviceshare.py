@@ -129,6 +129,8 @@ class DeviceShare(Plugin, name="deviceshare"):
     def _left(self, task: Task, request: Request, *, future: bool = False) -> IntArray:
         """How many more such tasks the cards of each node take."""
         book = self._book(request)
+        if future and (known_n := book.known_later(self._key(task))) is not None:
+            return known_n
         allowed_nc = self._suitable(request, book)
         is_apart = self.sets_apart(task)
         if is_apart:
@@ -216,6 +218,18 @@ class DeviceShare(Plugin, name="deviceshare"):
             free_n = np.where(self._busy(), 0.0, np.inf)
             limits.append((nodes.take(free_n), "node(s) are still giving cards to another pod"))
         return limits
+
+    def fits_without(
+        self, task: Task, node: int, options: Sequence[Sequence[Task]]
+    ) -> BoolArray | None:
+        request = self._request(task)
+        if request is None or request.problem:
+            return None
+        if self._left(task, request, future=True)[node] > 0:
+            return np.ones(len(options), dtype=bool)
+        if not any(options):
+            return np.zeros(len(options), dtype=bool)
+        return self._book(request).fits_without(self._key(task), request, node, options)
 
     def _busy(self) -> BoolArray:
         """Nodes whose device plugin has a pod to do."""

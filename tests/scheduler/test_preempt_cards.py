@@ -1,0 +1,192 @@
+"""Room on cards is made as room on nodes is: the fewest leave, and only if somebody comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.api import wellknown as w
+from hekla.testing import GroupBuilder, TestCluster, cluster, gang, node, queue
+
+CONF = """\
+actions: "allocate, {action}"
+tiers:
+- plugins: [{{name: priority}}, {{name: gang}}, {{name: conformance}}]
+- plugins:
+  - {{name: predicates}}
+  - {{name: proportion}}
+  - name: deviceshare
+    arguments: {{deviceshare.VGPUEnable: true, deviceshare.SchedulePolicy: binpack}}
+"""
+PRIORITIES = {"low": 1, "high": 9}
+
+
+def machine(name: str, cards: int = 2, memory: int = 16000, shares: int = 10) -> Any:
+    text = "".join(f"GPU-{name}-{i},{shares},{memory},V100,true,hami-core:" for i in range(cards))
+    return node(
+        name,
+        cpu=64,
+        annotations={w.NODE_VGPU_REGISTER: text},
+        extra={w.VGPU_NUMBER: cards * shares},
+    )
+
+
+def job(name: str, memory: int, *, number: int = 1, cores: int = 0, **more: Any) -> GroupBuilder:
+    wanted = {w.VGPU_NUMBER: number, w.VGPU_MEMORY: memory}
+    if cores:
+        wanted[w.VGPU_CORES] = cores
+    return gang(name, members=1, cpu=1, requests=wanted, **more)
+
+
+def low(name: str, memory: int, **more: Any) -> GroupBuilder:
+    return job(name, memory, minimum=0, priority_class="low", phase="Running", **more)
+
+
+def high(name: str, memory: int, **more: Any) -> GroupBuilder:
+    return job(name, memory, priority_class="high", **more)
+
+
+def after(nodes: list[Any], first: list[GroupBuilder], action: str = "preempt") -> TestCluster:
+    """A cluster on which the first jobs run, placed one after the other."""
+    world = cluster(nodes, [], priorities=PRIORITIES, conf=CONF.format(action=action))
+    for one in first:
+        world.add(one)
+        world.live(world.run())
+    return world
+
+
+def cards(world: TestCluster) -> dict[str, str]:
+    return {task.name: task.cards[0].card for task in world.state.tasks.values() if task.cards}
+
+
+def outcome(world: TestCluster, *jobs: GroupBuilder) -> tuple[list[str], dict[str, str]]:
+    for one in jobs:
+        world.add(one)
+    result = world.run()
+    assert result.plan.failures == []
+    return result.evictions, result.pipelined
+
+
+def test_who_holds_the_memory_of_the_card_leaves_though_nothing_else_is_short() -> None:
+    # 10000 of 16000 MiB are taken; CPU, shares and the number of vGPUs abound.
+    world = after([machine("n", cards=1)], [low("a", 10000)])
+    assert outcome(world, high("h", 8000)) == (["a-0"], {"h-0": "n"})
+
+
+def test_who_holds_the_cores_leaves() -> None:
+    world = after([machine("n", cards=1)], [low("a", 1000, cores=60)])
+    assert outcome(world, high("h", 1000, cores=50)) == (["a-0"], {"h-0": "n"})
+
+
+def test_one_whose_card_is_enough_leaves_rather_than_two_of_another() -> None:
+    # Card 0 has 8000 + 8000 and card 1 has 12000: for 12000 more two must leave the one, or one
+    # the other.
+    world = after([machine("n")], [low("a", 8000), low("b", 8000), low("c", 12000)])
+    assert cards(world) == {"a-0": "GPU-n-0", "b-0": "GPU-n-0", "c-0": "GPU-n-1"}
+    assert outcome(world, high("h", 12000)) == (["c-0"], {"h-0": "n"})
+
+
+def test_who_is_on_another_card_is_spared() -> None:
+    # A whole card is wanted: both of one card leave, and nobody of the other.
+    lows = [low("a", 8000), low("b", 8000), low("c", 8000), low("d", 8000)]
+    world = after([machine("n")], lows)
+    evicted, promised = outcome(world, high("h", 16000))
+    assert promised == {"h-0": "n"}
+    assert len(evicted) == 2
+    assert len({cards(world)[name] for name in evicted}) == 1
+
+
+def test_a_pod_with_two_cards_gets_both_cleared() -> None:
+    world = after([machine("n")], [low("a", 10000), low("b", 10000)])
+    evicted, promised = outcome(world, high("h", 10000, number=2))
+    assert (sorted(evicted), promised) == (["a-0", "b-0"], {"h-0": "n"})
+
+
+def test_the_node_on_which_fewer_must_leave_is_cleared() -> None:
+    lows = [low("a", 8000), low("b", 8000), low("c", 16000)]
+    world = after([machine("n1", cards=1), machine("n2", cards=1)], lows)
+    assert outcome(world, high("h", 16000)) == (["c-0"], {"h-0": "n2"})
+
+
+def test_nobody_leaves_for_a_pod_that_is_larger_than_a_card() -> None:
+    world = after([machine("n")], [low("a", 10000), low("b", 10000)])
+    assert outcome(world, high("h", 20000)) == ([], {})
+
+
+def test_nobody_leaves_where_those_who_may_not_be_asked_hold_the_card() -> None:
+    world = after([machine("n", cards=1)], [high("first", 10000), low("a", 2000)])
+    assert outcome(world, high("h", 8000)) == ([], {})
+
+
+def test_nobody_leaves_for_half_a_gang() -> None:
+    # Each member wants a whole card and there are two of them, not three.
+    world = after([machine("n")], [low("a", 10000), low("b", 10000)])
+    wanted = {w.VGPU_NUMBER: 1, w.VGPU_MEMORY: 16000}
+    whole = gang("h", members=3, cpu=1, requests=wanted, priority_class="high")
+    assert outcome(world, whole) == ([], {})
+
+
+def test_a_queue_takes_its_share_back_though_only_the_memory_of_cards_is_short() -> None:
+    # Of 10 vGPUs each queue deserves 5; greedy has 6, whose memory is all there is.
+    world = cluster(
+        [machine("n", cards=1, memory=12000)],
+        [],
+        queues=[queue("greedy"), queue("hungry")],
+        conf=CONF.format(action="reclaim"),
+    )
+    wanted = {w.VGPU_NUMBER: 1, w.VGPU_MEMORY: 2000}
+    world.add(gang("g", members=6, minimum=1, queue="greedy", cpu=1, requests=wanted))
+    world.live(world.run())
+    assert len(cards(world)) == 6
+    world.add(gang("h", members=1, queue="hungry", cpu=1, requests=wanted))
+    result = world.run()
+    assert len(result.evictions) == 1
+    assert result.pipelined == {"h-0": "n"}
+
+
+def test_whole_gangs_leave_cards_too() -> None:
+    conf = CONF.format(action="gangpreempt")
+    world = cluster([machine("n", cards=1)], [], priorities=PRIORITIES, conf=conf)
+    world.add(job("a", 10000, priority_class="low", phase="Running"))
+    world.live(world.run())
+    assert outcome(world, high("h", 8000)) == (["a-0"], {"h-0": "n"})
+
+
+@st.composite
+def loads(draw: st.DrawFn, prefix: str) -> list[GroupBuilder]:
+    found = []
+    for i in range(draw(st.integers(1, 7))):
+        make = draw(st.sampled_from([low, high]))
+        memory = draw(st.sampled_from([3000, 8000, 12000, 16000]))
+        number, cores = draw(st.sampled_from([(1, 0), (1, 0), (1, 50), (2, 0)]))
+        found.append(make(f"{prefix}{i}", memory, number=number, cores=cores))
+    return found
+
+
+def check_cards(world: TestCluster) -> None:
+    """On no card is more than it has, counting those who leave."""
+    used: dict[str, list[int]] = {}
+    for task in world.state.tasks.values():
+        for given_card in task.cards:
+            sums = used.setdefault(given_card.card, [0, 0])
+            sums[0] += given_card.memory
+            sums[1] += given_card.cores
+    assert all(memory <= 16000 and cores <= 100 for memory, cores in used.values()), used
+
+
+@settings(deadline=None)
+@given(loads("a"), loads("b"), st.integers(1, 2))
+def test_no_card_is_ever_given_out_twice_while_pods_make_room(
+    first: list[GroupBuilder], second: list[GroupBuilder], nodes: int
+) -> None:
+    world = after([machine(f"n{i}") for i in range(nodes)], first)
+    for one in second:
+        world.add(one)
+    for _ in range(4):
+        result = world.run()
+        assert result.plan.failures == []
+        assert not result.evictions or result.pipelined, "somebody left for nobody"
+        world.live(result)
+        check_cards(world)

@@ -8,6 +8,7 @@ machine: compare ratios in one run, or growth (`g`).
 from __future__ import annotations
 
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -77,6 +78,34 @@ def timed(make: Callable[[], Cluster]) -> tuple[Cluster, float]:
     state = make()
     state.settle()
     return state, time.perf_counter() - start
+
+
+def compare(title: str, variants: dict[str, tuple[Cluster, str]], rounds: int = 9) -> None:
+    """CPU of the same load under several conditions, in turn; the medians, and those of ratios.
+
+    One round before is not counted: what a cluster keeps from cycle to cycle is known then.
+    """
+    made = {
+        name: (state, config.parse(conf, builtin())) for name, (state, conf) in variants.items()
+    }
+    took: dict[str, list[float]] = {name: [] for name in made}
+    binds: dict[str, int] = {}
+    for number in range(rounds + 1):
+        for name, (state, settings) in made.items():
+            start = time.process_time()
+            plan = decide(state, settings, START)
+            if number:
+                took[name].append(time.process_time() - start)
+            binds[name] = len(plan.binds)
+    first = next(iter(took.values()))
+    for name, times in took.items():
+        ratio = statistics.median(b / a for a, b in zip(first, times, strict=True))
+        print(
+            f"{title}, {name:28} {statistics.median(times) * 1000:7.1f} ms CPU "
+            f"({min(times) * 1000:.1f} to {max(times) * 1000:.1f})  {ratio:4.2f}x  "
+            f"{binds[name]} binds",
+            flush=True,
+        )
 
 
 def case_a() -> None:
@@ -174,9 +203,11 @@ DEVICESHARE = """\
 def case_v() -> None:
     """Shared GPUs, and the same load with nobody looking at single cards."""
     for kinds in (1, 4):
-        for name, conf in (("without deviceshare", SHARING), ("with", SHARING + DEVICESHARE)):
-            label = f"v  5,000 vGPU pods ({kinds} kinds) on 1,000 x 8 cards, {name}"
-            run(label, *timed(lambda k=kinds: shared_gpus(1000, 250, 20, kinds=k)), conf=conf)
+        variants = {
+            name: (shared_gpus(1000, 250, 20, kinds=kinds), conf)
+            for name, conf in (("without deviceshare", SHARING), ("with", SHARING + DEVICESHARE))
+        }
+        compare(f"v  5,000 vGPU pods ({kinds} kinds) on 1,000 x 8 cards", variants)
 
 
 def shared_gpus(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
@@ -261,31 +292,17 @@ def in_tiers(state: Cluster, nodes: int, *, rack: int = 32, spine: int = 16) -> 
 
 def case_h() -> None:
     """Gangs that must be in one rack of 32 nodes, against the same that may be anywhere."""
-    settings = config.parse(TOPOLOGY, builtin())
-    flat = config.parse(config.DEFAULT, builtin())
     demands: dict[str, dict[str, object] | None] = {
-        "without HyperNodes": None,
         "with HyperNodes, no demand": None,
         "hard, one rack": {"mode": "hard", "highestTierAllowed": 1},
         "soft": {"mode": "soft"},
     }
-    first = 0.0
+    variants = {"without HyperNodes": (build(10000, 100, 64), config.DEFAULT)}
     for name, network in demands.items():
         state = build(10000, 100, 64, network=network)
-        if name != "without HyperNodes":
-            in_tiers(state, 10000)
-        state.settle()
-        best = float("inf")
-        for _ in range(5):
-            start = time.process_time()
-            plan = decide(state, flat if not first else settings, START)
-            best = min(best, time.process_time() - start)
-        first = first or best
-        print(
-            f"h  100 gangs of 64 on 10,000 nodes, {name:28} {best * 1000:7.1f} ms CPU  "
-            f"{best / first:4.2f}x  {len(plan.binds)} binds",
-            flush=True,
-        )
+        in_tiers(state, 10000)
+        variants[name] = (state, TOPOLOGY)
+    compare("h  100 gangs of 64 on 10,000 nodes", variants)
 
 
 def case_g() -> None:

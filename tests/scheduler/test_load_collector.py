@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from hekla.kube.calls import Call
 from hekla.scheduler.decisionlog import DecisionLog
 from hekla.scheduler.load import collector
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.replay import replay
 
 from .test_service import configure
-from .world import PATIENCE_S, Turning, World
+from .world import PATIENCE_S, Send, Turning, World
 
 CONF = """\
 actions: "enqueue, allocate"
@@ -184,6 +185,51 @@ async def test_another_source_is_asked_as_soon_as_it_is_configured(
     first, headers = server.asked[-1]
     assert first == "POST /metricbeat-*/_search HTTP/1.1"
     assert headers["authorization"].startswith("basic ")
+
+
+IN_CLUSTER = {
+    "metrics-api": {
+        "/apis/metrics.k8s.io/v1beta1/nodes": {
+            "metadata": {"name": "n1"},
+            "usage": {"cpu": "3800m", "memory": "1Gi"},
+        }
+    },
+    "prometheus_adaptor": {
+        f"/apis/custom.metrics.k8s.io/v1beta1/nodes/*/node_{what}_usage_avg": {
+            "describedObject": {"kind": "Node", "name": "n1"},
+            "value": value,
+        }
+        for what, value in (("cpu", "950m"), ("memory", "125m"))
+    },
+}
+
+
+@pytest.mark.parametrize("kind", IN_CLUSTER)
+async def test_the_metrics_of_the_cluster_itself_are_asked_through_its_server(
+    world: World, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no such API at first; then somebody serves it behind the server's address."""
+    client = await world.connect()
+    is_served = asyncio.Event()
+
+    async def aggregated(call: Call, send: Send) -> bytes:
+        found = IN_CLUSTER[kind].get(call.path)
+        if found is None or not is_served.is_set():
+            return await send(call)
+        return json.dumps({"items": [found]}).encode()
+
+    client.fault = aggregated
+    await configure(world, CONF % (kind, "", ""))
+    await world.node("n1", 4)
+    scheduler = await world.scheduler(client)
+    await world.gang("early", 1)
+    await world.bound("early-0")
+    is_served.set()
+    await world.gang("late", 1, cpu="4")
+    await world.condition("late", "the CPU load of the node exceeds the upper limit.")
+    assert scheduler.cluster.readings[0]["n1"].cpu == 95.0
+    assert scheduler.cluster.readings[0]["n1"].memory == 12.5
+    assert f"{kind}: the load of nodes cannot be read: this cluster does not serve" in caplog.text
 
 
 async def test_without_the_section_nobody_is_asked(world: World, server: Server) -> None:

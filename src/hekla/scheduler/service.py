@@ -136,7 +136,7 @@ class Scheduler:
             lambda: self.metrics.figures,
         )
         self._collector = Collector(
-            client, self._cache, self._clock, self.metrics, self._changed.set
+            client, self._cache, self._clock, self.metrics, self._at_rest, self._changed.set
         )
         self._journal: Journal | None = None
         if decision_log is not None:

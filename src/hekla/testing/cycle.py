@@ -88,6 +88,8 @@ class TestCluster:
         Without `remake` nobody makes the evicted anew.
         """
         self.state.settled()  # what follows are changes, due in the next cycle
+        if result.plan.rescheduled_at is not None:
+            self.state.rescheduled_at = result.plan.rescheduled_at
         for bind in result.plan.binds:
             pod = self.pods[bind.uid]
             self._set(

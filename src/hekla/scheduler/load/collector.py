@@ -15,7 +15,7 @@ from typing import Final
 
 from hekla.kube.client import Client
 from hekla.kube.credentials import FixedCredentials, Proof, with_password
-from hekla.kube.errors import ApiError, KubeError
+from hekla.kube.errors import ApiError, KubeError, NotFound
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.retries import NO_RETRIES
 from hekla.kube.transport import Transport
@@ -24,7 +24,7 @@ from hekla.scheduler.changes import Measured
 from hekla.scheduler.config import Config
 from hekla.scheduler.dimensions import CPU, MEMORY
 from hekla.scheduler.load.readings import USAGE_PERIOD_S, ByPeriod
-from hekla.scheduler.load.settings import STALE_S, MetricsSource
+from hekla.scheduler.load.settings import ADAPTOR, METRICS_API, STALE_S, MetricsSource
 from hekla.scheduler.load.sources import BadAnswer, Known, Source, make
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.plugins.rescheduling import Rescheduling
@@ -36,6 +36,10 @@ ROUND_S: Final = 10.0
 """What one round of requests may take; less if rounds are closer together."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Of one answer; of ten thousand nodes it is some 3 MiB."""
+_SERVED_BY: Final = {
+    METRICS_API: "metrics-server",
+    ADAPTOR: "the Prometheus adapter, with rules for node_cpu_usage_avg and node_memory_usage_avg",
+}
 
 
 class Collector:
@@ -47,12 +51,14 @@ class Collector:
         cache: Cache,
         clock: Clock,
         metrics: SchedulerMetrics,
+        at_rest: asyncio.Event,
         wake: Callable[[], None],
     ) -> None:
         self._client = client
         self._cache = cache
         self._clock = clock
         self._metrics = metrics
+        self._at_rest = at_rest
         self._wake = wake
         self._config: Config | None = None
         self._is_awaited = False
@@ -149,6 +155,7 @@ class Collector:
         ]
         async with asyncio.timeout(limit_s):
             answers = await asyncio.gather(*sent)
+        await self._at_rest.wait()  # a cycle may arrange the nodes anew while it begins
         return source.read(answers, self._known(), self._clock.now())
 
     def _known(self) -> Known:
@@ -178,6 +185,8 @@ class Collector:
 def _problem(settings: MetricsSource, error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {_limit_s(settings):g} s"
+    if isinstance(error, NotFound) and settings.is_in_cluster:
+        return f"this cluster does not serve it; install {_SERVED_BY[settings.type]}"
     if isinstance(error, ApiError) and not settings.is_in_cluster:
         return f"it answers {error.status}"  # what else it says is meant for an API server
     return str(error)

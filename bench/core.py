@@ -17,6 +17,7 @@ from collections.abc import Callable
 from hekla.scheduler import config
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.core import decide
+from hekla.scheduler.load.readings import USAGE_PERIOD_S, Reading
 from hekla.scheduler.plan import Plan
 from hekla.scheduler.plugins import builtin
 from hekla.testing.objects import START, gang, hypernode, node, pod, queue
@@ -303,6 +304,61 @@ def case_h() -> None:
         in_tiers(state, 10000)
         variants[name] = (state, TOPOLOGY)
     compare("h  100 gangs of 64 on 10,000 nodes", variants)
+
+
+USAGE = config.DEFAULT + "  - name: usage\nmetrics: {address: http://prometheus}\n"
+MOVING = """\
+actions: "allocate, shuffle"
+tiers:
+- plugins: [{name: gang}, {name: conformance}, {name: pdb}]
+- plugins:
+  - {name: predicates}
+  - {name: nodeorder}
+"""
+RESCHEDULING = """\
+  - name: rescheduling
+    arguments:
+      metricsPeriod: 10m
+      strategies:
+      - name: lowNodeUtilization
+        params: {thresholds: {cpu: 30}, targetThresholds: {cpu: 60}}
+metrics: {address: http://prometheus}
+"""
+
+
+def case_l() -> None:
+    """Loads that were measured: new pods by them, and a look at who should leave busy nodes."""
+    variants = {"without loads": (build(5000, 100, 100), config.DEFAULT)}
+    variants["usage"] = (measured(build(5000, 100, 100), lambda n: n * 37 % 80), USAGE)
+    compare("l  100 gangs of 100 on 5,000 nodes", variants)
+    busy = measured(running(5000, 500, 100), lambda n: 90 if n % 3 else 10)
+    compare(
+        "l  50,000 running pods on 5,000 nodes",
+        {"nobody looks": (busy, MOVING), "100 leave": (busy, MOVING + RESCHEDULING)},
+    )
+
+
+def measured(state: Cluster, percent: Callable[[int], float]) -> Cluster:
+    """With a reading of every node."""
+    state.settle()
+    readings = {
+        node.name: Reading(percent(n), 10.0, START) for n, node in enumerate(state.node_list)
+    }
+    state.measure({USAGE_PERIOD_S: readings})
+    return state
+
+
+def running(nodes: int, gangs: int, size: int) -> Cluster:
+    """Nodes full of gangs of which half is enough."""
+    state = build(nodes, 0, 0)
+    for g in range(gangs):
+        places = [f"node-{(g * size + i) % nodes:05d}" for i in range(size)]
+        one = gang(f"gang-{g:05d}", members=size, minimum=size // 2, cpu=1, running_on=places)
+        state.set_group(one.group)
+        for member in one.pods:
+            state.set_pod(member)
+    state.settled()
+    return state
 
 
 def case_g() -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from hekla.kube.calls import Call
-from hekla.scheduler.decisionlog import DecisionLog
+from hekla.scheduler.decisionlog import MAX_BYTES, DecisionLog
 from hekla.scheduler.load import collector
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.replay import replay
 
+from .test_decision_log import files_in
 from .test_service import configure
 from .world import PATIENCE_S, Send, Turning, World
 
@@ -97,11 +98,12 @@ async def begun(world: World, server: Server, **options: Any) -> Turning:
     return await world.scheduler(**options)
 
 
+@pytest.mark.parametrize("max_bytes", [MAX_BYTES, 1])
 async def test_a_job_waits_while_nodes_are_busy_and_starts_when_one_is_not(
-    world: World, server: Server, tmp_path: Path
+    world: World, server: Server, tmp_path: Path, max_bytes: int
 ) -> None:
-    path = tmp_path / "decisions"
-    log = DecisionLog(path)
+    """The log says the same, begun once or with every cycle anew from what is known then."""
+    log = DecisionLog(tmp_path / "decisions", max_bytes=max_bytes, max_files=99)
     server.body = loads(n1=95, n2=90)
     await world.node("n1", 4)
     await world.node("n2", 4)
@@ -116,7 +118,7 @@ async def test_a_job_waits_while_nodes_are_busy_and_starts_when_one_is_not(
     assert 'hekla_load_reads_total{result="done"}' in text
     assert all(first.startswith("GET /api/v1/query?query=") for first, _ in server.asked)
     log.flush()
-    outcomes = list(replay(path, builtin()))
+    outcomes = [each for path in files_in(tmp_path) for each in replay(path, builtin())]
     assert sum(outcome.count("Bind") for outcome in outcomes) == 2
     assert all(outcome.is_same for outcome in outcomes)
     log.close()

@@ -6,7 +6,8 @@ configuration and what was decided. Each file begins with a start and the whole 
 stands alone.
 
 It holds names, labels, annotations and requests of pods and nodes; no environment, no commands, no
-secrets: those the scheduler never reads. What `kubectl apply` keeps in an annotation is left out.
+secrets: those the scheduler never reads. What `kubectl apply` keeps in an annotation is left out,
+and of the configuration the password of a source of loads.
 
 What a newcomer gets wrong: nothing here may slow a decision down. Lines are encoded, squeezed and
 written in a thread; if that falls behind, cycles are left out, and the next begins a new file.

@@ -58,9 +58,9 @@ class FakeClient:
         await asyncio.sleep(0)
         if resource is PODGROUPS and name in self.refuse:
             raise self.refuse[name]
-        self.patches.append((name, body["status"]))
+        self.patches.append((name, body.get("status", body)))
 
-    async def patch_status(self, resource: Any, name: str, status: Any, *, namespace: str) -> None:
+    async def patch_status(self, resource: Any, name: str, status: Any, **options: Any) -> None:
         await self.patch(resource, name, {"status": status})
 
 

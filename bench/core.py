@@ -14,6 +14,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from hekla.api.meta import convert
+from hekla.api.nodeinfo import Numatopology
 from hekla.scheduler import config
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.core import decide
@@ -229,6 +231,52 @@ def shared_gpus(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
     for g in range(gangs):
         wanted = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 10000 + g % kinds}
         one = gang(f"gang-{g:05d}", members=size, cpu=1, memory="2Gi", requests=wanted)
+        state.set_group(one.group)
+        for member in one.pods:
+            state.set_pod(member)
+    return state
+
+
+NUMA = """\
+  - name: numa-aware
+    arguments: {weight: 2}
+"""
+
+
+def case_n() -> None:
+    """Pods with CPUs of their own on machines of two NUMA nodes, and nobody looking at those."""
+    for kinds in (1, 4):
+        variants = {
+            name: (pinned(5000, 100, 50, kinds=kinds), conf)
+            for name, conf in (("without numa-aware", SHARING), ("with", SHARING + NUMA))
+        }
+        compare(f"n  5,000 pods with whole CPUs ({kinds} kinds) on 5,000 nodes", variants)
+
+
+def pinned(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
+    """Nodes of 2 x 32 CPUs that let pods in by one NUMA node only, some of them not quite free."""
+    state = Cluster()
+    state.set_queue(queue("default"))
+    details = {str(cpu): {"numa": cpu // 32, "socket": 0, "core": cpu} for cpu in range(64)}
+    policies = {"CPUManagerPolicy": "static", "TopologyManagerPolicy": "single-numa-node"}
+    for n in range(nodes):
+        name = f"node-{n:05d}"
+        state.set_node(node(name, cpu=64, memory="256Gi"))
+        spec = {
+            "policies": policies,
+            "numares": {"cpu": {"allocatable": f"{n % 8}-63", "capacity": 64}},
+            "cpuDetail": details,
+        }
+        told = convert({"metadata": {"name": name}, "spec": spec}, Numatopology)
+        state.numa_topologies[name] = told
+    for g in range(gangs):
+        one = gang(
+            f"gang-{g:05d}",
+            members=size,
+            cpu=3 + g % kinds,
+            memory="2Gi",
+            status={"qosClass": "Guaranteed"},
+        )
         state.set_group(one.group)
         for member in one.pods:
             state.set_pod(member)

@@ -13,7 +13,9 @@ from hekla.api.meta import convert
 from hekla.api.nodeinfo import Numatopology, ResourceInfo
 from hekla.api.numa import read_decision
 from hekla.api.wellknown import NUMA_TOPOLOGY_POLICY, TOPOLOGY_DECISION
-from hekla.scheduler.plugins.numa_aware import Layout
+from hekla.scheduler.layouts import Layout
+from hekla.scheduler.model import PENDING
+from hekla.scheduler.session import Session
 from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, node
 from hekla.units.cpusets import format_cpuset, parse_cpuset
 
@@ -196,3 +198,51 @@ def test_nonsense_in_a_numatopology_is_no_cpu() -> None:
     broken.spec.numares["cpu"] = ResourceInfo(allocatable="x-y")
     found = Layout.of(broken, cluster([node("n")]).state.nodes["n"])
     assert set(found.free.values()) == {0}
+
+
+POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> list[Numatopology]:
+    return [
+        layout(
+            f"n{i}",
+            draw(st.sampled_from(POLICIES)),
+            numas=draw(st.sampled_from([1, 2, 4])),
+            each=draw(st.sampled_from([2, 4])),
+            reserved=draw(st.sampled_from(["0", "1"])),
+        )
+        for i in range(draw(st.integers(1, 6)))
+    ]
+
+
+@given(machines(), st.sampled_from([1, 2, 3, 5]), st.integers(2, 15))
+def test_placing_many_at_once_is_placing_them_one_by_one(
+    layouts: list[Numatopology], cpu: int, count: int
+) -> None:
+    made = world([job("a", 15, cpu=cpu, minimum=1)], *layouts, cpu=16)
+    waiting = made.state.jobs["default/a"].by_status[PENDING].values()
+    with Session(made.state, made.config, 0.0) as session:
+        tasks = session.in_task_order(waiting)
+        at_once = session.places(tasks[0], count).tolist()
+        one_by_one: list[int] = []
+        with session.statement() as statement:
+            for task in tasks[:count]:
+                index = session.places(task, 1)
+                if len(index) == 0:
+                    break
+                statement.allocate((task,), index)
+                one_by_one += index.tolist()
+        again = session.places(tasks[0], count).tolist()
+    assert one_by_one == at_once
+    assert again == at_once  # what was taken back is free again
+    assert not session.plan.failures
+
+
+def test_a_layout_is_read_again_when_pods_with_cpus_of_their_own_come_and_go() -> None:
+    made = world([job("a", cpu=4), job("b", cpu=4), job("c", cpu=4)], layout("n"), cpu=12)
+    made.live(made.run())
+    assert made.run().binds == {}  # both NUMA nodes are full, though the node has CPUs left
+    made.state.delete_pod("default-a-0")
+    assert decisions(made.run()) == {"c-0": {0: 4}}

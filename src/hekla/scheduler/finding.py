@@ -251,7 +251,9 @@ class Finder:
         if among is not None:
             ok_n = np.zeros_like(ok_n)
             ok_n[index] = True
-        return relative.place(self._scorer(task, extra_n), ok_n, copies_n, state.parts, count)
+        head_n = state.score_n if extra_n is None else state.score_n + extra_n
+        score = self._scorer(task, extra_n)
+        return relative.place(score, ok_n, copies_n, state.parts, count, head_n)
 
     def fits(self, task: Task, index: int, *, future: bool = False) -> bool:
         """Whether one node takes the task, now or once what leaves it has left."""

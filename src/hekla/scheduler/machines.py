@@ -24,6 +24,7 @@ from hekla.scheduler.dimensions import (
 )
 from hekla.scheduler.fields import oversubscribed
 from hekla.scheduler.labels import NodeLabels
+from hekla.scheduler.layouts import Layouts
 from hekla.scheduler.load.readings import AS_GIVEN_S, ByPeriod, Loads, Reading
 from hekla.scheduler.load.settings import STALE_S
 from hekla.scheduler.matrix import Matrix
@@ -51,6 +52,7 @@ class Machines:
         self._labels: NodeLabels | None = None
         self._nodes_changed = False
         self._ledgers = Ledgers()
+        self.layouts = Layouts()
         self.readings: dict[int, dict[str, Reading]] = {}
         """How busy nodes are, by the seconds over which that is a mean."""
         self.recent: dict[str, Task] | None = None
@@ -202,6 +204,8 @@ class Machines:
             self.recent[task.uid] = task
         if task.klass.devices is not None:
             self._ledgers.changed(node)
+        if task.klass.whole_cpus:
+            self.layouts.stale.add(node.name)
         for port in task.klass.ports:
             node.ports[port] = node.ports.get(port, 0) + 1
         if task.group is not None:
@@ -222,6 +226,8 @@ class Machines:
             self.recent.pop(task.uid, None)
         if task.klass.devices is not None:
             self._ledgers.changed(node)
+        if task.klass.whole_cpus:
+            self.layouts.stale.add(node.name)
         for port in task.klass.ports:
             less(node.ports, port)
         if task.group is not None:

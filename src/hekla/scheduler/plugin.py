@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
-from hekla.scheduler.dimensions import BoolArray, FloatArray
+from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
 from hekla.scheduler.nodes import Nodes
 
 if TYPE_CHECKING:
@@ -82,6 +82,12 @@ class Normalized:
     reverse: bool = False
     between: bool = False
     """Scale from the smallest to the largest value, rather than from zero to the largest."""
+    filling: Callable[[IntArray, IntArray], FloatArray] | None = None
+    """Where it changes as nodes fill: the values of nodes (first) with so many tasks more (second),
+    as of when it is called; `raw_n` is not read then."""
+
+    def raw(self, nodes: IntArray, copies: IntArray) -> FloatArray:
+        return self.raw_n[nodes] if self.filling is None else self.filling(nodes, copies)
 
 
 class PluginError(Exception):

@@ -69,10 +69,9 @@ class NumaAware(Plugin, name="numa-aware"):
             return
         numbers, at_n = _distinct(self._state_n)
         reasons = [_why_never(self._state(number), policy) for number in numbers.tolist()]
-        for reason in dict.fromkeys(reasons):
-            if reason:
-                is_reason = np.asarray([each == reason for each in reasons], dtype=bool)
-                yield is_reason[at_n] & self._looked_at(policy), reason
+        for reason in sorted(set(reasons) - {""}):
+            is_reason = np.asarray([each == reason for each in reasons], dtype=bool)
+            yield is_reason[at_n] & self._looked_at(policy), reason
 
     def max_copies(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
         containers = task.klass.whole_cpus

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from hekla.api import core
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.scheduler import wire
 from hekla.scheduler.cache import Cache
-from hekla.scheduler.changes import GroupWritten
+from hekla.scheduler.changes import KINDS, GroupWritten, Kind
 from hekla.scheduler.cluster import Cluster
-from hekla.testing import gang, pod
+from hekla.testing import gang, node, pod
 from hekla.testing.objects import GroupBuilder
 from hekla.units.clock import ManualClock
 
@@ -85,6 +86,31 @@ async def test_a_pod_group_that_says_what_we_wrote_of_it_wakes_nobody(
     job = cache.cluster.jobs["default/g"]
     assert job.phase == new.group.status.phase
     assert job.domain == new.group.annotations[JOB_ALLOCATED_HYPERNODE]
+
+
+@pytest.mark.parametrize("during_a_cycle", [True, False])
+async def test_an_object_that_cannot_be_taken_in_is_told_of_and_takes_nothing_with_it(
+    during_a_cycle: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = KINDS["Node"]
+
+    def put(cluster: Cluster, obj: core.Node) -> None:
+        if obj.name == "bad":
+            raise OverflowError("nobody thought of this")
+        real.put(cluster, obj)
+
+    monkeypatch.setitem(KINDS, "Node", Kind(real.type, put, real.drop))
+    heard: list[str] = []
+    cache = _cache(heard)
+    if during_a_cycle:
+        cache.freeze()
+    for name in ("n1", "bad", "n2"):
+        cache._handler("Node")("ADDED", None, node(name))
+    for held in cache.thaw():
+        cache.change(held)
+    assert set(cache.cluster.nodes) == {"n1", "n2"}
+    assert heard == ["wake"] * 3
+    assert "Node /bad cannot be taken in" in caplog.text
 
 
 def _cache(heard: list[str]) -> Cache:

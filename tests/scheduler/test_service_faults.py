@@ -226,6 +226,34 @@ async def test_while_a_cycle_thinks_watches_are_followed_and_their_news_wait(
     assert b"volcano_unschedule_job_count" in await asked
 
 
+async def test_what_came_during_a_cycle_is_known_even_if_its_plan_cannot_be_carried_out(
+    world: World, thinker: type[Thinker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = await begin_to_think(world, thinker, "a", 1)
+    real, failed = scheduler._performer.start, asyncio.Event()
+
+    def start(plan: Any) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("once")
+        real(plan)
+
+    monkeypatch.setattr(scheduler._performer, "start", start)
+    seen = asyncio.Event()
+    scheduler._cache.informers["Node"].add_handler(
+        lambda event, old, new: seen.set() if new is not None and new.name == "n2" else None
+    )
+    await world.node("n2", 1)
+    async with asyncio.timeout(PATIENCE_S):
+        await seen.wait()
+    assert "n2" not in scheduler.cluster.nodes
+    thinker.go.set()
+    async with asyncio.timeout(PATIENCE_S):
+        await failed.wait()
+    await scheduler.turns(lambda: "n2" in scheduler.cluster.nodes)
+    await world.bound("a-0")
+
+
 async def test_a_gang_is_not_sent_to_a_node_that_vanished_while_it_was_decided(
     world: World, thinker: type[Thinker]
 ) -> None:

@@ -171,7 +171,7 @@ class Cache:
     def _make(self, change: Change) -> None:
         if self.journal is not None:
             self.journal.append(change)
-        changes.apply(self.cluster, change)
+        changes.attempt(self.cluster, change)
 
     def freeze(self) -> None:
         """Hold changes back: somebody else reads the cluster now."""

@@ -7,6 +7,7 @@ it, and written down and applied again: the same changes in the same order give 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -18,6 +19,8 @@ from hekla.scheduler import wire
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.history import Past
 from hekla.scheduler.load.readings import Reading
+
+log = logging.getLogger("hekla.scheduler")
 
 
 class Put(msgspec.Struct, frozen=True, tag="put", omit_defaults=True):
@@ -242,6 +245,26 @@ KINDS: Final[dict[str, Kind]] = {
 
 def _discard(mapping: dict[Any, Any], key: object) -> None:
     mapping.pop(key, None)
+
+
+def attempt(cluster: Cluster, change: Change) -> bool:
+    """Make one change if it can be made; the others must not be lost with one that cannot."""
+    try:
+        apply(cluster, change)
+    except Exception:  # our own mistake, met with an object that nobody thought of
+        log.exception("%s cannot be taken in and is passed over", _described(change))
+        return False
+    return True
+
+
+def _described(change: Change) -> str:
+    match change:
+        case Put():
+            meta = change.object.metadata
+            return f"{change.kind} {meta.namespace}/{meta.name}"
+        case Gone():
+            return f"the end of {change.kind} {change.namespace}/{change.name}"
+    return f"{change!r:.200}"
 
 
 def apply(cluster: Cluster, change: Change) -> None:

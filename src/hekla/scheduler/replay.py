@@ -76,7 +76,7 @@ def replay(
                 if only is None or line.number == only:
                     yield _again(cluster, line, registry, conf)
             case _:
-                changes.apply(cluster, _typed(line))
+                changes.attempt(cluster, _typed(line))
 
 
 def _again(cluster: Cluster, cycle: Cycle, registry: Registry, conf: str | None) -> Outcome:

@@ -28,7 +28,7 @@ from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import QUEUES
 from hekla.scheduler import config
 from hekla.scheduler.cache import Cache, NodeSelector
-from hekla.scheduler.changes import Rescheduled, Settled
+from hekla.scheduler.changes import Change, Rescheduled, Settled
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.config import Config
 from hekla.scheduler.core import decide
@@ -245,14 +245,21 @@ class Scheduler:
             self._failed_at = None
             self._wake_at = plan.wake_at
             self._cycle_s = time.perf_counter() - started_s
-            self._take_over(plan)
+            news = self._cache.thaw()
+            try:
+                self._take_over(plan)
+            finally:  # whatever becomes of the plan
+                self._make(news)
         except Exception:  # our own mistake must not end scheduling: say it, and try again later
             log.exception("a cycle failed; trying again")
             self._failed_at = self._clock.monotonic()
             self.metrics.cycle_failed()
         finally:
-            for change in self._cache.thaw():
-                self._cache.change(change)
+            self._make(self._cache.thaw())
+
+    def _make(self, held: Sequence[Change]) -> None:
+        for change in held:
+            self._cache.change(change)
 
     async def _decide(self, now: float, skipped: dict[str, str]) -> Plan:
         """The plan, made in a thread while changes are held back."""
@@ -272,8 +279,7 @@ class Scheduler:
             self._at_rest.set()
 
     def _take_over(self, plan: Plan) -> None:
-        """First what was decided, on the state it was decided on; then what came meanwhile."""
-        news = self._cache.thaw()
+        """What was decided, on the state it was decided on; what came meanwhile is made later."""
         self._remember(plan.verdicts)
         self.metrics.cycle(plan, self._cycle_s)
         if self._journal is not None:
@@ -292,8 +298,6 @@ class Scheduler:
                 failure.error,
             )
         self._performer.start(plan)
-        for change in news:
-            self._cache.change(change)
 
     def _remember(self, verdicts: dict[str, Verdict]) -> None:
         waiting = self.cluster.waiting

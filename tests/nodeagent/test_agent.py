@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hekla.api.wellknown import GPU_INDEX, VGPU_CORES, VGPU_IDS_NEW, VGPU_MEMORY, VGPU_NUMBER
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import CONFIGMAPS, NODES, NUMA_TOPOLOGIES, PODS, SECRETS
 from hekla.nodeagent import processes, sandbox
@@ -348,12 +349,13 @@ async def test_parts_of_gpus_are_shown_to_the_containers_they_were_given_to(
 ) -> None:
     await machine.stop_agent()
     machine.start_agent(gpus=3)
-    given = "GPU-simulated-2,NVIDIA,3000,30:GPU-simulated-0,NVIDIA,1000,0:"
+    given = "GPU-simulated-2,NVIDIA,3000,30:GPU-simulated-0,NVIDIA,3000,30:"
     notes = {"annotations": {"volcano.sh/vgpu-ids-new": given}}
     gate = tmp_path / "gate"
     show = "env | grep -E '^(CUDA|NVIDIA)_' | sort; "
     hold = f"until [ -e {gate} ]; do sleep 0.05; done"
-    await machine.run_pod("shares", "sh", "-c", show + hold, metadata=notes)
+    parts = {"resources": {"limits": {VGPU_NUMBER: "2", VGPU_MEMORY: "3000", VGPU_CORES: "30"}}}
+    await machine.run_pod("shares", "sh", "-c", show + hold, metadata=notes, container=parts)
     await machine.running("shares")
     whole = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
     await machine.run_pod("whole", "true", container=whole)
@@ -363,11 +365,47 @@ async def test_parts_of_gpus_are_shown_to_the_containers_they_were_given_to(
     await machine.ended("whole")
     assert (await machine.logs("shares")).splitlines() == [
         "CUDA_DEVICE_MEMORY_LIMIT_0=3000m",
-        "CUDA_DEVICE_MEMORY_LIMIT_1=1000m",
+        "CUDA_DEVICE_MEMORY_LIMIT_1=3000m",
         "CUDA_DEVICE_SM_LIMIT=30",
         "CUDA_VISIBLE_DEVICES=2,0",
         "NVIDIA_VISIBLE_DEVICES=GPU-simulated-2,GPU-simulated-0",
     ]
+
+
+async def test_annotations_give_no_gpu_to_a_pod_that_asks_for_none(machine: Machine) -> None:
+    await machine.stop_agent()
+    machine.start_agent(gpus=2)
+    lies = {GPU_INDEX: "0,1", VGPU_IDS_NEW: "GPU-simulated-0,NVIDIA,1,1:"}
+    show = "env | grep -E '^(CUDA|NVIDIA)_'; sleep 600"
+    await machine.run_pod("liar", "sh", "-c", show, metadata={"annotations": lies})
+    await machine.running("liar")
+    whole = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    await machine.run_pod("whole", "true", container=whole)
+    assert (await machine.ended("whole"))["status"]["phase"] == "Succeeded"
+    assert await machine.logs("liar") == ""
+
+
+async def test_parts_of_gpus_stay_as_they_were_when_the_pod_was_first_started(
+    machine: Machine, tmp_path: Path
+) -> None:
+    await machine.stop_agent()
+    machine.start_agent(gpus=2)
+    notes = {"annotations": {VGPU_IDS_NEW: "GPU-simulated-0,NVIDIA,3000,0:"}}
+    part = {"resources": {"limits": {VGPU_NUMBER: "1", VGPU_MEMORY: "3000"}}}
+    gate, again = tmp_path / "gate", tmp_path / "again"
+    wait = f"until [ -e {gate} ]; do sleep 0.05; done"
+    show = f"echo $CUDA_VISIBLE_DEVICES; {wait}; [ -e {again} ] || {{ touch {again}; exit 1; }}"
+    await machine.run_pod(
+        "p", "sh", "-c", show, metadata=notes, container=part, restartPolicy="OnFailure"
+    )
+    await machine.running("p")
+    more = {VGPU_IDS_NEW: "GPU-simulated-1,NVIDIA,16384,0:"}
+    await machine.client.patch(PODS, "p", {"metadata": {"annotations": more}}, namespace="default")
+    await machine.stop_agent()
+    machine.start_agent(gpus=2)
+    gate.touch()
+    assert state(await machine.ended("p"))["restartCount"] == 1
+    assert await machine.logs("p") == "0\n"
 
 
 async def test_output_is_followed_to_its_end(machine: Machine, tmp_path: Path) -> None:

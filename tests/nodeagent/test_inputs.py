@@ -17,7 +17,15 @@ from hekla.nodeagent.environment import (
 )
 from hekla.nodeagent.images import Images, ImagesError, NotMapped
 from hekla.nodeagent.logs import LogFile
-from hekla.nodeagent.machine import Addresses, Gpus, NotEnough, hosts_file, simulated_cards
+from hekla.nodeagent.machine import (
+    Addresses,
+    Gpus,
+    NotEnough,
+    Part,
+    hosts_file,
+    parts_of,
+    simulated_cards,
+)
 from hekla.nodeagent.volumes import VolumeError, Volumes
 
 Object = dict[str, Any]
@@ -196,6 +204,45 @@ def test_addresses_and_devices_are_given_once_and_taken_back() -> None:
     assert gpus.give("c", 3) == [0, 1, 3]
     with pytest.raises(NotEnough, match="needs 2 GPUs, and 0 are free"):
         gpus.give("d", 2)
+
+
+def _pod(limits: dict[str, str], **notes: str) -> dict[str, Any]:
+    annotations = {f"volcano.sh/{name.replace('_', '-')}": text for name, text in notes.items()}
+    return {
+        "metadata": {"uid": "u", "annotations": annotations},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
+
+
+def test_annotations_say_which_gpus_and_limits_how_many_and_how_much() -> None:
+    gpus = Gpus(simulated_cards(4))  # of 16384 MiB
+    half = _pod(
+        {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "50"},
+        vgpu_ids_new="GPU-simulated-3,NVIDIA,99999,100:",
+    )
+    assert parts_of(half, gpus) == [Part("c", 3, 8192, 0)]
+    numbered = {"volcano.sh/gpu-number": "2"}
+    assert parts_of(_pod(numbered, gpu_index="1,2"), gpus) == [
+        Part("", 1, 16384, 100),
+        Part("", 2, 16384, 100),
+    ]
+    for nonsense in ("1", "1,2,3", ""):
+        with pytest.raises(NotEnough, match="asks for 2 GPUs"):
+            parts_of(_pod(numbered, gpu_index=nonsense), gpus)
+    with pytest.raises(NotEnough, match="asks for 1 GPUs"):
+        parts_of(_pod({"volcano.sh/vgpu-memory": "5"}, vgpu_ids_new="garbage"), gpus)
+
+
+def test_a_gpu_takes_no_more_than_it_has_however_its_parts_are_asked_for() -> None:
+    gpus = Gpus(simulated_cards(2))
+    gpus.share("a", [Part("", 0, 10000, 0)])  # by volcano.sh/gpu-memory
+    gpus.share("b", [Part("c", 0, 6384, 50)])  # a vGPU fills it
+    for more in (Part("c", 0, 1, 0), Part("", 0, 16384, 100)):
+        with pytest.raises(NotEnough, match="have a part of GPU 0"):
+            gpus.share("d", [more])
+    gpus.share("e", [Part("", 1, 16384, 100)])
+    with pytest.raises(NotEnough, match="have a part of GPU 1"):
+        gpus.share("f", [Part("c", 1, 0, 0)])
 
 
 def text_of(file: LogFile, position: int) -> str:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.api import wellknown as w
-from hekla.api.cards import decode
+from hekla.api.cards import Ask, decode
 from hekla.scheduler.devices import choosing
-from hekla.scheduler.devices.asks import Ask, Request
+from hekla.scheduler.devices.asks import Request
 from hekla.scheduler.devices.inventory import VGPU, Card, cards_of
 from hekla.scheduler.devices.ledger import Ledger
 from hekla.scheduler.errors import ConfigError

@@ -37,7 +37,7 @@ from hekla.nodeagent.machine import (
     found_cards,
     hosts_file,
     node_object,
-    shared_gpus,
+    parts_of,
     simulated_cards,
 )
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
@@ -234,7 +234,7 @@ class Agent:
         if address:
             self._addresses.taken[uid] = address
         with contextlib.suppress(NotEnough):  # it says so itself when it cannot start
-            self._gpus.share(uid, shared_gpus(pod, self._gpus))
+            self._gpus.share(uid, parts_of(pod, self._gpus))
         worker = PodWorker(pod, self._around, self._addresses.give(uid, _full_name(pod)))
         self._workers[uid] = worker
         self._write_hosts(pod["metadata"]["namespace"])

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hekla import __version__
 from hekla.api import wellknown
-from hekla.api.cards import decode, gpu_indices, register
+from hekla.api.cards import MAX_AMOUNT, MAX_NUMBER, Ask, decode, gpu_indices, register, vgpu_ask
+from hekla.units.quantity import QuantityError, parse_quantity
 
 Object = dict[str, Any]
 MAX_PODS = 500
@@ -26,6 +29,8 @@ SHARES = 10
 SIMULATED_MEMORY = 16384
 GPU_NOTE = "gpus"
 """In a pod's directory: the indices of its GPUs."""
+PARTS_NOTE = "gpu-parts"
+"""In a pod's directory: its parts of GPUs, as they were when it was first started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +187,24 @@ class NotEnough(Exception):
     """Devices are short; the text says how."""
 
 
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What a container has of a GPU; without a name, what all of a pod's have together."""
+
+    container: str
+    index: int
+    memory: int
+    """In MiB."""
+    cores: int
+    """In hundredths; at 100 it has the GPU alone."""
+
+
 @dataclass
 class Gpus:
     """Which pod has which GPUs, by index: whole ones are chosen here, shared ones written on it."""
 
     cards: Sequence[Card]
     taken: dict[str, list[int]] = field(default_factory=dict)
-    shared: dict[str, list[int]] = field(default_factory=dict)
+    shared: dict[str, list[Part]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -197,24 +213,34 @@ class Gpus:
     def give(self, uid: str, wanted: int) -> list[int]:
         """The pod's own, for as long as it lives; NotEnough rather than some of another's."""
         if uid not in self.taken:
-            held = (*self.taken.values(), *self.shared.values())
-            used = {index for given in held for index in given}
+            used = {index for given in self.taken.values() for index in given}
+            used |= {part.index for parts in self.shared.values() for part in parts}
             free = [index for index in range(self.count) if index not in used]
             if len(free) < wanted:
                 raise NotEnough(f"needs {wanted} GPUs, and {len(free)} are free here just now")
             self.taken[uid] = free[:wanted]
         return self.taken[uid]
 
-    def share(self, uid: str, given: Iterable[int]) -> None:
-        """The pod has parts of these, if nobody has one of them whole."""
-        wanted = sorted(set(given))
+    def share(self, uid: str, parts: Sequence[Part]) -> None:
+        """The pod has these parts for as long as it lives, if what others have leaves them."""
+        if uid in self.shared or not parts:
+            return
         whole = {index for indices in self.taken.values() for index in indices}
-        if clash := [index for index in wanted if index in whole]:
-            raise NotEnough(
-                f"shares GPU {clash[0]}, which another pod has whole; it waits until that one ends"
-            )
-        if wanted:
-            self.shared[uid] = wanted
+        others = [part for each in self.shared.values() for part in each]
+        for index in sorted({part.index for part in parts}):
+            if index in whole:
+                raise NotEnough(
+                    f"shares GPU {index}, which another pod has whole; it waits until that one ends"
+                )
+            here = [part for part in (*others, *parts) if part.index == index]
+            memory, cores = sum(part.memory for part in here), sum(part.cores for part in here)
+            alone = any(part.cores >= 100 for part in here) and len(here) > 1
+            if alone or cores > 100 or memory > self.cards[index].memory:
+                raise NotEnough(
+                    f"is to have a part of GPU {index}, of which not that much is left; "
+                    "it waits until other pods end"
+                )
+        self.shared[uid] = list(parts)
 
     def index_of(self, card: str) -> int:
         """Of a card by its id or number; of a part of a card, that card's."""
@@ -226,9 +252,9 @@ class Gpus:
 
     def variables(self, pod: Object, container: str) -> dict[str, str]:
         """What tells a container's processes which parts of which GPUs are theirs."""
-        if pod["metadata"]["uid"] not in self.shared:
+        if not asks_for_parts(pod):
             return {}
-        return shared_variables(pod, container, self)
+        return _variables(self.shared.get(pod["metadata"]["uid"], ()), pod, container, self.cards)
 
     def take_back(self, uid: str) -> None:
         self.taken.pop(uid, None)
@@ -239,54 +265,122 @@ class Gpus:
         for path in pods.glob(f"*/{GPU_NOTE}"):
             with contextlib.suppress(OSError, ValueError):
                 self.taken[path.parent.name] = [int(word) for word in path.read_text().split()]
+        for path in pods.glob(f"*/{PARTS_NOTE}"):
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                parts = msgspec.json.decode(path.read_bytes(), type=list[Part])
+                if all(0 <= part.index < self.count for part in parts):
+                    self.shared[path.parent.name] = parts
 
 
 def gpus_wanted(pod: Object) -> int:
     total = 0
     for container in pod["spec"]["containers"]:
-        total += int(_limits(container).get(wellknown.NVIDIA_GPU, 0))
+        total += _amounts(container).get(wellknown.NVIDIA_GPU, 0)
     return total
 
 
-def shared_gpus(pod: Object, gpus: Gpus) -> list[int]:
-    """The GPUs that the scheduler gave a pod parts of, by index."""
+def parts_of(pod: Object, gpus: Gpus) -> list[Part]:
+    """What a pod has of GPUs: its annotations say which ones, its own limits how many and how much.
+
+    Annotations of a pod that asks for nothing say nothing.
+    """
     notes = pod["metadata"].get("annotations") or {}
-    named = [each.card for each in decode(notes.get(wellknown.VGPU_IDS_NEW, ""))]
-    return [gpus.index_of(card) for card in (*named, *gpu_indices(notes))]
+    wanted = [
+        (each["name"], ask)
+        for each in pod["spec"]["containers"]
+        for ask in (vgpu_ask(_amounts(each)),)
+        for _ in range(min(ask.number, MAX_NUMBER))
+    ]
+    if wanted and wellknown.VGPU_IDS_NEW in notes:
+        named = [each.card for each in decode(notes[wellknown.VGPU_IDS_NEW])]
+        _check_number(wellknown.VGPU_IDS_NEW, len(wanted), len(named))
+        return [
+            _part(name, ask, gpus, gpus.index_of(card))
+            for (name, ask), card in zip(wanted, named, strict=True)
+        ]
+    number, memory = _most(pod, wellknown.GPU_NUMBER), _most(pod, wellknown.GPU_MEMORY)
+    if (number or memory) and wellknown.GPU_INDEX in notes:
+        named = gpu_indices(notes)
+        _check_number(wellknown.GPU_INDEX, number or 1, len(named))
+        ask = Ask(1, percent=100, cores=100) if number else Ask(1, memory)
+        return [_part("", ask, gpus, gpus.index_of(card)) for card in named]
+    return []
 
 
-def shared_variables(pod: Object, container: str, gpus: Gpus) -> dict[str, str]:
+def _part(container: str, ask: Ask, gpus: Gpus, index: int) -> Part:
+    memory = gpus.cards[index].memory * ask.percent // 100 if ask.percent else ask.memory
+    return Part(container, index, memory, ask.cores)
+
+
+def _check_number(note: str, wanted: int, named: int) -> None:
+    if named != wanted:
+        raise NotEnough(
+            f"asks for {wanted} GPUs or parts of them, and its annotation {note} names {named}; "
+            "only the scheduler may write it"
+        )
+
+
+def asks_for_parts(pod: Object) -> bool:
+    names = (wellknown.VGPU_NUMBER, wellknown.VGPU_MEMORY)
+    if any(name in _limits(each) for each in pod["spec"]["containers"] for name in names):
+        return True
+    return any(_most(pod, name) for name in (wellknown.GPU_NUMBER, wellknown.GPU_MEMORY))
+
+
+def _variables(
+    parts: Iterable[Part], pod: Object, container: str, cards: Sequence[Card]
+) -> dict[str, str]:
     """The variables of the published contract: visible cards, and the limits on each of them."""
-    notes = pod["metadata"].get("annotations") or {}
-    names = [each["name"] for each in pod["spec"]["containers"]]
-    number = names.index(container) if container in names else -1
-    own = [e for e in decode(notes.get(wellknown.VGPU_IDS_NEW, "")) if e.container == number]
+    limits: dict[str, str] = {}
+    own = [part for part in parts if part.container == container]
     if own:
-        indices = [gpus.index_of(each.card) for each in own]
         limits = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{e.memory}m" for i, e in enumerate(own)}
         if cores := max(each.cores for each in own):
             limits["CUDA_DEVICE_SM_LIMIT"] = str(cores)
-        visible = ",".join(each.card for each in own)
+        visible = ",".join(cards[each.index].id for each in own)
     else:
-        amounts = [
-            int(_limits(each).get(wellknown.GPU_MEMORY, 0))
-            for each in pod["spec"]["containers"]
-            if each["name"] == container
-        ]
-        indices = [gpus.index_of(card) for card in gpu_indices(notes)]
-        if not indices:
+        amounts = _amounts_in(pod, container)
+        memory = amounts.get(wellknown.GPU_MEMORY, 0)
+        if memory or amounts.get(wellknown.GPU_NUMBER):
+            own = [part for part in parts if not part.container]
+        if not own:
             return {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
-        limits = {}
-        if any(amounts):
-            limits["VOLCANO_GPU_ALLOCATED"] = str(amounts[0])
-            limits["VOLCANO_GPU_TOTAL"] = str(gpus.cards[indices[0]].memory)
-            limits["CUDA_DEVICE_MEMORY_LIMIT_0"] = f"{amounts[0]}m"
-        visible = ",".join(map(str, indices))
+        if memory:
+            limits["VOLCANO_GPU_ALLOCATED"] = str(memory)
+            limits["VOLCANO_GPU_TOTAL"] = str(cards[own[0].index].memory)
+            limits["CUDA_DEVICE_MEMORY_LIMIT_0"] = f"{memory}m"
+        visible = ",".join(str(each.index) for each in own)
     return {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, indices)),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(each.index) for each in own),
         "NVIDIA_VISIBLE_DEVICES": visible,
         **limits,
     }
+
+
+def _most(pod: Object, name: str) -> int:
+    """What a pod's containers ask for together, or one that runs before them alone."""
+    spec = pod["spec"]
+    together = sum(_amounts(each).get(name, 0) for each in spec["containers"])
+    before = [_amounts(each).get(name, 0) for each in spec.get("initContainers") or ()]
+    return max(together, *before) if before else together
+
+
+def _amounts_in(pod: Object, container: str) -> dict[str, int]:
+    spec = pod["spec"]
+    for each in (*spec["containers"], *(spec.get("initContainers") or ())):
+        if each["name"] == container:
+            return _amounts(each)
+    return {}
+
+
+def _amounts(container: Object) -> dict[str, int]:
+    """What it asks for of devices; what cannot be read it does not get."""
+    out: dict[str, int] = {}
+    for name, text in _limits(container).items():
+        if "/" in name:
+            with contextlib.suppress(QuantityError):
+                out[name] = min(parse_quantity(text).value(), MAX_AMOUNT)
+    return out
 
 
 def _limits(container: Object) -> Object:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from hekla.api.usage import pod_limits
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups, Group, Limits
@@ -27,7 +29,7 @@ from hekla.nodeagent.environment import (
     container_environment,
 )
 from hekla.nodeagent.images import Environment, Images, NotMapped
-from hekla.nodeagent.machine import GPU_NOTE, Gpus, NotEnough, gpus_wanted, shared_gpus
+from hekla.nodeagent.machine import GPU_NOTE, PARTS_NOTE, Gpus, NotEnough, gpus_wanted, parts_of
 from hekla.nodeagent.network import BridgeNetwork, NetworkError
 from hekla.nodeagent.volumes import VolumeError, Volumes
 from hekla.units.clock import Clock
@@ -186,8 +188,13 @@ class Kit:
             given = self._around.gpus.give(self._uid, wanted)
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.directory / GPU_NOTE).write_text(" ".join(map(str, given)))
-        if shared := shared_gpus(self._pod, self._around.gpus):
-            self._around.gpus.share(self._uid, shared)
+        gpus = self._around.gpus
+        if self._uid not in gpus.shared:
+            gpus.share(self._uid, parts_of(self._pod, gpus))
+        note = self.directory / PARTS_NOTE
+        if (parts := gpus.shared.get(self._uid)) and not note.exists():
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            note.write_bytes(msgspec.json.encode(parts))
 
     def _make_group(self, container: Object) -> Group | None:
         """With CPUs of its own for a container that wants some."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hekla.api import wellknown
-from hekla.api.cards import Given, decode, encode, gpu_indices
+from hekla.api.cards import MAX_NUMBER, Ask, Given, decode, encode, gpu_indices, vgpu_ask
 from hekla.scheduler import wire
 from hekla.scheduler.devices.chips import CHIP_OF, CHIPS
 from hekla.scheduler.devices.inventory import GPU, VGPU
@@ -21,7 +21,6 @@ from hekla.units.quantity import QuantityError, parse_quantity
 
 WHOLE: Final = 100
 """All cores of a card: nobody else may use it."""
-MAX_NUMBER: Final = 128
 _VGPU_TYPE: Final = "NVIDIA"
 _VGPU_NAMES: Final = (wellknown.VGPU_NUMBER, wellknown.VGPU_MEMORY)
 CHOOSING: Final = (
@@ -33,16 +32,6 @@ CHOOSING: Final = (
     wellknown.NOUSE_GPU_TYPE,
 )
 """Annotations with which a pod chooses among cards."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What one container wants: so many cards, and on each so much."""
-
-    number: int
-    memory: int = 0
-    percent: int = 0
-    cores: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +72,7 @@ def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request 
             ask = Ask(total, percent=100, cores=WHOLE) if is_number else Ask(1, memory=total)
             found.append(Request(GPU, (ask,), is_number))
     if any(name in each for each in amounts for name in _VGPU_NAMES):
-        found.append(Request(VGPU, tuple(_vgpu(each) for each in amounts), choosing=choosing))
+        found.append(Request(VGPU, tuple(vgpu_ask(each) for each in amounts), choosing=choosing))
     for chip in CHIPS:
         if any(chip.resource in each for each in amounts):
             found.append(Request(chip.word, tuple(_npu(chip.word, each) for each in amounts)))
@@ -110,17 +99,6 @@ def _legacy_total(
 ) -> int:
     together = sum(each.get(name, 0) for each in amounts)
     return max(together, max((each.get(name, 0) for each in first), default=0))
-
-
-def _vgpu(amounts: Mapping[str, int]) -> Ask:
-    memory = amounts.get(wellknown.VGPU_MEMORY, 0)
-    number = amounts.get(wellknown.VGPU_NUMBER, 1 if memory else 0)
-    percent = amounts.get(wellknown.VGPU_MEMORY_PERCENTAGE, 0)
-    if percent == wellknown.VGPU_PERCENTAGE_UNSET:
-        percent = 0
-    if not memory and not percent:
-        percent = 100
-    return Ask(number, memory, 0 if memory else percent, amounts.get(wellknown.VGPU_CORES, 0))
 
 
 def _npu(word: str, amounts: Mapping[str, int]) -> Ask:

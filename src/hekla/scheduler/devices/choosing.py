@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from hekla.scheduler.devices.asks import WHOLE, Ask, Request
+from hekla.api.cards import Ask
+from hekla.scheduler.devices.asks import WHOLE, Request
 from hekla.scheduler.devices.inventory import GPU
 from hekla.scheduler.devices.ledger import CORES, MEMORY, SHARES, Ledger, Used
 from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray

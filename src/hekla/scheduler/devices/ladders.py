@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hekla.api.cards import Given
-from hekla.scheduler.devices.asks import Ask, Request
+from hekla.api.cards import Ask, Given
+from hekla.scheduler.devices.asks import Request
 from hekla.scheduler.devices.choosing import MOST, climb
 from hekla.scheduler.devices.ledger import CORES, MEMORY, SHARES, Ledger
 from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray

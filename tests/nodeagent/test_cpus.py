@@ -74,6 +74,16 @@ def test_what_the_scheduler_decided_is_followed_container_by_container() -> None
 
 
 @pytest.mark.parametrize(
+    "text", ['{"numa":{"0":{"cpu":"-9"}}}', '{"numa":{"1":{"cpu":"1e30"}}}', "[" * 100_000, "{"]
+)
+def test_nonsense_on_a_pod_is_no_decision(text: str) -> None:
+    made = pod("a", "2")
+    made["metadata"]["annotations"] = {TOPOLOGY_DECISION: text}
+    assert give(machine_of(4, 4), made) == [{0, 1}]
+    assert give(machine_of(4), pod("b", "-2")) == [set()]
+
+
+@pytest.mark.parametrize(
     ("policy", "refused"),
     [("best-effort", False), ("restricted", True), ("single-numa-node", True)],
 )
@@ -111,6 +121,8 @@ def test_the_next_agent_recalls_who_has_what(tmp_path: Path) -> None:
     cpus.note("a", tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "cpus").write_text("nonsense")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "cpus").write_text("[" * 100_000)
     later = machine_of(4)
     later.recall(tmp_path)
     assert later.taken == {"a": {"c0": {0}, "c1": {1, 2}}}

@@ -216,6 +216,7 @@ BAD: dict[str, Any] = {
     "no JSON": b"<html>",
     "JSON that is no object": b"[1]",
     "a message that is none": b'{"status": {"message": "no"}}',
+    "a message that never ends": b'{"status": ' + b"[" * 1900,
     "too much": b'{"x": "' + b"y" * 3000 + b'"}',
 }
 
@@ -242,6 +243,51 @@ def test_an_extender_that_may_be_ignored_loses_its_vote(
     assert set(result.binds) == {"j-0", "j-1"}
     assert [failure.plugin for failure in result.plan.failures] == ["extender"]
     assert server.verbs() == ["predicate"]
+
+
+BAD_SCORES: dict[str, Any] = {
+    "nothing": {"nodeScore": {"n1": None}},
+    "a word": {"nodeScore": {"n1": "many"}},
+    "a list": {"nodeScore": {"n1": []}},
+    "beyond reason": {"nodeScore": {"n1": 10**400}},
+    "without end": b'{"nodeScore": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("case", BAD_SCORES)
+def test_scores_that_are_none_do_not_lift_its_refusals(server: Server, case: str) -> None:
+    server.answers["predicate"] = refuses_n1
+    server.answers["prioritize"] = lambda _: BAD_SCORES[case]
+    settings = conf(server, "predicateVerb", "prioritizeVerb")
+    jobs = [gang("j", members=2, cpu=1), gang("k", members=2, cpu=1)]
+    result = cluster([node("n1", cpu=2), node("n2", cpu=2)], jobs, conf=settings).run()
+    assert "n1" not in result.binds.values()
+    assert result.plan.failures == []
+    ignorable = conf(server, "predicateVerb", "prioritizeVerb", ignorable=True)
+    failures = two_nodes(ignorable).run().plan.failures
+    assert {failure.plugin for failure in failures} == {"extender"}
+
+
+@pytest.mark.parametrize("status", ["no", None, [], {}, 1.5])
+def test_a_word_on_victims_that_is_none_evicts_nobody(server: Server, status: Any) -> None:
+    server.answers["reclaimable"] = lambda _: {"status": status}
+    settings = conf(server, "reclaimableVerb", actions="enqueue, allocate, reclaim")
+    result = reclaiming(settings).run()
+    assert result.evictions == []
+    assert result.plan.failures == []
+
+
+def test_our_own_mistake_with_it_does_not_lift_its_refusals_either(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: object) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(extender, "_task", fails)
+    server.answers["predicate"] = refuses_n1
+    result = two_nodes(conf(server, "predicateVerb")).run()
+    assert result.binds == {}
+    assert [failure.hook for failure in result.plan.failures] == ["predicate"]
 
 
 @pytest.mark.parametrize("ignorable", [True, False])

@@ -16,7 +16,7 @@ from hekla.api.wellknown import NUMA_TOPOLOGY_POLICY, TOPOLOGY_DECISION
 from hekla.scheduler.layouts import Layout
 from hekla.scheduler.model import PENDING
 from hekla.scheduler.session import Session
-from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, node
+from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, node, pod
 from hekla.units.cpusets import format_cpuset, parse_cpuset
 
 CONF = """\
@@ -198,6 +198,54 @@ def test_nonsense_in_a_numatopology_is_no_cpu() -> None:
     broken.spec.numares["cpu"] = ResourceInfo(allocatable="x-y")
     found = Layout.of(broken, cluster([node("n")]).state.nodes["n"])
     assert set(found.free.values()) == {0}
+
+
+def test_a_numatopology_with_numbers_beyond_reason_offers_what_can_be_read() -> None:
+    broken = layout("n", reserved="-100")
+    broken.spec.cpu_detail["9" * 5000] = broken.spec.cpu_detail["0"]
+    found = Layout.of(broken, cluster([node("n")]).state.nodes["n"])
+    assert found.free == found.capacity == {0: 4, 1: 4}
+
+
+LIES = {
+    "less than nothing": '{"numa":{"0":{"cpu":"-100"}}}',
+    "less than nothing, and something": '{"numa":{"0":{"cpu":"-100"},"1":{"cpu":"100"}}}',
+    "without end": "[" * 100_000,
+    "more than there is": '{"numa":{"0":{"cpu":"1e30"}}}',
+    "more than it asks for": '{"numa":{"0":{"cpu":"4"}}}',
+    "a negative place": '{"numa":{"-1":{"cpu":"1"}}}',
+    "no number": '{"numa":{"0":{"cpu":NaN}}}',
+    "a long number": '{"numa":{"0":{"cpu":%s}}}' % ("9" * 5000),
+}
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_what_a_pod_says_of_itself_frees_no_cpus_and_takes_none_from_others(case: str) -> None:
+    made = world([job("a", cpu=4), job("b", cpu=4), job("c", cpu=4)], layout("n"), cpu=14)
+    made.state.set_pod(
+        pod(
+            "liar",
+            node="n",
+            cpu=2,
+            status={"qosClass": "Guaranteed"},
+            annotations={TOPOLOGY_DECISION: LIES[case]},
+        )
+    )
+    first = made.run()
+    assert first.plan.failures == []
+    assert decisions(first) == {"a-0": {0: 4}, "b-0": {1: 4}}
+    made.live(first)
+    assert made.run().binds == {}
+
+
+def test_without_layouts_nothing_that_needs_one_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world([job("a", cpu=4)], layout("n", "best-effort"))
+
+    def fails(*given: object) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(made.state.layouts, "by_column", fails)
+    assert made.run().binds == {}
 
 
 POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]

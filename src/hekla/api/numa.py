@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from hekla.units.cpusets import MAX_CPU
 from hekla.units.quantity import QuantityError, parse_quantity
 
 Taken = dict[int, int]
@@ -18,13 +19,19 @@ def write_decision(taken: Taken) -> str:
 
 
 def read_decision(text: str | None) -> Taken:
-    """The same back; nonsense is nothing."""
+    """The same back; nonsense is nothing, whoever wrote it: pods come with annotations."""
     try:
         found = json.loads(text or "{}")["numa"]
-        return {int(key): _cpus(amounts) for key, amounts in found.items()}
-    except (ValueError, TypeError, KeyError, AttributeError, QuantityError):
+        return {_bounded(int(key)): _cpus(amounts) for key, amounts in found.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, QuantityError):
         return {}
 
 
 def _cpus(amounts: Mapping[str, str]) -> int:
-    return int(parse_quantity(amounts["cpu"]).value())
+    return _bounded(parse_quantity(amounts["cpu"]).value())
+
+
+def _bounded(number: int) -> int:
+    if not 0 <= number <= MAX_CPU:
+        raise ValueError(f"{number} is more than any machine has, or less than none")
+    return number

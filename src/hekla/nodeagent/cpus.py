@@ -66,7 +66,7 @@ class Cpus:
             return 0  # it runs before the others, and goes
         asked = (container.get("resources") or {}).get("requests") or {}
         milli = parse_quantity(asked.get("cpu", 0)).milli_value()
-        return milli // 1000 if milli % 1000 == 0 else 0
+        return max(milli // 1000, 0) if milli % 1000 == 0 else 0
 
     def give(self, pod: Object, container: Object) -> set[int]:
         """A container's own, for as long as its pod lives; none for those that share."""
@@ -153,6 +153,6 @@ class Cpus:
         if self.policy != STATIC:
             return
         for path in pods.glob(f"*/{NOTE}"):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
+            with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
                 own = json.loads(path.read_text())
                 self.taken[path.parent.name] = {n: parse_cpuset(cpus) for n, cpus in own.items()}

@@ -24,6 +24,8 @@ NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "si
 STATIC: Final = "static"
 MAX_NUMA: Final = 8
 """NUMA nodes of one machine, as many as kubelet's topology manager takes."""
+MAX_DIGITS: Final = 4
+"""Of a CPU's number."""
 MOST: Final = 256
 """Pods of a kind that one look at a machine goes ahead."""
 MOST_STATES: Final = 4096
@@ -44,7 +46,11 @@ class Layout:
     @classmethod
     def of(cls, obj: Numatopology, node: Node) -> Layout:
         spec = obj.spec
-        numa_of = {int(cpu): info.numa for cpu, info in spec.cpu_detail.items() if cpu.isdecimal()}
+        numa_of = {
+            int(cpu): info.numa
+            for cpu, info in spec.cpu_detail.items()
+            if cpu.isdecimal() and len(cpu) <= MAX_DIGITS
+        }
         told = spec.numares.get("cpu")
         allocatable = _cpus(told.allocatable if told else "")
         for pod in spec.pod_allocations:
@@ -57,7 +63,9 @@ class Layout:
         reported = {pod.uid for pod in spec.pod_allocations}
         for task in node.tasks.values():
             if task.uid not in reported:
-                _add(free, read_decision(task.notes.get(TOPOLOGY_DECISION)), -1)
+                taken = read_decision(task.notes.get(TOPOLOGY_DECISION))
+                if sum(taken.values()) <= sum(task.klass.whole_cpus):  # else it is not ours
+                    _add(free, taken, -1)
         policies = spec.policies
         return cls(
             policies.get("CPUManagerPolicy") == STATIC,
@@ -206,7 +214,7 @@ def _cpus(text: str) -> set[int]:
 def _reserve(free: Taken, text: str) -> None:
     """CPUs kept for the system come off the first NUMA nodes, as kubelet takes them."""
     try:
-        left = -(-parse_quantity(text).milli_value() // 1000)
+        left = max(-(-parse_quantity(text).milli_value() // 1000), 0)
     except QuantityError:
         return
     for numa in sorted(free):

@@ -76,6 +76,7 @@ class Tiers:
             id(plugin) for plugin in self.plugins if type(plugin).__module__.startswith(_OWN)
         }
         self._out: set[int] = set()
+        self._failed: set[tuple[int, str]] = set()
         self._table: dict[str, list[list[Call]]] = {}
         self._calls: dict[str, list[Call]] = {}
         for tier in tiers:
@@ -127,9 +128,10 @@ class Tiers:
                 self.fail(plugin, hook, TimeoutError(text))
 
     def fail(self, plugin: Plugin, hook: str, error: BaseException) -> None:
-        if id(plugin) in self._out:
+        if id(plugin) in self._out or (id(plugin), hook) in self._failed:
             return
         text = f"{type(error).__name__}: {error}"
+        self._failed.add((id(plugin), hook))  # an essential one goes on, and may fail at each node
         self.failures.append(PluginFailure(plugin.name, hook, text))
         if not plugin.essential:
             self._out.add(id(plugin))

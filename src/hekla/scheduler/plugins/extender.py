@@ -40,6 +40,7 @@ MAX_BYTES: Final = 10 * 1024 * 1024
 LONGEST_S: Final = 30.0
 CYCLE_S: Final = 5.0
 """Of one cycle, all questions together."""
+MAX_SCORE: Final = 1e12
 VERBS: Final[Mapping[str, str]] = {
     "open": "session_open",
     "close": "session_close",
@@ -98,6 +99,7 @@ class Extender(Plugin, name="extender"):
             asked.add("one_by_one")
         # These also keep order here: the connection, and gangs that were refused.
         vars(self)["hooks"] = frozenset(asked | {"open", "close", "job_ready"})
+        vars(self)["essential"] = not self.ignorable  # nor do our own mistakes end its vote
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -255,7 +257,7 @@ class Extender(Plugin, name="extender"):
         if not self._broken:
             try:
                 return read(self._post(verb, body))
-            except (NoAnswer, OSError, http.client.HTTPException, ValueError) as error:
+            except Exception as error:  # whatever is wrong with an answer, it is none
                 self._broken = f"{verb}: {str(error) or type(error).__name__}"
                 self._hang_up()
         if self.ignorable:
@@ -343,14 +345,14 @@ def _node_scores(answer: Json) -> dict[str, float]:
     given = answer.get("nodeScore") or {}
     if not isinstance(given, dict):
         raise NoAnswer("nodeScore is no map")
-    scores = {name: float(score) for name, score in given.items()}
-    if not all(map(np.isfinite, scores.values())):
-        raise NoAnswer("a score is no number")
-    return scores
+    for score in given.values():
+        if isinstance(score, bool) or not isinstance(score, int | float) or abs(score) > MAX_SCORE:
+            raise NoAnswer("a score is no number, or beyond reason")
+    return {name: float(score) for name, score in given.items()}
 
 
 def _named(answer: Json) -> set[str] | None:
-    status = answer.get("status", 0)
+    status = _status(answer)
     if status == 0:
         return None
     victims = answer.get("victims") or []
@@ -360,10 +362,15 @@ def _named(answer: Json) -> set[str] | None:
 
 
 def _vote(answer: Json) -> Vote | None:
+    status = _status(answer)
+    return PERMIT if status > 0 else REJECT if status < 0 else None
+
+
+def _status(answer: Json) -> int:
     status = answer.get("status", 0)
     if not isinstance(status, int):
         raise NoAnswer("status is no vote")
-    return PERMIT if status > 0 else REJECT if status < 0 else None
+    return status
 
 
 def _bool(answer: Json, key: str) -> bool:

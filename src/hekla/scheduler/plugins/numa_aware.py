@@ -44,9 +44,10 @@ class NumaAware(Plugin, name="numa-aware"):
         layouts = session.cluster.layouts
         found = layouts.by_column(session.cluster.numa_topologies, session.cluster.nodes)
         self._states = layouts.states
-        self._state_n: IntArray = np.full(len(session.nodes), UNKNOWN, dtype=np.int64)
-        """The state of each node now, by its number."""
-        self._state_n[list(found)] = [state.number for state in found.values()]
+        state_n = np.full(len(session.nodes), UNKNOWN, dtype=np.int64)
+        state_n[list(found)] = [state.number for state in found.values()]
+        self._state_n: IntArray = state_n
+        """The state of each node now, by its number. Last: without it nothing is placed."""
         self._moves: dict[int, tuple[IntArray, list[Taken]]] = {}
         self._looked: dict[str, BoolArray] = {}
         self._written: dict[tuple[tuple[int, int], ...], Mapping[str, str]] = {}

@@ -226,7 +226,7 @@ async def test_the_status_of_a_group_is_written_with_its_conditions() -> None:
     stage.performer.start(stage.world.run().plan)
     await stage.clock.settle()
     assert {name for name, _ in stage.client.patches} == {"a"}, "pods may be placed in a moment"
-    await stage.clock.advance(FIRST_S)
+    await stage.clock.advance(FIRST_S + 0.1)
     await stage.performer.idle()
     ((_, status),) = [patch for patch in stage.client.patches if patch[0] == "a"]
     assert status["phase"] == "Inqueue"

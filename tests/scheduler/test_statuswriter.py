@@ -15,7 +15,14 @@ from hekla.kube.errors import NotFound, ServerError
 from hekla.scheduler.changes import Change, Due, GroupWritten, QueueWritten
 from hekla.scheduler.model import Queue
 from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition, SetQueueStatus
-from hekla.scheduler.statuswriter import BUSY_S, PACE_S, LatestWins, StatusWriter, backoff_s
+from hekla.scheduler.statuswriter import (
+    BUSY_S,
+    FIRST_S,
+    PACE_S,
+    LatestWins,
+    StatusWriter,
+    backoff_s,
+)
 from hekla.testing import cluster, node, pod
 from hekla.units.clock import ManualClock
 
@@ -182,6 +189,19 @@ async def test_why_a_pod_waits_is_written_at_most_once_a_second_the_latest_first
         await desk.clock.advance(0.1)
     await desk.clock.advance(PACE_S)
     assert desk.reasons() == ["reason 4", "reason 14", "reason 24", "reason 29"]
+
+
+async def test_of_a_crowd_that_waits_few_have_said_why_before_most_were_placed() -> None:
+    desk = Desk()
+    for number in range(1000):
+        effect = SetPodCondition("default", f"p{number}", f"u{number}", "Unschedulable", "why", "")
+        desk.writer.set_pod(effect)
+    await desk.clock.advance(FIRST_S + 0.1)
+    assert 1 <= len(desk.reasons()) <= 50
+    for number in range(500, 1000):
+        desk.writer.is_placed(f"u{number}")
+    await desk.clock.advance(10.0)
+    assert len(desk.reasons()) == 500
 
 
 async def test_what_a_pod_was_promised_is_written_at_once() -> None:

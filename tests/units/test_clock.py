@@ -83,3 +83,13 @@ async def test_the_system_clock_is_the_machines() -> None:
     await clock.sleep(-1)
     assert before <= clock.now() <= time.time()
     assert clock.monotonic() <= time.monotonic()
+
+
+async def test_the_next_deadline_is_reached_whatever_rounding_says() -> None:
+    clock = ManualClock()
+    await clock.advance(0.02)
+    sleeping = asyncio.create_task(clock.sleep(0.876))
+    await clock.advance(0.299)
+    assert 0.319 + (0.896 - 0.319) < 0.896, "numbers for which it matters"
+    assert await clock.advance_to_next()
+    assert sleeping.done()

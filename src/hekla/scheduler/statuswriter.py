@@ -46,6 +46,8 @@ BUSY_S: Final = 5.0
 """The same while binds are under way: the server has something better to do."""
 FIRST_S: Final = 0.5
 """A pod that waits no longer than this need not say why: its gang is still coming in, mostly."""
+REASONS_PER_S: Final = 250.0
+"""In a crowd that waits each says why the later, the more they are; PodGroups say it at once."""
 
 Amounts = Mapping[str, str | int | float]
 Spawn = Callable[[Coroutine[None, None, None]], None]
@@ -82,6 +84,10 @@ class LatestWins(Generic[E]):
         self._held: dict[str, E] = {}
         self._busy: set[str] = set()
         self._running = 0
+
+    def __len__(self) -> int:
+        """How many keys wait to be written."""
+        return len(self._ready) + len(self._held)
 
     def __contains__(self, key: str) -> bool:
         """Whether something waits to be written for this key."""
@@ -198,7 +204,7 @@ class StatusWriter:
         is_promise = task is not None and effect.nominated_node not in ("", task.nominated_node)
         self._cache.change(PodWritten(effect.uid, condition, effect.nominated_node))
         what = f"pod {effect.namespace}/{effect.pod}"
-        pause_s = max(self._pause_s(what), FIRST_S)
+        pause_s = max(self._pause_s(what), FIRST_S + len(self._pods) / REASONS_PER_S)
         self._pods.put(effect.uid, effect, hold_s=0.0 if is_promise else pause_s)
 
     def is_placed(self, uid: str) -> None:

@@ -79,7 +79,9 @@ class ManualClock:
         """Let `seconds` pass, waking everyone whose time comes, also those who sleep again."""
         if seconds < 0:
             raise ValueError(f"clock: cannot go back by {-seconds} s; advance by 0 or more")
-        target = self._elapsed + seconds
+        await self._advance_to(self._elapsed + seconds)
+
+    async def _advance_to(self, target: float) -> None:
         await self.settle()
         while self._sleepers and self._sleepers[0][0] <= target:
             deadline, _, future = heapq.heappop(self._sleepers)
@@ -96,7 +98,8 @@ class ManualClock:
         while self._sleepers:
             deadline, _, future = self._sleepers[0]
             if not future.done():
-                await self.advance(deadline - self._elapsed)
+                # Not by the difference: added up again it may fall short of the deadline.
+                await self._advance_to(deadline)
                 return True
             heapq.heappop(self._sleepers)
         return False

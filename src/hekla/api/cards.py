@@ -51,6 +51,8 @@ class Given:
     memory: int
     cores: int
     container: int = 0
+    percent: int = 0
+    """Of the card's memory at least so much, whatever `memory` says."""
 
 
 def decode(text: str) -> tuple[Given, ...]:

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from hekla.api import wellknown
-from hekla.api.cards import MAX_NUMBER, Ask, Given, decode, encode, gpu_indices, vgpu_ask
+from hekla.api.cards import (
+    MAX_AMOUNT,
+    MAX_NUMBER,
+    Ask,
+    Given,
+    decode,
+    encode,
+    gpu_indices,
+    vgpu_ask,
+)
 from hekla.scheduler import wire
 from hekla.scheduler.devices.chips import CHIP_OF, CHIPS
 from hekla.scheduler.devices.inventory import GPU, VGPU
@@ -21,6 +30,8 @@ from hekla.units.quantity import QuantityError, parse_quantity
 
 WHOLE: Final = 100
 """All cores of a card: nobody else may use it."""
+UNCLEAR: Final = Given("", MAX_AMOUNT, WHOLE)
+"""Cards that a pod may have and nobody can name: it counts for all of its node."""
 _VGPU_TYPE: Final = "NVIDIA"
 _VGPU_NAMES: Final = (wellknown.VGPU_NUMBER, wellknown.VGPU_MEMORY)
 CHOOSING: Final = (
@@ -88,7 +99,7 @@ def _amounts(container: wire.Container) -> dict[str, int]:
     for name, text in requests.items():
         if "/" in name:
             try:
-                out[name] = parse_quantity(text).value()
+                out[name] = min(parse_quantity(text).value(), MAX_AMOUNT)
             except QuantityError:
                 continue  # the class says so
     return out
@@ -119,6 +130,8 @@ def _problem(found: Sequence[Request], amounts: Iterable[Mapping[str, int]]) -> 
             return f"the pod asks for {ask.number} cards; a container may have up to {MAX_NUMBER}"
         if not (0 <= ask.cores <= WHOLE and 0 <= ask.percent <= 100):
             return "the pod asks for more than 100 per cent of a card"
+        if ask.memory < 0:
+            return "the pod asks for less memory of a card than none"
     for each in amounts:
         for word, chip in CHIP_OF.items():
             if each.get(chip.resource, 0) > 1 and each.get(chip.memory_resource, 0) > 0:
@@ -130,13 +143,30 @@ def _problem(found: Sequence[Request], amounts: Iterable[Mapping[str, int]]) -> 
 
 
 def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[Given, ...]:
-    """The cards that a pod on a node has."""
+    """The cards that a pod on a node has: never fewer, nor less of each, than it asks for.
+
+    What its annotations do not tell is UNCLEAR: it may have been bound by somebody else, or have
+    had its annotations changed since.
+    """
+    if not any(ask.number for ask in request.asks):
+        return ()
+    if request.problem:
+        return (UNCLEAR,)
+    wanted = [ask for ask in request.asks for _ in range(ask.number)]
     if request.kind == GPU:
-        ask = request.asks[0]
-        return tuple(Given(card, ask.memory, ask.cores) for card in gpu_indices(annotations))
-    if request.kind == VGPU:
-        return decode(annotations.get(wellknown.VGPU_IDS_NEW, ""))
-    return decode(annotations.get(wellknown.HAMI_ALLOCATED.format(type=request.kind), ""))
+        found = tuple(Given(card, 0, 0) for card in gpu_indices(annotations))
+    elif request.kind == VGPU:
+        found = decode(annotations.get(wellknown.VGPU_IDS_NEW, ""))
+    else:
+        found = decode(annotations.get(wellknown.HAMI_ALLOCATED.format(type=request.kind), ""))
+    if len(found) != len(wanted):
+        return (UNCLEAR,)
+    return tuple(_at_least(given, ask) for given, ask in zip(found, wanted, strict=True))
+
+
+def _at_least(given: Given, ask: Ask) -> Given:
+    memory, cores = max(given.memory, ask.memory), max(given.cores, ask.cores)
+    return Given(given.card, memory, cores, given.container, ask.percent)
 
 
 def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from hekla.api.cards import Given
+from hekla.api.cards import MAX_AMOUNT, Given
 from hekla.scheduler.devices.asks import WHOLE
 from hekla.scheduler.devices.inventory import Card
 from hekla.scheduler.dimensions import BoolArray, IntArray
@@ -47,6 +47,8 @@ class Ledger:
         self.cut_nc: IntArray = np.full(shape, -1, dtype=np.int64)
         self.group_nc: IntArray = np.full(shape, -1, dtype=np.int64)
         self.usable_nc: BoolArray = np.zeros(shape, dtype=bool)
+        self.unclear_n: BoolArray = np.zeros(len(nodes), dtype=bool)
+        """Nodes with pods whose cards nobody can name: they take no others."""
         self.now_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         self.later_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         for row, node in enumerate(nodes):
@@ -65,7 +67,7 @@ class Ledger:
         from hekla.scheduler.model import RELEASING  # it needs this package
 
         cards = self.cards[row] = node.cards.get(self.kind, ())
-        self.usable_nc[row] = False
+        self.usable_nc[row] = self.unclear_n[row] = False
         self.now_3nc[:, row] = self.later_3nc[:, row] = 0
         for column, card in enumerate(cards):
             self.memory_nc[row, column], self.shares_nc[row, column] = card.memory, card.shares
@@ -76,6 +78,7 @@ class Ledger:
             wanted = task.klass.devices
             if wanted is None or wanted.kind != self.kind:
                 continue
+            self.unclear_n[row] |= not all(self.columns(row, each.card) for each in task.cards)
             self.book(self.now_3nc, row, task.cards, 1)
             if task.status != RELEASING:
                 self.book(self.later_3nc, row, task.cards, 1)
@@ -89,14 +92,20 @@ class Ledger:
         """What a pod on a node has of each of its cards."""
         held_3c = np.zeros((3, self.width), dtype=np.int64)
         for given in cards:
-            for column, is_same in self.columns(row, given.card):
+            found = self.columns(row, given.card)
+            for column, is_same in found or self._all(row):
                 # A card that has changed its mode since is out of reach until the pod has left.
+                memory = int(self.memory_nc[row, column])
                 held_3c[:, column] += (
-                    (given.memory, 1, given.cores)
+                    (max(given.memory, memory * given.percent // 100), 1, given.cores)
                     if is_same
-                    else (int(self.memory_nc[row, column]), 1, WHOLE)
+                    else (memory, 1, WHOLE)
                 )
-        return held_3c
+        return np.minimum(held_3c, MAX_AMOUNT)
+
+    def _all(self, row: int) -> list[tuple[int, bool]]:
+        """In place of a card that the node does not have: any of its cards may be meant."""
+        return [(column, False) for column in range(len(self.cards[row]))]
 
     def columns(self, row: int, card: str) -> list[tuple[int, bool]]:
         """Where a card is, and that it is that very one; or the entries of a card cut otherwise."""

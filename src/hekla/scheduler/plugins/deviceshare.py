@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hekla.scheduler.session import Session
 
 LOCK_S: Final = 300.0
+UNCLEAR_WHY: Final = "node(s) had pods with cards that their annotations do not name"
 GEOMETRIES: Final = ("volcano-vgpu-device-config", "kube-system")
 
 
@@ -214,6 +215,9 @@ class DeviceShare(Plugin, name="deviceshare"):
             return []
         left_n = self._left(task, request, future=nodes.is_future).astype(np.float64)
         limits = [(nodes.take(left_n), f"node(s) had no {request.kind} cards with enough room")]
+        unclear_n = self._book(request).ledger.unclear_n & (left_n == 0)
+        if unclear_n.any():
+            limits.insert(0, (nodes.take(np.where(unclear_n, 0.0, np.inf)), UNCLEAR_WHY))
         if self.node_lock:
             free_n = np.where(self._busy(), 0.0, np.inf)
             limits.append((nodes.take(free_n), "node(s) are still giving cards to another pod"))

@@ -372,7 +372,7 @@ class Performer:
             "type": PodCondition.DISRUPTION_TARGET,
             "status": status,
             "reason": PREEMPTION,
-            "message": "preempting to accommodate a pod that goes first",
+            "message": f"it leaves because of {effect.reason}",
             "lastTransitionTime": format_time(self._clock.now()),
         }
         try:

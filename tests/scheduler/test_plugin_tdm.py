@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,9 @@ from hekla.api.wellknown import (
     PREEMPTABLE,
     REVOCABLE_ZONE,
 )
+from hekla.scheduler.config import parse
 from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.plugins import builtin
 from hekla.scheduler.plugins.tdm import Window
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, node
 
@@ -152,15 +156,89 @@ def test_a_time_zone_that_is_none_is_refused() -> None:
 
 
 minutes = st.integers(0, 24 * 60 - 1)
+ZONES = ["UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu"]
+DAYS = [  # among them days on which clocks are set, and those before
+    datetime(2026, 3, 4, tzinfo=UTC),
+    *(datetime(2026, 3, day, tzinfo=UTC) for day in (7, 8, 28, 29)),
+    *(datetime(2026, 4, day, tzinfo=UTC) for day in (3, 4, 5)),
+    *(datetime(2026, 10, day, tzinfo=UTC) for day in (2, 3, 24, 25)),
+    *(datetime(2026, 11, day, tzinfo=UTC) for day in (1,)),
+]
 
 
-@given(minutes, minutes, minutes)
-def test_a_window_changes_exactly_when_it_says(begins: int, ends: int, now: int) -> None:
-    window = Window(begins, ends)
-    moment = datetime(2026, 3, 4, now // 60, now % 60, tzinfo=UTC)
-    change = window.next_change(moment)
-    assert change > moment
-    before = change.timestamp() - 1
-    assert window.is_open(datetime.fromtimestamp(before, UTC)) == window.is_open(moment)
+@given(minutes, minutes, minutes, st.sampled_from(DAYS), st.sampled_from(ZONES))
+def test_a_window_changes_exactly_when_it_says(
+    begins: int, ends: int, now: int, day: datetime, zone: str
+) -> None:
+    window, place = Window(begins, ends), ZoneInfo(zone)
+
+    def is_open(at: float) -> bool:
+        return window.is_open(datetime.fromtimestamp(at, place))
+
+    start = day.timestamp() + now * 60
+    change = window.next_change(start, place)
+    assert start < change <= start + 26 * 3600
+    step = 60
+    until = [start + n * step for n in range(int((change - start) // step) + 1)]
+    assert all(is_open(at) == is_open(start) for at in until if at < change)
     if begins != ends:
-        assert window.is_open(change) != window.is_open(moment)
+        assert is_open(change) != is_open(start)
+
+
+SET_CLOCKS = {
+    "in the hour that comes twice": (datetime(2026, 10, 25, 1, 15), datetime(2026, 10, 25, 1, 45)),
+    "before it": (datetime(2026, 10, 24, 23), datetime(2026, 10, 25, 0, 45)),
+}
+
+
+@pytest.mark.parametrize("case", SET_CLOCKS)
+def test_a_window_closes_on_days_on_which_clocks_are_set_back(case: str) -> None:
+    now, want = (moment.replace(tzinfo=UTC).timestamp() for moment in SET_CLOCKS[case])
+    conf = CONF.replace("22:00-06:00", "20:00-02:45").replace("UTC", "Europe/Berlin")
+    assert world(conf=conf).run(now=now).plan.wake_at == want
+
+
+def test_a_window_opens_when_clocks_leap_over_its_beginning() -> None:
+    conf = CONF.replace("22:00-06:00", "02:30-05:00").replace("UTC", "Europe/Berlin")
+    before = datetime(2026, 3, 29, 0, 30, tzinfo=UTC).timestamp()
+    leap = datetime(2026, 3, 29, 1, 0, tzinfo=UTC).timestamp()
+    assert world(conf=conf).run(now=before).plan.wake_at == leap
+
+
+def test_pods_that_do_not_run_yet_leave_too_whatever_the_budget() -> None:
+    job = gang(
+        "batch", members=3, minimum=1, cpu=1, running_on=["lent"] * 3, phase="Running",
+        annotations={JDB_MAX_UNAVAILABLE: "1"}, pod_annotations=REVOCABLE,
+    )  # fmt: skip
+    state = world(job)
+    for each in job.pods[:2]:
+        status = msgspec.structs.replace(each.status, phase="Pending")
+        state.state.set_pod(msgspec.structs.replace(each, status=status))
+    assert state.run(now=at(5)).evictions == []
+    assert state.run(now=at(6)).evictions == ["batch-0", "batch-1"]
+
+
+def test_taking_a_window_out_of_the_configuration_empties_no_node() -> None:
+    job = gang("batch", members=2, minimum=1, cpu=1, running_on=["lent"] * 2, phase="Running",
+               pod_annotations=REVOCABLE)  # fmt: skip
+    wants = gang("wants", members=1, cpu=5, pod_annotations=REVOCABLE)
+    conf = CONF.replace("revocable-zone.night", "revocable-zone.dusk")
+    result = cluster(
+        [node("lent", cpu=8, labels=LENT)], [job, wants], conf=conf
+    ).run(now=at(12))  # fmt: skip
+    assert result.evictions == []
+    assert "node(s) are lent, and not at this hour" in result.why("wants")
+
+
+def test_without_shuffle_it_is_said_that_nobody_leaves() -> None:
+    assert parse(CONF, builtin()).warnings == ()
+    (warning,) = parse(CONF.replace(", shuffle", ""), builtin()).warnings
+    assert "plugin 'tdm' sends nobody away when a window closes; add the action shuffle" in warning
+
+
+@pytest.mark.parametrize("nonsense", ["9" * 400 + "%", "9" * 5000, "-" + "9" * 400, "1e5%", "%"])
+def test_a_budget_beyond_reason_stops_nothing(nonsense: str) -> None:
+    job = gang("batch", members=2, minimum=1, cpu=1, running_on=["lent"] * 2, phase="Running",
+               annotations={JDB_MAX_UNAVAILABLE: nonsense},
+               pod_annotations=REVOCABLE)  # fmt: skip
+    assert world(job).run(now=at(6)).plan.failures == []

@@ -249,6 +249,11 @@ class _Reader:
             self._warnings.append(
                 "plugin 'rescheduling' has no effect; add the action shuffle at the end of actions"
             )
+        if "tdm" in names and "shuffle" not in actions:
+            self._warnings.append(
+                "plugin 'tdm' sends nobody away when a window closes; add the action shuffle at "
+                "the end of actions"
+            )
 
     def _actions(self, value: _Value) -> tuple[str, ...]:
         names = [name.strip() for name in value.text("actions").split(",")]

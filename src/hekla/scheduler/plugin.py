@@ -129,7 +129,7 @@ class Plugin:
                                                 whether the node takes the task once those have left
                                                 and others that leave; asked where resources are not
                                                 all that a task may lack
-    victim_tasks(tasks) -> mask | None
+    victim_tasks(tasks) -> mask | None                 of those that run, or are bound and will
     victim_queue_order(queue, preemptor) -> key
     allocated(task, nodes), deallocated(task, nodes)   tasks like this one came to, left nodes
     bind_annotations(tasks, nodes) -> [mapping | None] what to write on each with its binding; the

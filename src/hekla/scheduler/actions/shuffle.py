@@ -1,4 +1,4 @@
-"""Shuffle: running tasks that a plugin wants elsewhere are told to leave.
+"""Shuffle: tasks that a plugin wants elsewhere are told to leave, running or about to.
 
 No room is looked for: whoever leaves is made anew by its controller and scheduled as any other. So
 this does nothing without a plugin that answers `victim_tasks`, and none of hekla's own does unless
@@ -7,7 +7,7 @@ it was asked to (Volcano's `pdb` offers every pod it does not protect).
 
 from __future__ import annotations
 
-from hekla.scheduler.model import RUNNING
+from hekla.scheduler.model import BOUND, RUNNING
 from hekla.scheduler.session import Session
 
 REASON = "shuffle"
@@ -17,15 +17,15 @@ def shuffle(session: Session) -> None:
     if not session.tiers.has("victim_tasks"):
         return
     unevictable = session.cluster.unevictable
-    running = [
+    there = [
         task
         for node in session.cluster.node_list
         for task in sorted(node.tasks.values(), key=lambda task: task.uid)
-        if task.status == RUNNING and task.job is not None and task.uid not in unevictable
+        if task.status in (BOUND, RUNNING) and task.job is not None and task.uid not in unevictable
     ]
-    chosen = session.tiers.unwanted(running)
+    chosen = session.tiers.unwanted(there)
     with session.statement() as statement:
-        for task, goes in zip(running, chosen.tolist(), strict=True):
+        for task, goes in zip(there, chosen.tolist(), strict=True):
             if goes:
                 statement.evict(task, REASON)
         statement.commit()

@@ -19,7 +19,7 @@ import numpy as np
 
 from hekla.scheduler.dimensions import EPSILON, BoolArray, IntArray
 from hekla.scheduler.load.balance import CRITICAL, Balance, Thresholds, weight_of
-from hekla.scheduler.model import Job, Task
+from hekla.scheduler.model import RUNNING, Job, Task
 from hekla.scheduler.plugin import Key, Plugin, PluginError
 from hekla.scheduler.session import Hold, Session
 from hekla.scheduler.statement import Statement
@@ -82,6 +82,8 @@ class Rescheduling(Plugin, name="rescheduling"):
         for task in tasks:
             node = nodes.get(task.node_name)
             is_low = task.klass.priority is None or task.klass.priority < bound
+            if task.status != RUNNING:
+                continue  # it is not what makes the node busy
             if node is not None and node.is_known and task.is_preemptable and is_low:
                 found.setdefault(node.index, []).append(task)
         for each in found.values():

@@ -3,7 +3,8 @@
 A node with the label `volcano.sh/revocable-zone: night` may be used while the window of zone
 `night` is open, and only by pods that say they can be sent away (`volcano.sh/revocable-zone: "*"`,
 or `volcano.sh/preemptable: "true"`). When it closes, their pods leave (with the action `shuffle`),
-no faster than their job's disruption budget allows.
+no faster than their job's disruption budget allows; those that do not run yet, at once. From nodes
+of a zone that has no window nobody is sent away: an argument taken out must not empty them.
 
 Unlike Volcano, a window over midnight is open on both sides of it, and evictions are paced by the
 pods that are on their way out rather than by a clock of the plugin's own: the same state and time
@@ -17,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 SCORE = 100.0
 _ZONE = "tdm.revocable-zone."
 _WINDOW = re.compile(r"\s*(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s*")
-_DAY_MINUTES = 24 * 60
+_DAY_S = 24 * 3600
+_LOOK_S = 2 * _DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +68,41 @@ class Window:
             return self.begins <= minute < self.ends
         return minute >= self.begins or minute < self.ends
 
-    def next_change(self, moment: datetime) -> datetime:
-        """When it opens or closes next."""
-        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-        edges = (
-            midnight + timedelta(minutes=edge + day)
+    def next_change(self, now: float, zone: tzinfo | None) -> float:
+        """When it opens or closes next, the days counted on which clocks are set."""
+        before_s, after_s = _ahead_s(now, zone), _ahead_s(now + _LOOK_S, zone)
+        edges = {
+            (now + ahead_s) // _DAY_S * _DAY_S + day * _DAY_S + edge * 60 - ahead_s
+            for ahead_s in (before_s, after_s)
+            for day in range(3)
             for edge in (self.begins, self.ends)
-            for day in (0, _DAY_MINUTES)
+        }
+        if before_s != after_s:
+            edges.add(_clocks_are_set(now, zone))
+        later = sorted(edge for edge in edges if edge > now)
+        is_open = self.is_open(datetime.fromtimestamp(now, zone))
+        return next(
+            (at for at in later if self.is_open(datetime.fromtimestamp(at, zone)) != is_open),
+            later[0],
         )
-        return min(edge for edge in edges if edge > moment)
+
+
+def _ahead_s(at: float, zone: tzinfo | None) -> float:
+    """How far clocks there are ahead of UTC."""
+    return round(datetime.fromtimestamp(at, zone).replace(tzinfo=UTC).timestamp() - at)
+
+
+def _clocks_are_set(now: float, zone: tzinfo | None) -> float:
+    """When that changes, if it does soon."""
+    low, high = math.floor(now), math.floor(now) + _LOOK_S
+    before_s = _ahead_s(low, zone)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _ahead_s(middle, zone) == before_s:
+            low = middle
+        else:
+            high = middle
+    return float(high)
 
 
 class Tdm(Plugin, name="tdm"):
@@ -109,9 +137,10 @@ class Tdm(Plugin, name="tdm"):
         zones = [node.labels.get(REVOCABLE_ZONE, "") for node in session.nodes.all]
         self._lent_n: BoolArray = np.asarray([bool(zone) for zone in zones], dtype=bool)
         self._open_n: BoolArray = np.asarray([zone in opened for zone in zones], dtype=bool)
+        self._ours_n: BoolArray = np.asarray([zone in self._windows for zone in zones], dtype=bool)
         if self._lent_n.any():
             for window in self._windows.values():
-                session.wake(window.next_change(moment).timestamp())
+                session.wake(window.next_change(session.now, self._timezone))
 
     # --- where tasks may go -------------------------------------------------------------------
 
@@ -148,7 +177,7 @@ class Tdm(Plugin, name="tdm"):
         return self._within_budgets(candidates, goes)
 
     def victim_tasks(self, tasks: Sequence[Task]) -> BoolArray:
-        closed_n = self._lent_n & ~self._open_n
+        closed_n = self._ours_n & ~self._open_n
         goes = [task.is_preemptable and self._is_in(closed_n, task) for task in tasks]
         if any(goes):
             self._session.wake(self._session.now + self._period_s)
@@ -163,7 +192,9 @@ class Tdm(Plugin, name="tdm"):
         gone: Counter[str] = Counter()
         for number, (task, wanted) in enumerate(zip(tasks, goes, strict=True)):
             job = task.job
-            if wanted and job is not None and gone[job.key] < budget(job):
+            if wanted and task.status != RUNNING:
+                out[number] = True  # it is no member that the job would miss
+            elif wanted and job is not None and gone[job.key] < budget(job):
                 gone[job.key] += 1
                 out[number] = True
         return out
@@ -187,7 +218,7 @@ def _amount(text: str | None, of: int) -> int | None:
     if text is None:
         return None
     try:
-        return math.ceil(int(text[:-1]) * of / 100) if text.endswith("%") else int(text)
+        return -(-int(text[:-1]) * of // 100) if text.endswith("%") else int(text)
     except ValueError:
         return None
 

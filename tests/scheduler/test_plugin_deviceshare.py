@@ -504,6 +504,78 @@ def test_nonsense_about_cards_is_no_card() -> None:
     assert cards_of({"hami.io/node-register-Ascend910B3": "{"}, {}, {}) == {}
 
 
+def test_a_card_listed_twice_is_one_card() -> None:
+    text = "GPU-1,10,16000,V100,true,hami-core:" * 2
+    twice = node("n", cpu=64, annotations={w.NODE_VGPU_REGISTER: text}, extra={w.VGPU_NUMBER: 20})
+    world = cluster([twice], [job("a", requests=wants(1, 9000))], conf=VIRTUAL)
+    world.live(world.run())
+    world.add(job("b", requests=wants(1, 9000)))
+    assert world.run().binds == {}
+
+
+ODD_NPUS: dict[str, Any] = {
+    "a name with a comma": {"id": "a,b"},
+    "a name with a colon": {"id": "a:b"},
+    "a name that is no text": {"id": 7},
+    "less memory than none": {"devmem": -1},
+    "a share that is no number": {"count": True},
+}
+
+
+@pytest.mark.parametrize("case", ODD_NPUS)
+def test_an_npu_that_could_not_be_written_on_a_pod_is_no_card(case: str) -> None:
+    entry = {"id": "x", "devmem": 10, "count": 1} | ODD_NPUS[case]
+    notes = {w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): json.dumps([entry])}
+    assert cards_of(notes, {}, {}) == {}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, f'[{{"id":"x","devmem":{"9" * 5000}}}]'])
+def test_a_register_that_cannot_be_read_has_no_cards(text: str) -> None:
+    assert cards_of({w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): text}, {}, {}) == {}
+
+
+def test_networks_of_npus_may_have_any_number() -> None:
+    numbers = [4e9, 20000, float("nan"), 20000, float("inf"), -3, 10**400, 4e9]
+    entries = [
+        {"id": f"N{i}", "devmem": 65536, "count": 7, "customInfo": {"NetworkID": number}}
+        for i, number in enumerate(numbers)
+    ]
+    notes = {w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): json.dumps(entries)}
+    found = cards_of(notes, {}, {})["Ascend910B3"]
+    assert [card.group for card in found] == [1, 0, -1, 0, -1, -1, 2, 1]
+    machine = node("n", cpu=64, annotations=notes, extra={"huawei.com/Ascend910B3": 56})
+    asked = job("a", requests={"huawei.com/Ascend910B3": 2})
+    given_notes = cluster([machine], [asked], conf=NPU).run().plan.binds[0].annotations
+    chosen = decode(given_notes["hami.io/Ascend910B3-devices-allocated"])
+    assert [each.card for each in chosen] == ["N1", "N3"]
+
+
+def test_of_many_interconnects_the_one_with_just_enough_cards_is_taken() -> None:
+    # 70 groups: 0 to 68 have three cards each, the last one two.
+    sizes = [3] * 69 + [2]
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    text = ";".join(
+        ",".join(str(start + i) for i in range(size))
+        for start, size in zip(starts, sizes, strict=True)
+    )
+    linked = vgpu_node("n", cards=sum(sizes), **{w.CARD_GROUPS: text})
+    result = cluster([linked], [job("a", requests=wants(2, 10))], conf=PACKED).run()
+    assert {each.card for each in decode(cards(result)["a-0"])} == {"GPU-n-207", "GPU-n-208"}
+
+
+def test_a_register_with_absurd_amounts_neither_fails_nor_orders_cards_wrongly() -> None:
+    huge = "9" * 30
+    text = f"GPU-0,{huge},{huge},A100-SXM4-40GB,true,hami-core:GPU-1,1,9,A100-SXM4-40GB,true,mig:"
+    odd = node("n", cpu=64, annotations={w.NODE_VGPU_REGISTER: text}, extra={w.VGPU_NUMBER: 20})
+    jobs = [job("a", requests=wants(1, 2**23), age=9.0), job("b", requests=wants(1, 5000))]
+    result = cluster([odd], jobs, conf=PACKED).run()
+    assert result.plan.failures == []
+    assert cards(result) == {
+        "a-0": f"GPU-0,NVIDIA,{2**23},0:",
+        "b-0": "GPU-0,NVIDIA,5000,0:",  # the card used most
+    }
+
+
 # --- laws -----------------------------------------------------------------------------------------
 
 

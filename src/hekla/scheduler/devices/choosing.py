@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hekla.api.cards import Ask
 from hekla.scheduler.devices.asks import WHOLE, Request
-from hekla.scheduler.devices.inventory import GPU
+from hekla.scheduler.devices.inventory import GPU, MAX_CARDS, MAX_MEMORY
 from hekla.scheduler.devices.ledger import CORES, MEMORY, SHARES, Ledger, Used
 from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
 
@@ -26,7 +26,11 @@ LINK_SCORE: Final = 10.0
 MOST: Final = 256
 """Pods of a kind that one look at a node goes ahead."""
 _LAST: Final = (1 << 63) - 1
+_MOST_USED: Final = (1 << 20) - 1
+"""What is in use of a card and more than this is all the same to the order of cards."""
 _LINK_RANK: Final = 1 << 45
+_MOST_FIRST: Final = (1 << 44) - 1
+"""Ranks of interconnects come before the order of cards: 2**17 times 2**45 are below _LAST."""
 
 
 @dataclass(slots=True)
@@ -109,16 +113,18 @@ class _Table:
         else:  # Volcano begins with the last card
             first_rc = -self.whole_rc
         if self.is_cut:  # of the parts of a card, the smallest that will do
-            first_rc = first_rc * (1 << 24) + self.memory_rc
-        return first_rc
+            first_rc = np.clip(first_rc, -_MOST_USED, _MOST_USED) * (MAX_MEMORY + 1)
+            return first_rc + self.memory_rc
+        return np.clip(first_rc, -_MOST_FIRST, _MOST_FIRST)
 
     def together(self, eligible_rc: BoolArray, number: int) -> IntArray:
         """Rank of cards by their interconnect: the group with just enough, else the largest."""
-        rank_rc = np.full(eligible_rc.shape, 1 << 17, dtype=np.int64)
+        rank_rc = np.full(eligible_rc.shape, 2 * MAX_CARDS * MAX_CARDS, dtype=np.int64)
         for group in range(int(self.group_rc.max(initial=-1)) + 1):
             own_rc = eligible_rc & (self.group_rc == group)
-            size_r = own_rc.sum(axis=1)
-            rank_r = np.where(size_r >= number, size_r - number, 1024 - size_r) * 64 + group
+            size_r = np.minimum(own_rc.sum(axis=1), MAX_CARDS - 1)
+            rank_r = np.where(size_r >= number, size_r - number, 2 * MAX_CARDS - 1 - size_r)
+            rank_r = rank_r * MAX_CARDS + group
             rank_rc = np.where(own_rc, rank_r[:, None], rank_rc)
         return rank_rc
 

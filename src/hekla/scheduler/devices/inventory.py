@@ -2,6 +2,7 @@
 
 A card in MIG mode is several entries: one for each instance of each way to cut it. They name the
 same card (`whole`), and once one of them is in use those of another cut are out of reach.
+A name that a register has twice is one card.
 
 What a newcomer gets wrong: a description that cannot be read is no card, never a guess. A node
 whose annotation is half written loses those entries until the plugin writes it again.
@@ -10,11 +11,14 @@ whose annotation is half written loses those entries until the plugin writes it 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 from hekla.api import wellknown
+from hekla.api.cards import whole
 from hekla.scheduler.devices.chips import CHIPS, geometries
 from hekla.units.quantity import QuantityError, parse_quantity
 
@@ -24,6 +28,10 @@ VGPU: Final = "vgpu"
 UNLIMITED: Final = 1 << 30
 MAX_CARDS: Final = 256
 """Of one kind on one node; more are not looked at."""
+MAX_MEMORY: Final = (1 << 24) - 1
+"""MiB of a card: what somebody claims beyond it is not believed."""
+RESERVED: Final = frozenset(",:;[")
+"""Letters that part names from each other, or from the number of an instance."""
 MIG: Final = "mig"
 HAMI_CORE: Final = "hami-core"
 
@@ -60,8 +68,20 @@ def cards_of(
     for chip in CHIPS:
         text = annotations.get(wellknown.HAMI_NODE_REGISTER.format(type=chip.word))
         if text:
-            found[chip.word] = tuple(_npus(text))[:MAX_CARDS]
+            found[chip.word] = _each_once(_npus(text))
     return {kind: cards for kind, cards in found.items() if cards}
+
+
+def _each_once(cards: Iterable[Card]) -> tuple[Card, ...]:
+    """Cards with names that can be written on pods and read back, and groups numbered from 0."""
+    named: dict[str, Card] = {}
+    for card in cards:
+        if card.id and not RESERVED.intersection(card.id):
+            named.setdefault(card.id, card)
+    kept = list(islice(named.values(), MAX_CARDS))
+    groups = sorted({card.group for card in kept if card.group >= 0})
+    number = {group: i for i, group in enumerate(groups)}
+    return tuple(replace(card, group=number.get(card.group, -1)) for card in kept)
 
 
 def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Card, ...]:
@@ -69,7 +89,7 @@ def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Card
     number = min(_whole(amounts.get(wellknown.GPU_NUMBER)), MAX_CARDS)
     if number <= 0:
         return ()
-    memory = _whole(amounts.get(wellknown.GPU_MEMORY)) // number
+    memory = min(_whole(amounts.get(wellknown.GPU_MEMORY)) // number, MAX_MEMORY)
     broken = annotations.get(wellknown.GPU_UNHEALTHY_IDS, "").replace(" ", "").split(",")
     groups = _groups(annotations, number)
     return tuple(
@@ -93,46 +113,48 @@ def _vgpus(annotations: Mapping[str, str], allocatable: Amounts) -> tuple[Card, 
         return ()
     entries = [entry.split(",") for entry in text.split(":") if entry]
     groups = _groups(annotations, len(entries))
-    out: list[Card] = []
-    for number, words in enumerate(entries[:MAX_CARDS]):
-        out += _vgpu(words, number, groups)
-    return tuple(out)
+    listed = _each_once(card for i, words in enumerate(entries) for card in _vgpu(words, i, groups))
+    return tuple(part for card in listed for part in _parts(card))
 
 
 def _vgpu(words: list[str], number: int, groups: Mapping[str, int]) -> Iterator[Card]:
     if len(words) < 5 or not (words[1].isdecimal() and words[2].isdecimal()):
         return
-    uuid, shares, memory, kind = words[0], int(words[1]), int(words[2]), words[3]
-    is_healthy = words[4].lower() == "true"
+    uuid, kind, is_healthy = words[0], words[3], words[4].lower() == "true"
+    shares, memory = min(whole(words[1]), UNLIMITED), min(whole(words[2]), MAX_MEMORY)
     mode = words[5] if len(words) > 5 and words[5] else HAMI_CORE
-    cuts = geometries(kind) if mode == MIG else ()
     group = groups.get(uuid, groups.get(str(number), -1))
+    yield Card(uuid, memory, shares, kind, mode, is_healthy, number, group=group)
+
+
+def _parts(card: Card) -> Iterator[Card]:
+    """The instances that a card in MIG mode could be cut into; any other card itself."""
+    cuts = geometries(card.type) if card.mode == MIG else ()
     if not cuts:
         # As Volcano: a model whose geometry is not known is shared in software.
-        mode = HAMI_CORE if mode == MIG else mode
-        yield Card(uuid, memory, shares, kind, mode, is_healthy, number, group=group)
+        yield replace(card, mode=HAMI_CORE) if card.mode == MIG else card
     for cut, geometry in enumerate(cuts):
         sizes = [size for size, count in geometry for _ in range(count)]
         for position, size in enumerate(sizes):
-            name = f"{uuid}[{cut}-{position}]"
-            yield Card(name, size, 1, kind, MIG, is_healthy, number, cut, group)
+            yield replace(card, id=f"{card.id}[{cut}-{position}]", memory=size, shares=1, cut=cut)
 
 
 def _npus(text: str) -> Iterator[Card]:
     """A JSON list as HAMi's Ascend plugin writes it."""
     try:
         entries = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if not isinstance(entry, dict) or not entry.get("id"):
+        if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
             continue
-        memory, shares = entry.get("devmem"), entry.get("count", 1)
-        if isinstance(memory, int) and isinstance(shares, int):
+        memory: Any = entry.get("devmem")
+        shares: Any = entry.get("count", 1)
+        if _is_amount(memory) and _is_amount(shares):
             yield Card(
-                str(entry["id"]),
-                memory,
-                shares,
+                entry["id"],
+                min(memory, MAX_MEMORY),
+                min(shares, UNLIMITED),
                 str(entry.get("type", "")),
                 is_healthy=bool(entry.get("health", True)),
                 whole=number,
@@ -140,11 +162,16 @@ def _npus(text: str) -> Iterator[Card]:
             )
 
 
+def _is_amount(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
 def _network(entry: Mapping[str, Any]) -> int:
     for name in ("customInfo", "custominfo", "deviceInfo"):
         more = entry.get(name)
-        if isinstance(more, Mapping) and isinstance(more.get("NetworkID"), int | float):
-            return int(more["NetworkID"])
+        number = more.get("NetworkID") if isinstance(more, Mapping) else None
+        if isinstance(number, int) or (isinstance(number, float) and math.isfinite(number)):
+            return int(number)
     return -1
 
 

@@ -175,10 +175,11 @@ class DeviceShare(Plugin, name="deviceshare"):
         rules = self._rules(task, request)
         is_spread = request.note(VGPU_PODGROUP_POLICY) == SPREAD
 
+        def is_member(other: Task) -> bool:
+            return is_spread and other.job is task.job
+
         def is_alike(other: Task) -> bool:
-            if is_spread and other.job is task.job:
-                return True
-            return any(rule.items() <= other.labels.items() for rule in rules)
+            return is_member(other) or any(rule.items() <= other.labels.items() for rule in rules)
 
         out = book.placed(is_alike)
         others = self._session.cluster.tasks if rules else task.job.tasks if task.job else {}
@@ -189,7 +190,9 @@ class DeviceShare(Plugin, name="deviceshare"):
                 continue
             wholes = {whole_id(given.card) for given in other.cards}
             for column, card in enumerate(book.ledger.cards[node.index]):
-                out[node.index, column] |= card.mode == HAMI_CORE and whole_id(card.id) in wholes
+                # Rules are about cards shared in software; members part whatever the mode.
+                counts = card.mode == HAMI_CORE or is_member(other)
+                out[node.index, column] |= counts and whole_id(card.id) in wholes
         return out
 
     # --- where tasks may go -------------------------------------------------------------------

@@ -251,3 +251,13 @@ def test_a_resource_heard_of_later_is_counted_too() -> None:
     row = state.dimensions.row("example.com/card-39")
     assert past.mean_r((QUEUE, "a"), START + HOUR + DAY)[row] == 1000.0
     assert np.isfinite(past.mean_r((QUEUE, "a"), START)).all()
+
+
+def test_a_name_without_end_fills_no_account_book() -> None:
+    state = a_cluster()
+    later(state, 0)
+    put(state, "j", 2, user="u" * 200_000)
+    past = later(state, DAY)
+    assert cores(past, USER, "u" * 253, DAY) == 1.0
+    changes.apply(state, Recalled(START, (history.Past(USER, "v" * 200_000, {"cpu": 1.0}),)))
+    assert max(len(name) for _, name in past.accounts) == 253

@@ -313,6 +313,18 @@ def rack_of(result: Result, *numbers: int) -> set[str]:
     return {f"r{int(result.binds[f'j-worker-{n}'][1:]) // 2}" for n in numbers}
 
 
+def test_parts_whose_labels_read_alike_are_two() -> None:
+    policy = {"name": "p", "subGroupSize": 1, "matchLabelKeys": ["a", "b"]}
+    pods = [
+        pod(f"j-{a}", group="j", cpu=1, labels={"a": a, "b": b})
+        for a, b in (("1-2", "3"), ("1", "2-3"))
+    ]
+    made = world(gang("j", members=0, minimum=2, subgroups=[policy]).and_pods(*pods))
+    groups = {task.subgroup for task in made.state.jobs["default/j"].tasks.values()}
+    assert {group.name for group in groups if group} == {"p-1-2-3"}
+    assert len(groups) == 2
+
+
 def test_every_part_is_in_a_rack_of_its_own_choosing() -> None:
     result = world(parted([4, 4, 4], each=HARD1, size=4)).run()
     assert len(result.binds) == 12

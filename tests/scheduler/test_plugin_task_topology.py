@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,9 @@ from hekla.api.wellknown import (
     TASK_TOPOLOGY_ANTI_AFFINITY,
     TASK_TOPOLOGY_ORDER,
 )
+from hekla.scheduler.config import parse
+from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.plugins import builtin
 from hekla.scheduler.plugins.task_topology import Layout, Wishes, traffic
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 
@@ -164,3 +168,8 @@ def test_every_job_that_fits_is_placed_whatever_it_wishes(
 ) -> None:
     made = job(roles, together=";".join(together), apart=";".join(apart))
     assert len(place(made, cpu=4, mode=mode).binds) == sum(roles.values())
+
+
+def test_a_mode_that_is_none_is_refused_with_the_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"task-topology\.mode is 'bucket'"):
+        parse(CONF % "bucket", builtin())

@@ -11,6 +11,7 @@ from hekla.api import wellknown
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODGROUPS, PODS, QUEUES
 from hekla.scheduler.changes import Put
+from hekla.units.clock import ManualClock
 
 from .world import PATIENCE_S, Objects, World, pod
 
@@ -213,3 +214,11 @@ async def test_the_queues_that_everything_needs_are_made(world: World) -> None:
     await world.group("a", 1, queue="house")
     await world.client.create(PODS, pod("a-0", group="a"))
     await world.bound("a-0")
+
+
+async def test_a_start_counts_as_a_look_at_busy_nodes(world: World) -> None:
+    clock = ManualClock()
+    scheduler = await world.scheduler(clock=clock)
+    await world.node("n1", 1)
+    await scheduler.turns(lambda: "n1" in scheduler.cluster.nodes)
+    assert scheduler.cluster.rescheduled_at == clock.now()

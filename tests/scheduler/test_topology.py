@@ -45,6 +45,13 @@ def test_nodes_are_in_their_leaf_and_in_all_that_is_around_it() -> None:
     assert found.problems == {}
 
 
+def test_a_name_of_two_tiers_means_the_lower_and_is_told() -> None:
+    upper = hypernode("s0", 2, children=["r0"], tier_name="rack")
+    found = tree(hypernode("r0", 1, nodes=["n0"], tier_name="rack"), upper)
+    assert found.tier_names == {"rack": 1}
+    assert found.problems == {"s0": ["its tierName rack is that of tier 1 too, and means that one"]}
+
+
 def test_members_come_by_name_by_pattern_and_by_label() -> None:
     found = tree(
         hypernode("named", 1, nodes=["n7"]),

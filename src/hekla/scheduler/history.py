@@ -34,6 +34,9 @@ MAX_ACCOUNTS: Final = 1000
 FORGOTTEN: Final = 1e-6
 """Who holds nothing and had less than this part of the cluster is forgotten."""
 
+MAX_NAME: Final = 253
+"""As long as a name of Kubernetes may be; of a longer one this much counts."""
+
 Owner = tuple[str, str]
 """A level and a name."""
 
@@ -80,7 +83,7 @@ def owners(job: Job) -> tuple[Owner, ...]:
     """Whose share a job counts against."""
     user = job.annotations.get(wellknown.SUBMITTED_BY) or job.namespace
     named = ((QUEUE, job.queue_name), (NAMESPACE, job.namespace), (USER, user))
-    return tuple(owner for owner in named if owner[1])
+    return tuple((level, name[:MAX_NAME]) for level, name in named if name)
 
 
 class History:
@@ -184,7 +187,7 @@ class History:
     def recall(self, accounts: Iterable[Past], at: float) -> None:
         """Add what was written down at a time: means of two pasts simply add up."""
         for past in accounts:
-            if past.level not in LEVELS:
+            if past.level not in LEVELS or len(past.name) > MAX_NAME:
                 continue
             amounts_r, dt_s = self._dimensions.zeros(), max(self.at - at, 0.0)
             for resource, amount in past.mean.items():

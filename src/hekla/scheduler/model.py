@@ -285,7 +285,7 @@ class Job:
         self.domain = ""
         """The HyperNode that its PodGroup says its members are in, or were in last."""
         self.policies: tuple[Policy, ...] = ()
-        self._subgroups: dict[str, SubGroup] = {}
+        self._subgroups: dict[tuple[Policy, tuple[str, ...]], SubGroup] = {}
 
     # --- tasks --------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Job:
 
     def _subgroup_of(self, task: Task) -> SubGroup | None:
         found = subgroup_of(self.policies, task.labels)
-        return None if found is None else self._subgroups.setdefault(found.name, found)
+        return None if found is None else self._subgroups.setdefault(found.key, found)
 
     def move(self, tasks: Iterable[Task], status: Status) -> None:
         """Change the status of tasks that share a class, a role and a status."""

@@ -153,6 +153,8 @@ class Scheduler:
                 watcher = asyncio.create_task(self._watch_file(self._conf))
                 stack.callback(watcher.cancel)
             await self._cache.start(stack)
+            # When the leader before us moved pods is not written anywhere, so it was just now.
+            self._cache.change(Rescheduled(self._clock.now()))
             if self._journal is not None:
                 stack.push_async_callback(self._journal.stop)
                 self._journal.start()

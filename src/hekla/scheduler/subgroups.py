@@ -33,12 +33,21 @@ class SubGroup:
     """Pods that came out equal under a policy."""
 
     policy: Policy
-    name: str
+    values: tuple[str, ...]
+    """Of its labels. Names are for reading: `1-2` and `3` read like `1` and `2-3`."""
     number: int
 
     @property
-    def order(self) -> tuple[int, str]:
-        return (self.number, self.name)
+    def name(self) -> str:
+        return f"{self.policy.name}-{'-'.join(self.values)}"
+
+    @property
+    def key(self) -> tuple[Policy, tuple[str, ...]]:
+        return (self.policy, self.values)
+
+    @property
+    def order(self) -> tuple[int, str, tuple[str, ...]]:
+        return (self.number, self.name, self.values)
 
 
 def policies_of(stated: Sequence[SubGroupPolicy]) -> tuple[tuple[Policy, ...], list[str]]:
@@ -67,8 +76,8 @@ def subgroup_of(policies: Sequence[Policy], labels: Mapping[str, str]) -> SubGro
     for policy in policies:
         if policy.selector is not None and not policy.selector.matches(labels):
             continue
-        values = [labels.get(key, "") for key in policy.keys]
+        values = tuple(labels.get(key, "") for key in policy.keys)
         if values and all(values):
             number = int(values[0]) if values[0].isdecimal() else 0
-            return SubGroup(policy, f"{policy.name}-{'-'.join(values)}", number)
+            return SubGroup(policy, values, number)
     return None

@@ -97,9 +97,8 @@ class Tree:
         tiers = [one.spec.tier for one in ordered]
         self.tier_d: IntArray = np.asarray([*tiers, max(tiers, default=0) + 1], dtype=np.int64)
         self.tiers = sorted(set(tiers))
-        self.tier_names = {one.spec.tier_name: one.spec.tier for one in ordered}
-        self.tier_names.pop("", None)
         self.problems: dict[str, list[str]] = {}
+        self.tier_names = self._name_tiers(ordered)
         self.parent_d: IntArray = np.full(len(ordered) + 1, self.root, dtype=np.int64)
         self._number = {name: number for number, name in enumerate(self.names)}
         self._adopt(ordered)
@@ -114,6 +113,17 @@ class Tree:
         return bool(self.names)
 
     # --- building -----------------------------------------------------------------------------
+
+    def _name_tiers(self, ordered: Sequence[HyperNode]) -> dict[str, int]:
+        """Which tier a name means: the lowest that has it, or a limit would be wider than meant."""
+        names: dict[str, int] = {}
+        for one in ordered:
+            name, tier = one.spec.tier_name, one.spec.tier
+            if name and names.setdefault(name, tier) != tier:
+                self.problems.setdefault(one.name, []).append(
+                    f"its tierName {name} is that of tier {names[name]} too, and means that one"
+                )
+        return names
 
     def _adopt(self, ordered: Sequence[HyperNode]) -> None:
         """Give every HyperNode its parent: the first, from below, that names it."""

@@ -9,6 +9,7 @@ domain where it would have to wait for others to leave.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from hekla.scheduler.actions.placing import place, place_all, waiting
 from hekla.scheduler.actions.verdicts import Attempt
@@ -167,7 +168,7 @@ def _parts(session: Session, job: Job) -> dict[SubGroup | None, list[Task]]:
     for task in session.in_task_order(waiting(job)):
         parts.setdefault(task.subgroup, []).append(task)
     ranks: dict[object, int] = {}
-    keys: dict[SubGroup, tuple[bool, int, tuple[int, str]]] = {}
+    keys: dict[SubGroup, tuple[bool, int, tuple[Any, ...]]] = {}
     for group in sorted((g for g in parts if g is not None), key=lambda g: g.order):
         policy = group.policy
         ranks[policy] = ranks.get(policy, 0) + 1

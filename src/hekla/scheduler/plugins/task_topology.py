@@ -10,9 +10,9 @@ What a newcomer gets wrong: these are wishes, not rules. A full node never stops
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
@@ -141,11 +141,14 @@ class TaskTopology(Plugin, name="task-topology"):
     mode: Annotated[str, Key("task-topology.mode")] = BUCKETS
     """`buckets` as in Volcano, or `communication` (hekla's own)."""
 
-    def open(self, session: Session) -> None:
+    def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
+        super().configure(raw, switches)
         if self.mode not in (BUCKETS, COMMUNICATION):
             raise PluginError(
                 f"task-topology.mode is {self.mode!r}; it is buckets or communication"
             )
+
+    def open(self, session: Session) -> None:
         self._session = session
         self._layouts: dict[str, Layout | None] = {}
         self._problems: dict[str, str] = {}

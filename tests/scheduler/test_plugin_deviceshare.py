@@ -123,6 +123,93 @@ def test_the_mode_can_change_while_pods_run_and_nothing_is_forgotten() -> None:
     assert cards(world.run(), w.GPU_INDEX) == {"b-0": "1"}  # card 0 is a's
 
 
+def every_way(name: str, cards: int = 2, memory: int = 16000) -> Any:
+    """A node whose cards are there in every way, as those of hekla's own agent are."""
+    text = "".join(f"GPU-{name}-{i},10,{memory},V100,true,hami-core:" for i in range(cards))
+    extra = {
+        w.NVIDIA_GPU: cards,
+        w.GPU_NUMBER: cards,
+        w.GPU_MEMORY: cards * memory,
+        w.VGPU_NUMBER: 10 * cards,
+    }
+    return node(name, cpu=64, annotations={w.NODE_VGPU_REGISTER: text}, extra=extra)
+
+
+WAYS: dict[str, tuple[str, dict[str, int]]] = {
+    "memory": (SHARING, {w.GPU_MEMORY: 100}),
+    "number": (NUMBER, {w.GPU_NUMBER: 1}),
+    "vgpu": (VIRTUAL, {w.VGPU_NUMBER: 1, w.VGPU_MEMORY: 100}),
+}
+
+
+@pytest.mark.parametrize("second", WAYS)
+@pytest.mark.parametrize("first", WAYS)
+def test_what_pods_have_in_one_way_nobody_gets_in_another(first: str, second: str) -> None:
+    # The only card: pods that ask for 100 MiB in the same way share it, all others wait.
+    settings_text, asked = WAYS[first]
+    world = cluster([every_way("n", 1)], [job("a", requests=asked)], conf=settings_text)
+    world.live(world.run())
+    settings_text, asked = WAYS[second]
+    world.config = cluster(conf=settings_text).config
+    world.add(job("b", requests=asked))
+    result = world.run()
+    assert bool(result.binds) == (first == second != "number")
+    assert result.plan.failures == []
+    world.state.delete_pod("default-a-0")
+    world.pods.pop("default-a-0")
+    world.live(result)
+    assert result.binds or set(world.run().binds) == {"b-0"}
+
+
+def test_after_a_change_of_mode_the_other_cards_are_given_out() -> None:
+    world = cluster([every_way("n")], [job("a", requests={w.GPU_NUMBER: 1})], conf=NUMBER)
+    world.live(world.run())
+    world.config = cluster(conf=PACKED).config
+    world.add(job("b", 2, minimum=1, requests=wants(1, 16000)))
+    assert cards(world.run()) == {"b-0": "GPU-n-1,NVIDIA,16000,0:"}  # card 0 is a's
+
+
+def test_gpus_that_a_node_chooses_and_parts_of_gpus_are_not_on_one_node() -> None:
+    whole, part = {w.NVIDIA_GPU: 1}, wants(1, 10)
+    jobs = [job("a", requests=whole, age=9.0), job("b", requests=part)]
+    world = cluster([every_way("n")], jobs, conf=VIRTUAL)
+    first = world.run()  # in one cycle
+    assert set(first.binds) == {"a-0"}
+    assert "have in another way" in first.why("b")
+    world.live(first)
+    assert world.run().binds == {}  # and in the next
+    world.add(job("c", requests=whole))
+    second = world.run()
+    assert set(second.binds) == {"c-0"}
+
+
+def test_a_node_with_parts_given_out_takes_no_pod_whose_gpus_it_would_choose() -> None:
+    jobs = [job("a", requests=wants(1, 10), age=9.0), job("b", requests={w.NVIDIA_GPU: 1})]
+    world = cluster([every_way("n")], jobs, conf=VIRTUAL)
+    first = world.run()
+    assert set(first.binds) == {"a-0"}
+    assert "of which pods have parts" in first.why("b")
+    world.live(first)
+    assert world.run().binds == {}
+    world.state.delete_pod("default-a-0")
+    assert set(world.run().binds) == {"b-0"}
+
+
+def test_who_goes_first_sends_away_who_has_the_gpus_in_another_way() -> None:
+    low = job("low", minimum=0, requests={w.NVIDIA_GPU: 1}, priority_class="low", phase="Running")
+    world = cluster(
+        [every_way("n", 1)],
+        [low],
+        priorities={"low": 1, "high": 9},
+        conf=VIRTUAL.replace("{name: gang}", "{name: gang}, {name: conformance}"),
+    )
+    world.live(world.run())
+    world.add(job("high", requests=wants(1), priority_class="high"))
+    result = world.run()
+    assert (result.evictions, result.pipelined) == (["low-0"], {"high-0": "n"})
+    assert result.plan.failures == []
+
+
 # --- vGPU -----------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ from hekla.api.cards import (
 )
 from hekla.scheduler import wire
 from hekla.scheduler.devices.chips import CHIP_OF, CHIPS
-from hekla.scheduler.devices.inventory import GPU, VGPU
+from hekla.scheduler.devices.inventory import GPU, SAME_CARDS, VGPU, WHOLE_GPU
 from hekla.units.quantity import QuantityError, parse_quantity
 
 WHOLE: Final = 100
@@ -87,6 +87,9 @@ def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request 
     for chip in CHIPS:
         if any(chip.resource in each for each in amounts):
             found.append(Request(chip.word, tuple(_npu(chip.word, each) for each in amounts)))
+    whole = sum(each.get(WHOLE_GPU, 0) for each in amounts)
+    if whole > 0 and all(request.kind in SAME_CARDS for request in found):
+        found.append(Request(WHOLE_GPU, (Ask(whole),)))
     if not found:
         return None
     wrong = _problem(found, amounts)
@@ -125,7 +128,7 @@ def _problem(found: Sequence[Request], amounts: Iterable[Mapping[str, int]]) -> 
     if len(found) > 1:
         names = " and ".join(request.kind for request in found)
         return f"the pod asks for cards of two kinds ({names}); ask for one kind in a pod"
-    for ask in found[0].asks:
+    for ask in found[0].asks if found[0].kind != WHOLE_GPU else ():
         if not 0 <= ask.number <= MAX_NUMBER:
             return f"the pod asks for {ask.number} cards; a container may have up to {MAX_NUMBER}"
         if not (0 <= ask.cores <= WHOLE and 0 <= ask.percent <= 100):
@@ -150,7 +153,7 @@ def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[Given, .
     """
     if not any(ask.number for ask in request.asks):
         return ()
-    if request.problem:
+    if request.problem or request.kind == WHOLE_GPU:
         return (UNCLEAR,)
     wanted = [ask for ask in request.asks for _ in range(ask.number)]
     if request.kind == GPU:

@@ -25,6 +25,10 @@ from hekla.units.quantity import QuantityError, parse_quantity
 GPU: Final = "gpu"
 """Shared by memory or handed out whole, by number."""
 VGPU: Final = "vgpu"
+WHOLE_GPU: Final = wellknown.NVIDIA_GPU
+"""Chosen by the node itself: nobody else knows which they are."""
+SAME_CARDS: Final = frozenset((GPU, VGPU, WHOLE_GPU))
+"""Ways to give out the same cards: what somebody has in one way nobody has in another."""
 UNLIMITED: Final = 1 << 30
 MAX_CARDS: Final = 256
 """Of one kind on one node; more are not looked at."""

@@ -158,8 +158,7 @@ class Book:
             goes_ot[row, [number[task.uid] for task in option]] = 1
         held_t3c = np.zeros((len(leaving), 3, self.ledger.width), dtype=np.int64)
         for row, task in enumerate(leaving.values()):
-            if task.klass.devices is not None and task.klass.devices.kind == self.ledger.kind:
-                held_t3c[row] = self.ledger.held(node, task.cards)
+            held_t3c[row] = self.ledger.held_by(node, task)
         freed_o3c = np.tensordot(goes_ot, held_t3c, axes=1)
         used = self.later_3nc[:, [node]] - freed_o3c.transpose(1, 0, 2)
         allowed_nc, is_apart = self._allowed[key]

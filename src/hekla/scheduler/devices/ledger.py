@@ -4,13 +4,16 @@ A ledger is a function of the nodes' inventories and of what is written on the p
 rows of nodes on which something happened are written anew. The law: on no card is more given than
 it has, now (`now_3nc`) or once those who leave have left (`later_3nc`).
 
+What a newcomer gets wrong: one GPU may be there in several ways (by memory or number, as vGPUs, as
+`nvidia.com/gpu`). A card of which a pod has something in one way is wholly taken in the others.
+
 Unlike in Volcano, a pod that is leaving keeps its cards until it is gone: its process may still
 have the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,11 +21,11 @@ import numpy.typing as npt
 
 from hekla.api.cards import MAX_AMOUNT, Given
 from hekla.scheduler.devices.asks import WHOLE
-from hekla.scheduler.devices.inventory import Card
+from hekla.scheduler.devices.inventory import SAME_CARDS, Card
 from hekla.scheduler.dimensions import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from hekla.scheduler.model import Node
+    from hekla.scheduler.model import Node, Task
 
 MEMORY: Final = 0
 SHARES: Final = 1
@@ -49,6 +52,11 @@ class Ledger:
         self.usable_nc: BoolArray = np.zeros(shape, dtype=bool)
         self.unclear_n: BoolArray = np.zeros(len(nodes), dtype=bool)
         """Nodes with pods whose cards nobody can name: they take no others."""
+        self.own_n: BoolArray = np.zeros(len(nodes), dtype=bool)
+        """Nodes with pods that have cards of this kind."""
+        self.other_n: BoolArray = np.zeros(len(nodes), dtype=bool)
+        """Nodes with pods that have some of the same cards in another way."""
+        self._all_cards: list[Mapping[str, tuple[Card, ...]]] = [node.cards for node in nodes]
         self.now_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         self.later_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         for row, node in enumerate(nodes):
@@ -67,7 +75,9 @@ class Ledger:
         from hekla.scheduler.model import RELEASING  # it needs this package
 
         cards = self.cards[row] = node.cards.get(self.kind, ())
-        self.usable_nc[row] = self.unclear_n[row] = False
+        self._all_cards[row] = node.cards
+        self.usable_nc[row] = False
+        self.unclear_n[row] = self.own_n[row] = self.other_n[row] = False
         self.now_3nc[:, row] = self.later_3nc[:, row] = 0
         for column, card in enumerate(cards):
             self.memory_nc[row, column], self.shares_nc[row, column] = card.memory, card.shares
@@ -75,18 +85,59 @@ class Ledger:
             self.group_nc[row, column] = card.group
             self.usable_nc[row, column] = card.is_healthy
         for task in node.tasks.values():
-            wanted = task.klass.devices
-            if wanted is None or wanted.kind != self.kind:
+            if not task.cards or not self.counts(task):
                 continue
-            self.unclear_n[row] |= not all(self.columns(row, each.card) for each in task.cards)
-            self.book(self.now_3nc, row, task.cards, 1)
+            if self._is_own(task):
+                self.own_n[row] = True
+                self.unclear_n[row] |= not all(self.columns(row, each.card) for each in task.cards)
+            else:
+                self.other_n[row] = True
+            self.book(self.now_3nc, row, task, 1)
             if task.status != RELEASING:
-                self.book(self.later_3nc, row, task.cards, 1)
+                self.book(self.later_3nc, row, task, 1)
 
-    def book(self, used_3nc: Used, row: int, cards: Sequence[Given], sign: int) -> None:
+    def counts(self, task: Task) -> bool:
+        """Whether cards that a task has may be some of these."""
+        wanted = task.klass.devices
+        if wanted is None:
+            return False
+        return wanted.kind == self.kind or {wanted.kind, self.kind} <= SAME_CARDS
+
+    def _is_own(self, task: Task) -> bool:
+        return task.klass.devices is not None and task.klass.devices.kind == self.kind
+
+    def book(self, used_3nc: Used, row: int, task: Task, sign: int) -> None:
         """Count what a pod on a node has, or (with -1) no longer has."""
-        if cards:
-            used_3nc[:, row] += sign * self.held(row, cards)
+        if task.cards and self.counts(task):
+            used_3nc[:, row] += sign * self.held_by(row, task)
+
+    def held_by(self, row: int, task: Task) -> Used:
+        """What a pod on a node has of each of its cards, in whatever way it has them."""
+        if self._is_own(task):
+            return self.held(row, task.cards)
+        if not self.counts(task):
+            return self.held(row, ())
+        wholes = self._same(row, task)
+        held_3c = np.zeros((3, self.width), dtype=np.int64)
+        for column, card in enumerate(self.cards[row]):
+            if wholes is None or card.whole in wholes:
+                held_3c[:, column] = (card.memory, 1, WHOLE)
+        return held_3c
+
+    def _same(self, row: int, task: Task) -> set[int] | None:
+        """Which cards of a node a pod has in another way, by number; None if that is unclear."""
+        assert task.klass.devices is not None
+        theirs = self._all_cards[row].get(task.klass.devices.kind, ())
+        ours = {card.whole for card in self.cards[row]}
+        if {card.whole for card in theirs} != ours:
+            return None
+        found: set[int] = set()
+        for given in task.cards:
+            same = {card.whole for card in theirs if whole_id(card.id) == whole_id(given.card)}
+            if not same:
+                return None
+            found |= same
+        return found
 
     def held(self, row: int, cards: Sequence[Given]) -> Used:
         """What a pod on a node has of each of its cards."""

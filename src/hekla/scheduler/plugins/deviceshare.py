@@ -9,7 +9,8 @@ on a node is known in advance as a row of rungs (`choosing.climb`); placing pods
 along it, and a row is worked out again only when somebody else came to the node.
 
 Differences from Volcano, each a decision of record: pods that are leaving keep their cards; spread
-scores cards that nobody uses; exclusive rules hold for good; no lock is written on nodes.
+scores cards that nobody uses; exclusive rules hold for good; no lock is written on nodes; a GPU is
+given out in one way at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from hekla.api.wellknown import (
 )
 from hekla.scheduler.devices.asks import Request, annotations_for, is_being_given
 from hekla.scheduler.devices.choosing import BINPACK, SPREAD
-from hekla.scheduler.devices.inventory import GPU, HAMI_CORE, VGPU, Card
+from hekla.scheduler.devices.inventory import GPU, HAMI_CORE, SAME_CARDS, VGPU, WHOLE_GPU, Card
 from hekla.scheduler.devices.ladders import Book
 from hekla.scheduler.devices.ledger import whole_id
 from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 LOCK_S: Final = 300.0
 UNCLEAR_WHY: Final = "node(s) had pods with cards that their annotations do not name"
+OTHER_WHY: Final = "node(s) had GPUs that pods have in another way"
+PARTED_WHY: Final = "node(s) had GPUs of which pods have parts"
 GEOMETRIES: Final = ("volcano-vgpu-device-config", "kube-system")
 
 
@@ -100,6 +103,8 @@ class DeviceShare(Plugin, name="deviceshare"):
         self._books: dict[str, Book] = {}
         self._allowed: dict[tuple[str, tuple[tuple[str, str], ...]], BoolArray] = {}
         self._busy_n: BoolArray | None = None
+        self._whole_n: IntArray = np.zeros(len(session.nodes.all), dtype=np.int64)
+        """Pods that came to each node in this cycle and have GPUs that the node chooses."""
         self._written: dict[Request, dict[tuple[int, ...], Mapping[str, str]]] = {}
         """What is written on pods, by node and cards."""
 
@@ -108,7 +113,7 @@ class DeviceShare(Plugin, name="deviceshare"):
     def _request(self, task: Task) -> Request | None:
         """What the task wants of cards, where sharing them is switched on."""
         request = task.klass.devices
-        if request is None:
+        if request is None or request.kind == WHOLE_GPU:
             return None
         if request.kind == GPU:
             is_on = self.gpu_number if request.is_by_number else self.gpu_sharing
@@ -117,12 +122,35 @@ class DeviceShare(Plugin, name="deviceshare"):
         return request if is_on else None
 
     def _book(self, request: Request) -> Book:
-        book = self._books.get(request.kind)
+        return self._book_of(request.kind)
+
+    def _book_of(self, kind: str) -> Book:
+        book = self._books.get(kind)
         if book is None:
-            ledger = self._session.cluster.ledger(request.kind)
+            ledger = self._session.cluster.ledger(kind)
             most = 1 if self.node_lock else None
-            book = self._books[request.kind] = Book(ledger, self.policy, most=most)
+            book = self._books[kind] = Book(ledger, self.policy, most=most)
         return book
+
+    def _gpus_kind(self) -> str:
+        """The way in which GPUs are given out; empty if that is left to the nodes."""
+        return VGPU if self.vgpu else GPU if self.gpu_sharing or self.gpu_number else ""
+
+    def _books_with(self, task: Task) -> list[Book]:
+        """Those in which cards count that a task on a node has."""
+        wanted = task.klass.devices
+        if wanted is None or not task.cards:
+            return []
+        kinds = [self._gpus_kind()] if wanted.kind in SAME_CARDS else [wanted.kind]
+        return [self._book_of(kind) for kind in kinds if kind in SAME_CARDS or (kind and self.npu)]
+
+    def _parted(self) -> BoolArray:
+        """Nodes with GPUs that are given out here, now or in this cycle."""
+        cluster = self._session.cluster
+        parted_n: BoolArray = cluster.ledger(GPU).own_n | cluster.ledger(VGPU).own_n
+        for kind in SAME_CARDS & self._books.keys():
+            parted_n = parted_n | self._books[kind].has_placed()
+        return parted_n
 
     def _key(self, task: Task) -> Any:
         return (task.klass, task.group, task.job) if self.sets_apart(task) else task.klass
@@ -213,14 +241,21 @@ class DeviceShare(Plugin, name="deviceshare"):
             yield ~suits_n, "node(s) had no card that suits the pod's annotations"
 
     def max_copies(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
+        if _is_whole(task) and self._gpus_kind():
+            return [(nodes.take(np.where(self._parted(), 0.0, np.inf)), PARTED_WHY)]
         request = self._request(task)
         if request is None or request.problem:
             return []
         left_n = self._left(task, request, future=nodes.is_future).astype(np.float64)
         limits = [(nodes.take(left_n), f"node(s) had no {request.kind} cards with enough room")]
-        unclear_n = self._book(request).ledger.unclear_n & (left_n == 0)
-        if unclear_n.any():
-            limits.insert(0, (nodes.take(np.where(unclear_n, 0.0, np.inf)), UNCLEAR_WHY))
+        ledger = self._book(request).ledger
+        other_n = ledger.other_n & (left_n == 0)
+        if request.kind in SAME_CARDS:
+            other_n = other_n | (self._whole_n > 0)
+        unclear_n = ledger.unclear_n & (left_n == 0)
+        for stops_n, why in ((other_n, OTHER_WHY), (unclear_n, UNCLEAR_WHY)):
+            if stops_n.any():
+                limits.insert(0, (nodes.take(np.where(stops_n, 0.0, np.inf)), why))
         if self.node_lock:
             free_n = np.where(self._busy(), 0.0, np.inf)
             limits.append((nodes.take(free_n), "node(s) are still giving cards to another pod"))
@@ -229,6 +264,8 @@ class DeviceShare(Plugin, name="deviceshare"):
     def fits_without(
         self, task: Task, node: int, options: Sequence[Sequence[Task]]
     ) -> BoolArray | None:
+        if _is_whole(task) and self._gpus_kind() and self._parted()[node]:
+            return np.zeros(len(options), dtype=bool)
         request = self._request(task)
         if request is None or request.problem:
             return None
@@ -270,28 +307,33 @@ class DeviceShare(Plugin, name="deviceshare"):
     # --- what was decided ---------------------------------------------------------------------
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
+        if task.status not in (ALLOCATED, PIPELINED):
+            self._rebook(task, nodes, 1)
+            return
+        if _is_whole(task):
+            np.add.at(self._whole_n, nodes, 1)
         request = self._request(task)
         if request is None:
-            return
-        book = self._book(request)
-        if task.status not in (ALLOCATED, PIPELINED):
-            book.ledger.book(book.later_3nc, int(nodes[0]), task.cards, 1)
-            book.changed(nodes)
             return
         is_later = task.status == PIPELINED
         self._left(task, request, future=is_later)
-        book.place(self._key(task), request, task, nodes, is_later=is_later)
+        self._book(request).place(self._key(task), request, task, nodes, is_later=is_later)
 
     def deallocated(self, task: Task, nodes: IntArray) -> None:
-        request = self._request(task)
-        if request is None:
-            return
-        book = self._book(request)
         if task.status == RELEASING:
-            book.ledger.book(book.later_3nc, int(nodes[0]), task.cards, -1)
+            self._rebook(task, nodes, -1)
+            return
+        if _is_whole(task):
+            np.subtract.at(self._whole_n, nodes, 1)
+        request = self._request(task)
+        if request is not None:
+            self._book(request).take_back(nodes)
+
+    def _rebook(self, task: Task, nodes: IntArray, sign: int) -> None:
+        """A task that runs is sent away, or (with 1) stays after all."""
+        for book in self._books_with(task):
+            book.ledger.book(book.later_3nc, int(nodes[0]), task, sign)
             book.changed(nodes)
-        else:
-            book.take_back(nodes)
 
     def bind_annotations(
         self, tasks: Sequence[Task], nodes: IntArray
@@ -309,6 +351,10 @@ class DeviceShare(Plugin, name="deviceshare"):
                 known[where] = annotations_for(request, given, task.node_name, now)
             out.append(known[where])
         return out
+
+
+def _is_whole(task: Task) -> bool:
+    return task.klass.devices is not None and task.klass.devices.kind == WHOLE_GPU
 
 
 def _suits(card: Card, request: Request) -> bool:

@@ -571,6 +571,7 @@ REFUSED = {
     "an unknown policy": (dict(SchedulePolicy="random"), "must be binpack or spread"),
     "MindCluster": (dict(AscendMindClusterVNPUEnable="true"), "not supported"),
     "geometries elsewhere": (dict(KnownGeometriesCMName="mine"), "leave the argument out"),
+    "a rule with a number": (dict(GPUExclusiveRules="[{app: 1}]"), "write it in quotes"),
     "a rule that is none": (dict(GPUExclusiveRules="[gold]"), "list of label maps"),
 }
 
@@ -580,6 +581,57 @@ def test_settings_that_cannot_hold_are_refused(case: str) -> None:
     arguments, want_text = REFUSED[case]
     with pytest.raises(ConfigError, match=want_text):
         cluster(conf=conf(**arguments))
+
+
+def test_the_name_of_a_config_map_that_is_not_read_is_warned_of() -> None:
+    given_name = conf(KnownGeometriesCMName="volcano-vgpu-device-config")
+    (warning,) = cluster(conf=given_name).config.warnings
+    assert "deviceshare.KnownGeometriesCMName has no effect: the ConfigMap is not read" in warning
+
+
+def container(name: str, **requests: Any) -> dict[str, Any]:
+    named = {f"volcano.sh/vgpu-{key.replace('_', '-')}": n for key, n in requests.items()}
+    return {"name": name, "resources": {"requests": {"cpu": "1", **named}}}
+
+
+NO_CARD: dict[str, tuple[dict[str, Any], str]] = {
+    "init containers only": (
+        {"containers": [container("c")], "initContainers": [container("i", number=1)]},
+        "only init containers of the pod ask for vGPUs",
+    ),
+    "cores only": ({"containers": [container("c", cores=30)]}, "for no vGPU"),
+    "a percentage only": ({"containers": [container("c", memory_percentage=30)]}, "for no vGPU"),
+    "one container of two": (
+        {"containers": [container("c", number=1), container("d", cores=30)]},
+        "for no vGPU",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_CARD)
+def test_a_pod_that_would_get_no_card_for_what_it_asks_is_told_so(case: str) -> None:
+    spec, want_text = NO_CARD[case]
+    result = cluster([vgpu_node("n")], [job("a", spec=spec)], conf=VIRTUAL).run()
+    assert result.binds == {}
+    assert want_text in result.why("a")
+
+
+def test_a_percentage_that_means_unset_asks_for_nothing() -> None:
+    spec = {"containers": [container("c", memory_percentage=w.VGPU_PERCENTAGE_UNSET)]}
+    assert cluster([vgpu_node("n")], [job("a", spec=spec)], conf=VIRTUAL).run().binds
+
+
+def test_npus_parted_otherwise_than_by_templates_are_refused() -> None:
+    asked = {"huawei.com/Ascend910B3": 1, "huawei.com/Ascend910B3-memory": 10}
+    soft = job("a", requests=asked, pod_annotations={w.VNPU_MODE: "hami-core"})
+    result = cluster([npu_node("n")], [soft, job("b", requests=asked)], conf=NPU).run()
+    assert set(result.binds) == {"b-0"}
+    assert "only templates are supported" in result.why("a")
+
+
+def test_more_whole_gpus_than_a_pod_may_have_are_refused() -> None:
+    result = cluster([gpu_node("n")], [job("a", requests={w.GPU_NUMBER: 129})], conf=NUMBER).run()
+    assert "a container may have up to 128" in result.why("a")
 
 
 def test_switched_off_it_looks_at_no_cards() -> None:

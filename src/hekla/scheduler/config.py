@@ -306,6 +306,11 @@ class _Reader:
                 f"line {fields['arguments'].line}: plugin {name!r} does not know the argument "
                 f"{unknown}; it has no effect"
             )
+        for key in sorted(plugin.unread.keys() & option.arguments.keys()):
+            self._warnings.append(
+                f"line {fields['arguments'].line}: plugin {name!r}: {key} has no effect: "
+                f"{plugin.unread[key]}"
+            )
         return option
 
     def _arguments(self, value: _Value | None) -> dict[str, Any]:

@@ -140,6 +140,8 @@ class Plugin:
     name: ClassVar[str] = ""
     hooks: ClassVar[frozenset[str]] = frozenset()
     arguments_of: ClassVar[Mapping[str, Argument]] = {}
+    unread: ClassVar[Mapping[str, str]] = {}
+    """Arguments that are taken and change nothing, and why."""
     essential: ClassVar[bool] = False
     """Whether tasks wait when it fails, rather than be placed without its word."""
 

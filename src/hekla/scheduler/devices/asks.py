@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hekla.api import wellknown
@@ -82,18 +82,32 @@ def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request 
             is_number = name == wellknown.GPU_NUMBER
             ask = Ask(total, percent=100, cores=WHOLE) if is_number else Ask(1, memory=total)
             found.append(Request(GPU, (ask,), is_number))
-    if any(name in each for each in amounts for name in _VGPU_NAMES):
+    if any(_wants_vgpu(each) for each in (*amounts, *first)):
         found.append(Request(VGPU, tuple(vgpu_ask(each) for each in amounts), choosing=choosing))
     for chip in CHIPS:
         if any(chip.resource in each for each in amounts):
-            found.append(Request(chip.word, tuple(_npu(chip.word, each) for each in amounts)))
-    whole = sum(each.get(WHOLE_GPU, 0) for each in amounts)
+            asks = tuple(_npu(chip.word, each) for each in amounts)
+            mode = annotations.get(wellknown.VNPU_MODE, "")
+            found.append(
+                Request(chip.word, asks, choosing=((wellknown.VNPU_MODE, mode),) if mode else ())
+            )
+    whole = _legacy_total(WHOLE_GPU, amounts, first)
     if whole > 0 and all(request.kind in SAME_CARDS for request in found):
         found.append(Request(WHOLE_GPU, (Ask(whole),)))
     if not found:
         return None
     wrong = _problem(found, amounts)
-    return found[0] if not wrong else Request(found[0].kind, found[0].asks, problem=wrong)
+    return replace(found[0], problem=wrong)
+
+
+def _wants_vgpu(amounts: Mapping[str, int]) -> bool:
+    return any(name in amounts for name in _VGPU_NAMES) or _wants_part(amounts)
+
+
+def _wants_part(amounts: Mapping[str, int]) -> bool:
+    percent = amounts.get(wellknown.VGPU_MEMORY_PERCENTAGE, 0)
+    is_set = percent not in (0, wellknown.VGPU_PERCENTAGE_UNSET)
+    return is_set or amounts.get(wellknown.VGPU_CORES, 0) != 0
 
 
 def _amounts(container: wire.Container) -> dict[str, int]:
@@ -124,10 +138,17 @@ def _npu(word: str, amounts: Mapping[str, int]) -> Ask:
     return Ask(1, memory=size, cores=cores) if name else Ask(1, percent=100, cores=WHOLE)
 
 
-def _problem(found: Sequence[Request], amounts: Iterable[Mapping[str, int]]) -> str:
+def _problem(found: Sequence[Request], amounts: Sequence[Mapping[str, int]]) -> str:
     if len(found) > 1:
         names = " and ".join(request.kind for request in found)
         return f"the pod asks for cards of two kinds ({names}); ask for one kind in a pod"
+    if mode := found[0].note(wellknown.VNPU_MODE):
+        return (
+            f"the pod wants its NPUs parted as {mode!r} ({wellknown.VNPU_MODE}), and only "
+            "templates are supported; leave the annotation out"
+        )
+    if found[0].kind == VGPU and (wrong := _vgpu_problem(amounts)):
+        return wrong
     for ask in found[0].asks if found[0].kind != WHOLE_GPU else ():
         if not 0 <= ask.number <= MAX_NUMBER:
             return f"the pod asks for {ask.number} cards; a container may have up to {MAX_NUMBER}"
@@ -139,6 +160,21 @@ def _problem(found: Sequence[Request], amounts: Iterable[Mapping[str, int]]) -> 
         for word, chip in CHIP_OF.items():
             if each.get(chip.resource, 0) > 1 and each.get(chip.memory_resource, 0) > 0:
                 return f"the pod asks for parts of several {word}; several are only given whole"
+    return ""
+
+
+def _vgpu_problem(amounts: Sequence[Mapping[str, int]]) -> str:
+    if not any(_wants_vgpu(each) for each in amounts):
+        return (
+            "only init containers of the pod ask for vGPUs, and they are given to its containers; "
+            f"ask for {wellknown.VGPU_NUMBER} in one of those"
+        )
+    for each in amounts:
+        if _wants_part(each) and not any(name in each for name in _VGPU_NAMES):
+            return (
+                "a container asks for cores or a percentage of a vGPU and for no vGPU; "
+                f"ask for {wellknown.VGPU_NUMBER} too"
+            )
     return ""
 
 

@@ -53,6 +53,10 @@ class DeviceShare(Plugin, name="deviceshare"):
 
     by_class: ClassVar[bool] = True
     essential: ClassVar[bool] = True
+    unread: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("deviceshare.KnownGeometriesCMName", "deviceshare.KnownGeometriesCMNamespace"),
+        "the ConfigMap is not read; the geometries of MIG are hekla's own table",
+    )
 
     gpu_sharing: Annotated[bool, Key("deviceshare.GPUSharingEnable")] = False
     gpu_number: Annotated[bool, Key("deviceshare.GPUNumberEnable")] = False
@@ -97,6 +101,12 @@ class DeviceShare(Plugin, name="deviceshare"):
         for rule in self.exclusive:
             if not isinstance(rule, dict) or not rule:
                 raise PluginError("deviceshare.GPUExclusiveRules must be a list of label maps")
+            for key, value in rule.items():
+                if not isinstance(key, str) or not isinstance(value, str):
+                    raise PluginError(
+                        f"deviceshare.GPUExclusiveRules has {key!r}: {value!r}, and labels are "
+                        "text; write it in quotes"
+                    )
 
     def open(self, session: Session) -> None:
         self._session = session

@@ -51,9 +51,32 @@ def test_a_pod_is_spared_until_its_time_is_over(
     assert len(result.evictions) == leave
     if not leave:
         assert result.plan.wake_at == START + 1, "then it can be taken"
+        told = (
+            f"pods that it could take room from cool down, the first until {format_time(START + 1)}"
+        )
+        assert told in result.why("high")
 
 
 @pytest.mark.parametrize("text", ["soon", "", "0s"])
 def test_no_time_is_no_protection(text: str) -> None:
     assert len(world("a", 0, labels={COOLDOWN_TIME: text}).run().evictions) == 1
     assert len(world("a", 0).run().evictions) == 1
+
+
+def test_who_could_take_nothing_anyway_hears_of_no_cool_down() -> None:
+    peer = gang("peer", members=1, cpu=2, queue="a")
+    low = gang(
+        "low", members=2, minimum=1, cpu=2, running_on=["n1"] * 2, phase="Running", queue="a",
+        status=since(0), labels={COOLDOWN_TIME: "10m"},
+    )  # fmt: skip
+    result = cluster([node("n1", cpu=4)], [low, peer], queues=[queue("a")], conf=CONF).run()
+    assert result.evictions == []
+    assert "cool down" not in result.why("peer")
+
+
+def test_all_who_wait_for_a_pod_that_cools_down_are_told_until_when() -> None:
+    made = world("a", 0, labels={COOLDOWN_TIME: "2000000h"})
+    made.add(gang("second", members=1, cpu=2, queue="a", priority_class="high"))
+    result = made.run()
+    assert "cool down, the first until" in result.why("high")
+    assert "cool down, the first until" in result.why("second")

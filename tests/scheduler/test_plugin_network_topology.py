@@ -418,6 +418,12 @@ def test_preempt_leaves_hard_gangs_to_gangpreempt() -> None:
     taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
     result = world(*victims, taker, actions="allocate, preempt", priorities=PRIORITIES).run()
     assert result.evictions == []
+    note = "nobody leaves for a gang that must be close; add action gangpreempt"
+    assert note in result.why("t")
+    both = "allocate, preempt, gangpreempt"
+    assert note not in world(*victims, taker, actions=both, priorities=PRIORITIES).run().why("t")
+    reclaiming = world(*victims, taker, actions="allocate, reclaim", priorities=PRIORITIES).run()
+    assert "add action gangreclaim" in reclaiming.why("t")
 
 
 def test_the_cleared_rack_is_taken_when_the_victims_have_left() -> None:

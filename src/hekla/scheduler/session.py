@@ -280,6 +280,19 @@ class Session:
                     notes += told(job)
         self.plan.verdicts[verdict.job] = replace(verdict, notes=notes) if notes else verdict
 
+    def note(self, job: Job, text: str) -> None:
+        """A later action has something to add to why a job waits."""
+        verdict = self.plan.verdicts.get(job.key)
+        if verdict is not None and text not in verdict.notes:
+            self.plan.verdicts[job.key] = replace(verdict, notes=(*verdict.notes, text))
+
+    def note_spared(self, job: Job) -> None:
+        """Nobody left for a job: let plugins say whom they protected from it."""
+        for plugin in self.tiers.plugins:
+            if (told := getattr(plugin, "_notes_on_spared", None)) is not None:
+                for text in told(job):
+                    self.note(job, text)
+
     def _network_notes(self, job: Job) -> tuple[str, ...]:
         """What is odd about the network, for a job to which it matters."""
         topologies = (job.topology, *(policy.topology for policy in job.policies))

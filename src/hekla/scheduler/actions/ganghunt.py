@@ -56,7 +56,10 @@ class GangHunt:
         """Room for what the job lacks, or nothing."""
         session = self._session
         tasks = needed(job, waiting(session, job))
-        if not tasks or (not is_bound(session, job) and self._in_vain.known(tasks[0])):
+        if not tasks:
+            return
+        if not is_bound(session, job) and self._in_vain.known(tasks[0]):
+            session.note_spared(job)
             return
         kept = session.lift(job)
         found: list[Domain] | None = session.tiers.first("domains_to_clear", job, tasks)
@@ -65,6 +68,7 @@ class GangHunt:
             if self._take_in_domain(job, tasks):
                 return
         session.hold(kept)
+        session.note_spared(job)
         self._in_vain.add(tasks[0])
 
     def _take_in_domain(self, job: Job, tasks: list[Task]) -> bool:

@@ -11,6 +11,8 @@ costs the fewest victims.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hekla.scheduler.actions.domains import is_bound
 from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.turns import Turns
@@ -23,8 +25,7 @@ from hekla.scheduler.session import Session
 def preempt(session: Session) -> None:
     keep_promises(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
-    # As in Volcano, gangs that must be close together take room by gangpreempt alone.
-    starving = [job for job in starving if not is_bound(session, job)]
+    starving = without_close_gangs(session, starving, "gangpreempt")
     turns = Turns(session, starving)
     others = Search(session, BETWEEN_JOBS)
     while (queue := turns.next_queue()) is not None:
@@ -38,6 +39,17 @@ def preempt(session: Session) -> None:
     for job in sorted(starving, key=session.job_key):
         if session.job_starving(job):
             _take_from_own(own, job)
+
+
+def without_close_gangs(session: Session, jobs: Iterable[Job], action: str) -> list[Job]:
+    """As in Volcano, gangs that must be close together take room by another action alone."""
+    out = []
+    for job in jobs:
+        if not is_bound(session, job):
+            out.append(job)
+        elif action not in session.config.actions:
+            session.note(job, f"nobody leaves for a gang that must be close; add action {action}")
+    return out
 
 
 def may_evict(session: Session, job: Job) -> bool:
@@ -62,7 +74,10 @@ def waiting(session: Session, job: Job) -> list[Task]:
 def take_from(search: Search, job: Job, tasks: list[Task]) -> None:
     """All that a job needs, or nothing."""
     session, rule = search.session, search.rule
-    if not tasks or search.in_vain.known(tasks[0]):
+    if not tasks:
+        return
+    if search.in_vain.known(tasks[0]):
+        session.note_spared(job)
         return
     kept = session.lift(job)
     with session.statement() as statement:
@@ -80,6 +95,7 @@ def take_from(search: Search, job: Job, tasks: list[Task]) -> None:
             return
     hunt.give_up()
     session.hold(kept)
+    session.note_spared(job)
     search.in_vain.add(tasks[0])
 
 

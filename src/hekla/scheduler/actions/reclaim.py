@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hekla.scheduler.actions.domains import is_bound
-from hekla.scheduler.actions.preempt import may_evict, take_from, waiting
+from hekla.scheduler.actions.preempt import may_evict, take_from, waiting, without_close_gangs
 from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.turns import Turns
 from hekla.scheduler.actions.victims import Rule, Search
@@ -24,7 +23,7 @@ from hekla.scheduler.session import Session
 def reclaim(session: Session) -> None:
     keep_promises(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
-    turns = Turns(session, [job for job in starving if not is_bound(session, job)])
+    turns = Turns(session, without_close_gangs(session, starving, "gangreclaim"))
     search = Search(session, rule_of(session))
     while (queue := turns.next_queue()) is not None:
         if session.overused(queue) is not None:

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hekla.scheduler.dimensions import BoolArray
-from hekla.scheduler.model import RUNNING, Task
-from hekla.scheduler.plugin import Plugin
+from hekla.scheduler.model import RUNNING, Job, Task
+from hekla.scheduler.plugin import Context, Plugin
+from hekla.units.timestamps import format_time
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
+
+_FAR = 253_402_300_799.0
+"""The last second that can be written."""
 
 
 class Cdp(Plugin, name="cdp"):
@@ -28,21 +32,45 @@ class Cdp(Plugin, name="cdp"):
 
     def open(self, session: Session) -> None:
         self._session = session
+        self._until: dict[tuple[str, int], float] = {}
+        """When the first is to be had whom a kind of job could do with."""
 
     def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
-        return self._rested(candidates)
+        return self._rested(task.job, candidates)
 
     def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
-        return self._rested(candidates)
+        return self._rested(task.job, candidates)
 
-    def unified_evictable(self, context: object, candidates: Sequence[Task]) -> BoolArray:
-        return self._rested(candidates)
+    def unified_evictable(self, context: Context | None, candidates: Sequence[Task]) -> BoolArray:
+        return self._rested(None if context is None else context.job, candidates)
 
-    def _rested(self, candidates: Sequence[Task]) -> BoolArray:
+    def _rested(self, asks: Job | None, candidates: Sequence[Task]) -> BoolArray:
         now = self._session.now
         for task in candidates:
             if task.status == RUNNING and task.cooldown_end > now:
                 self._session.wake(task.cooldown_end)
+                if asks is not None and task.job is not None and _may_take(asks, task.job):
+                    until = self._until.get(_kind(asks), task.cooldown_end)
+                    self._until[_kind(asks)] = min(until, task.cooldown_end)
         return np.asarray(
             [task.status != RUNNING or task.cooldown_end <= now for task in candidates], dtype=bool
         )
+
+    def _notes_on_spared(self, job: Job) -> tuple[str, ...]:
+        until = self._until.get(_kind(job))
+        if until is None:
+            return ()
+        return (f"pods that it could take room from cool down, the first until {_shown(until)}",)
+
+
+def _kind(job: Job) -> tuple[str, int]:
+    return (job.queue_name, job.priority)
+
+
+def _may_take(asks: Job, other: Job) -> bool:
+    """Whether it is only for its cool-down that a job's pods stay."""
+    return other.queue_name != asks.queue_name or other.priority < asks.priority
+
+
+def _shown(until: float) -> str:
+    return format_time(min(until, _FAR))

@@ -268,6 +268,12 @@ def numa_topologies(draw: st.DrawFn, name: str) -> nodeinfo.Numatopology:
     return convert({"metadata": {"name": name}, "spec": spec}, nodeinfo.Numatopology)
 
 
+def test_a_running_pod_counts_with_what_can_be_read_of_its_requests() -> None:
+    asks = {wellknown.VGPU_MEMORY: "lots"}
+    state = cluster([node("n1", cpu=6)], pods=[pod("p", node="n1", cpu=1, requests=asks)]).state
+    assert state.matrix.idle_rn[0, 0] == 5000
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_nonsense_on_objects_stops_nobody_and_overbooks_nothing(data: st.DataObject) -> None:

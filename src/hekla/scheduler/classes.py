@@ -268,6 +268,10 @@ def _drop_nonsense(container: dict[str, Any]) -> list[str]:
     for name in list(requests):
         probe = Dimensions()
         _, wrong = probe.vector({name: requests[name]})
+        try:
+            parse_quantity(requests[name])  # resources that are no row are read too
+        except QuantityError as error:
+            wrong = wrong or [f"{name}: {error}"]
         if wrong and "more than any machine" not in wrong[0]:
             problems += wrong
             del requests[name]

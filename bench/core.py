@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from hekla.api.meta import convert
 from hekla.api.nodeinfo import Numatopology
+from hekla.api.wellknown import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINITY
 from hekla.scheduler import config
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.core import decide
@@ -280,6 +281,44 @@ def pinned(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
         state.set_group(one.group)
         for member in one.pods:
             state.set_pod(member)
+    return state
+
+
+ROLES = """\
+  - name: task-topology
+    arguments: {task-topology.weight: 10, task-topology.mode: %s}
+"""
+
+
+def case_t() -> None:
+    """Jobs whose roles belong together, servers apart; and nobody listening to their wishes."""
+    for nodes, jobs, servers, workers in ((500, 50, 4, 16), (50, 1, 40, 360)):
+        variants = {
+            name: (with_roles(nodes, jobs, servers, workers), conf)
+            for name, conf in (
+                ("without task-topology", SHARING),
+                ("buckets", SHARING + ROLES % "buckets"),
+                ("communication", SHARING + ROLES % "communication"),
+            )
+        }
+        compare(f"t  {jobs} jobs of {servers} + {workers} on {nodes} nodes", variants)
+
+
+def with_roles(nodes: int, jobs: int, servers: int, workers: int) -> Cluster:
+    """Nodes of 16 CPUs, and gangs of parameter servers with their workers."""
+    state = Cluster()
+    state.set_queue(queue("default"))
+    for n in range(nodes):
+        state.set_node(node(f"node-{n:05d}", cpu=16, memory="64Gi"))
+    notes = {TASK_TOPOLOGY_AFFINITY: "ps,worker", TASK_TOPOLOGY_ANTI_AFFINITY: "ps"}
+    for j in range(jobs):
+        name = f"job-{j:03d}"
+        group = gang(name, members=0, minimum=servers + workers, annotations=notes)
+        state.set_group(group.group)
+        for role, count, cpu in (("ps", servers, 2), ("worker", workers, 1)):
+            for i in range(count):
+                one = pod(f"{name}-{role}-{i}", group=name, role=role, cpu=cpu, memory="2Gi")
+                state.set_pod(one)
     return state
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +15,11 @@ from hekla.api.wellknown import (
     TASK_TOPOLOGY_ANTI_AFFINITY,
     TASK_TOPOLOGY_ORDER,
 )
+from hekla.scheduler.buckets import Layout, Wishes
 from hekla.scheduler.config import parse
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.plugins.task_topology import Layout, Wishes, traffic
+from hekla.scheduler.plugins.task_topology import traffic
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 
 CONF = """\
@@ -68,7 +70,7 @@ def on_nodes(result: Result) -> list[dict[str, int]]:
 def buckets(made: GroupBuilder) -> list[dict[str, int]]:
     world = cluster([], [made], conf=CONF % "buckets").state
     found = world.jobs["default/tf"]
-    return [bucket.roles() for bucket in Layout(found, Wishes(found)).buckets]
+    return [bucket.roles for bucket in Layout(found, Wishes(found)).buckets]
 
 
 def test_roles_that_repel_themselves_open_buckets_and_their_friends_fill_them() -> None:
@@ -148,8 +150,8 @@ def test_communication_keeps_the_busiest_pair_of_nodes_small() -> None:
     """Room for three on a node: 1 ps + 2 workers twice parts 4 pairs; 2 ps + 1 worker, 6."""
     made = job({"ps": 2, "worker": 4}, together="ps,worker")
     result = place(made, cpu=3, mode="communication")
-    counts = {i: roles for i, roles in enumerate(on_nodes(result))}
-    assert max(traffic(counts, {frozenset(("ps", "worker"))}).values()) <= 4
+    here = [[roles.get("ps", 0), roles.get("worker", 0)] for roles in on_nodes(result)]
+    assert traffic(np.array(here, float), np.array([[0.0, 1.0], [1.0, 0.0]])).max() <= 4
 
 
 def test_communication_uses_one_node_where_one_is_enough() -> None:

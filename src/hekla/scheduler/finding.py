@@ -39,9 +39,11 @@ class _ClassState:
 
     __slots__ = (
         "ahead",
+        "base_n",
         "copies_n",
         "habit",
         "is_coupled",
+        "is_one_by_one",
         "ok_n",
         "parts",
         "score_n",
@@ -49,10 +51,15 @@ class _ClassState:
         "seen_by_score",
     )
 
-    def __init__(self, ok_n: BoolArray, is_coupled: bool) -> None:
+    def __init__(self, ok_n: BoolArray, is_one_by_one: bool) -> None:
         self.ok_n = ok_n
-        self.is_coupled = is_coupled
+        self.is_one_by_one = is_one_by_one
+        """Whether one task's place changes what other nodes answer: nothing here outlasts it."""
+        self.is_coupled = is_one_by_one
+        """Whether tasks are placed one at a time, if only for scores that hold for one."""
         self.copies_n: IntArray
+        self.base_n: FloatArray
+        """The scores of nodes by themselves; `score_n` is with those that hold for one task."""
         self.score_n: FloatArray
         self.parts: list[Normalized] = []
         self.habit = placement.Habit()
@@ -258,7 +265,7 @@ class Finder:
     def fits(self, task: Task, index: int, *, future: bool = False) -> bool:
         """Whether one node takes the task, now or once what leaves it has left."""
         state = self._states.get(self._key(task))
-        if state is None or state.is_coupled:
+        if state is None or state.is_one_by_one:
             state = self._state(task)
         bounds = self.bounds(task)
         if not state.ok_n[index] or (bounds is not None and not np.any(bounds == index)):
@@ -287,11 +294,11 @@ class Finder:
         """Filters, room and, where they are asked for, scores of a class, brought up to date."""
         klass, key = task.klass, self._key(task)
         state = self._states.get(key)
-        if state is None or state.is_coupled:
-            is_coupled = self._tiers.any_true("one_by_one", task) is not None
-            state = _ClassState(self._passes(task), is_coupled)
+        if state is None or state.is_one_by_one:
+            is_one_by_one = self._tiers.any_true("one_by_one", task) is not None
+            state = _ClassState(self._passes(task), is_one_by_one)
             state.copies_n = self._copies(task, self._nodes)
-            state.score_n = self._score(task, self._nodes)
+            state.base_n = state.score_n = self._score(task, self._nodes)
             state.parts = self._parts(task, state)
             self._states[key] = state
             state.seen = state.seen_by_score = len(self._touched)
@@ -306,10 +313,14 @@ class Finder:
         if with_scores and state.seen_by_score < len(self._touched):
             view = self._changed_view(klass, state.seen_by_score)
             if view is None:
-                state.score_n = self._score(task, self._nodes)
+                state.base_n = self._score(task, self._nodes)
             else:
-                state.score_n[view.index] = self._score(task, view)
+                state.base_n[view.index] = self._score(task, view)
+            state.score_n = state.base_n
             state.seen_by_score = len(self._touched)
+        if with_scores and state.is_coupled:
+            state.score_n = state.base_n
+            state.parts = self._parts(task, state)
         return state
 
     def _changed_view(self, klass: TaskClass, seen: int) -> Nodes | None:
@@ -475,7 +486,7 @@ class Finder:
     def passing(self, task: Task) -> BoolArray:
         """Nodes that pass the filters, whatever room they have."""
         state = self._states.get(self._key(task))
-        if state is None or state.is_coupled:
+        if state is None or state.is_one_by_one:
             state = self._state(task)
         return state.ok_n
 

@@ -1,0 +1,232 @@
+"""Buckets: the tasks of a job that want to share a node, by what its annotations say of its roles.
+
+Sorting a job's tasks into buckets is done once in a cycle. What changes while they are placed (who
+waits, who is where) is counted along, one task at a time. What a newcomer gets wrong: counts are
+only followed while that is simple; after anything but a waiting task's coming to a node they are
+void, and `recount` is asked for before they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+from hekla.api.wellknown import (
+    TASK_TOPOLOGY_AFFINITY,
+    TASK_TOPOLOGY_ANTI_AFFINITY,
+    TASK_TOPOLOGY_ORDER,
+)
+from hekla.scheduler.classes import TaskClass
+from hekla.scheduler.model import ALLOCATED_CLASS, PENDING, PIPELINED, Job, Node, Task
+
+SELF_ANTI, AFFINITY, SELF_AFFINITY, ANTI = 4, 3, 2, 1
+_HERE: Final = tuple(sorted((*ALLOCATED_CLASS, PIPELINED)))
+Runs = list[tuple[TaskClass, int]]
+"""Classes of tasks in turn, with how many of each follow one another."""
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """Tasks of a bucket with one class whose names follow one another."""
+
+    klass: TaskClass
+    waiting: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Bucket:
+    """Tasks that want to be on one node."""
+
+    number: int
+    node: str = ""
+    tasks: dict[str, Task] = field(default_factory=dict)
+    roles: dict[str, int] = field(default_factory=dict)
+    load: float = 0.0
+    """As Volcano's: milli-CPUs, mebibytes and everything else, summed."""
+    runs: list[Run] = field(default_factory=list)
+    here: dict[int, int] = field(default_factory=dict)
+    """How many of them are on which nodes."""
+
+    def add(self, task: Task) -> None:
+        self.tasks[task.uid] = task
+        self.roles[task.role] = self.roles.get(task.role, 0) + 1
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+            self.load += amount / 2**20 if row == 1 else amount
+
+
+class Wishes:
+    """What a job's annotations say, role by role."""
+
+    def __init__(self, job: Job) -> None:
+        notes = job.annotations
+        self.together: set[frozenset[str]] = set()
+        self.apart: set[frozenset[str]] = set()
+        self.rank: dict[str, int] = {}
+        roles = {task.role for task in job.tasks.values() if task.role}
+        for key, pairs, ranks in (
+            (TASK_TOPOLOGY_AFFINITY, self.together, (SELF_AFFINITY, AFFINITY)),
+            (TASK_TOPOLOGY_ANTI_AFFINITY, self.apart, (SELF_ANTI, ANTI)),
+        ):
+            for group in _groups(notes.get(key, ""), roles, key):
+                for role in group:
+                    rank = ranks[0] if len(group) == 1 else ranks[1]
+                    self.rank[role] = max(self.rank.get(role, 0), rank)
+                if len(group) == 1:
+                    pairs.add(frozenset(group))
+                pairs.update(frozenset((a, b)) for i, a in enumerate(group) for b in group[i + 1 :])
+        order = _groups(notes.get(TASK_TOPOLOGY_ORDER, ""), roles, TASK_TOPOLOGY_ORDER)
+        if len(order) > 1:
+            raise ValueError(f"{TASK_TOPOLOGY_ORDER} is one list")
+        self.place = {role: i for i, role in enumerate(order[0] if order else ())}
+        self.friends = {role: _partners(role, self.together) for role in self.rank}
+        self.foes = {role: _partners(role, self.apart) for role in self.rank}
+
+    def attraction(self, role: str, others: Mapping[str, int]) -> int:
+        """How many of the others it wants to be with, less those it wants to be away from."""
+        near = sum(others.get(other, 0) for other in self.friends[role])
+        return near - sum(others.get(other, 0) for other in self.foes[role])
+
+    def order(self, role: str) -> tuple[int, int]:
+        """Those in the user's list first, in its order; then by how much their place matters."""
+        return (self.place.get(role, len(self.place)), -self.rank.get(role, 0))
+
+
+class Layout:
+    """The buckets of one job, and where their tasks are."""
+
+    def __init__(self, job: Job, wishes: Wishes) -> None:
+        self.wishes = wishes
+        self.buckets: list[Bucket] = []
+        self.of: dict[str, Bucket] = {}
+        self.here: dict[str, dict[int, int]] = {}
+        """How many tasks of each role are on which nodes; all of the job's."""
+        self.is_counted = False
+        self._job = job
+        self._on_node: dict[str, Bucket] = {}
+        self._best: dict[str, list[tuple[int, float, int, int]]] = {r: [] for r in wishes.rank}
+        """By role a heap of buckets, the most attractive first; the last number tells old ones."""
+        self._run_of: dict[str, Run] = {}
+        self._waiting: set[str] = set()
+        tasks = [
+            task
+            for status in (*_HERE, PENDING)
+            for task in job.by_status[status].values()
+            if task.role in wishes.rank
+        ]
+        tasks.sort(key=lambda t: (not t.node_name, *wishes.order(t.role), t.order, t.name))
+        for task in tasks:
+            self._sort_in(task)
+        self.largest = max((len(bucket.tasks) for bucket in self.buckets), default=1)
+        for bucket in self.buckets:
+            self._cut(bucket)
+
+    def _sort_in(self, task: Task) -> None:
+        best = self._on_node.get(task.node_name) if task.node_name else self._attractive(task.role)
+        if best is None:
+            best = Bucket(len(self.buckets), node=task.node_name)
+            self.buckets.append(best)
+            if task.node_name:
+                self._on_node[task.node_name] = best
+        best.add(task)
+        self.of[task.uid] = best
+        for role, heap in self._best.items():
+            rank = (-self.wishes.attraction(role, best.roles), best.load, best.number)
+            heappush(heap, (*rank, len(best.tasks)))
+
+    def _attractive(self, role: str) -> Bucket | None:
+        """Where most are that it wants to be with, of these the least loaded; None if it would
+        rather be alone."""
+        heap = self._best[role]
+        while heap and len(self.buckets[heap[0][2]].tasks) != heap[0][3]:
+            heappop(heap)
+        return self.buckets[heap[0][2]] if heap and heap[0][0] <= 0 else None
+
+    def _cut(self, bucket: Bucket) -> None:
+        for task in sorted(bucket.tasks.values(), key=lambda t: t.name):
+            if not bucket.runs or bucket.runs[-1].klass is not task.klass:
+                bucket.runs.append(Run(task.klass))
+            self._run_of[task.uid] = bucket.runs[-1]
+
+    # --- who is where -------------------------------------------------------------------------
+
+    def recount(self, nodes: Mapping[str, Node]) -> None:
+        """Count those who wait and those who are on nodes, from scratch."""
+        self.here, self._waiting = {}, set(self._job.by_status[PENDING])
+        for bucket in self.buckets:
+            bucket.here = {}
+            for run in bucket.runs:
+                run.waiting = 0
+        for uid in self._waiting & self._run_of.keys():
+            self._run_of[uid].waiting += 1
+        for status in _HERE:
+            for task in self._job.by_status[status].values():
+                node = nodes.get(task.node_name)
+                if node is not None and node.is_known:
+                    self._count(task, node.index)
+        self.is_counted = True
+
+    def came(self, task: Task, index: int) -> None:
+        """A task came to a node; whoever did not wait before makes a new count necessary."""
+        if task.uid in self._waiting:
+            self._waiting.remove(task.uid)
+            if task.uid in self._run_of:
+                self._run_of[task.uid].waiting -= 1
+            self._count(task, index)
+        else:
+            self.is_counted = False
+
+    def _count(self, task: Task, index: int) -> None:
+        there = self.here.setdefault(task.role, {})
+        there[index] = there.get(index, 0) + 1
+        bucket = self.of.get(task.uid)
+        if bucket is not None:
+            bucket.here[index] = bucket.here.get(index, 0) + 1
+
+    def first_and_rest(self, task: Task) -> Runs:
+        """A task, and then the others of its bucket that wait, by name."""
+        own = self._run_of[task.uid] if task.uid in self._waiting else None
+        rest = (
+            (run.klass, run.waiting - (run is own))
+            for run in self.of[task.uid].runs
+            if run.waiting > (run is own)
+        )
+        return _merged(task.klass, rest)
+
+    def first_and_all(self, task: Task) -> Runs:
+        """A task, and then all others of the job that wait."""
+        others = (t for t in self._job.by_status[PENDING].values() if t is not task)
+        return _merged(task.klass, ((other.klass, 1) for other in others))
+
+
+def _merged(first: TaskClass, rest: Iterator[tuple[TaskClass, int]]) -> Runs:
+    found: Runs = [(first, 1)]
+    for klass, count in rest:
+        last, so_far = found[-1]
+        if klass is last:
+            found[-1] = (klass, so_far + count)
+        else:
+            found.append((klass, count))
+    return found
+
+
+def _partners(role: str, pairs: set[frozenset[str]]) -> tuple[str, ...]:
+    """The roles that some pairs name with this one; itself, where it is named alone."""
+    found = (next(iter(pair - {role}), role) for pair in pairs if role in pair)
+    return tuple(sorted(found))
+
+
+def _groups(text: str, roles: set[str], key: str) -> list[list[str]]:
+    """`a,b;c` as lists; a role that is unknown or named twice in a group is refused."""
+    found = []
+    for part in (part.strip() for part in text.split(";")):
+        if not part:
+            continue
+        group = [role.strip() for role in part.split(",") if role.strip()]
+        if unknown := [role for role in group if role not in roles]:
+            raise ValueError(f"{key} names {unknown[0]!r}, which is no role of the job")
+        if len(set(group)) < len(group):
+            raise ValueError(f"{key} names a role twice in {part!r}")
+        found.append(group)
+    return found

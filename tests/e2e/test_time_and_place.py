@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,18 @@ def places(pods: list[Any]) -> list[tuple[str, str]]:
     )
 
 
+def closed_now(tmp_path: Path) -> Path:
+    """`closed.yaml`, with its minute far from now at whatever hour this runs."""
+    text = (EXAMPLES / "closed.yaml").read_text()
+    hour = (datetime.now().astimezone().hour + 12) % 24
+    assert "04:00-04:01" in text
+    changed = tmp_path / "closed.yaml"
+    changed.write_text(text.replace("04:00-04:01", f"{hour:02}:00-{hour:02}:01"))
+    return changed
+
+
 def test_work_goes_to_its_group_and_leaves_lent_nodes_when_they_are_taken_back(
-    client: SyncClient,
+    client: SyncClient, tmp_path: Path
 ) -> None:
     stories.seen(client, NODES, lambda nodes: len(nodes) == 3)
     for name, labels in LABELS.items():
@@ -50,5 +61,5 @@ def test_work_goes_to_its_group_and_leaves_lent_nodes_when_they_are_taken_back(
     stories.seen(
         client, PODS, lambda pods: places(pods) == [*gold, *[("on-night", "sim-00002")] * 2]
     )
-    submit(client, "closed.yaml")
+    stories.submit(client, closed_now(tmp_path))
     stories.seen(client, PODS, lambda pods: places(pods) == gold)

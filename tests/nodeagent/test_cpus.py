@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hekla.api.numa import write_decision
+from hekla.api.numa import TOPOLOGY_POLICIES, write_decision
 from hekla.api.wellknown import TOPOLOGY_DECISION
 from hekla.kube.resources import NUMA_TOPOLOGIES, PODS
 from hekla.nodeagent.cgroups import Cgroups
-from hekla.nodeagent.cpus import TOPOLOGY_POLICIES, Cpus, Place
+from hekla.nodeagent.cpus import Cpus, Place
 from hekla.nodeagent.machine import NotEnough
 from hekla.units.cpusets import parse_cpuset
 from tests.nodeagent.conftest import Machine

@@ -1,15 +1,36 @@
-"""What a scheduler decided about NUMA nodes, as it is written on a pod: CPUs from each of them."""
+"""CPUs close together: the policies of nodes, and what was decided, as it is written on a pod.
+
+Shared by the scheduler, which foresees what a node will do, and by our node agent, which does it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from hekla.units.cpusets import MAX_CPU
 from hekla.units.quantity import QuantityError, parse_quantity
 
+NONE: Final = "none"
+STATIC: Final = "static"
+"""Of the CPU manager: pods that ask for whole CPUs get them alone."""
+BEST_EFFORT: Final = "best-effort"
+RESTRICTED: Final = "restricted"
+SINGLE: Final = "single-numa-node"
+TOPOLOGY_POLICIES: Final = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)
 Taken = dict[int, int]
 """CPUs by NUMA node."""
+
+
+def fewest(amounts: Sequence[int], wanted: int) -> int | None:
+    """How many of some amounts, the largest first, are enough; at least one."""
+    total = 0
+    for number, amount in enumerate(amounts, start=1):
+        total += amount
+        if total >= wanted:
+            return number
+    return None
 
 
 def write_decision(taken: Taken) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import click
 import uvloop
 
+from hekla.api.numa import NONE
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.store import StoreError
 from hekla.cli.running import PID_FILE, default_data_dir, running_pid
@@ -26,7 +27,6 @@ from hekla.kube.sync_client import SyncClient
 from hekla.local import LocalConfig, cluster
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
-from hekla.nodeagent.cpus import NONE
 from hekla.nodeagent.images import ImagesError
 from hekla.nodeagent.network import ways
 

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
+from hekla.api.numa import NONE
 from hekla.api.wellknown import PodPhase
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, KubeError, NotFound
@@ -26,7 +27,7 @@ from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import CONFIGMAPS, ENDPOINTS, NODES, NUMA_TOPOLOGIES, PODS, SECRETS
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
-from hekla.nodeagent.cpus import NONE, Cpus
+from hekla.nodeagent.cpus import Cpus
 from hekla.nodeagent.environment import Sources
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.logs import LogFile

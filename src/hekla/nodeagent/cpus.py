@@ -17,17 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hekla.api.numa import Taken, read_decision
+from hekla.api.numa import NONE, RESTRICTED, SINGLE, STATIC, Taken, fewest, read_decision
 from hekla.api.wellknown import TOPOLOGY_DECISION
 from hekla.nodeagent.machine import NotEnough
 from hekla.units.cpusets import format_cpuset, parse_cpuset
 from hekla.units.quantity import parse_quantity
 
 Object = dict[str, Any]
-NONE, STATIC = "none", "static"
-BEST_EFFORT, RESTRICTED, SINGLE = "best-effort", "restricted", "single-numa-node"
-CPU_POLICIES = (NONE, STATIC)
-TOPOLOGY_POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)
 NOTE = "cpus"
 """In a pod's directory: the CPUs of each of its containers."""
 
@@ -53,10 +49,14 @@ class Cpus:
     taken: dict[str, dict[str, set[int]]] = field(default_factory=dict)
     """By the pod's UID and the container's name."""
 
+    def free(self) -> frozenset[int]:
+        """What is nobody's own."""
+        held = {cpu for own in self.taken.values() for cpus in own.values() for cpu in cpus}
+        return self.usable - held
+
     def shared(self) -> set[int]:
         """What those use who have no CPUs of their own."""
-        held = {cpu for own in self.taken.values() for cpus in own.values() for cpu in cpus}
-        return set(self.usable - held or self.usable)
+        return set(self.free() or self.usable)
 
     def wanted(self, pod: Object, container: Object) -> int:
         """How many a container is to have alone; 0 for those that share."""
@@ -96,8 +96,7 @@ class Cpus:
         return self.places[cpu].numa if cpu in self.places else 0
 
     def _choose(self, count: int, wished: Taken) -> set[int]:
-        held = {cpu for own in self.taken.values() for cpus in own.values() for cpu in cpus}
-        free = self._by_numa(self.usable - held)
+        free = self._by_numa(self.free())
         left = sum(map(len, free.values()))
         if left < count:
             raise NotEnough(f"needs {count} CPUs of its own, and {left} are free here just now")
@@ -137,7 +136,7 @@ class Cpus:
     def _least(self, count: int) -> int:
         """NUMA nodes that so many CPUs take on an empty machine."""
         sizes = sorted((len(cpus) for cpus in self._by_numa(self.usable).values()), reverse=True)
-        return next((n for n in range(1, len(sizes) + 1) if sum(sizes[:n]) >= count), len(sizes))
+        return fewest(sizes, count) or len(sizes)
 
     # --- on disk ------------------------------------------------------------------------------
 

@@ -18,10 +18,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from hekla.api.numa import STATIC
 from hekla.api.usage import pod_limits
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups, Group, Limits
-from hekla.nodeagent.cpus import STATIC, Cpus
+from hekla.nodeagent.cpus import Cpus
 from hekla.nodeagent.environment import (
     MissingReference,
     Sources,

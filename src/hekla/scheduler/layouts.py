@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hekla.api.nodeinfo import Numatopology
-from hekla.api.numa import Taken, read_decision
+from hekla.api.numa import NONE, RESTRICTED, SINGLE, STATIC, Taken, fewest, read_decision
 from hekla.api.wellknown import TOPOLOGY_DECISION
 from hekla.units.cpusets import parse_cpuset
 from hekla.units.quantity import QuantityError, parse_quantity
@@ -20,8 +20,6 @@ from hekla.units.quantity import QuantityError, parse_quantity
 if TYPE_CHECKING:
     from hekla.scheduler.model import Node
 
-NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "single-numa-node"
-STATIC: Final = "static"
 MAX_NUMA: Final = 8
 """NUMA nodes of one machine, as many as kubelet's topology manager takes."""
 MAX_DIGITS: Final = 4
@@ -97,8 +95,8 @@ class Layout:
     def _best_hint(self, free: Taken, wanted: int) -> tuple[tuple[int, ...], bool] | None:
         """The smallest set of NUMA nodes with enough free, and whether it is as small as can be."""
         by_free = sorted(free, key=lambda numa: (-free[numa], numa))
-        least = _fewest(sorted(self.capacity.values(), reverse=True), wanted)
-        enough = _fewest([free[numa] for numa in by_free], wanted)
+        least = fewest(sorted(self.capacity.values(), reverse=True), wanted)
+        enough = fewest([free[numa] for numa in by_free], wanted)
         if enough is None or least is None:
             return None
         return tuple(by_free[:enough]), enough == least
@@ -192,16 +190,6 @@ class Layouts:
             found[node.index] = known[1]
         self.stale.clear()
         return found
-
-
-def _fewest(amounts: Sequence[int], wanted: int) -> int | None:
-    """How many of some amounts, the largest first, are enough; at least one."""
-    total = 0
-    for number, amount in enumerate(amounts, start=1):
-        total += amount
-        if total >= wanted:
-            return number
-    return None
 
 
 def _cpus(text: str) -> set[int]:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
-from hekla.api.numa import Taken, write_decision
+from hekla.api.numa import NONE, Taken, write_decision
 from hekla.api.wellknown import TOPOLOGY_DECISION
 from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
-from hekla.scheduler.layouts import NONE, Layout, State
+from hekla.scheduler.layouts import Layout, State
 from hekla.scheduler.model import ALLOCATED, PIPELINED, Task
 from hekla.scheduler.nodes import Nodes
 from hekla.scheduler.plugin import Key, Normalized, Plugin

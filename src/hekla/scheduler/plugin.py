@@ -33,6 +33,7 @@ import numpy as np
 
 from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
 from hekla.scheduler.nodes import Nodes
+from hekla.units.durations import DurationError, parse_duration
 
 if TYPE_CHECKING:
     from hekla.scheduler.model import Job, Node, Task
@@ -92,6 +93,14 @@ class Normalized:
 
 class PluginError(Exception):
     """A plugin is written or configured wrongly."""
+
+
+def duration_s(key: str, text: str) -> float:
+    """An argument such as 1h30m in seconds; PluginError names the key."""
+    try:
+        return parse_duration(text)
+    except DurationError as error:
+        raise PluginError(f"{key} is refused: {error}") from None
 
 
 class Plugin:

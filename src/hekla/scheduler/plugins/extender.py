@@ -30,8 +30,7 @@ import numpy as np
 from hekla.scheduler.dimensions import CPU, MEMORY, BoolArray, Dimensions, FloatArray, IntArray
 from hekla.scheduler.model import Job, Queue, Task
 from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, PluginError, Vote
-from hekla.units.durations import DurationError, parse_duration
+from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, PluginError, Vote, duration_s
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
@@ -86,10 +85,7 @@ class Extender(Plugin, name="extender"):
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
         self._url = _address(self.url_prefix)
-        try:
-            self._timeout_s = parse_duration(self.http_timeout)
-        except DurationError as error:
-            raise PluginError(f"extender.httpTimeout is refused: {error}") from None
+        self._timeout_s = duration_s("extender.httpTimeout", self.http_timeout)
         if not 0 < self._timeout_s <= LONGEST_S:
             raise PluginError(
                 f"extender.httpTimeout must be at most {LONGEST_S:g}s and more than 0"

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hekla.scheduler.dimensions import FloatArray, IntArray
 from hekla.scheduler.history import LEVELS, QUEUE, History, Owner, dominant, owners, projected
 from hekla.scheduler.model import Job, Queue, Task
-from hekla.scheduler.plugin import Key, Plugin, PluginError
-from hekla.units.durations import DurationError, parse_duration
+from hekla.scheduler.plugin import Key, Plugin, PluginError, duration_s
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
@@ -110,10 +109,7 @@ def half_life_s(plugins: list[Plugin]) -> float | None:
 
 
 def _seconds(key: str, text: str, least_s: float) -> float:
-    try:
-        found_s = parse_duration(text)
-    except DurationError as error:
-        raise PluginError(f"{key} is refused: {error}") from None
+    found_s = duration_s(key, text)
     if found_s < least_s:
         raise PluginError(f"{key} must be at least {least_s:g}s, and {text!r} is not")
     return found_s

@@ -20,10 +20,9 @@ import numpy as np
 from hekla.scheduler.dimensions import EPSILON, BoolArray, IntArray
 from hekla.scheduler.load.balance import CRITICAL, Balance, Thresholds, weight_of
 from hekla.scheduler.model import RUNNING, Job, Task
-from hekla.scheduler.plugin import Key, Plugin, PluginError
+from hekla.scheduler.plugin import Key, Plugin, PluginError, duration_s
 from hekla.scheduler.session import Hold, Session
 from hekla.scheduler.statement import Statement
-from hekla.units.durations import DurationError, parse_duration
 
 STRATEGY: Final = "lowNodeUtilization"
 MAX_MOVES: Final = 100
@@ -215,10 +214,7 @@ def _strategy(given: Sequence[Any]) -> Thresholds:
 
 
 def _seconds(key: str, text: str, least_s: float, most_s: float) -> float:
-    try:
-        found_s = parse_duration(text)
-    except DurationError as error:
-        raise PluginError(f"{key} is refused: {error}") from None
+    found_s = duration_s(key, text)
     if not least_s <= found_s <= most_s:
         raise PluginError(f"{key} must be from {least_s:g}s to {most_s:g}s, and {text!r} is not")
     return found_s

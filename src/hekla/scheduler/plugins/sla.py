@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hekla.api.wellknown import SLA_WAITING_TIME, SLA_WAITING_TIME_LEGACY
 from hekla.scheduler.model import Job
-from hekla.scheduler.plugin import PERMIT, Key, Plugin, PluginError, Vote
+from hekla.scheduler.plugin import PERMIT, Key, Plugin, Vote, duration_s
 from hekla.units.durations import DurationError, parse_duration
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ class Sla(Plugin, name="sla"):
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
         if self.waiting_time:
-            try:
-                parse_duration(self.waiting_time)
-            except DurationError as error:
-                raise PluginError(f"sla-waiting-time is refused: {error}") from None
+            duration_s("sla-waiting-time", self.waiting_time)
 
     def open(self, session: Session) -> None:
         self._now = session.now

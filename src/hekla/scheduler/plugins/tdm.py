@@ -34,8 +34,7 @@ from hekla.scheduler.dimensions import BoolArray, FloatArray
 from hekla.scheduler.fields import truth
 from hekla.scheduler.model import COMPLETED_CLASS, PENDING, RELEASING, RUNNING, Job, Task
 from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, PluginError, Vote
-from hekla.units.durations import DurationError, parse_duration
+from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, PluginError, Vote, duration_s
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
@@ -122,11 +121,9 @@ class Tdm(Plugin, name="tdm"):
                     self._windows[key.removeprefix(_ZONE)] = Window.parse(str(value))
                 except ValueError:
                     raise PluginError(f"{key} must be HH:MM-HH:MM, and {value!r} is not") from None
+        self._period_s = duration_s("tdm.evict.period", self.evict_period)
         try:
-            self._period_s = parse_duration(self.evict_period)
             self._timezone: tzinfo | None = ZoneInfo(self.timezone) if self.timezone else None
-        except DurationError as error:
-            raise PluginError(f"tdm.evict.period is refused: {error}") from None
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise PluginError(f"tdm.timezone {self.timezone!r} is no time zone") from None
 

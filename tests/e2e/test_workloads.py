@@ -200,7 +200,11 @@ def test_pods_of_a_stateful_set_come_up_in_order(kubectl: Kubectl, tmp_path: Pat
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
     }
     command = ["sh", "-c", f"echo $HOSTNAME >> {order}; exec sleep 1000"]
-    template = pod(command, "db", volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    # A process runs before its first line does: a pod is sure to have written once it is ready.
+    check = ["sh", "-c", f"grep -qx $HOSTNAME {order}"]
+    wrote = {"exec": {"command": check}, "periodSeconds": 1}
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    template = pod(command, "db", volumeMounts=mounts, readinessProbe=wrote)
     body = {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -216,7 +220,6 @@ def test_pods_of_a_stateful_set_come_up_in_order(kubectl: Kubectl, tmp_path: Pat
     kubectl("apply", "-f", "-", given=body)
     assert "roll out complete" in kubectl("rollout", "status", "statefulset/db")
     assert names(kubectl, "app=db") == ["db-0", "db-1", "db-2"]
-    until(lambda: len(order.read_text().split()) == 3, "all have started")
     assert order.read_text().split() == ["db-0", "db-1", "db-2"]
     claims = sorted(e["metadata"]["name"] for e in found(kubectl, "pvc")["items"])
     assert claims == ["data-db-0", "data-db-1", "data-db-2"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hekla.api.fairshare import QueueShare
 from hekla.cli.vcctl import queue_top
 from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
 from hekla.kube.sync_client import SyncClient
@@ -195,7 +196,7 @@ def _queue(name: str, parent: str = "", used: Any = None, **spec: Any) -> dict[s
 
 def test_top_shows_what_weights_deserve_and_what_was_had_over_time() -> None:
     queues = [{"metadata": {"name": "ml"}, "spec": {"weight": 3}, "status": {}}]
-    pasts = {"ml": queue_top.Past(0.256, {"cpu": "6"})}
+    pasts = {"ml": QueueShare(0.256, {"cpu": "6"})}
     text = "\n".join(queue_top.tree(queues, {}, (), pasts))
     assert "weight 3, had 25.6% of the cluster lately" in text
     assert "0 of 6 deserved" in text

@@ -16,6 +16,7 @@ from hekla.scheduler import changes, config
 from hekla.scheduler.changes import Elapsed, Recalled
 from hekla.scheduler.decisionlog import DecisionLog
 from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.fairkeeper import MAX_SHOWN_BYTES
 from hekla.scheduler.history import NAMESPACE, QUEUE, USER, Past
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.replay import replay
@@ -184,6 +185,9 @@ async def test_the_past_is_written_down_and_read_by_the_next_leader(world: World
     written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)
     told = json.loads(written["data"]["queues"])
     assert told["default"]["share"] == pytest.approx(0.25, rel=0.01)
+    shares = json.loads(written["data"]["shares"])
+    assert shares["halfLifeS"] == DAY
+    assert shares["namespace"].keys() == shares["user"].keys() == {"default"}
     second = await started(world)
     now = second._clock.now()
     (share,) = [s for owner, s in second.cluster.shares(now).items() if owner == (QUEUE, "default")]
@@ -194,6 +198,19 @@ async def test_the_past_is_written_down_and_read_by_the_next_leader(world: World
     assert float(found[1]) == pytest.approx(0.25, rel=0.01)
     page = json.loads(second.pages()["fairshare"]())
     assert {"queue", "namespace", "user"} == {item["level"] for item in page["items"]}
+
+
+async def test_of_too_many_shares_those_who_had_least_are_not_shown(world: World) -> None:
+    await configure(world, FAIR % "")
+    await world.node("n1", 4)
+    scheduler = await started(world)
+    past = [had(USER, f"{number:0250d}", 4 - number / 1000) for number in range(900)]
+    scheduler._cache.change(Recalled(scheduler._clock.now(), tuple(past)))
+    await scheduler._keeper.write()
+    written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)
+    shown = json.loads(written["data"]["shares"])["user"]
+    assert len(written["data"]["shares"]) <= MAX_SHOWN_BYTES
+    assert sorted(map(int, shown)) == list(range(450))
 
 
 async def test_a_config_map_that_holds_nonsense_is_said_and_begins_anew(

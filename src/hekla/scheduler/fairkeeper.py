@@ -1,8 +1,8 @@
 """The past, kept in a ConfigMap: so that a restart or another leader does not wipe it out.
 
 Written once a minute while `fairshare` is configured, and read once at the start. It holds the
-names of queues, namespaces and users with what they had, and what queues deserve now, for
-`vcctl queue top`.
+names of queues, namespaces and users with what they had, and for `vcctl queue top` (see
+`api.fairshare`) their shares and what queues deserve now.
 
 What a newcomer gets wrong: nothing is written before what is there has been read, or a server that
 was away for a moment at our start would cost everybody's past.
@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from hekla.api.fairshare import QUEUES_KEY, SHARES_KEY, QueueShare, Shares
 from hekla.api.wellknown import FAIRSHARE_CONFIG_MAP
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError, NotFound
@@ -25,7 +26,7 @@ from hekla.kube.resources import CONFIGMAPS
 from hekla.scheduler.cache import Cache
 from hekla.scheduler.changes import Elapsed, Recalled
 from hekla.scheduler.config import Config
-from hekla.scheduler.history import QUEUE, History, Past, dominant
+from hekla.scheduler.history import LEVELS, NAMESPACE, QUEUE, USER, History, Past, dominant
 from hekla.scheduler.plan import QueueFigures
 from hekla.scheduler.plugins.fairshare import half_life_s
 from hekla.scheduler.statuswriter import backoff_s
@@ -34,10 +35,11 @@ from hekla.units.clock import Clock
 log = logging.getLogger("hekla.scheduler")
 
 WRITE_S: Final = 60.0
-MAX_BYTES: Final = 768 * 1024
-"""A ConfigMap holds a MiB; of too much, those who had least are left out."""
+MAX_BYTES: Final = 640 * 1024
+MAX_SHOWN_BYTES: Final = 160 * 1024
+"""A ConfigMap holds a MiB: the history, and twice what is shown. Of too much history or too many
+shares, those who had least are left out."""
 HISTORY_KEY: Final = "history"
-QUEUES_KEY: Final = "queues"
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -45,13 +47,6 @@ class Written(msgspec.Struct, frozen=True):
 
     at: float
     accounts: tuple[Past, ...]
-
-
-class QueueShare(msgspec.Struct, frozen=True):
-    """One queue of the key `queues`, for those who look."""
-
-    share: float
-    deserved: Mapping[str, str] = {}
 
 
 class Keeper:
@@ -130,7 +125,11 @@ class Keeper:
         history = self._cache.cluster.history
         if history is None:
             return
-        data = {HISTORY_KEY: self._history(history, now), QUEUES_KEY: self._queues(history, now)}
+        data = {
+            HISTORY_KEY: self._history(history, now),
+            QUEUES_KEY: self._queues(history, now),
+            SHARES_KEY: self._shares(history, now),
+        }
         try:
             await self._send(data)
         except KubeError as error:
@@ -166,7 +165,18 @@ class Keeper:
             for name in sorted(cluster.queues)
         }
         text = msgspec.json.encode(found)
-        return text.decode() if len(text) < MAX_BYTES // 4 else "{}"
+        return text.decode() if len(text) <= MAX_SHOWN_BYTES else "{}"
+
+    def _shares(self, history: History, now: float) -> str:
+        had = sorted(history.shares(self._cache.cluster.total_r, now), key=lambda one: -one[1])
+        while True:
+            shown: dict[str, dict[str, float]] = {level: {} for level in LEVELS}
+            for (level, name), share in had:
+                shown[level][name] = round(share, 6)
+            text = msgspec.json.encode(Shares(history.half_life_s, shown[NAMESPACE], shown[USER]))
+            if len(text) <= MAX_SHOWN_BYTES:
+                return text.decode()
+            had = had[: len(had) // 2]
 
     def _deserved(self, figures: QueueFigures) -> dict[str, str]:
         finite_r = np.where(np.isfinite(figures.deserved_r), figures.deserved_r, 0.0)

@@ -4,7 +4,7 @@
     ├─ ml          cpu     ██████████▒▒▒▒······  12 of 8 deserved, 4 borrowed, most 16
 
 A bar is as long as the most the queue may use: its capability, or else what it deserves, or else
-what all queues use together.
+what all queues use together. `--by namespace` and `--by user` show who had how much over time.
 Full blocks are its own, shaded ones are borrowed, dots are free; `|` marks what is guaranteed.
 """
 
@@ -12,33 +12,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import click
-import msgspec
 
 from hekla.api import wellknown
+from hekla.api.fairshare import Queues, QueueShare
+from hekla.cli.vcctl.accounts import account_changes, find_account, queues_of, ranking, shares_of
 from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.options import Session, connected, watch_option
 from hekla.cli.vcctl.output import named, part
 from hekla.cli.vcctl.queues import Counts, counts_of
 from hekla.cli.vcctl.watching import changes
 from hekla.kube.errors import KubeError
-from hekla.kube.resources import CONFIGMAPS, QUEUES
+from hekla.kube.resources import QUEUES
 from hekla.units.quantity import Quantity, QuantityError, parse_quantity
 
 Object = dict[str, Any]
 Amounts = dict[str, Quantity]
 
-
-class Past(msgspec.Struct, frozen=True):
-    """A queue's part of the cluster over time, and what it deserves now by its weight."""
-
-    share: float
-    deserved: dict[str, str] = {}
-
-
-Pasts = dict[str, Past]
 
 BAR = 24
 OWN, BORROWED, FREE, MARK = "█", "▒", "·", "|"
@@ -49,35 +43,70 @@ _CLEAR = "\x1b[H\x1b[2J"
 @click.command(
     cls=Leaf,
     additive=True,
-    examples=["vcctl queue top", "vcctl queue top -r cpu --watch"],
+    examples=[
+        "vcctl queue top",
+        "vcctl queue top -r cpu --watch",
+        "vcctl queue top --by user",
+    ],
 )
 @click.option("-r", "--resource", "only", multiple=True, help="Only this resource; may repeat.")
+@click.option(
+    "--by",
+    type=click.Choice(["queue", "namespace", "user"]),
+    default="queue",
+    show_default=True,
+    help="The tree of queues, or who had how much over time.",
+)
+@click.option(
+    "--scheduler-namespace",
+    "place",
+    default="",
+    metavar="NAME",
+    help="Where the scheduler keeps account.  [default: found]",
+)
 @watch_option
 @connected
-def top(session: Session, only: tuple[str, ...], watch: bool) -> None:
-    """Show the tree of queues and what each uses, deserves and is guaranteed."""
-    client = session.client
+def top(session: Session, only: tuple[str, ...], by: str, place: str, watch: bool) -> None:
+    """Show the tree of queues and what each uses, deserves, is guaranteed and had over time."""
+    if only and by != "queue":
+        raise click.UsageError(f"--resource is of queues: what a {by} had is of all it requests")
+    show = partial(_show_queues, session, only, place)
+    if by != "queue":
+        show = partial(_show_ranking, session, by, place)
     while True:
-        listed = client.list(QUEUES)
-        text = "\n".join(tree(listed.items, counts_of(session), only, pasts_of(session)))
+        text, changed = show()
         click.echo((_CLEAR if watch and sys.stdout.isatty() else "") + text)
         if not watch:
             return
         sys.stdout.flush()
-        # The scheduler writes what a queue uses into its status: any change of a queue counts.
-        next(changes(client, QUEUES, listed.resource_version))
+        next(changed)
         if not sys.stdout.isatty():
             click.echo()
 
 
-def pasts_of(session: Session) -> Pasts:
-    """What the scheduler wrote down of queues, where `fairshare` is configured and we may look."""
+Shown = tuple[str, Iterator[Object]]
+"""A picture, and the changes after it."""
+
+
+def _show_queues(session: Session, only: Sequence[str], place: str) -> Shown:
+    listed = session.client.list(QUEUES)
+    text = "\n".join(tree(listed.items, counts_of(session), only, _pasts(session, place)))
+    # The scheduler writes what a queue uses into its status: any change of a queue counts.
+    return text, changes(session.client, QUEUES, listed.resource_version)
+
+
+def _show_ranking(session: Session, level: str, place: str) -> Shown:
+    account = find_account(session, place)
+    return "\n".join(ranking(shares_of(account), level)), account_changes(session, account)
+
+
+def _pasts(session: Session, place: str) -> Queues:
+    """What queues had; nothing where nobody keeps account or we may not look, unless told where."""
     try:
-        kept = session.client.find(
-            CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=wellknown.SYSTEM_NAMESPACE
-        )
-        return msgspec.json.decode(part(kept or {}, "data", "queues") or "{}", type=Pasts)
-    except (KubeError, msgspec.DecodeError):
+        return queues_of(find_account(session, place))
+    except (KubeError, CommandFailed):
+        if place:
+            raise
         return {}
 
 
@@ -85,7 +114,7 @@ def tree(
     queues: Sequence[Object],
     counts: Counts,
     only: Sequence[str] = (),
-    pasts: Pasts | None = None,
+    pasts: Queues | None = None,
 ) -> Iterator[str]:
     """The whole picture, line by line. Queues whose parent is missing hang at the root."""
     names = {named(queue) for queue in queues}
@@ -118,7 +147,7 @@ def _branch(
     counts: Counts,
     only: Sequence[str],
     whole: Amounts,
-    pasts: Pasts,
+    pasts: Queues,
     lead: str,
     trunk: str,
     width: int,
@@ -152,7 +181,7 @@ def _branch(
         )
 
 
-def _headline(queue: Object, counts: Counts, past: Past | None = None) -> str:
+def _headline(queue: Object, counts: Counts, past: QueueShare | None = None) -> str:
     state = part(queue, "status", "state")
     told = [f"weight {part(queue, 'spec', 'weight')}"] if part(queue, "spec", "weight") else []
     if state and state != "Open":
@@ -178,7 +207,7 @@ def resource_bars(
     queue: Object,
     only: Sequence[str] = (),
     whole: Amounts | None = None,
-    past: Past | None = None,
+    past: QueueShare | None = None,
 ) -> Iterator[str]:
     """One line for each resource that the queue uses or is owed; `whole` is what all use."""
     used = _amounts(part(queue, "status", "allocated"))

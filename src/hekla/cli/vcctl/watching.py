@@ -23,19 +23,26 @@ def changes(
     *,
     namespace: str | None = None,
     labels: str = "",
+    fields: str = "",
 ) -> Iterator[Object]:
     """Every state an object takes after `version`; deleted ones carry their last."""
     while True:
         try:
             with client.watch(
-                resource, namespace=namespace, label_selector=labels, resource_version=version
+                resource,
+                namespace=namespace,
+                label_selector=labels,
+                field_selector=fields,
+                resource_version=version,
             ) as events:
                 for event in events:
                     yield event.object
                 version = events.resource_version
         except Gone:
             # The server has forgotten our place: show what is there, and go on from there.
-            listed = client.list(resource, namespace=namespace, label_selector=labels)
+            listed = client.list(
+                resource, namespace=namespace, label_selector=labels, field_selector=fields
+            )
             yield from listed
             version = listed.resource_version
 

@@ -1,0 +1,106 @@
+"""Who had how much of the cluster lately, as the scheduler wrote it down, for `vcctl queue top`.
+
+    user   had lately
+    alice  ████████████············  51.2%
+    bob    ██······················   8.3%
+
+What a newcomer gets wrong: where it is. The scheduler keeps account beside its configuration, in
+whichever namespace it was told; most users may read nothing there, and see the queues all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from hekla.api import wellknown
+from hekla.api.fairshare import QUEUES_KEY, SHARES_KEY, Queues, Shares
+from hekla.cli.vcctl.errors import CommandFailed
+from hekla.cli.vcctl.options import Session
+from hekla.cli.vcctl.output import part
+from hekla.cli.vcctl.watching import changes
+from hekla.kube.resources import CONFIGMAPS
+from hekla.units.durations import format_duration
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+BAR = 24
+FULL, FREE = "█", "·"
+NAMED = f"metadata.name={wellknown.FAIRSHARE_CONFIG_MAP}"
+
+
+def find_account(session: Session, namespace: str = "") -> Object:
+    """The ConfigMap: of the namespace given, else of the usual one, else the only one there is."""
+    client, name = session.client, wellknown.FAIRSHARE_CONFIG_MAP
+    usual = namespace or wellknown.SYSTEM_NAMESPACE
+    found = client.find(CONFIGMAPS, name, namespace=usual)
+    if found is not None:
+        return found
+    others = [] if namespace else client.list(CONFIGMAPS, field_selector=NAMED).items
+    if len(others) == 1:
+        return others[0]
+    if others:
+        places = sorted(one["metadata"]["namespace"] for one in others)
+        raise CommandFailed(
+            f"several schedulers keep account, in the namespaces {', '.join(places)}",
+            hint=f"choose one: --scheduler-namespace {places[0]}",
+        )
+    where = f"namespace {namespace} has" if namespace else "there is"
+    raise CommandFailed(
+        f"nobody keeps account of what was had: {where} no ConfigMap {name}",
+        hint="configure the scheduler's plugin fairshare; it writes after a minute",
+    )
+
+
+def account_changes(session: Session, account: Object) -> Iterator[Object]:
+    """Every state it takes from now on."""
+    client, place = session.client, account["metadata"]["namespace"]
+    # From a list, as the object's own version may be too old to watch from.
+    version = client.list(CONFIGMAPS, namespace=place, field_selector=NAMED).resource_version
+    yield from changes(client, CONFIGMAPS, version, namespace=place, fields=NAMED)
+
+
+def queues_of(account: Object) -> Queues:
+    return _decoded(account, QUEUES_KEY, Queues)
+
+
+def shares_of(account: Object) -> Shares:
+    return _decoded(account, SHARES_KEY, Shares)
+
+
+def _decoded(account: Object, key: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(part(account, "data", key) or "", type=kind)
+    except msgspec.DecodeError as error:
+        meta = account["metadata"]
+        raise CommandFailed(
+            f"ConfigMap {meta['namespace']}/{meta['name']}: {key} cannot be read: {error}",
+            hint="the scheduler writes it anew every minute; is it running, and of this version?",
+        ) from error
+
+
+def ranking(shares: Shares, level: str) -> Iterator[str]:
+    """Namespaces or users line by line, who had most first."""
+    told: Mapping[str, float] = getattr(shares, level)
+    had = {_plain(name): share for name, share in told.items()}
+    width = max(map(len, (level, *had)))
+    yield f"{level:<{width}}  had lately"
+    for name, share in sorted(had.items(), key=lambda one: (-one[1], one[0])):
+        yield f"{name:<{width}}  {_bar(share)} {share:>6.1%}"
+    past = format_duration(shares.half_life_s)
+    yield f"of the cluster; what is past counts half as much after every {past}"
+
+
+def _plain(name: str) -> str:
+    """Users' names are whatever a manifest says; a terminal must not obey them."""
+    return name if name.isprintable() else repr(name)
+
+
+def _bar(share: float) -> str:
+    # Something is never drawn as nothing.
+    cells = min(BAR, max(1 if share > 0 else 0, round(share * BAR)))
+    return click.style(FULL * cells, fg="green") + FREE * (BAR - cells)

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks faults clients conformance differential crash lint types bench bench-cluster bench-scale clean lock
+.PHONY: setup run test frameworks faults clients prometheus conformance differential crash lint types bench bench-cluster bench-scale clean lock
 
 setup: $(STAMP)
 
@@ -38,6 +38,10 @@ faults: setup
 # Real clients against both servers; installs them first (about 400 MB).
 clients: setup
 	$(BIN)/python -m pytest -n 0 -m clients tests/clients
+
+# What is asked of Prometheus, asked of a real one; builds it first (some 10 minutes).
+prometheus: setup
+	$(BIN)/python -m pytest -n 0 -m prometheus tests/scheduler
 
 # Nonsense at the parsers, the API and the socket (about 10 minutes).
 fuzz: setup $(VENV)/fuzz/.done

@@ -39,6 +39,8 @@ class Part:
     """Variables set in the program: `package.name={version}`; also {major} and {minor}."""
     is_test: bool = False
     """A package of tests, made into a program that runs them."""
+    tags: str = ""
+    """Build tags, to leave out what is not needed."""
 
     @property
     def version(self) -> str:
@@ -59,7 +61,7 @@ class Part:
     @property
     def program(self) -> Path:
         """Where it is, once built."""
-        digest = hashlib.sha256(self.flags.encode())
+        digest = hashlib.sha256((self.flags + self.tags).encode())
         for name in ("go.mod", "go.sum"):
             digest.update((self.folder / name).read_bytes())
         return cache_dir() / f"{self.version}-{digest.hexdigest()[:8]}" / self.name
@@ -97,7 +99,7 @@ def _build(part: Part, program: Path) -> None:
     print(f"building {part.name} {part.version}; minutes, the first time", file=sys.stderr)
     unfinished = program.with_suffix(".part")
     verb = ["test", "-c"] if part.is_test else ["build"]
-    words = ["go", *verb, "-mod=readonly", "-trimpath", "-ldflags", part.flags]
+    words = ["go", *verb, "-mod=readonly", "-trimpath", "-ldflags", part.flags, "-tags", part.tags]
     done = subprocess.run(
         [*words, "-o", str(unfinished), part.package or part.module],
         cwd=part.folder,

@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
+from uuid import NAMESPACE_URL, uuid5
+
+from hekla.controllers.job.pods import PodMaker
 
 Json = dict[str, Any]
 How = Literal["burst", "one-by-one", "backlog", "churn"]
@@ -24,6 +27,8 @@ LOW, HIGH = "bench-low", "bench-high"
 LENDER, BORROWER = "lender", "borrower"
 """Queues: all is the borrower's until the lender wants its half."""
 FILLER = "f"
+TASK = "worker"
+"""The only one of each Job."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class Case:
 
     def gang_names(self) -> Iterator[str]:
         return (f"{self.prefix}{number:05}" for number in range(self.gangs))
+
+    def pod_name(self, gang: int, member: int) -> str:
+        name = f"{self.prefix}{gang:05}"
+        return f"{name}-{TASK}-{member}" if self.as_jobs else f"{name}-{member}"
 
     def filler(self) -> Case:
         """What fills the cluster of a load that displaces others; each can be taken by itself."""
@@ -139,7 +148,7 @@ def pods(case: Case, gang: str, scheduler: str) -> Iterator[Json]:
 def job(case: Case, name: str, scheduler: str) -> Json:
     least = case.size if case.is_gang else 1
     task = {
-        "name": "worker",
+        "name": TASK,
         "replicas": case.size,
         "minAvailable": least,
         "maxRetry": 3,
@@ -158,6 +167,16 @@ def job(case: Case, name: str, scheduler: str) -> Json:
             "tasks": [task],
         },
     }
+
+
+def pods_of_job(case: Case, name: str, scheduler: str) -> Iterator[Json]:
+    """The pods as the controllers make them from a Job: larger, with all their marks."""
+    body = job(case, name, scheduler)
+    body["metadata"]["uid"] = str(uuid5(NAMESPACE_URL, name))
+    maker = PodMaker(body)
+    (task,) = body["spec"]["tasks"]
+    for number in range(case.size):
+        yield maker.pod(task, number)
 
 
 def _pod_spec() -> Json:

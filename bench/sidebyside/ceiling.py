@@ -24,7 +24,7 @@ from hekla.kube.client import Client
 def bindings(case: Case, gang: int) -> Iterator[calls.Call]:
     for member in range(case.size):
         node = (gang * case.size + member) % case.nodes
-        yield calls.bind(f"g{gang:05}-{member}", f"node-{node}", namespace=NAMESPACE)
+        yield calls.bind(case.pod_name(gang, member), f"node-{node}", namespace=NAMESPACE)
 
 
 async def run(config: Path, case: Case) -> None:

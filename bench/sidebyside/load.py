@@ -175,7 +175,7 @@ class Load:
 
 
 def _group_call(case: Case, name: str, system: System) -> Call:
-    if case.as_jobs:
+    if case.as_jobs and not system.is_ceiling:
         return calls.create(JOBS, cases.job(case, name, system.scheduler_name), namespace=NAMESPACE)
     dialect = system.dialect
     return calls.create(dialect.kind, dialect.group(case, name), namespace=NAMESPACE)
@@ -185,6 +185,9 @@ def _pod_calls(case: Case, name: str, system: System) -> Iterator[Call]:
     if not case.as_jobs:
         for body in cases.pods(case, name, system.scheduler_name):
             yield calls.create(PODS, system.dialect.mark(body, name), namespace=NAMESPACE)
+    elif system.is_ceiling:  # it makes nothing from Jobs, but the same pods
+        for body in cases.pods_of_job(case, name, system.scheduler_name):
+            yield calls.create(PODS, body, namespace=NAMESPACE)
 
 
 async def in_flight(work: Iterator[Awaitable[Any]]) -> None:

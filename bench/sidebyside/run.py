@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Run:
 
     def __init__(self, case: Case, system: System, cluster: KubeCluster, patience_s: float) -> None:
         # The ceiling makes no pods from Jobs and has nothing to be late for: it binds a burst.
-        self._case = replace(case, as_jobs=False) if system.is_ceiling else case
+        self._case = case
         self._is_late = case.how == "backlog" and not system.is_ceiling
         self._system = system
         self._cluster = cluster

@@ -147,6 +147,17 @@ def test_cases_are_named_by_their_sizes() -> None:
             cases.find(wrong)
 
 
+@pytest.mark.parametrize("name", ["2x3@4", "jobs-2x3@4"])
+def test_the_ceiling_binds_the_very_pods_that_were_made_for_it(name: str) -> None:
+    case = cases.find(name)
+    (gang, _) = case.gang_names()
+    make = cases.pods_of_job if case.as_jobs else cases.pods
+    made = list(make(case, gang, "volcano"))
+    assert [pod["metadata"]["name"] for pod in made] == [case.pod_name(0, i) for i in range(3)]
+    labels = made[0]["metadata"]["labels"]
+    assert labels.get(cases.JOB_LABEL if case.as_jobs else "gang") == gang
+
+
 def test_a_small_run_on_real_servers_binds_everything_and_says_so(tmp_path: Path) -> None:
     reason = missing(parts_for())
     if reason:

@@ -10,7 +10,17 @@ import pytest
 from hekla.api.topology import HyperNode
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PARTITION_ID
 from hekla.scheduler.plan import SetGroupStatus
-from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, hypernode, node, pod
+from hekla.testing import (
+    GroupBuilder,
+    Result,
+    TestCluster,
+    cluster,
+    gang,
+    hypernode,
+    node,
+    pod,
+    queue,
+)
 
 CONF = """\
 actions: "%s"
@@ -411,6 +421,25 @@ def test_gangpreempt_takes_the_rack_that_is_freest() -> None:
         *victims, taker, actions="allocate, gangpreempt", priorities=PRIORITIES
     ).run()  # fmt: skip
     assert result.evictions == ["v4-0"]
+
+
+def test_gangreclaim_clears_one_rack_of_a_queue_that_has_more_than_its_share() -> None:
+    victims = [
+        gang(f"v{i}", cpu=2, running_on=[name], phase="Running", queue="borrower")
+        for i, name in enumerate(NODES)
+    ]
+    taker = gang("t", members=4, cpu=1, network=HARD1, queue="lender")
+    conf = CONF.replace("{name: predicates}", "{name: predicates}\n  - {name: proportion}")
+    result = cluster(
+        [node(name, cpu=2) for name in NODES],
+        [*victims, taker],
+        hypernodes=(*RACKS, *SPINES),
+        queues=[queue("borrower"), queue("lender")],
+        conf=conf % ("allocate, gangreclaim", ""),
+    ).run()
+    assert len(result.evictions) == 2
+    assert len({int(name[1:]) // 2 for name in result.pipelined.values()}) == 1
+    assert {f"v{name[1:]}-0" for name in result.pipelined.values()} == set(result.evictions)
 
 
 def test_preempt_leaves_hard_gangs_to_gangpreempt() -> None:

@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 
-from hekla.api.scheduling import PodGroup, PodGroupStatus
+from hekla.api.meta import ObjectMeta, OwnerReference
+from hekla.api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.kube.errors import NotFound, ServerError
 from hekla.scheduler.changes import Change, Due, GroupWritten, QueueWritten
 from hekla.scheduler.model import Queue
 from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition, SetQueueStatus
 from hekla.scheduler.statuswriter import (
-    BUSY_S,
     FIRST_S,
     PACE_S,
+    TURN_S,
     LatestWins,
     StatusWriter,
     backoff_s,
 )
+from hekla.scheduler.turns import Turns
 from hekla.testing import cluster, node, pod
 from hekla.units.clock import ManualClock
 
@@ -74,6 +76,7 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[Exception | None] = []
         self.bodies: list[Any] = []
+        self.names: list[str] = []
         self.notes: list[dict[str, str | None] | None] = []
 
     async def patch(self, resource: Any, name: str, body: Any, **more: Any) -> None:
@@ -82,6 +85,7 @@ class Server:
 
     async def patch_status(self, resource: Any, name: str, body: Any, **more: Any) -> None:
         self.bodies.append(body)
+        self.names.append(name)
         error = self.answers.pop(0) if self.answers else None
         if error is not None:
             raise error
@@ -92,8 +96,11 @@ class Groups:
 
     def __init__(self, phase: str) -> None:
         self.phase = phase
+        self.special: dict[str, PodGroup] = {}
 
     def get(self, namespace: str, name: str) -> PodGroup:
+        if name in self.special:
+            return self.special[name]
         return PodGroup(status=PodGroupStatus(phase=self.phase))
 
 
@@ -115,12 +122,25 @@ class State:
             self.queue.allocated_written = change.allocated
 
 
+class Burst(Turns):
+    """Binds that go on and on while it is on."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.is_on = False
+        self._clock = clock
+
+    async def rest(self, most_s: float) -> None:
+        if self.is_on:
+            await self._clock.sleep(most_s)
+
+
 class Desk:
     def __init__(self) -> None:
         self.server, self.state, self.tasks = Server(), State(), Tasks()
         self.clock = ManualClock()
         self.wakes = 0
-        self.is_busy = False
+        self.turns = Burst(self.clock)
         self.told: list[Event] = []
         self.writer = StatusWriter(
             self.server,  # type: ignore[arg-type]
@@ -129,7 +149,7 @@ class Desk:
             self.wake,
             self.tasks.spawn,
             self.told.append,
-            lambda: self.is_busy,
+            self.turns,
         )
 
     def wake(self) -> None:
@@ -295,15 +315,59 @@ async def test_news_of_a_group_that_is_not_written_is_told_at_once() -> None:
     assert [event.message for event in desk.told] == ["no queue"]
 
 
-async def test_while_binds_are_under_way_phases_are_written_at_once_and_counts_seldom() -> None:
+def let_in(number: int, *, is_owned: bool = False) -> tuple[SetGroupStatus, PodGroup]:
+    """A group that may have its pods now."""
+    owners = (OwnerReference(kind="Job", name="j", controller=True),) if is_owned else ()
+    meta = ObjectMeta(name=f"g{number}", namespace="default", owner_references=owners)
+    group = PodGroup(metadata=meta, spec=PodGroupSpec(min_member=1))
+    return replace(group_status("Inqueue"), group=f"g{number}"), group
+
+
+async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_written() -> None:
     desk = Desk()
-    desk.is_busy = True
-    desk.writer.set_group(group_status("Running"))
+    desk.turns.is_on = True
+    for number in range(1000):
+        desk.writer.set_group(let_in(number)[0])
+    await desk.clock.advance(10 * TURN_S)
+    assert 1 <= len(desk.server.bodies) <= 40, "binds go first"
+    desk.server.bodies.clear()
+    for number in range(500, 1000):
+        desk.writer.set_group(replace(group_status("Running"), group=f"g{number}"))
+    desk.turns.is_on = False
+    await desk.clock.advance(10 * TURN_S)
+    phases = [body["phase"] for body in desk.server.bodies]
+    assert phases.count("Running") == 500, "and none of these said that it was let in"
+
+
+async def test_a_group_whose_job_waits_to_make_its_pods_is_told_at_once() -> None:
+    desk = Desk()
+    desk.turns.is_on = True
+    for number in range(100):
+        effect, group = let_in(number, is_owned=number == 99)
+        desk.state.groups.special = {group.metadata.name: group} if number == 99 else {}
+        desk.writer.set_group(effect)
     await desk.clock.settle()
-    desk.state.groups.phase = "Running"
-    for running in range(1, 9):
-        desk.writer.set_group(group_status("Running", running))
-        await desk.clock.advance(0.5)
-    assert [body["running"] for body in desk.server.bodies] == [0]
-    await desk.clock.advance(BUSY_S)
-    assert [body["running"] for body in desk.server.bodies] == [0, 8]
+    assert desk.server.names == ["g99"]
+
+
+async def test_a_newer_state_that_met_a_write_under_way_is_written_after_it() -> None:
+    tasks, go = Tasks(), asyncio.Event()
+    written: list[str] = []
+
+    async def write(state: str) -> None:
+        written.append(state)
+        await go.wait()
+
+    async def at_once() -> None:
+        return
+
+    writer = LatestWins(write, 2, tasks.spawn, ManualClock(), at_once)
+    writer.put("a", "urgent", is_urgent=True)
+    await asyncio.sleep(0)
+    writer.put("a", "later")
+    await asyncio.sleep(0)
+    assert written == ["urgent"]
+    go.set()
+    await tasks.idle()
+    assert written == ["urgent", "later"]
+    assert len(writer) == 0

@@ -49,6 +49,7 @@ from hekla.scheduler.plan import (
 )
 from hekla.scheduler.provision import Provider
 from hekla.scheduler.statuswriter import StatusWriter, backoff_s
+from hekla.scheduler.turns import Turns
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
 
@@ -57,8 +58,6 @@ log = logging.getLogger("hekla.scheduler")
 MAX_BINDS_IN_FLIGHT = 64
 MAX_BACKLOG = 5000
 """Binds that wait to be sent; above it no further cycle is begun. Volcano's number."""
-EVENTS_WAIT_S = 1.0
-"""How long an Event lets binds go first, at most: a cluster that never rests has Events too."""
 EVICT = "Evict"
 PREEMPTION = "PreemptionByScheduler"
 _PODS: Resource[wire.Pod] = PODS.into(wire.Pod)
@@ -95,6 +94,7 @@ class Performer:
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.stats = PerformerStats()
+        self.turns = Turns()
         self.status = StatusWriter(
             client,
             cache,
@@ -102,7 +102,7 @@ class Performer:
             wake,
             self._spawn,
             self._event,
-            lambda: bool(self._gangs_under_way),
+            self.turns,
         )
         self._client = client
         self._cache = cache
@@ -116,9 +116,6 @@ class Performer:
         """Binds that were decided and have not been sent yet."""
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._gangs_under_way = 0
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
         self._backoffs: dict[str, _Backoff] = {}
         self._refused: dict[str, int] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -137,13 +134,6 @@ class Performer:
     async def has_room(self) -> None:
         """Wait while more binds are under way than a further cycle should add to."""
         await self._has_room.wait()
-
-    async def binds_rest(self) -> None:
-        """Wait until no bind is under way, but not for long."""
-        if not self._at_rest.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(EVENTS_WAIT_S):
-                    await self._at_rest.wait()
 
     def start(self, plan: Plan) -> None:
         """Assume what the plan says, and begin to do it."""
@@ -179,6 +169,7 @@ class Performer:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        self.turns.stop()
 
     def forget(self, jobs: Iterable[str], pods: Iterable[str]) -> None:
         """Drop what is remembered of jobs and pods that are gone."""
@@ -210,14 +201,8 @@ class Performer:
     # --- binding ------------------------------------------------------------------------------
 
     async def _carry_out(self, job: str, binds: list[Bind]) -> None:
-        self._gangs_under_way += 1
-        self._at_rest.clear()
-        try:
+        with self.turns.first():
             await self._bind_gang(job, binds)
-        finally:
-            self._gangs_under_way -= 1
-            if not self._gangs_under_way:
-                self._at_rest.set()
 
     async def _bind_gang(self, job: str, binds: list[Bind]) -> None:
         failures: list[KubeError] = []

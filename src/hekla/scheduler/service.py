@@ -59,6 +59,8 @@ CONFIG_POLL_S = 1.0
 RETRY_S = 1.0
 # Events wait while binds are sent: of a burst of so many pods, each gets its own.
 MAX_EVENTS = 10_000
+# But no longer than this, each: a cluster that never rests has Events too.
+EVENTS_WAIT_S = 1.0
 # A cycle this long is not slow, it hangs.
 STALLED_S = 300.0
 
@@ -122,7 +124,7 @@ class Scheduler:
             component=self._names[0],
             clock=self._clock,
             queue_size=MAX_EVENTS,
-            turn=lambda: self._performer.binds_rest(),
+            turn=lambda: self._performer.turns.rest(EVENTS_WAIT_S),
         )
         self._performer = Performer(
             client, self._cache, self._recorder, self._clock, self._changed.set, self.metrics

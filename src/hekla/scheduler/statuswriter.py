@@ -1,9 +1,11 @@
 """Writing what PodGroups, queues and pods should say: one write per object at a time, newest wins.
 
 Binds come first: status is written by few workers, and a state that was overtaken before its turn
-is never sent. What others wait for (the phase of a PodGroup) is sent at once; counts and reasons,
-which may change with every pod, wait until a second has passed since the object was last written,
-or some seconds while binds are under way.
+is never sent. What others wait for (that a PodGroup is let in, whose pods are made then) is sent at
+once. Everything else of PodGroups is written by two patient workers that let binds go first: when
+thousands come at once, most have run before it is their turn to say that they were let in. Counts
+and reasons, which may change with every pod, wait besides until a second has passed since the
+object was last written.
 A write that fails is forgotten in the cluster after a pause, so that a later cycle
 plans it anew from what is true then; the pause holds up nobody else.
 """
@@ -12,11 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PodCondition
+from hekla.api import scheduling
+from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PodCondition, PodGroupPhase
 from hekla.kube.client import Client
 from hekla.kube.errors import Conflict, KubeError, NotFound
 from hekla.kube.resources import PODGROUPS, PODS, QUEUES
@@ -29,6 +33,7 @@ from hekla.scheduler.plan import (
     SetPodCondition,
     SetQueueStatus,
 )
+from hekla.scheduler.turns import Turns
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
 
@@ -42,8 +47,9 @@ BACKOFF_CAP_S: Final = 60.0
 MAX_FAILURES: Final = 4096
 PACE_S: Final = 1.0
 """Between two writes to one object that nobody waits for."""
-BUSY_S: Final = 5.0
-"""The same while binds are under way: the server has something better to do."""
+PATIENT_WORKERS: Final = 2
+TURN_S: Final = 0.1
+"""How long a patient worker lets binds go first, at most: clusters that never rest have status."""
 FIRST_S: Final = 0.5
 """A pod that waits no longer than this need not say why: its gang is still coming in, mostly."""
 REASONS_PER_S: Final = 250.0
@@ -51,6 +57,7 @@ REASONS_PER_S: Final = 250.0
 
 Amounts = Mapping[str, str | int | float]
 Spawn = Callable[[Coroutine[None, None, None]], None]
+Turn = Callable[[], Awaitable[None]]
 E = TypeVar("E")
 
 
@@ -66,8 +73,21 @@ class WriteStats(msgspec.Struct):
     failures: int = 0
 
 
+class _Lane(Generic[E]):
+    """Effects that wait for one of so many workers."""
+
+    def __init__(self, workers: int, turn: Turn | None = None) -> None:
+        self.waiting: dict[str, E] = {}
+        self.workers = workers
+        self.running = 0
+        self.turn = turn
+
+
 class LatestWins(Generic[E]):
-    """Effects by key: a few workers write them, never two of one key at once."""
+    """Effects by key: a few workers write them, never two of one key at once.
+
+    Before each that is not urgent, its workers await their `turn`.
+    """
 
     def __init__(
         self,
@@ -75,68 +95,88 @@ class LatestWins(Generic[E]):
         workers: int,
         spawn: Spawn,
         clock: Clock,
+        turn: Turn | None = None,
     ) -> None:
         self._write = write
-        self._workers = workers
         self._spawn = spawn
         self._clock = clock
-        self._ready: dict[str, E] = {}
+        self._urgent: _Lane[E] = _Lane(workers)
+        self._patient: _Lane[E] = self._urgent if turn is None else _Lane(PATIENT_WORKERS, turn)
         self._held: dict[str, E] = {}
         self._busy: set[str] = set()
-        self._running = 0
 
     def __len__(self) -> int:
         """How many keys wait to be written."""
-        return len(self._ready) + len(self._held)
+        return sum(map(len, self._places()))
 
     def __contains__(self, key: str) -> bool:
         """Whether something waits to be written for this key."""
-        return key in self._ready or key in self._held
+        return any(key in place for place in self._places())
 
-    def put(self, key: str, effect: E, *, hold_s: float = 0.0) -> None:
+    def put(self, key: str, effect: E, *, hold_s: float = 0.0, is_urgent: bool = False) -> None:
         """Write this in place of what waits; after `hold_s`, unless a later one is more urgent."""
-        if key in self._ready:
-            self._ready[key] = effect
-        elif hold_s <= 0:
+        urgent, patient = self._urgent.waiting, self._patient.waiting
+        if is_urgent and key not in urgent:
+            self.drop(key)
+            self._line_up(self._urgent, key, effect)
+            return
+        for place in (urgent, patient):
+            if key in place:
+                place[key] = effect
+                return
+        if hold_s <= 0:
             self._held.pop(key, None)
-            self._ready[key] = effect
-            self._begin()
-        elif key in self._held:
-            self._held[key] = effect
-        else:
-            self._held[key] = effect
+            self._line_up(self._patient, key, effect)
+            return
+        if key not in self._held:
             self._spawn(self._release(key, hold_s))
+        self._held[key] = effect
 
     def drop(self, key: str) -> None:
         """What waits to be written for this key no longer holds."""
-        self._ready.pop(key, None)
-        self._held.pop(key, None)
+        for place in self._places():
+            place.pop(key, None)
 
-    def _begin(self) -> None:
-        if self._running < self._workers:
-            self._running += 1
-            self._spawn(self._work())
+    def _places(self) -> tuple[dict[str, E], ...]:
+        places = self._urgent.waiting, self._held
+        return places if self._patient is self._urgent else (*places, self._patient.waiting)
+
+    def _line_up(self, lane: _Lane[E], key: str, effect: E) -> None:
+        lane.waiting[key] = effect
+        self._begin(lane)
+
+    def _begin(self, lane: _Lane[E]) -> None:
+        if lane.running < lane.workers and self._next(lane) is not None:
+            lane.running += 1
+            self._spawn(self._work(lane))
+
+    def _next(self, lane: _Lane[E]) -> str | None:
+        return next((key for key in lane.waiting if key not in self._busy), None)
 
     async def _release(self, key: str, hold_s: float) -> None:
         await self._clock.sleep(hold_s)
         if key in self._held:
-            self._ready[key] = self._held.pop(key)
-            self._begin()
+            self._line_up(self._patient, key, self._held.pop(key))
 
-    def _next(self) -> str | None:
-        return next((key for key in self._ready if key not in self._busy), None)
-
-    async def _work(self) -> None:
+    async def _work(self, lane: _Lane[E]) -> None:
         try:
-            while (key := self._next()) is not None:
-                effect = self._ready.pop(key)
-                self._busy.add(key)
-                try:
-                    await self._write(effect)
-                finally:
-                    self._busy.discard(key)
+            while self._next(lane) is not None:
+                if lane.turn is not None:
+                    await lane.turn()
+                if (key := self._next(lane)) is not None:  # it may have been taken back meanwhile
+                    await self._write_one(key, lane.waiting.pop(key))
         finally:
-            self._running -= 1
+            lane.running -= 1
+
+    async def _write_one(self, key: str, effect: E) -> None:
+        self._busy.add(key)
+        try:
+            await self._write(effect)
+        finally:
+            self._busy.discard(key)
+        for lane in (self._urgent, self._patient):  # a newer state may have waited for this one
+            if key in lane.waiting:
+                self._begin(lane)
 
 
 class StatusWriter:
@@ -150,7 +190,7 @@ class StatusWriter:
         wake: Callable[[], None],
         spawn: Spawn,
         tell: Callable[[Event], None],
-        is_busy: Callable[[], bool],
+        turns: Turns,
     ) -> None:
         self.stats = WriteStats()
         self._client = client
@@ -159,14 +199,14 @@ class StatusWriter:
         self._wake = wake
         self._spawn = spawn
         self._tell = tell
-        self._is_busy = is_busy
         self._news: dict[str, Event] = {}
         """What people are told of a PodGroup once its status says so."""
         self._written_at: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._named: dict[str, set[str]] = {}
         """Resources that the status of a queue may name, as of before its next write."""
-        self._groups = LatestWins(self._write_group, GROUP_WORKERS, spawn, clock)
+        turn = partial(turns.rest, TURN_S)
+        self._groups = LatestWins(self._write_group, GROUP_WORKERS, spawn, clock, turn)
         self._queues = LatestWins(self._write_queue, QUEUE_WORKERS, spawn, clock)
         self._pods = LatestWins(self._write_pod, POD_WORKERS, spawn, clock)
 
@@ -175,9 +215,17 @@ class StatusWriter:
         counts = (effect.running, effect.succeeded, effect.failed)
         self._cache.change(GroupWritten(key, effect.phase, counts, effect.domain))
         stored = self._cache.groups.get(effect.namespace, effect.group)
-        is_urgent = stored is None or stored.status.phase != effect.phase
-        pause_s = BUSY_S if self._is_busy() else self._pause_s(f"PodGroup {key}")
-        self._groups.put(key, effect, hold_s=0.0 if is_urgent else pause_s)
+        is_news = stored is None or stored.status.phase != effect.phase
+        is_urgent = stored is not None and is_news and self._is_awaited(stored, effect)
+        pause_s = 0.0 if is_news else self._pause_s(f"PodGroup {key}")
+        self._groups.put(key, effect, hold_s=pause_s, is_urgent=is_urgent)
+
+    def _is_awaited(self, group: scheduling.PodGroup, effect: SetGroupStatus) -> bool:
+        """Whether somebody makes pods once it is let in."""
+        if effect.phase != PodGroupPhase.INQUEUE or not group.metadata.owner_references:
+            return False
+        job = self._cache.cluster.jobs.get(f"{effect.namespace}/{effect.group}")
+        return job is None or len(job.tasks) < job.min_member
 
     def tell(self, event: Event) -> None:
         """Say what happened to a PodGroup, with its status if that is about to be written."""
@@ -205,7 +253,7 @@ class StatusWriter:
         self._cache.change(PodWritten(effect.uid, condition, effect.nominated_node))
         what = f"pod {effect.namespace}/{effect.pod}"
         pause_s = max(self._pause_s(what), FIRST_S + len(self._pods) / REASONS_PER_S)
-        self._pods.put(effect.uid, effect, hold_s=0.0 if is_promise else pause_s)
+        self._pods.put(effect.uid, effect, hold_s=pause_s, is_urgent=is_promise)
 
     def is_placed(self, uid: str) -> None:
         """A pod found a place: why it waited need not be written any more."""

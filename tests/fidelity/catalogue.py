@@ -15,6 +15,7 @@ A file of `cases/` holds a scheduler configuration and cases by name; a case may
     pods:   {dns: {node: n1, cpu: 1}}         of other schedulers, running
     quotas, budgets                           with the status their controllers would write
     extender                                  what it answers; see `extender.py`
+    load                                      how busy nodes are; see `load.py`
     compare: nodes | shape | numbers          what is determined; see `outcome.comparable`
     differs: {why: …, ours: …}                decided otherwise on purpose
 
@@ -55,6 +56,13 @@ class Case:
     opens_late: bool = False
     """Whether nodes open, and so change, after Volcano's first session: only then does it look at
     what cards they have."""
+    waits_s: float = 0.0
+    """How long after its start Volcano is watched at least."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it says how busy nodes are."""
+        return "load" in self.body
 
     @property
     def queues(self) -> Json:
@@ -87,7 +95,7 @@ def _file(path: Path) -> Iterator[Case]:
     for name, body in content["cases"].items():
         conf = body.get("conf", content["conf"])
         about, late = content.get("about", ""), content.get("opens_late", False)
-        yield Case(path.stem, name, conf, body, about, late)
+        yield Case(path.stem, name, conf, body, about, late, content.get("waits_s", 0.0))
 
 
 # --- the objects ----------------------------------------------------------------------------------

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from hekla.api import core, nodeinfo, scheduling, topology
 from hekla.api.meta import convert
-from hekla.scheduler import config
+from hekla.scheduler import changes, config
+from hekla.scheduler.changes import Measured
 from hekla.scheduler.classes import pod_of
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.plugins import builtin
 from hekla.testing import TestCluster
 from hekla.testing.objects import START
 from hekla.units.timestamps import format_time
-from tests.fidelity import catalogue, extender, outcome
+from tests.fidelity import catalogue, extender, load, outcome
 from tests.fidelity.catalogue import NAMESPACE, Case, Json
 
 MAX_CYCLES = 40
@@ -66,6 +67,8 @@ def _world(case: Case) -> TestCluster:
         moment = next(clock)
         state.set_group(convert(_made(group, moment), scheduling.PodGroup))
         pods += [_made(pod, moment) for pod in members]
+    if case.is_measured:
+        changes.apply(state, Measured(load.readings(case, START)))
     made = [pod_of(pod) for pod in pods]
     for pod in made:
         state.set_pod(pod)

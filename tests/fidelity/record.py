@@ -40,7 +40,7 @@ from hekla.kube.resources import (
     Resource,
 )
 from hekla.kube.sync_client import SyncClient
-from tests.fidelity import catalogue, extender, outcome
+from tests.fidelity import catalogue, extender, load, outcome
 from tests.fidelity.catalogue import HERE, NAMESPACE, Case, Json
 
 RUNS = 2
@@ -67,19 +67,28 @@ class Recorder:
             self._client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
         self._until(self._kinds_are_served)
 
-    def run(self, case: Case) -> Json:
+    def run(self, source: load.Source) -> Json:
+        case = source.case
         self._clear()
         self._fill(case)
+        source.told.clear()
         before = [outcome.seen(pod) for pod in self._client.list(PODS, namespace=NAMESPACE)]
         conf = self._cluster.directory / "scheduler.conf"
         conf.write_text(case.conf)
         log = self._cluster.processes.log(volcano.SCHEDULER.name)
         log.unlink(missing_ok=True)
         volcano.start_scheduler(self._cluster, conf)
+        watched = time.monotonic() + case.waits_s
         try:
             if case.opens_late:
                 self._until(lambda: _sessions(log) > 0)
                 self._open_nodes()
+            if case.is_measured:
+                self._until(lambda: source.has_told_all)
+                told_at = _sessions(log)
+                self._until(lambda: _sessions(log) > told_at + 1)
+                self._open_queues(case)
+            self._until(lambda: time.monotonic() >= watched)
             self._settle(log)
         finally:
             self._cluster.processes.stop(volcano.SCHEDULER.name)
@@ -90,6 +99,10 @@ class Recorder:
         for node in self._client.list(NODES):
             name = node["metadata"]["name"]
             self._client.patch(NODES, name, {"spec": {"unschedulable": False}})
+
+    def _open_queues(self, case: Case) -> None:
+        for body in catalogue.queues(case):
+            self._write_status(QUEUES, body)
 
     def _clear(self) -> None:
         for pod in self._client.list(PODS, namespace=NAMESPACE):
@@ -121,6 +134,8 @@ class Recorder:
                 name = body["metadata"]["name"]
                 self._client.patch(NODES, name, {"spec": {"unschedulable": True}})
         for body in catalogue.queues(case):
+            if case.is_measured:
+                body.pop("status")  # see `_open_queues`
             self._create_in_order(QUEUES, body, wait=body["metadata"]["name"] in case.queues)
         for pod in catalogue.foreign_pods(case):
             self._client.create(PODS, pod)
@@ -244,8 +259,8 @@ def keep(case: Case, result: Json) -> None:
 def record(recorder: Recorder, case: Case) -> str:
     """What went wrong; empty if nothing."""
     try:
-        with extender.answering(case) as asked:
-            results = [recorder.run(asked) for _ in range(RUNS)]
+        with extender.answering(case) as asked, load.answering(asked) as source:
+            results = [recorder.run(source) for _ in range(RUNS)]
     except Restless as error:
         return f"{case}: {error}"
     if len({json.dumps(outcome.comparable(r, case.compare), sort_keys=True) for r in results}) > 1:

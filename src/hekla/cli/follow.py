@@ -258,7 +258,16 @@ class Follower:
                     await self._changed.wait()
             self._changed.clear()
             self._screen.changed()  # seconds go by, too
+        await self._hear_the_rest()
         await asyncio.gather(*self._tails)
+
+    async def _hear_the_rest(self) -> None:
+        """What is true by now: each kind has its own watch, and one may lag behind another."""
+        for namespace in sorted(self._namespaces):
+            for job in await self._client.list(JOBS, namespace=namespace):
+                self._on_job("", None, job)
+            for pod in await self._client.list(PODS, namespace=namespace, label_selector=JOB_NAME):
+                self._on_pod("", None, pod)
 
     def _is_over(self) -> bool:
         flows = (_flow_phase(flow) in FLOW_ENDS for flow in self._flows.values())

@@ -32,8 +32,8 @@ from hekla.nodeagent.network import ways
 
 Object = dict[str, Any]
 
-READY_WITHIN_S = 30.0
-DOWN_WITHIN_S = 60.0
+READY_WITHIN_S = 300.0
+DOWN_WITHIN_S = 180.0
 NOT_RUNNING = 3
 """The exit code of `status` when nothing runs, as for any service."""
 

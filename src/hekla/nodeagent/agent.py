@@ -104,6 +104,7 @@ class Agent:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._network is not None:
             self._network.set_up()
+            self._addresses.first = self._network.first
         self._gpus.recall(self._directory / "pods")
         self._cpus.recall(self._directory / "pods")
         node = await self._registered()
@@ -301,7 +302,10 @@ class Agent:
                 self._write_hosts(namespace)
 
     def _write_hosts(self, namespace: str) -> None:
-        """In place: the file is bound into containers, which would keep an old one."""
+        """In place: the file is bound into containers, which would keep an old one.
+
+        Written over before it is cut to length: whoever reads it meanwhile finds names in it.
+        """
         path = self._directory / "hosts" / namespace
         path.parent.mkdir(exist_ok=True)
         here = [
@@ -309,12 +313,12 @@ class Agent:
             for uid, worker in self._workers.items()
             if worker.pod["metadata"]["namespace"] == namespace
         ]
-        with path.open("a+") as file:
-            file.seek(0)
-            text = hosts_file(here, self._endpoints.list(), namespace)
+        text = hosts_file(here, self._endpoints.list(), namespace).encode()
+        path.touch()
+        with path.open("r+b", buffering=0) as file:
             if file.read() != text:
-                file.truncate(0)
-                file.write(text)
+                os.pwrite(file.fileno(), text, 0)
+                file.truncate(len(text))
 
     # What workers ask of the API
 

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAMESPACES = Path("/run/netns")
+ROUTES = Path("/proc/net/route")
+OCTETS = range(64, 128)
+"""Of 10.x.0.0/16, one for each cluster on this machine."""
 
 Run = Callable[[list[str], str], str]
 
@@ -58,23 +61,36 @@ def ways() -> Ways:
 class BridgeNetwork:
     """Network namespaces on a bridge. Everything it does can be done again without harm.
 
-    Several clusters may live on one machine, each in its directory: names and addresses come from
-    the directory, so that none touches another's.
+    Several clusters may live on one machine, each in its directory: names come from the directory,
+    and addresses too unless another cluster, or anybody else, has them already.
     """
 
-    def __init__(self, directory: Path, execute: Run = run) -> None:
-        mark, octet = fingerprint(directory)
-        self._run = execute
+    def __init__(
+        self, directory: Path, execute: Run = run, routes: Callable[[], str] = ROUTES.read_text
+    ) -> None:
+        mark, self._octet = fingerprint(directory)
+        self._run, self._routes = execute, routes
         self._bridge = f"hekla-{mark}"
         self._prefix = f"hekla-{mark}-"
-        self._gateway = f"10.{octet}.0.1"
-        self._subnet = f"10.{octet}.0.0/16"
-        self.first = (10, octet, 0, 2)
         self.reaches_out = False
         """Whether pods see the world; known once it is set up."""
 
+    @property
+    def first(self) -> tuple[int, int, int, int]:
+        """The first address for a pod; settled once it is set up."""
+        return (10, self._octet, 0, 2)
+
+    @property
+    def _gateway(self) -> str:
+        return f"10.{self._octet}.0.1"
+
+    @property
+    def _subnet(self) -> str:
+        return f"10.{self._octet}.0.0/16"
+
     def set_up(self) -> None:
         """The bridge, and the way out."""
+        self._octet = self._free_octet()
         if not Path(f"/sys/class/net/{self._bridge}").exists():
             self._run(
                 ["ip", "-batch", "-"],
@@ -86,6 +102,17 @@ class BridgeNetwork:
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         with contextlib.suppress(NetworkError):
             self.reaches_out = self._masquerade()
+
+    def _free_octet(self) -> int:
+        """The subnet that our bridge has, or from our own on the first that leads nowhere yet."""
+        rows = [line.split() for line in self._routes().splitlines()[1:]]
+        ways = [(row[0], bytes.fromhex(row[1])[::-1]) for row in rows]  # the kernel's byte order
+        ours = [to[1] for name, to in ways if name == self._bridge]
+        if ours:
+            return ours[0]
+        taken = {to[1] for _, to in ways if to[0] == 10}
+        wanted = (OCTETS[(OCTETS.index(self._octet) + n) % len(OCTETS)] for n in range(len(OCTETS)))
+        return next((octet for octet in wanted if octet not in taken), self._octet)
 
     def _masquerade(self) -> bool:
         if shutil.which("nft"):
@@ -160,9 +187,9 @@ class BridgeNetwork:
 
 
 def fingerprint(directory: Path) -> tuple[str, int]:
-    """A short mark and a number from 64 to 127 that tell one directory from another."""
+    """A short mark, and one of OCTETS, that tell one directory from (most) others."""
     digest = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()
-    return digest[:6], 64 + int(digest[6:8], 16) % 64
+    return digest[:6], OCTETS[int(digest[6:8], 16) % len(OCTETS)]
 
 
 def _link(uid: str) -> str:

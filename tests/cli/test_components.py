@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tools.kube.processes import free_port
 
 from hekla.cli import services
 from hekla.cli.main import main
@@ -26,7 +26,7 @@ from tests.realkube.backends import embedded_server
 
 from .conftest import job
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture
@@ -52,12 +52,6 @@ def start(cluster: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Po
         process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def until(what: Callable[[], Any]) -> Any:
     """Other processes tell us nothing: ask them, with patience."""
     deadline = time.monotonic() + PATIENCE_S
@@ -71,7 +65,7 @@ def until(what: Callable[[], Any]) -> Any:
 
 def fetch(address: str) -> str:
     try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
+        with urllib.request.urlopen(address, timeout=60) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.kube.processes import free_port
 
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
@@ -36,9 +36,6 @@ class Parts:
         self.directory = directory
         self.config = directory / "state" / "kubeconfig"
         self.log = (directory / "parts.log").open("wb")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         quiet = ["--leader-elect=false", "--enable-metrics=false", "--enable-healthz=false"]
         component = ["-m", "hekla.cli.main"]
@@ -49,7 +46,7 @@ class Parts:
             "controllers": [*component, "controllers", *to, *quiet],
             "agent": ["-m", "tests.e2e.agent", str(self.config), str(directory / "node")],
         }
-        self._lines["server"].append(str(self._port))
+        self._lines["server"].append(str(free_port()))
 
     def start(self, part: str) -> None:
         self._running[part] = subprocess.Popen(
@@ -97,7 +94,7 @@ class Seen:
         self._parts, self._kind = parts, kind
         self.objects: dict[str, dict[str, Any]] = {}
 
-    def until(self, holds: Any, patience_s: float = 180.0) -> None:
+    def until(self, holds: Any, patience_s: float = 600.0) -> None:
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.kube.processes import free_port
 
 from hekla.apiserver.server import ApiServer, Config
 from hekla.kube import kubeconfig
@@ -166,7 +167,7 @@ class Thinker(Plugin, name="thinker"):
 
     def open(self, session: Any) -> None:
         type(self).begun.set()
-        assert type(self).go.wait(60)
+        assert type(self).go.wait(600)
 
 
 @pytest.fixture
@@ -298,8 +299,9 @@ async def test_a_server_that_restarts_is_followed_again(tmp_path: Path) -> None:
     """Its history is gone with it: watches meet 410, everything is listed anew, nothing is lost."""
     data = tmp_path / "server"
     async with contextlib.AsyncExitStack() as stack:
-        async with ApiServer(Config(data_dir=data)) as server:
-            port, target = server.port, kubeconfig.load(server.kubeconfig)
+        port = free_port()
+        async with ApiServer(Config(data_dir=data, port=port)) as server:
+            target = kubeconfig.load(server.kubeconfig)
             world = World(stack, target, await stack.enter_async_context(Client(target)))
             scheduler = await world.scheduler()
             await world.node("n1", 2)

@@ -6,8 +6,10 @@ the server that needs it, so every process leads its own session.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,9 +18,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-READY_LIMIT_S = 120.0
-STOP_LIMIT_S = 20.0
+READY_LIMIT_S = 300.0
+STOP_LIMIT_S = 60.0
 _POLL_S = 0.1
+# Below what Linux and the BSDs give out by themselves, and above most of what people settled on.
+_PORTS = (12_000, 30_000)
+_claims: list[socket.socket] = []
 
 
 class StartFailed(Exception):
@@ -26,11 +31,28 @@ class StartFailed(Exception):
 
 
 def free_port() -> int:
-    """A port of the loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
+    """A port of the loopback that stays free until it is used, by whoever this process starts.
+
+    Not one that the kernel would offer: those it also gives to connections, of any program and at
+    any time, so that a server that starts a moment later, or again, could find its port taken.
+    """
+    while True:
+        number = random.SystemRandom().randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", number))
+            _claim(number)
+            return number
+
+
+def _claim(number: int) -> None:
+    """Tell other processes that look for ports: a datagram socket is the mark, until we end."""
+    mark = socket.socket(type=socket.SOCK_DGRAM)
+    try:
+        mark.bind(("127.0.0.1", number))
+    except OSError:
+        mark.close()
+        raise
+    _claims.append(mark)
 
 
 class Processes:

@@ -45,7 +45,7 @@ class ServerProcess:
     def _reap(self) -> int:
         assert self.process is not None
         assert self.process.stdout is not None
-        code = self.process.wait(30)
+        code = self.process.wait(120)
         self.process.stdout.close()
         self.process = None
         return code

@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Kubernetes version .* is not supported"),
 ]
 Object = dict[str, Any]
-WATCH_S = 10
+WATCH_S = 60
 BATCH, SCHEDULING = "batch.volcano.sh", "scheduling.volcano.sh"
 
 

@@ -26,7 +26,7 @@ async def gone(client: Client, resource: Any, name: str, namespace: str | None =
     if name not in [item["metadata"]["name"] for item in listed.items]:
         return
     async with client.watch(
-        resource, namespace=namespace, resource_version=listed.resource_version, timeout_s=20
+        resource, namespace=namespace, resource_version=listed.resource_version, timeout_s=60
     ) as events:
         async for event in events:
             if event.type == "DELETED" and event.object["metadata"]["name"] == name:
@@ -144,7 +144,7 @@ async def test_a_namespace_goes_when_everything_in_it_has_gone(client: Client) -
 
 async def test_every_namespace_gets_a_default_service_account(client: Client) -> None:
     await client.create(NAMESPACES, namespace("team"))
-    async with client.watch(SERVICE_ACCOUNTS, namespace="team", timeout_s=20) as events:
+    async with client.watch(SERVICE_ACCOUNTS, namespace="team", timeout_s=60) as events:
         async for event in events:
             assert event.object["metadata"]["name"] == "default"
             break

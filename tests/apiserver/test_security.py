@@ -214,7 +214,7 @@ async def raw_connection(server: ApiServer) -> tuple[asyncio.StreamReader, async
 
 
 async def read_to_end(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         try:
             return await reader.read()
         except (ConnectionResetError, ssl.SSLError):

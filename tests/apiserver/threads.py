@@ -17,7 +17,7 @@ from hekla.apiserver.resources import Object
 from hekla.apiserver.server import ApiServer, Config
 
 T = TypeVar("T")
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 @dataclass

@@ -103,7 +103,7 @@ def test_wait_sees_a_change_that_comes_later(
 
     controller = threading.Thread(target=complete)
     controller.start()
-    done = vcctl("job", "wait", "later", "--timeout", "30s")
+    done = vcctl("job", "wait", "later", "--timeout", "120s")
     controller.join()
     assert (done.code, done.out) == (0, "job later is Completed\n")
 

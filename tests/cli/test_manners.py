@@ -154,7 +154,7 @@ def _on_a_terminal(config: Path, **env: str) -> str:
         stdout=theirs,
         env={**os.environ, "KUBECONFIG": str(config), "TERM": "xterm", **env},
     )
-    process.wait(30)
+    process.wait(120)
     os.close(theirs)
     written = os.read(ours, 65536).decode()
     os.close(ours)

@@ -81,7 +81,7 @@ def test_a_job_is_submitted_suspended_scaled_waited_for_and_deleted(
     handle.scale(3)
     assert handle.object["spec"]["tasks"][0]["replicas"] == 3
     admin.patch_status(JOBS, "train", {"state": {"phase": "Completed"}}, namespace=namespace)
-    assert handle.wait(timeout_s=10) == "Completed"
+    assert handle.wait(timeout_s=60) == "Completed"
     with pytest.raises(JobEnded):
         handle.wait("Running")
     assert list(handle.logs()) == []
@@ -116,7 +116,7 @@ async def test_the_async_handle_does_the_same(
         await handle.suspend()
         await handle.scale(2)
         admin.patch_status(JOBS, "train", {"state": {"phase": "Completed"}}, namespace=namespace)
-        assert await handle.wait(timeout_s=10) == "Completed"
+        assert await handle.wait(timeout_s=60) == "Completed"
         assert [line async for line in handle.logs()] == []
         assert [line async for line in handle.logs(follow=True)] == []
         await handle.delete()

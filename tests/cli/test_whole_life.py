@@ -29,7 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert "is up" in process.stdout.readline()
     yield data / "kubeconfig"
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def test_a_job_that_fails_is_explained_by_its_exit_code(here: Run) -> None:
 def test_a_job_is_suspended_and_resumed_by_the_founding_forms(here: Run) -> None:
     args = ("--image", "host", "--cpu", "10m", "--", "sleep", "300")
     assert here("job", "submit", "my-job", *args).code == 0
-    assert here("job", "wait", "my-job", "--for", "Running", "--timeout", "60s").code == 0
+    assert here("job", "wait", "my-job", "--for", "Running", "--timeout", "180s").code == 0
     assert here("job", "suspend", "-n", "my-job").code == 0
-    assert here("job", "wait", "my-job", "--for", "Aborted", "--timeout", "60s").code == 0
+    assert here("job", "wait", "my-job", "--for", "Aborted", "--timeout", "180s").code == 0
     assert here("job", "resume", "-n", "my-job").code == 0
-    assert here("job", "wait", "my-job", "--for", "Running", "--timeout", "60s").code == 0
+    assert here("job", "wait", "my-job", "--for", "Running", "--timeout", "180s").code == 0
     assert here("job", "delete", "-n", "my-job").code == 0
 
 
@@ -83,7 +83,7 @@ def test_an_image_that_cannot_be_had_is_the_answer(here: Run, cluster: Path) -> 
         handle = JobHandle.of("lost", client=client)
         from hekla.kube.resources import PODS
 
-        with client.watch(PODS, namespace="default", timeout_s=60) as events:
+        with client.watch(PODS, namespace="default", timeout_s=180) as events:
             for event in events:
                 status = event.object.get("status") or {}
                 if event.identity.name == "lost-worker-0" and status.get("containerStatuses"):
@@ -104,7 +104,7 @@ def test_python_follows_a_job_to_its_end(cluster: Path) -> None:
             "from-python-w-0 | a",
             "from-python-w-0 | b",
         ]
-        assert job.wait(timeout_s=60) == "Completed"
+        assert job.wait(timeout_s=180) == "Completed"
 
 
 async def test_asyncio_follows_a_job_to_its_end(cluster: Path) -> None:
@@ -115,4 +115,4 @@ async def test_asyncio_follows_a_job_to_its_end(cluster: Path) -> None:
         )
         lines = [line.text async for line in job.logs(follow=True)]
         assert lines == ["a", "b"]
-        assert await job.wait(timeout_s=60) == "Completed"
+        assert await job.wait(timeout_s=180) == "Completed"

@@ -15,7 +15,7 @@ from tests.realkube.backends import Backend
 from tests.realkube.conftest import backend, client, namespace
 
 __all__ = ["backend", "client", "namespace"]
-LIMIT_S = 150.0
+LIMIT_S = 300.0
 Run = Callable[..., str]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from hekla.apiserver.server import ApiServer, Config
 from hekla.controllers.runner import Controllers
+from hekla.controllers.watched import Watched
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import NotFound
@@ -23,7 +24,7 @@ from hekla.units.clock import Clock, SystemClock
 from hekla.units.timestamps import format_time
 
 Object = dict[str, Any]
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 POLL_S = 0.004
 LOOK_AGAIN_S = 0.5  # what is waited for may be no object: a state of the controllers themselves
 
@@ -150,13 +151,33 @@ class Cluster:
             await self.admit()
             await asyncio.sleep(POLL_S)
             now = self.server.store.revision
-            busy = any(
+            busy = self._are_behind() or any(
                 len(each.queue) or each.queue.processing
                 for each in (self.controllers.controllers if self.controllers else {}).values()
             )
             await self._survive()
             quiet = quiet + 1 if not busy and now == seen else 0
             seen = now
+
+    def _are_behind(self) -> bool:
+        """Whether the controllers have not heard of everything that is stored."""
+        if self._task is None or self.controllers is None:
+            return False
+        if self.controllers.what_is_missing():
+            return True
+        needs = (watched for each in self.controllers._needs.values() for watched in each)
+        return any(map(self._is_behind, needs))
+
+    def _is_behind(self, watched: Watched) -> bool:
+        informer = watched.informer
+        if informer._field_selector or informer._namespace:
+            return False  # what it leaves out moves it no further
+        kind = informer.resource
+        served = self.server.registry.by_kind(kind.api_version, kind.kind)
+        if served is None:
+            return False
+        log = self.server.store.table(served.storage).log
+        return bool(log.after(int(informer.resource_version or 0), 1))
 
     async def admit(self) -> None:
         """Our scheduler lets every group in and binds every pod to `node`."""

@@ -58,7 +58,7 @@ def seen(client: SyncClient, kind: Resource[Any], holds: Callable[[list[Any]], b
     there = {each["metadata"]["uid"]: each for each in listed.items}
     if holds(list(there.values())):
         return
-    with client.watch(kind, resource_version=listed.resource_version, timeout_s=90) as events:
+    with client.watch(kind, resource_version=listed.resource_version, timeout_s=600) as events:
         for event in events:
             there[event.object["metadata"]["uid"]] = event.object
             if event.type == "DELETED":

@@ -30,7 +30,7 @@ def submit(client: SyncClient, file: str) -> None:
 def succeeded(client: SyncClient, job: str, count: int) -> list[str]:
     """The pods of a job, once so many of them have succeeded."""
     done: set[str] = set()
-    with client.watch(PODS, namespace="default", timeout_s=60) as events:
+    with client.watch(PODS, namespace="default", timeout_s=600) as events:
         for event in events:
             pod: dict[str, Any] = event.object
             of = pod["metadata"].get("labels", {}).get("volcano.sh/job-name")
@@ -61,7 +61,7 @@ def test_processes_see_the_parts_of_cards_that_their_pods_were_given(client: Syn
         ]
     submit(client, "pair.yaml")
     succeeded(client, "pair", 1)
-    with client.watch(PODGROUPS, namespace="default", timeout_s=30) as events:
+    with client.watch(PODGROUPS, namespace="default", timeout_s=600) as events:
         for event in events:
             if "too-large" in event.object["metadata"]["name"] and (
                 "no vgpu cards with enough room" in str(event.object.get("status"))

@@ -76,7 +76,7 @@ def test_real_mpi_runs_over_ssh_between_pods(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "hekla.cli.main", *words[:1], "--data-dir",
              str(tmp_path / "state"), *words[1:]],
-            capture_output=True, text=True, timeout=120, check=False, env=environment,
+            capture_output=True, text=True, timeout=600, check=False, env=environment,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -26,7 +26,7 @@ class Cluster:
     def hekla(self, *words: str) -> None:
         line = [sys.executable, "-m", "hekla.cli.main", words[0], "--data-dir"]
         subprocess.run(
-            [*line, str(self._directory), *words[1:]], check=True, timeout=90, capture_output=True
+            [*line, str(self._directory), *words[1:]], check=True, timeout=600, capture_output=True
         )
 
     def up(self) -> SyncClient:
@@ -73,7 +73,7 @@ def job(number: int, notes: Path) -> dict[str, Any]:
 def started(client: SyncClient, count: int) -> None:
     """Wait until so many pods have begun (or ended)."""
     seen: set[str] = set()
-    with client.watch(PODS, timeout_s=60) as events:
+    with client.watch(PODS, timeout_s=600) as events:
         for event in events:
             if event.object["status"].get("phase") != "Pending":
                 seen.add(event.object["metadata"]["uid"])
@@ -96,7 +96,7 @@ def test_jobs_survive_the_death_of_the_cluster_and_no_pod_runs_twice(
             started(client, (turn + 1) * JOB_COUNT * REPLICAS // (KILLS + 2))
         cluster.kill()
     phases: dict[str, str] = {}
-    with cluster.up() as client, client.watch(JOBS, timeout_s=90) as events:
+    with cluster.up() as client, client.watch(JOBS, timeout_s=600) as events:
         for event in events:
             phase = (event.object.get("status") or {}).get("state", {}).get("phase", "")
             phases[event.object["metadata"]["name"]] = phase

@@ -19,7 +19,7 @@ HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 
 def hekla(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*HEKLA, *words], capture_output=True, text=True, timeout=90, check=False, cwd=cwd
+        [*HEKLA, *words], capture_output=True, text=True, timeout=600, check=False, cwd=cwd
     )
 
 
@@ -41,17 +41,20 @@ class Terminal:
             [*HEKLA, *words], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         os.close(theirs)
-        self.seen = ""
+        self._written = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    @property
+    def seen(self) -> str:
+        """What a person would read: without colours and movements of the cursor."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._written)
 
     def read_until(self, text: str) -> None:
         while text not in self.seen:
-            self.seen += self._read()
+            self._read()
 
-    def _read(self) -> str:
-        """What a person would read: without colours and movements of the cursor."""
-        text = self._decoder.decode(os.read(self._ours, 65536))
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    def _read(self) -> None:
+        self._written += self._decoder.decode(os.read(self._ours, 65536))
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -59,14 +62,14 @@ class Terminal:
     def end(self) -> int:
         with contextlib.suppress(OSError):  # EIO: the other side is closed
             while True:
-                self.seen += self._read()
+                self._read()
         os.close(self._ours)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=600)
 
 
 def job_phase(where: str, name: str) -> str:
     shown = hekla(
-        "job", "wait", name, "--timeout", "60", "--kubeconfig", f"{where}/kubeconfig"
+        "job", "wait", name, "--timeout", "600", "--kubeconfig", f"{where}/kubeconfig"
     )  # fmt: skip
     return shown.stdout + shown.stderr
 
@@ -165,5 +168,5 @@ def test_an_interrupt_in_a_pipe_aborts_the_job(up: str) -> None:
                 child.send_signal(signal.SIGINT)
                 break
         rest = output.read()
-    assert child.wait(timeout=60) == 130
+    assert child.wait(timeout=600) == 130
     assert "job piped: Aborted" in rest

@@ -20,14 +20,14 @@ def client(tmp_path: Path) -> Iterator[SyncClient]:
         yield client
 
 
-def submit(client: SyncClient, file: str) -> None:
-    stories.submit(client, SHARED / file)
+def submit(client: SyncClient, file: str, changed: dict[str, str] | None = None) -> None:
+    stories.submit(client, SHARED / file, changed)
 
 
 def until(client: SyncClient, holds: Callable[[Counter[str]], bool]) -> Counter[str]:
     """Running pods of each job, once they are as wanted."""
     running: dict[str, str] = {}
-    with client.watch(PODS, timeout_s=90) as events:
+    with client.watch(PODS, timeout_s=600) as events:
         for event in events:
             pod: dict[str, Any] = event.object
             metadata = pod["metadata"]
@@ -41,15 +41,20 @@ def until(client: SyncClient, holds: Callable[[Counter[str]], bool]) -> Counter[
 
 
 @pytest.mark.slow
-def test_idle_gpus_are_lent_and_taken_back_and_the_urgent_comes_first(client: SyncClient) -> None:
+def test_idle_gpus_are_lent_and_taken_back_and_the_urgent_comes_first(
+    client: SyncClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
     submit(client, "scheduler.yaml")
     submit(client, "queues.yaml")
     submit(client, "sweep.yaml")
     until(client, lambda running: running == {"sweep": 8})  # Bob's two are idle, and lent
     submit(client, "evaluation.yaml")
     until(client, lambda running: running == {"sweep": 6, "evaluation": 2})  # three to one
-    submit(client, "deadline.yaml")
+    until_told = f"until [ -e {gate} ]; do sleep 0.1; done"
+    submit(client, "deadline.yaml", {"sleep 5": until_told})
     until(client, lambda running: running == {"deadline": 4, "sweep": 2, "evaluation": 2})
+    gate.touch()
     until(client, lambda running: running == {"sweep": 6, "evaluation": 2})  # and back again
     client.delete(JOBS, "evaluation", namespace="default")
     until(client, lambda running: running == {"sweep": 8})

@@ -25,7 +25,7 @@ class Hekla:
     def __call__(self, command: str, *arguments: str, code: int = 0) -> str:
         words = [sys.executable, "-m", "hekla.cli.main", command, "--data-dir", str(self.data_dir)]
         done = subprocess.run(
-            [*words, *arguments], capture_output=True, text=True, timeout=90, check=False
+            [*words, *arguments], capture_output=True, text=True, timeout=600, check=False
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -80,5 +80,5 @@ def test_a_pod_that_names_no_scheduler_runs_here_too(hekla: Hekla) -> None:
     }
     with SyncClient(kubeconfig.load(hekla.data_dir / "kubeconfig")) as client:
         client.create(PODS, pod)
-        with client.watch(PODS, timeout_s=60) as events:
+        with client.watch(PODS, timeout_s=600) as events:
             assert any(e.object["status"].get("phase") == "Succeeded" for e in events)

@@ -12,7 +12,7 @@ def hekla_run(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "hekla.cli.main", "run", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

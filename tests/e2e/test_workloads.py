@@ -16,7 +16,7 @@ from tests.apiserver.kubectl.conftest import as_text, find_kubectl
 from tests.e2e.test_up_and_down import Hekla
 
 pytestmark = [pytest.mark.kubectl, pytest.mark.slow]
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 Object = dict[str, Any]
 Kubectl = Callable[..., str]
 SERVER = """
@@ -95,7 +95,9 @@ def serving(app: str, version: str) -> Object:
         {"name": "VERSION", "value": version},
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     ]
-    return pod(["python3", "-c", SERVER], app, env=env)
+    # A process runs before it listens: only pods that do are ready, and in the endpoints.
+    listens = {"tcpSocket": {"port": 18080}, "periodSeconds": 1}
+    return pod(["python3", "-c", SERVER], app, env=env, readinessProbe=listens)
 
 
 def deployment(version: str = "1", replicas: int = 2) -> Object:
@@ -128,7 +130,7 @@ def test_a_deployment_rolls_out_scales_and_is_undone(kubectl: Kubectl) -> None:
     client |= {"apiVersion": "v1", "kind": "Pod"}
     client["metadata"]["name"] = "client"
     kubectl("apply", "-f", "-", given=client)
-    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/client", "--timeout=50s")
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/client", "--timeout=170s")
     assert kubectl("logs", "client").endswith(" 1\n")
 
     kubectl("scale", "deployment/web", "--replicas=3")
@@ -165,7 +167,7 @@ def test_a_job_of_kubernetes_runs_each_index_to_its_end(kubectl: Kubectl) -> Non
         },
     }
     kubectl("apply", "-f", "-", given=job)
-    kubectl("wait", "--for=condition=Complete", "job/squares", "--timeout=50s")
+    kubectl("wait", "--for=condition=Complete", "job/squares", "--timeout=170s")
     said = kubectl("logs", "-l", "job-name=squares", "--prefix=false")
     assert sorted(said.split("\n"))[-3:] == ["index 0", "index 1", "index 2"]
     status = found(kubectl, "job", "squares")["status"]
@@ -187,7 +189,7 @@ def test_a_run_of_a_cron_job_can_be_made_by_hand(kubectl: Kubectl) -> None:
     }
     kubectl("apply", "-f", "-", given=cron)
     kubectl("create", "job", "now", "--from=cronjob/yearly")
-    kubectl("wait", "--for=condition=Complete", "job/now", "--timeout=50s")
+    kubectl("wait", "--for=condition=Complete", "job/now", "--timeout=170s")
     kubectl("delete", "cronjob/yearly")
     until(lambda: not found(kubectl, "jobs.batch")["items"], "the run goes with it")
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from hekla.kube.errors import KubeError
 
 T = TypeVar("T")
-PATIENCE_S = 150.0
+PATIENCE_S = 300.0
 _POLL_S = 0.05
 
 

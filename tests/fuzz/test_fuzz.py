@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -27,4 +28,7 @@ async def test_nonsense_at_the_socket_leaves_nothing_behind(tmp_path: Path) -> N
         await streams.run(server, 150, seed=1)
         totals = await api.run(server, 50, seed=2)
         assert totals.sent > 0
-        assert (server.turns.taken, server.turns.waiting, server.turns.streams) == (0, 0, 0)
+        async with asyncio.timeout(60):
+            turns = server.turns
+            while turns.taken or turns.waiting or turns.streams:  # noqa: ASYNC110
+                await asyncio.sleep(0)  # connections that were dropped are heard of one by one

@@ -28,7 +28,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
             env={"HOME": str(home), "PATH": ""},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
 

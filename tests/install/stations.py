@@ -77,7 +77,10 @@ class Stations:
         return f"{flag}=127.0.0.1:{port}"
 
     def answers(self, component: str) -> dict[str, int]:
-        """What each probe of its Deployment is answered, as a kubelet would ask, and /metrics."""
+        """What each probe of its Deployment is answered, as a kubelet would ask, and /metrics.
+
+        0 is no answer.
+        """
         container = self._containers[component]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         asked = [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
@@ -109,8 +112,10 @@ def _status(scheme: str, port: int, path: str) -> int:
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
     address = f"{scheme}://127.0.0.1:{port}{path}"
     try:
-        with urllib.request.urlopen(address, context=unchecked, timeout=10) as answer:
+        with urllib.request.urlopen(address, context=unchecked, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
             return error.code
+    except OSError:
+        return 0

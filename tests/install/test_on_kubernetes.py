@@ -147,7 +147,7 @@ def test_kubectl_takes_the_printed_objects_without_a_warning(
         env={**os.environ, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -295,7 +295,7 @@ def _shell(cluster: KubeCluster, where: Path, *commands: str) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

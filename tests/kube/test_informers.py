@@ -50,7 +50,7 @@ class Diary:
         self._grew.set()
 
     async def reaches(self, count: int) -> list[tuple[str, str]]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.entries) < count:
                 self._grew.clear()
                 await self._grew.wait()
@@ -63,7 +63,7 @@ async def following(client: Client, **options: Any):
     diary = Diary()
     informer.add_handler(diary)
     async with informer:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await informer.synced()
         yield informer, diary
 
@@ -214,7 +214,7 @@ async def test_trouble_is_named_while_it_lasts_and_then_over(client, server):
         problems.append(type(informer.problem))
 
     informer._failed = noting
-    async with informer, asyncio.timeout(10):
+    async with informer, asyncio.timeout(60):
         await informer.synced()
         await server.watching()
         assert [errors.Forbidden] * 3 == problems
@@ -294,7 +294,7 @@ async def test_resync_shows_every_object_again(server, make_config, clock):
         informer = Informer(client, PODS, Pod, clock=clock, resync_s=60)
         diary = Diary()
         informer.add_handler(diary)
-        async with informer, asyncio.timeout(10):
+        async with informer, asyncio.timeout(60):
             await informer.synced()
             await clock.advance(60)
             assert diary.entries == [("ADDED", "a"), ("MODIFIED", "a")]

@@ -132,7 +132,7 @@ async def test_it_works_through_the_real_client(client, server, clock):
     async with recorder(client, clock) as events:
         events.event(POD, "Normal", "R", "m")
         events.event(POD, "Normal", "R", "m")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await events.flushed()
     (event,) = server.kind("/api/v1/events").objects.values()
     assert event["count"] == 2

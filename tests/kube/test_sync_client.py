@@ -36,7 +36,7 @@ def sync(server, make_config, naps) -> Iterator[SyncClient]:
 
 async def run(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """In a thread: the server answers from this one's event loop."""
-    return await asyncio.wait_for(asyncio.to_thread(work, *args, **options), 20)
+    return await asyncio.wait_for(asyncio.to_thread(work, *args, **options), 60)
 
 
 async def test_the_verbs_do_what_they_say(sync, server):
@@ -200,14 +200,15 @@ async def test_a_slow_server_is_a_timeout(server, make_config):
         await forever.wait()
         return web.Response()
 
+    naps: list[float] = []
     for _ in range(5):
         server.script_call(hang)
     with (
-        SyncClient(make_config(server.url), timeout_s=0.02, sleep=lambda seconds: None) as client,
+        SyncClient(make_config(server.url), timeout_s=0.02, sleep=naps.append) as client,
         pytest.raises(errors.Timeout),
     ):
         await run(client.get, PODS, "a")
-    assert len(server.seen) == 5
+    assert len(naps) == 4, "between five tries"
 
 
 def test_importing_it_brings_in_neither_aiohttp_nor_asyncio_nor_numpy():

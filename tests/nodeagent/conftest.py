@@ -78,7 +78,7 @@ class Machine:
         """The pod, once something holds of it."""
         last: Object = {}
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             self.client.watch(
                 PODS, namespace="default", field_selector=f"metadata.name={name}"
             ) as events,

@@ -36,8 +36,13 @@ async def kubectl(machine: Machine, *words: str, given: bytes = b"") -> tuple[in
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    async with asyncio.timeout(60):
-        out, err = await child.communicate(given)
+    try:
+        async with asyncio.timeout(300):
+            out, err = await child.communicate(given)
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
     assert child.returncode is not None
     return child.returncode, out.decode(), err.decode()
 
@@ -64,8 +69,10 @@ async def test_input_goes_on_over_a_restart_of_the_agent(machine: Machine) -> No
         assert await anext(chunks) == b"first one\n"
     await machine.stop_agent()
     typed.cancel()
+    await asyncio.wait([typed])
     machine.start_agent()
-    await machine.running("p")
+    await machine.run_pod("q", "true")
+    await machine.ended("q")  # the new agent is at work, and has taken up what it found
     code, _, err = await kubectl(machine, "attach", "-i", "p", given=b"two\n")
     assert code == 0, err
     await machine.ended("p")
@@ -108,7 +115,7 @@ async def test_a_port_of_a_pod_is_reached_through_the_server(machine: Machine) -
             call = official.CoreV1Api(api).connect_get_namespaced_pod_portforward
             forward = portforward(call, "p", "default", ports=str(port))
             socket = forward.socket(port)
-            socket.settimeout(30)
+            socket.settimeout(120)
             socket.sendall(b"GET / HTTP/1.0\r\n\r\n")
             answer = b""
             while b"from the pod" not in answer:

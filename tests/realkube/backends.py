@@ -40,7 +40,7 @@ from hekla.kube.sync_client import SyncClient
 from hekla.scheduler.service import Scheduler
 
 T = TypeVar("T")
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 NODE_COUNT, NODE_CPU = 3, 4
 _POLL_S = 0.05
 
@@ -81,7 +81,7 @@ def embedded_server(directory: Path) -> Iterator[Path]:
         yield directory / "kubeconfig"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
         process.stdout.close()
 
 
@@ -127,10 +127,27 @@ def _install(cluster: KubeCluster) -> None:
 
 
 def _serves_our_kinds(client: SyncClient) -> bool:
+    for found in client.list(CUSTOM_RESOURCE_DEFINITIONS):
+        told = (found.get("status") or {}).get("conditions") or ()
+        if not any(c["type"] == "Established" and c["status"] == "True" for c in told):
+            return False
     try:
         return all(client.list(kind) is not None for kind in (JOBS, QUEUES))
     except KubeError:
         return False
+
+
+def _is_admitting(client: SyncClient) -> bool:
+    """Whether the server has heard of both sorts of webhooks, which it does some time later."""
+    queue: dict[str, Any] = {"metadata": {"name": "asked-for-nothing"}, "spec": {"weight": 1}}
+    if "reclaimable" not in client.create(QUEUES, queue, dry_run=True)["spec"]:
+        return False
+    queue["spec"]["parent"] = "nobody"
+    try:
+        client.create(QUEUES, queue, dry_run=True)
+    except KubeError as refusal:
+        return "admission webhook" in str(refusal)
+    return False
 
 
 def _with_components(backend: Backend, *, admission: bool) -> Iterator[Backend]:
@@ -170,6 +187,9 @@ def running(config: Path, *, admission: bool, controllers: bool = True) -> Itera
     thread.start()
     loop, stop = ready.result(DEADLINE_S)
     try:
+        if admission:
+            with SyncClient(kubeconfig.load(config)) as client:
+                until(lambda: _is_admitting(client))
         yield
     finally:
         loop.call_soon_threadsafe(stop.set)

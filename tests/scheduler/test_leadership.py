@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,10 +56,10 @@ async def leads(world: World, name: str) -> None:
     await world.until(LEASES, is_held)
 
 
-async def passing(clock: ManualClock, done: asyncio.Task[Any] | asyncio.Future[Any]) -> None:
-    """Let time pass in small steps, with real work in between, until something is done."""
+async def passing(clock: ManualClock, holds: Callable[[], bool]) -> None:
+    """Let time pass in small steps, with real work in between, until something holds."""
     async with asyncio.timeout(PATIENCE_S):
-        while not done.done():
+        while not holds():
             await clock.advance(0.5)
             await asyncio.sleep(0.005)
 
@@ -78,14 +79,17 @@ async def test_a_leader_that_cannot_renew_sends_nothing_and_ends_before_another_
         raise ConnectionLost("the cable is out")
 
     first.asking.fault = cut_off  # only its lease: it still hears of everything, and could write
-    await passing(clock, first.task)
+    await passing(clock, lambda: not first.elector.is_leader)
+    async with asyncio.timeout(PATIENCE_S):  # no more time passes: however long it takes to end
+        await asyncio.wait([first.task])
     with pytest.raises(LeadershipLost):
         first.task.result()
     with pytest.raises(Fenced):
         await first.client.patch(NODES, "n1", {"metadata": {"labels": {"a": "b"}}})
     assert not second.elector.is_leader, "nobody may lead before the lease has run out"
     taking = asyncio.create_task(leads(world, "second"))
-    await passing(clock, taking)
+    await passing(clock, taking.done)
+    await taking
     await world.gang("b", 1)
     await world.bound("a-0", "b-0")
     assert second.client.binds() == ["b-0"], "what was bound before is left alone"

@@ -26,7 +26,7 @@ T = TypeVar("T")
 Object = dict[str, Any]
 Objects = dict[str, Object]
 Send = Callable[[Call], Awaitable[bytes]]
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Faulty(Client):

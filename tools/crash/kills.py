@@ -21,7 +21,7 @@ from hekla.kube.resources import CONFIGMAPS
 from hekla.kube.retries import RetryPolicy
 
 WRITERS, WATCHERS, NAMES = 8, 2, 5
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 SPACE = "crash"
 LABEL = "crash=yes"
 

@@ -40,7 +40,7 @@ from hekla.web.certificates import Pair, new_authority, new_serving
 from tools.faults.history import WRITES, Write, from_exchange, tagged
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-_START_S = 30.0
+_START_S = 120.0
 # TLS connections that were closed need a turn or two of the loop to be gone.
 _GOODBYE_S = 0.25
 _NOT_PASSED_ON = {"host", "user-agent", "content-length", "transfer-encoding", "connection"}

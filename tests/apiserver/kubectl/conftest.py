@@ -24,7 +24,7 @@ import pytest
 
 from tests.apiserver.threads import ServerThread, running_server
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 Manifest = dict[str, Any] | list[dict[str, Any]] | str
 
 

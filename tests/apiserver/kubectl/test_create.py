@@ -82,7 +82,7 @@ def test_the_configmap_and_secret_generators(kubectl: Kubectl) -> None:
 
 def test_the_quota_generator(kubectl: Kubectl) -> None:
     kubectl("create", "quota", "q", "--hard=pods=2,requests.cpu=1,limits.memory=1Gi")
-    kubectl("wait", "quota/q", "--for=jsonpath={.status.hard.pods}=2", "--timeout=10s")
+    kubectl("wait", "quota/q", "--for=jsonpath={.status.hard.pods}=2", "--timeout=120s")
     (row,) = kubectl.rows("get", "quota")
     assert row["REQUEST"] == "pods: 0/2, requests.cpu: 0/1"
     assert row["LIMIT"] == "limits.memory: 0/1Gi"
@@ -106,7 +106,7 @@ def test_the_role_and_binding_generators(kubectl: Kubectl, unique: str) -> None:
 
 def test_the_service_account_generator(kubectl: Kubectl) -> None:
     assert kubectl("create", "serviceaccount", "bot") == "serviceaccount/bot created\n"
-    kubectl("wait", "sa/default", "--for=create", "--timeout=10s")
+    kubectl("wait", "sa/default", "--for=create", "--timeout=120s")
     assert kubectl("get", "sa", "-o", "name").split() == [
         "serviceaccount/bot",
         "serviceaccount/default",
@@ -160,7 +160,7 @@ def test_run_starts_a_pod(kubectl: Kubectl) -> None:
 
 def test_a_quota_that_is_spent_refuses_by_name(kubectl: Kubectl) -> None:
     kubectl("create", "quota", "q", "--hard=pods=1")
-    kubectl("wait", "quota/q", "--for=jsonpath={.status.hard.pods}=1", "--timeout=10s")
+    kubectl("wait", "quota/q", "--for=jsonpath={.status.hard.pods}=1", "--timeout=120s")
     kubectl.create(pod("a"))
     said = kubectl.fails("create", "-f", "-", input=pod("b"))
     assert "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1" in said

@@ -65,7 +65,7 @@ def install(kubectl: Kubectl, unique: str, **more: Any) -> str:
     version = {"subresources": {"status": {}}, "additionalPrinterColumns": COLUMNS, **more}
     kubectl.create(definition(plural, SCHEMA, **version))
     name = f"crd/{plural}.{plural}.example.com"
-    said = kubectl("wait", name, "--for=condition=Established", "--timeout=10s")
+    said = kubectl("wait", name, "--for=condition=Established", "--timeout=120s")
     assert said.endswith("condition met\n")
     return plural
 

@@ -62,7 +62,7 @@ def family(kubectl: Kubectl) -> None:
 def test_background_deletion_takes_dependents_after(kubectl: Kubectl) -> None:
     family(kubectl)
     kubectl("delete", "cm", "parent", "--cascade=background")
-    kubectl("wait", "cm/child", "--for=delete", "--timeout=10s")
+    kubectl("wait", "cm/child", "--for=delete", "--timeout=120s")
     assert names(kubectl) == []
 
 
@@ -70,12 +70,12 @@ def test_foreground_deletion_waits_for_dependents(kubectl: Kubectl) -> None:
     family(kubectl)
     kubectl("patch", "cm", "child", "-p", '{"metadata":{"finalizers":["example.com/hold"]}}')
     kubectl("delete", "cm", "parent", "--cascade=foreground", "--wait=false")
-    kubectl("wait", "cm/child", "--for=jsonpath={.metadata.deletionTimestamp}", "--timeout=10s")
+    kubectl("wait", "cm/child", "--for=jsonpath={.metadata.deletionTimestamp}", "--timeout=120s")
     parent = kubectl.json("get", "cm", "parent")
     assert parent["metadata"]["finalizers"] == ["foregroundDeletion"]
     assert parent["metadata"]["deletionTimestamp"]
     kubectl("patch", "cm", "child", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    kubectl("wait", "cm/parent", "--for=delete", "--timeout=10s")
+    kubectl("wait", "cm/parent", "--for=delete", "--timeout=120s")
     assert names(kubectl) == []
 
 
@@ -127,9 +127,9 @@ def test_deleting_a_namespace_empties_it(kubectl: Kubectl, unique: str) -> None:
 
 def test_wait_for_a_condition(kubectl: Kubectl) -> None:
     kubectl.create(pod("p"))
-    said = kubectl.fails("wait", "pod/p", "--for=condition=Ready", "--timeout=100ms")
+    said = kubectl.fails("wait", "pod/p", "--for=condition=Ready", "--timeout=2s")
     assert "timed out waiting for the condition on pods/p" in said
-    with kubectl.follow("wait", "pod/p", "--for=condition=Ready", "--timeout=15s") as waiting:
+    with kubectl.follow("wait", "pod/p", "--for=condition=Ready", "--timeout=120s") as waiting:
         ready = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
         kubectl("patch", "pod", "p", "--subresource=status", "-p", ready)
         waiting.line_with("pod/p condition met")
@@ -137,7 +137,7 @@ def test_wait_for_a_condition(kubectl: Kubectl) -> None:
 
 def test_wait_for_deletion(kubectl: Kubectl) -> None:
     kubectl.create(config_map("a"))
-    with kubectl.follow("wait", "cm/a", "--for=delete", "--timeout=15s") as waiting:
+    with kubectl.follow("wait", "cm/a", "--for=delete", "--timeout=120s") as waiting:
         kubectl("delete", "cm", "a")
         assert waiting.finish() == 0
 
@@ -145,13 +145,13 @@ def test_wait_for_deletion(kubectl: Kubectl) -> None:
 def test_wait_for_a_value(kubectl: Kubectl) -> None:
     kubectl.create(vcjob("train"))
     path = "--for=jsonpath={.status.state.phase}=Completed"
-    with kubectl.follow("wait", "vcjob/train", path, "--timeout=15s") as waiting:
+    with kubectl.follow("wait", "vcjob/train", path, "--timeout=120s") as waiting:
         done = '{"status":{"state":{"phase":"Completed"}}}'
         kubectl("patch", "vcjob", "train", "--subresource=status", "--type=merge", "-p", done)
         waiting.line_with("job.batch.volcano.sh/train condition met")
 
 
 def test_wait_for_creation(kubectl: Kubectl) -> None:
-    with kubectl.follow("wait", "cm/late", "--for=create", "--timeout=15s") as waiting:
+    with kubectl.follow("wait", "cm/late", "--for=create", "--timeout=120s") as waiting:
         kubectl.create(config_map("late"))
         waiting.line_with("configmap/late condition met")

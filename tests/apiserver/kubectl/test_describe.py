@@ -83,7 +83,7 @@ def test_a_namespace_with_its_quota_and_limits(kubectl: Kubectl) -> None:
         "spec": {"limits": [{"type": "Container", "default": {"cpu": "500m"}}]},
     }
     kubectl.create(limits)
-    kubectl("wait", "quota/q", "--for=jsonpath={.status.hard.pods}=3", "--timeout=10s")
+    kubectl("wait", "quota/q", "--for=jsonpath={.status.hard.pods}=3", "--timeout=120s")
     kubectl.create(pod("p"))
     text = words(kubectl("describe", "namespace", kubectl.namespace))
     assert "Status: Active" in text

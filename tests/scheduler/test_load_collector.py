@@ -8,12 +8,14 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
 import pytest
 
 from hekla.kube.calls import Call
 from hekla.scheduler.decisionlog import MAX_BYTES, DecisionLog
 from hekla.scheduler.load import collector
+from hekla.scheduler.plugin import Plugin
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.replay import replay
 
@@ -232,6 +234,22 @@ async def test_the_metrics_of_the_cluster_itself_are_asked_through_its_server(
     assert scheduler.cluster.readings[0]["n1"].cpu == 95.0
     assert scheduler.cluster.readings[0]["n1"].memory == 12.5
     assert f"{kind}: the load of nodes cannot be read: this cluster does not serve" in caplog.text
+
+
+async def test_a_plugin_of_ones_own_says_over_how_long_it_looks(
+    world: World, server: Server
+) -> None:
+    class Watches(Plugin, name="watches"):
+        load_period_s = 120
+
+    conf = CONF.replace("{name: usage}", "{name: watches}") % ("prometheus", server.url, "")
+    await configure(world, conf)
+    registry = builtin()
+    registry.add(Watches)
+    await world.scheduler(registry=registry)
+    await server.until(lambda: server.asked)
+    (first, *_) = server.asked
+    assert "[120s:30s]" in unquote_plus(first[0])
 
 
 async def test_without_the_section_nobody_is_asked(world: World, server: Server) -> None:

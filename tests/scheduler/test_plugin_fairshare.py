@@ -18,6 +18,7 @@ from hekla.scheduler.decisionlog import DecisionLog
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.fairkeeper import MAX_SHOWN_BYTES
 from hekla.scheduler.history import NAMESPACE, QUEUE, USER, Past
+from hekla.scheduler.plugin import Plugin
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.replay import replay
 from hekla.testing import TestCluster, cluster, gang, node, queue
@@ -224,6 +225,18 @@ async def test_a_config_map_that_holds_nonsense_is_said_and_begins_anew(
     await scheduler._keeper.write()
     written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)
     assert json.loads(written["data"]["history"])["at"] > 0
+
+
+async def test_a_plugin_of_ones_own_may_go_by_the_past(world: World) -> None:
+    class Remembers(Plugin, name="remembers"):
+        half_life_s = 600.0
+
+    await configure(world, "actions: allocate\ntiers: [{plugins: [{name: remembers}]}]\n")
+    registry = builtin()
+    registry.add(Remembers)
+    scheduler = await started(world, registry=registry)
+    assert scheduler.cluster.history is not None
+    assert scheduler.cluster.history.half_life_s == 600.0
 
 
 async def test_nothing_is_kept_that_nobody_asked_for(world: World) -> None:

@@ -1,7 +1,7 @@
 """The past, kept in a ConfigMap: so that a restart or another leader does not wipe it out.
 
-Written once a minute while `fairshare` is configured, and read once at the start. It holds the
-names of queues, namespaces and users with what they had, and for `vcctl queue top` (see
+Written once a minute while a plugin such as `fairshare` goes by it, and read once at the start. It
+holds the names of queues, namespaces and users with what they had, and for `vcctl queue top` (see
 `api.fairshare`) their shares and what queues deserve now.
 
 What a newcomer gets wrong: nothing is written before what is there has been read, or a server that
@@ -28,7 +28,6 @@ from hekla.scheduler.changes import Elapsed, Recalled
 from hekla.scheduler.config import Config
 from hekla.scheduler.history import LEVELS, NAMESPACE, QUEUE, USER, History, Past, dominant
 from hekla.scheduler.plan import QueueFigures
-from hekla.scheduler.plugins.fairshare import half_life_s
 from hekla.scheduler.statuswriter import backoff_s
 from hekla.units.clock import Clock
 
@@ -76,8 +75,8 @@ class Keeper:
         """A cycle is about to begin: keep account if its configuration asks for it."""
         if config is not self._config:
             self._config = config
-            plugins = [option.make() for tier in config.tiers for option in tier]
-            self._cache.half_life_s = half_life_s(plugins)
+            asked = (option.make().half_life_s for tier in config.tiers for option in tier)
+            self._cache.half_life_s = next((one for one in asked if one is not None), None)
         if self._cache.half_life_s is not None:
             self._cache.tell_time(now)
             self._wanted.set()

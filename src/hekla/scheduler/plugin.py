@@ -180,6 +180,13 @@ class Plugin:
     switches: Mapping[str, bool] = {}
     """The enable switches of its tier entry, by YAML name."""
 
+    half_life_s: float | None = None
+    """If it goes by what was had over time: after how long that shall count half. Then the
+    scheduler keeps account (`session.cluster.history`)."""
+    load_period_s: int | None = None
+    """If it looks at how busy nodes are, though no job waits: over how long that shall be a mean.
+    Then such readings are fetched (`session.cluster.loads`), and each lets a cycle begin."""
+
     def __init_subclass__(cls, *, name: str | None = None, **options: Any) -> None:
         super().__init_subclass__(**options)
         if name is not None:

@@ -27,7 +27,6 @@ from hekla.scheduler.load.readings import USAGE_PERIOD_S, ByPeriod
 from hekla.scheduler.load.settings import ADAPTOR, METRICS_API, STALE_S, MetricsSource
 from hekla.scheduler.load.sources import BadAnswer, Known, Source, make
 from hekla.scheduler.metrics import SchedulerMetrics
-from hekla.scheduler.plugins.rescheduling import Rescheduling
 from hekla.units.clock import Clock
 
 log = logging.getLogger("hekla.scheduler")
@@ -72,10 +71,10 @@ class Collector:
         if config is self._config:
             return
         self._config = config
-        plugins = [option.make() for tier in config.tiers for option in tier]
-        looks = [plugin for plugin in plugins if isinstance(plugin, Rescheduling)]
+        asked = [option.make().load_period_s for tier in config.tiers for option in tier]
+        looks = [period_s for period_s in asked if period_s is not None]
         self._is_awaited = bool(looks)
-        periods_s = frozenset((USAGE_PERIOD_S, *(each._period_s for each in looks)))
+        periods_s = frozenset((USAGE_PERIOD_S, *looks))
         wanted = None if config.metrics is None else (config.metrics, periods_s)
         if wanted != self._wanted:
             self._wanted = wanted

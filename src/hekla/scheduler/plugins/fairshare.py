@@ -40,7 +40,7 @@ class Fairshare(Plugin, name="fairshare"):
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
-        self._half_life_s = _seconds("fairshare.half-life", self.half_life, SHORTEST_S)
+        self.half_life_s = _seconds("fairshare.half-life", self.half_life, SHORTEST_S)
         self._ahead_s = _seconds("fairshare.ahead", self.ahead, 0.0)
         self._levels = tuple(word.strip() for word in self.levels.split(","))
         for level in self._levels:
@@ -101,11 +101,6 @@ class Fairshare(Plugin, name="fairshare"):
         later_r = projected(mean_r, held_r, self._ahead_s, history.half_life_s)
         weight = self._weights.get(owner[1], 1) if owner[0] == QUEUE else 1
         return round(dominant(later_r, self._total_r) / max(weight, 1), GRAIN)
-
-
-def half_life_s(plugins: list[Plugin]) -> float | None:
-    """For how long the past is to be kept, if a plugin asks for it."""
-    return next((p._half_life_s for p in plugins if isinstance(p, Fairshare)), None)
 
 
 def _seconds(key: str, text: str, least_s: float) -> float:

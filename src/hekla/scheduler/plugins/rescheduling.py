@@ -41,12 +41,13 @@ class Rescheduling(Plugin, name="rescheduling"):
     strategies: Annotated[list[Any], Key("strategies")] = []  # noqa: RUF012
 
     _thresholds = Thresholds()
-    _interval_s, _period_s = 300.0, 300
+    _interval_s = 300.0
+    load_period_s = 300
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
         self._interval_s = _seconds("interval", self.interval, SHORTEST_S, 24 * 3600.0)
-        self._period_s = int(_seconds("metricsPeriod", self.metrics_period, 60.0, 3600.0))
+        self.load_period_s = int(_seconds("metricsPeriod", self.metrics_period, 60.0, 3600.0))
         if self.strategies:
             self._thresholds = _strategy(self.strategies)
 
@@ -59,7 +60,7 @@ class Rescheduling(Plugin, name="rescheduling"):
         if session.cluster.rescheduled_at <= session.now < due_at:
             session.wake(due_at)
             return None
-        loads = session.cluster.loads(self._period_s)
+        loads = session.cluster.loads(self.load_period_s)
         fresh_n = loads.is_fresh(session.now)
         if not fresh_n.any():
             return None  # whoever reads loads wakes us

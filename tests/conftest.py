@@ -1,7 +1,8 @@
 """Shared by all tests.
 
 A test that needs a part this machine lacks skips, naming the part, through `needs`. CI sets
-HEKLA_NO_SKIPS, which turns every skip into a failure: there nothing may be missing.
+HEKLA_NO_SKIPS, which turns every skip into a failure: there nothing may be missing. It also makes
+Hypothesis draw the same cases in every run.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Machines are shared and noisy: no test may fail because a clock on the wall ran on.
-settings.register_profile("hekla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+IN_CI = bool(os.environ.get("HEKLA_NO_SKIPS"))
+
+# Machines are shared and noisy: no test may fail because a clock on the wall ran on. Laws are tried
+# on other cases every time, except in CI: there a change is judged by what it changes.
+settings.register_profile(
+    "hekla", deadline=None, derandomize=IN_CI, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("hekla")
 
 
@@ -21,6 +27,6 @@ settings.load_profile("hekla")
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     report = outcome.get_result()
-    if report.skipped and os.environ.get("HEKLA_NO_SKIPS") and not hasattr(report, "wasxfail"):
+    if report.skipped and IN_CI and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be skipped: {report.longrepr}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tools.kube.processes import free_port
 
 from hekla.apiserver import app
 from hekla.apiserver.server import AlreadyRunning, ApiServer, Config
@@ -309,12 +310,10 @@ async def test_the_administrator_can_act_as_others_and_others_cannot(
 
 
 async def test_a_restart_keeps_the_authority_the_token_and_the_objects(tmp_path: Path) -> None:
-    config = Config(data_dir=tmp_path / "data")
+    config = Config(data_dir=tmp_path / "data", port=free_port())
     async with ApiServer(config) as first:
         before = kubeconfig.load(first.kubeconfig)
         async with Client(before) as client:
             await client.create(CONFIGMAPS, config_map("kept"))
-        port = first.port
-    config.port = port
     async with ApiServer(config), Client(before) as client:
         assert await client.get(CONFIGMAPS, "kept", namespace="default")

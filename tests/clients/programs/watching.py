@@ -44,7 +44,7 @@ def wait_for_job(version: str, wanted: str) -> str:
         custom.list_namespaced_custom_object,
         namespace=NAMESPACE,
         resource_version=version,
-        timeout_seconds=60,
+        timeout_seconds=280,
         **KIND,
     ):
         version = event["object"]["metadata"]["resourceVersion"]
@@ -64,7 +64,7 @@ wait_for_job(running_at, "Completed")
 
 ended = watch.Watch()
 names = set()
-for event in ended.stream(core.list_namespaced_pod, NAMESPACE, timeout_seconds=60):
+for event in ended.stream(core.list_namespaced_pod, NAMESPACE, timeout_seconds=280):
     if event["object"].status.phase == "Succeeded":
         names.add(event["object"].metadata.name)
     if len(names) == 2:

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.scheduler import placement
+from hekla.scheduler import InTurn, following, placement
 from hekla.scheduler.dimensions import FloatArray, IntArray
+from hekla.scheduler.model import Task
 
 
 def tables(shape: str) -> st.SearchStrategy[list[list[int]]]:
@@ -65,6 +66,64 @@ def test_scores_that_rise_as_a_node_fills(ladders: list[list[int]], k: int) -> N
 def test_scores_that_are_told_a_few_at_a_time(ladders: list[list[int]], k: int) -> None:
     with mock.patch.object(placement, "_AT_ONCE", 2), mock.patch.object(placement, "_GROWTH", 1):
         quick, slow = both(ladders, k)
+    assert slow == quick
+
+
+class Waves(InTurn):
+    """A score that is another at every turn, and counts who came."""
+
+    def __init__(self, waves: list[list[int]]) -> None:
+        self.waves = waves
+        self.came_n = np.zeros(12)
+        self.turn = 0
+
+    def score(self, task: Task) -> FloatArray:
+        wave = self.waves[self.turn % len(self.waves)]
+        return np.asarray([wave[n % len(wave)] for n in range(12)]) - self.came_n
+
+    def came(self, task: Task, node: int) -> None:
+        self.came_n[node] += 1.0
+        self.turn += 1
+
+    def likely(self) -> list[int]:
+        return [2, 3]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    tables("any"),
+    st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=5), min_size=1, max_size=4),
+    st.integers(0, 40),
+    st.sampled_from([1, 32]),
+)
+def test_scores_that_follow_the_tasks(
+    ladders: list[list[int]], waves: list[list[int]], k: int, told: int
+) -> None:
+    ladders = ladders + [[] for _ in range(12 - len(ladders))]
+    copies = np.asarray([len(ladder) for ladder in ladders], dtype=np.int64)
+    head = np.asarray([float(ladder[0]) if ladder else 0.0 for ladder in ladders])
+
+    def score(nodes: IntArray, levels: IntArray) -> FloatArray:
+        pairs = zip(nodes.tolist(), levels.tolist(), strict=True)
+        return np.asarray([ladders[n][level] for n, level in pairs], dtype=np.float64)
+
+    tasks: list[Task] = [mock.create_autospec(Task)] * k
+    with (
+        mock.patch.object(following, "_BATCH", told),
+        mock.patch.object(following, "_AT_ONCE", told),
+        mock.patch.object(following, "_FEW", told),
+    ):
+        quick = following.place(score, copies, head, tasks, Waves(waves)).tolist()
+    turn, slow, used = Waves(waves), list[int](), [0] * 12
+    for task in tasks:
+        part = turn.score(task)
+        rungs = {n: ladders[n][used[n]] for n in range(12) if used[n] < copies[n]}
+        if not rungs:
+            break
+        best = max(rungs, key=lambda n: (rungs[n] + part[n], -n))
+        slow.append(best)
+        used[best] += 1
+        turn.came(task, best)
     assert slow == quick
 
 

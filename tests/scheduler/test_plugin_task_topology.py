@@ -19,7 +19,7 @@ from hekla.scheduler.buckets import Layout, Wishes
 from hekla.scheduler.config import parse
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.plugins.task_topology import traffic
+from hekla.scheduler.roleturns import traffic
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 
 CONF = """\

@@ -6,6 +6,14 @@
 Import other names from the module that owns them.
 """
 
-from hekla.scheduler.plugin import PERMIT, REJECT, Invalid, Normalized, PerNodePlugin, Plugin
+from hekla.scheduler.plugin import (
+    PERMIT,
+    REJECT,
+    InTurn,
+    Invalid,
+    Normalized,
+    PerNodePlugin,
+    Plugin,
+)
 
-__all__ = ["PERMIT", "REJECT", "Invalid", "Normalized", "PerNodePlugin", "Plugin"]
+__all__ = ["PERMIT", "REJECT", "InTurn", "Invalid", "Normalized", "PerNodePlugin", "Plugin"]

@@ -8,7 +8,7 @@ void, and `recount` is asked for before they are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
@@ -29,7 +29,7 @@ Runs = list[tuple[TaskClass, int]]
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """Tasks of a bucket with one class whose names follow one another."""
+    """Tasks with one class that follow one another."""
 
     klass: TaskClass
     waiting: int = 0
@@ -79,7 +79,9 @@ class Wishes:
         order = _groups(notes.get(TASK_TOPOLOGY_ORDER, ""), roles, TASK_TOPOLOGY_ORDER)
         if len(order) > 1:
             raise ValueError(f"{TASK_TOPOLOGY_ORDER} is one list")
-        self.place = {role: i for i, role in enumerate(order[0] if order else ())}
+        place = {role: i for i, role in enumerate(order[0] if order else ())}
+        self._last = (len(place), 0)
+        self._orders = {r: (place.get(r, len(place)), -self.rank.get(r, 0)) for r in roles}
         self.friends = {role: _partners(role, self.together) for role in self.rank}
         self.foes = {role: _partners(role, self.apart) for role in self.rank}
 
@@ -90,7 +92,7 @@ class Wishes:
 
     def order(self, role: str) -> tuple[int, int]:
         """Those in the user's list first, in its order; then by how much their place matters."""
-        return (self.place.get(role, len(self.place)), -self.rank.get(role, 0))
+        return self._orders.get(role, self._last)
 
 
 class Layout:
@@ -103,11 +105,16 @@ class Layout:
         self.here: dict[str, dict[int, int]] = {}
         """How many tasks of each role are on which nodes; all of the job's."""
         self.is_counted = False
+        self.members = len(job.tasks)
         self._job = job
         self._on_node: dict[str, Bucket] = {}
         self._best: dict[str, list[tuple[int, float, int, int]]] = {r: [] for r in wishes.rank}
         """By role a heap of buckets, the most attractive first; the last number tells old ones."""
         self._run_of: dict[str, Run] = {}
+        """The run of each task among those of its bucket; `_runs` are all of the job's."""
+        self._runs, self._run_in_job = _cut(
+            sorted(job.tasks.values(), key=lambda t: (*wishes.order(t.role), t.role, t.order))
+        )
         self._waiting: set[str] = set()
         tasks = [
             task
@@ -120,7 +127,8 @@ class Layout:
             self._sort_in(task)
         self.largest = max((len(bucket.tasks) for bucket in self.buckets), default=1)
         for bucket in self.buckets:
-            self._cut(bucket)
+            bucket.runs, run_of = _cut(sorted(bucket.tasks.values(), key=lambda t: t.name))
+            self._run_of.update(run_of)
 
     def _sort_in(self, task: Task) -> None:
         best = self._on_node.get(task.node_name) if task.node_name else self._attractive(task.role)
@@ -143,12 +151,6 @@ class Layout:
             heappop(heap)
         return self.buckets[heap[0][2]] if heap and heap[0][0] <= 0 else None
 
-    def _cut(self, bucket: Bucket) -> None:
-        for task in sorted(bucket.tasks.values(), key=lambda t: t.name):
-            if not bucket.runs or bucket.runs[-1].klass is not task.klass:
-                bucket.runs.append(Run(task.klass))
-            self._run_of[task.uid] = bucket.runs[-1]
-
     # --- who is where -------------------------------------------------------------------------
 
     def recount(self, nodes: Mapping[str, Node]) -> None:
@@ -156,10 +158,11 @@ class Layout:
         self.here, self._waiting = {}, set(self._job.by_status[PENDING])
         for bucket in self.buckets:
             bucket.here = {}
-            for run in bucket.runs:
+        for runs in (self._runs, *(bucket.runs for bucket in self.buckets)):
+            for run in runs:
                 run.waiting = 0
-        for uid in self._waiting & self._run_of.keys():
-            self._run_of[uid].waiting += 1
+        for uid in self._waiting:
+            self._wait(uid, 1)
         for status in _HERE:
             for task in self._job.by_status[status].values():
                 node = nodes.get(task.node_name)
@@ -171,11 +174,20 @@ class Layout:
         """A task came to a node; whoever did not wait before makes a new count necessary."""
         if task.uid in self._waiting:
             self._waiting.remove(task.uid)
-            if task.uid in self._run_of:
-                self._run_of[task.uid].waiting -= 1
+            self._wait(task.uid, -1)
             self._count(task, index)
         else:
             self.is_counted = False
+
+    def foresee(self, task: Task, index: int) -> None:
+        """A task will have come to a node: for who looks ahead. A new count is necessary after."""
+        self.came(task, index)
+        self.is_counted = False
+
+    def _wait(self, uid: str, sign: int) -> None:
+        self._run_in_job[uid].waiting += sign
+        if uid in self._run_of:
+            self._run_of[uid].waiting += sign
 
     def _count(self, task: Task, index: int) -> None:
         there = self.here.setdefault(task.role, {})
@@ -184,31 +196,39 @@ class Layout:
         if bucket is not None:
             bucket.here[index] = bucket.here.get(index, 0) + 1
 
+    def used(self) -> list[int]:
+        """The nodes on which tasks of the job are."""
+        return sorted({node for there in self.here.values() for node in there})
+
     def first_and_rest(self, task: Task) -> Runs:
         """A task, and then the others of its bucket that wait, by name."""
-        own = self._run_of[task.uid] if task.uid in self._waiting else None
-        rest = (
-            (run.klass, run.waiting - (run is own))
-            for run in self.of[task.uid].runs
-            if run.waiting > (run is own)
-        )
-        return _merged(task.klass, rest)
+        return self._first(task, self.of[task.uid].runs, self._run_of[task.uid])
 
     def first_and_all(self, task: Task) -> Runs:
-        """A task, and then all others of the job that wait."""
-        others = (t for t in self._job.by_status[PENDING].values() if t is not task)
-        return _merged(task.klass, ((other.klass, 1) for other in others))
+        """A task, and then all others of the job that wait, role by role."""
+        return self._first(task, self._runs, self._run_in_job[task.uid])
+
+    def _first(self, task: Task, runs: Iterable[Run], own: Run) -> Runs:
+        found: Runs = [(task.klass, 1)]
+        for run in runs:
+            count = run.waiting - (run is own and task.uid in self._waiting)
+            last, so_far = found[-1]
+            if count and run.klass is last:
+                found[-1] = (last, so_far + count)
+            elif count:
+                found.append((run.klass, count))
+        return found
 
 
-def _merged(first: TaskClass, rest: Iterator[tuple[TaskClass, int]]) -> Runs:
-    found: Runs = [(first, 1)]
-    for klass, count in rest:
-        last, so_far = found[-1]
-        if klass is last:
-            found[-1] = (klass, so_far + count)
-        else:
-            found.append((klass, count))
-    return found
+def _cut(tasks: Iterable[Task]) -> tuple[list[Run], dict[str, Run]]:
+    """Tasks in order as runs, and which run each is in."""
+    runs: list[Run] = []
+    run_of: dict[str, Run] = {}
+    for task in tasks:
+        if not runs or runs[-1].klass is not task.klass:
+            runs.append(Run(task.klass))
+        run_of[task.uid] = runs[-1]
+    return runs, run_of
 
 
 def _partners(role: str, pairs: set[frozenset[str]]) -> tuple[str, ...]:

@@ -6,13 +6,13 @@ change that does not come through `touch` is not seen: whoever writes to the col
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from hekla.scheduler import placement, relative
+from hekla.scheduler import following, placement, relative
 from hekla.scheduler.ahead import Ahead
 from hekla.scheduler.classes import TaskClass
 from hekla.scheduler.cluster import Cluster
@@ -20,7 +20,7 @@ from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
 from hekla.scheduler.matrix import Columns
 from hekla.scheduler.model import ALLOCATED, Task
 from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Normalized
+from hekla.scheduler.plugin import InTurn, Normalized, Plugin
 from hekla.scheduler.statement import Operation
 from hekla.scheduler.tiers import Tiers
 
@@ -39,6 +39,7 @@ class _ClassState:
 
     __slots__ = (
         "ahead",
+        "asked",
         "base_n",
         "copies_n",
         "habit",
@@ -49,6 +50,7 @@ class _ClassState:
         "score_n",
         "seen",
         "seen_by_score",
+        "turns",
     )
 
     def __init__(self, ok_n: BoolArray, is_one_by_one: bool) -> None:
@@ -62,6 +64,10 @@ class _ClassState:
         """The scores of nodes by themselves; `score_n` is with those that hold for one task."""
         self.score_n: FloatArray
         self.parts: list[Normalized] = []
+        self.turns: list[tuple[Plugin, InTurn]] = []
+        """Scores that follow the tasks, and whose they are; they are in neither of the two."""
+        self.asked: tuple[Task, int] | None = None
+        """For whom scores that hold for one task were asked for last, and as of which change."""
         self.habit = placement.Habit()
         self.seen = self.seen_by_score = 0
         self.ahead: Ahead | None = None
@@ -170,6 +176,34 @@ class Finder:
             return state.ahead.give(len(found))
         return found
 
+    def places_in_turn(self, tasks: Sequence[Task], *, future: bool = False) -> IntArray:
+        """The same for these very tasks, which are equal but for their places in their job."""
+        task = tasks[0]
+        if len(tasks) > 1 and self._has_apart and not future:
+            known = self._states.get(self._key(task))
+            state = self._state(task) if known is None or known.is_coupled else known
+            if self._only_follow(task, state):
+                plugin, turn = state.turns[0]
+                state.asked = None  # what it says is used up
+                copies_n = np.where(state.ok_n, state.copies_n, 0)
+                arguments = (self._scorer(task), copies_n, state.score_n, tasks, turn)
+                call = (plugin, following.place)
+                given, found = self._tiers.ask(call, "batch_node_order", *arguments)
+                if given:
+                    index: IntArray = found
+                    return index
+        return self.places(task, len(tasks), future=future)
+
+    def _only_follow(self, task: Task, state: _ClassState) -> bool:
+        """Whether nothing but one score that follows them makes such tasks go one at a time."""
+        if len(state.turns) != 1 or state.is_one_by_one or state.parts:
+            return False
+        if state.score_n is not state.base_n:
+            return False
+        if self._has_surroundings or self._tiers.has("best_node"):
+            return False
+        return self.bounds(task) is None
+
     def _ahead(self, task: Task, count: int) -> Ahead | None:
         """A row of nodes of which the next are for this task, if nothing came between."""
         state = self._states.get(self._key(task))
@@ -240,12 +274,16 @@ class Finder:
             return placement.NOWHERE
         if len(index) == 1 and not state.parts:
             return np.repeat(index, min(count, int(copies_n[index[0]])))
-        chosen = self._chosen_by_plugin(task, state, index)
+        score_n = state.score_n
+        for plugin, turn in state.turns:
+            given, part = self._tiers.ask((plugin, turn.score), "batch_node_order", task)
+            score_n = score_n + part if given else score_n
+        chosen = self._chosen_by_plugin(task, score_n, index)
         if chosen is not None:
             return chosen
         extra_n = self._tiers.first("domain_order", task) if self._has_surroundings else None
         if not state.parts:
-            head = state.score_n[index]
+            head = score_n[index]
             return placement.place(
                 self._scorer(task, extra_n),
                 index,
@@ -258,7 +296,7 @@ class Finder:
         if among is not None:
             ok_n = np.zeros_like(ok_n)
             ok_n[index] = True
-        head_n = state.score_n if extra_n is None else state.score_n + extra_n
+        head_n = score_n if extra_n is None else score_n + extra_n
         score = self._scorer(task, extra_n)
         return relative.place(score, ok_n, copies_n, state.parts, count, head_n)
 
@@ -284,10 +322,12 @@ class Finder:
         view = view.in_future() if future else view
         return bool(self._most_copies(task, view, np.full(1, float(MANY)))[0] > 0)
 
-    def _chosen_by_plugin(self, task: Task, state: _ClassState, index: IntArray) -> IntArray | None:
+    def _chosen_by_plugin(
+        self, task: Task, score_n: FloatArray, index: IntArray
+    ) -> IntArray | None:
         if not self._tiers.has("best_node"):
             return None
-        chosen = self._tiers.first("best_node", task, index, state.score_n[index])
+        chosen = self._tiers.first("best_node", task, index, score_n[index])
         return None if chosen is None else np.asarray([chosen], dtype=np.int64)
 
     def _state(self, task: Task, *, with_scores: bool = True) -> _ClassState:
@@ -318,7 +358,7 @@ class Finder:
                 state.base_n[view.index] = self._score(task, view)
             state.score_n = state.base_n
             state.seen_by_score = len(self._touched)
-        if with_scores and state.is_coupled:
+        if with_scores and state.is_coupled and state.asked != (task, len(self._touched)):
             state.score_n = state.base_n
             state.parts = self._parts(task, state)
         return state
@@ -435,6 +475,7 @@ class Finder:
 
     def _parts(self, task: Task, state: _ClassState) -> list[Normalized]:
         parts: list[Normalized] = []
+        state.turns, state.asked = [], (task, len(self._touched))
         if not self._tiers.has("batch_node_order"):
             return parts
         candidates = np.flatnonzero(state.ok_n & (state.copies_n > 0))
@@ -445,6 +486,9 @@ class Finder:
             for part in answer if isinstance(answer, list) else [answer]:
                 if isinstance(part, Normalized):
                     parts.append(part)
+                elif isinstance(part, InTurn):
+                    state.turns.append((call[0], part))
+                    state.is_coupled = True
                 else:
                     # It may depend on anything, so it holds for one task only.
                     state.score_n = state.score_n + part

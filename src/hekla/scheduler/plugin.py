@@ -91,6 +91,27 @@ class Normalized:
         return self.raw_n[nodes] if self.filling is None else self.filling(nodes, copies)
 
 
+class InTurn:
+    """A score that depends on where the tasks before went, told for tasks placed one after another.
+
+    It is made for equal tasks of one role as things are when it is asked for. It must give the same
+    as one made anew after each of them, only with less work; and nothing else may happen meanwhile.
+    A plugin that answers with one says by `sets_apart` for which tasks.
+    """
+
+    def score(self, task: Task) -> FloatArray:
+        """Of every node, for the task whose turn it is; nobody else writes to the array."""
+        raise NotImplementedError
+
+    def came(self, task: Task, node: int) -> None:
+        """It was put on this node, and another's turn comes."""
+        raise NotImplementedError
+
+    def likely(self) -> Sequence[int]:
+        """Nodes that may well be chosen more than once: a hint, for looking at them together."""
+        return ()
+
+
 class PluginError(Exception):
     """A plugin is written or configured wrongly."""
 
@@ -121,7 +142,8 @@ class Plugin:
                                                 or a list of (array, reason)
     one_by_one(task) -> bool                    placing one changes other nodes' answers
     node_order(task, nodes) -> array            score of each node, by itself
-    batch_node_order(task, nodes, candidates) -> array | Normalized | list of these
+    batch_node_order(task, nodes, candidates) -> array | Normalized | InTurn
+                                                or a list of these
     best_node(task, candidates, scores) -> int | None
     confine(task) -> array | None               nodes (ascending) outside which it must not go, as
                                                 things are now; asked at every look at the nodes

@@ -255,6 +255,10 @@ class Session:
         """Nodes for up to `count` tasks equal to this one; see `Finder.places`."""
         return self.finder.places(task, count, future=future, only=only)
 
+    def places_in_turn(self, tasks: Sequence[Task], *, future: bool = False) -> IntArray:
+        """Nodes for these equal tasks, or the first of them; see `Finder.places_in_turn`."""
+        return self.finder.places_in_turn(tasks, future=future)
+
     def within(self, nodes: IntArray | None) -> AbstractContextManager[None]:
         """Look at no other nodes than these for a while; see `Finder.within`."""
         return self.finder.within(nodes)

@@ -67,7 +67,7 @@ def place_equal(session: Session, statement: Statement, tasks: list[Task]) -> in
     for future in (False, True):
         put = statement.pipeline if future else statement.allocate
         while placed < len(tasks):
-            index = session.places(tasks[placed], len(tasks) - placed, future=future)
+            index = session.places_in_turn(tasks[placed:], future=future)
             if len(index) == 0:
                 break
             put(tasks[placed : placed + len(index)], index)

@@ -3,7 +3,8 @@
 A job says so by annotations of its PodGroup: groups of roles (`ps,worker;chief`) that should be
 together, or apart; a group of one speaks of that role and itself. Tasks are sorted into buckets by
 it, and a bucket goes to one node as far as there is room. With `mode: communication` nodes are
-scored by what the job's busiest pair of nodes would have to send each other instead.
+scored by what the job's busiest pair of nodes would have to send each other instead. How that is
+done for many tasks without a look at everything for each is in `roleturns`.
 
 What a newcomer gets wrong: these are wishes, not rules. A full node never stops a job.
 """
@@ -13,18 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import numpy as np
-
 from hekla.api.wellknown import (
     TASK_TOPOLOGY_AFFINITY,
     TASK_TOPOLOGY_ANTI_AFFINITY,
     TASK_TOPOLOGY_ORDER,
 )
-from hekla.scheduler.buckets import Layout, Runs, Wishes
-from hekla.scheduler.dimensions import EPSILON, FloatArray, IntArray
+from hekla.scheduler.buckets import Layout, Wishes
+from hekla.scheduler.dimensions import IntArray
 from hekla.scheduler.model import Job, Task
 from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Plugin, PluginError
+from hekla.scheduler.plugin import InTurn, Key, Plugin, PluginError
+from hekla.scheduler.roleturns import ByBucket, ByTraffic, Rooms
 
 if TYPE_CHECKING:
     from hekla.scheduler.session import Session
@@ -51,6 +51,7 @@ class TaskTopology(Plugin, name="task-topology"):
 
     def open(self, session: Session) -> None:
         self._session = session
+        self._rooms = Rooms(session)
         self._layouts: dict[str, Layout | None] = {}
         self._problems: dict[str, str] = {}
 
@@ -98,91 +99,11 @@ class TaskTopology(Plugin, name="task-topology"):
         if layout is not None:
             layout.is_counted = False
 
-    def batch_node_order(self, task: Task, nodes: Nodes, candidates: IntArray) -> FloatArray | None:
+    def batch_node_order(self, task: Task, nodes: Nodes, candidates: IntArray) -> InTurn | None:
         layout = self._layout(task.job)
         if layout is None or task.uid not in layout.of:
             return None
         if not layout.is_counted:
             layout.recount(self._session.cluster.nodes)
-        score = self._by_traffic if self.mode == COMMUNICATION else self._by_bucket
-        return score(task, layout, len(nodes), candidates)
-
-    def _by_bucket(
-        self, task: Task, layout: Layout, count: int, candidates: IntArray
-    ) -> FloatArray:
-        score_n = self._fitting(layout.first_and_rest(task), count, candidates)
-        for index, number in layout.of[task.uid].here.items():
-            score_n[index] += number
-        for foe in layout.wishes.foes[task.role]:
-            for index, number in layout.here.get(foe, {}).items():
-                score_n[index] -= number
-        out: FloatArray = score_n * (self.weight * 100.0 / layout.largest)
-        return out
-
-    def _by_traffic(
-        self, task: Task, layout: Layout, count: int, candidates: IntArray
-    ) -> FloatArray:
-        """Best where the busiest pair of nodes has least to send, counting one for each pair of
-        tasks whose roles belong together; of equal ones where the rest of the job could follow."""
-        assert task.job is not None
-        nodes_k = np.asarray(sorted({n for there in layout.here.values() for n in there}), int)
-        here_kr, together_rr, friends_r = _as_arrays(layout, task.role, nodes_k)
-        pairs_kk = traffic(here_kr, together_rr)
-        friends_k = here_kr @ friends_r
-        base, total = pairs_kk.max(initial=0.0), friends_k.sum()
-        # On a node where nobody of the job is, every friend is elsewhere.
-        worst_n = np.full(count, max(base, friends_k.max(initial=0.0)))
-        sent_n = np.full(count, total)
-        after_kk = pairs_kk + friends_k
-        np.fill_diagonal(after_kk, 0.0)
-        worst_n[nodes_k] = np.maximum(base, after_kk.max(axis=1, initial=0.0))
-        sent_n[nodes_k] -= friends_k
-        room_n = self._fitting(layout.first_and_all(task), count, candidates)
-        members = max(len(task.job.tasks), 1)
-        here_n = np.zeros(count)
-        here_n[nodes_k] = here_kr.sum(axis=1) / (members + 1)
-        cost_n = worst_n * members * members + sent_n * members - room_n - here_n
-        out: FloatArray = -cost_n * (self.weight * 100.0)
-        return out
-
-    def _fitting(self, runs: Runs, count: int, candidates: IntArray) -> FloatArray:
-        """How many of the tasks, taken in turn, each candidate has room for together."""
-        rows = {row for klass, _ in runs for row in klass.rows}
-        room = {row: self._session.columns.future_idle(row) + EPSILON for row in rows}
-        total_n = np.zeros(count)
-        for number, (klass, most) in enumerate(runs, start=1):
-            pairs = list(zip(klass.rows, klass.amounts, strict=True))
-            fits_n = np.full(count, float(most))
-            for row, amount in pairs:
-                np.minimum(fits_n, np.ceil(room[row] / amount) - 1.0, out=fits_n)
-            np.maximum(fits_n, 0.0, out=fits_n)
-            for row, amount in pairs if number < len(runs) else ():
-                room[row] -= fits_n * amount
-            total_n += fits_n
-        fitting_n = np.zeros(count)
-        fitting_n[candidates] = total_n[candidates]
-        return fitting_n
-
-
-def _as_arrays(
-    layout: Layout, role: str, nodes_k: IntArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """How many of each role are on nodes, which roles belong together, and which with this one."""
-    wishes = layout.wishes
-    roles = sorted({*layout.here, *wishes.rank})
-    here_kr = np.zeros((len(nodes_k), len(roles)))
-    together_rr = np.zeros((len(roles), len(roles)))
-    for r, name in enumerate(roles):
-        there = layout.here.get(name, {})
-        if there:
-            here_kr[np.searchsorted(nodes_k, list(there)), r] = list(there.values())
-        for friend in wishes.friends.get(name, ()):
-            together_rr[r, roles.index(friend)] = 1.0
-    return here_kr, together_rr, together_rr[roles.index(role)]
-
-
-def traffic(here_kr: FloatArray, together_rr: FloatArray) -> FloatArray:
-    """For every two nodes how many pairs of tasks that belong together they part."""
-    parted_kk: FloatArray = here_kr @ together_rr @ here_kr.T
-    np.fill_diagonal(parted_kk, 0.0)
-    return parted_kk
+        kind = ByTraffic if self.mode == COMMUNICATION else ByBucket
+        return kind(layout, task, self._rooms, self.weight)

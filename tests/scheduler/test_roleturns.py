@@ -1,0 +1,197 @@
+"""Tasks of a role placed in turn: what each sees, and that many at once is one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.api.wellknown import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINITY
+from hekla.scheduler import InTurn, following
+from hekla.scheduler.buckets import Layout, Wishes
+from hekla.scheduler.classes import TaskClass
+from hekla.scheduler.dimensions import EPSILON
+from hekla.scheduler.finding import Finder
+from hekla.scheduler.model import PENDING, Job, Task
+from hekla.scheduler.roleturns import ByBucket, ByTraffic, Rooms
+from hekla.scheduler.session import Session
+from hekla.testing import TestCluster, cluster, gang, node, pod
+from tests.scheduler.test_buckets import APART, ROLES, TOGETHER, world
+
+CONF = """\
+actions: "allocate, backfill"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: %s}
+  - {name: task-topology, arguments: {task-topology.weight: %d, task-topology.mode: %s}}
+"""
+WEIGHT = 3
+Where = Mapping[str, int]
+"""The columns of tasks that are on nodes, by uid."""
+
+
+def fitting(session: Session, placed: Sequence[tuple[Task, int]], column: int,
+            tasks: Sequence[Task]) -> int:  # fmt: skip
+    """How many of the tasks go on a node, each in turn if it still can."""
+    free_r = session.columns.idle_rn[:, column].copy()
+    for task, there in placed:
+        free_r -= task.klass.request_r[: len(free_r)] * (there == column)
+
+    def takes(klass: TaskClass) -> bool:
+        return all(a < free_r[r] + EPSILON for r, a in zip(klass.rows, klass.amounts, strict=True))
+
+    found = 0
+    for task in tasks:
+        if takes(task.klass):
+            free_r -= task.klass.request_r[: len(free_r)]
+            found += 1
+    return found
+
+
+def by_bucket(job: Job, layout: Layout, task: Task, where: Where, column: int, room: int) -> float:
+    """Room for its bucket, and who of it is there, less those whom it wants to be away from."""
+    near = sum(where.get(uid) == column for uid in layout.of[task.uid].tasks)
+    foes = [
+        other
+        for other in job.tasks.values()
+        if frozenset((task.role, other.role)) in layout.wishes.apart
+    ]
+    far = sum(where.get(foe.uid) == column for foe in foes)
+    return (room + near - far) * (WEIGHT * 100.0 / layout.largest)
+
+
+def by_traffic(job: Job, layout: Layout, task: Task, where: Where, column: int, room: int) -> float:
+    """What pairs of nodes send each other with the task here: every pair of tasks is looked at."""
+    after = {**where, task.uid: column}
+    links = dict[frozenset[int], int]()
+    for a in after:
+        for b in after:
+            roles = frozenset((job.tasks[a].role, job.tasks[b].role))
+            if a < b and after[a] != after[b] and roles in layout.wishes.together:
+                pair = frozenset((after[a], after[b]))
+                links[pair] = links.get(pair, 0) + 1
+    own = [
+        uid
+        for uid, there in where.items()
+        if there != column and frozenset((task.role, job.tasks[uid].role)) in layout.wishes.together
+    ]
+    members = len(job.tasks)
+    here = sum(there == column for there in where.values()) / (members + 1)
+    cost = max(links.values(), default=0) * members**2 + len(own) * members - room - here
+    return -cost * (WEIGHT * 100.0)
+
+
+@pytest.mark.parametrize("is_by_traffic", [False, True])
+@given(ROLES, TOGETHER, APART, st.sampled_from("abc"), st.lists(st.integers(0, 2), max_size=14))
+def test_every_task_sees_what_a_look_at_everything_would_show(
+    is_by_traffic: bool,
+    members: list[tuple[str, int]],
+    together: list[str],
+    apart: list[str],
+    role: str,
+    places: list[int],
+) -> None:
+    found, job = world(members, together, apart)
+    layout = Layout(job, Wishes(job))
+    waiting = sorted(job.by_status[PENDING].values(), key=lambda task: task.order)
+    alike = [task for task in waiting if task.role == role and task.uid in layout.of]
+    alike = [task for task in alike if task.klass is alike[0].klass]
+    if not alike:
+        return
+    with Session(found.state, found.config, 0.0) as session:
+        layout.recount(found.state.nodes)
+        make, plainly = (ByTraffic, by_traffic) if is_by_traffic else (ByBucket, by_bucket)
+        turn: InTurn = make(layout, alike[0], Rooms(session), WEIGHT)
+        running = [task for task in job.tasks.values() if task.node_name]
+        where = {task.uid: found.state.nodes[task.node_name].index for task in running}
+        placed: list[tuple[Task, int]] = []
+        for task, place in zip(alike, [*places, *[0] * len(alike)], strict=False):
+            others = [t for t in waiting if t.uid not in where and t is not task]
+            if is_by_traffic:
+                others.sort(key=lambda t: (*layout.wishes.order(t.role), t.role, t.order))
+            else:
+                of_bucket = layout.of[task.uid].tasks
+                others = sorted((t for t in others if t.uid in of_bucket), key=lambda t: t.name)
+            rooms = [fitting(session, placed, c, [task, *others]) for c in range(3)]
+            wanted = [plainly(job, layout, task, where, c, rooms[c]) for c in range(3)]
+            assert turn.score(task).tolist() == wanted
+            turn.came(task, place)
+            where[task.uid] = place
+            placed.append((task, place))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> TestCluster:
+    """Jobs with wishes before nodes of which some are full, some hold few pods, some are left."""
+    machines = [
+        node(f"n{i}", cpu=draw(st.integers(1, 9)), pods=draw(st.sampled_from([2, 5, 110])))
+        for i in range(draw(st.integers(1, 8)))
+    ]
+    running = [
+        pod(f"r{i}", cpu=2, node=draw(st.sampled_from(machines)).name, deleting=i % 2 == 0)
+        for i in range(draw(st.integers(0, 3)))
+    ]
+    jobs = []
+    for j in range(draw(st.integers(1, 3))):
+        members = draw(ROLES)
+        has = {role for role, _ in members}
+        together, apart = (
+            [group for group in draw(groups) if set(group.split(",")) <= has]
+            for groups in (TOGETHER, APART)
+        )
+        notes = {
+            TASK_TOPOLOGY_AFFINITY: ";".join(together),
+            TASK_TOPOLOGY_ANTI_AFFINITY: ";".join(apart),
+        }
+        pods = [
+            pod(f"j{j}-{role}-{i}", group=f"j{j}", role=role, cpu=cpu)
+            for i, (role, cpu) in enumerate(members)
+        ]
+        least = draw(st.sampled_from([1, len(pods) // 2, len(pods)]))
+        jobs.append(gang(f"j{j}", members=0, minimum=least, annotations=notes).and_pods(*pods))
+    mode = draw(st.sampled_from(["buckets", "communication"]))
+    conf = CONF % (draw(st.sampled_from(["nodeorder", "binpack"])), draw(st.integers(0, 10)), mode)
+    return cluster(machines, jobs, pods=running, conf=conf)
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds(), st.booleans())
+def test_placing_a_role_in_one_look_is_placing_its_tasks_one_by_one(
+    found: TestCluster, tells_little: bool
+) -> None:
+    """Both ways, with every `InTurn` made anew for one task in the plain one."""
+    little = 1 if tells_little else following._BATCH
+    with (
+        mock.patch.object(following, "_BATCH", little),
+        mock.patch.object(following, "_AT_ONCE", little * 32),
+        mock.patch.object(following, "_FEW", 1),
+    ):
+        quick = found.run()
+    with mock.patch.object(Finder, "_only_follow", return_value=False):
+        plain = found.run()
+    assert not quick.plan.failures
+    assert quick.plan.effects == plain.plan.effects
+    assert quick.plan.pipelined == plain.plan.pipelined
+    assert quick.plan.verdicts == plain.plan.verdicts
+
+
+class _Broken(ByBucket):
+    def came(self, task: Task, node: int) -> None:
+        raise ArithmeticError("lost count")
+
+
+def test_a_score_that_breaks_down_between_two_turns_costs_its_plugin_its_word_and_no_job() -> None:
+    notes = {TASK_TOPOLOGY_AFFINITY: "a"}
+    pods = [pod(f"j-a-{i}", group="j", role="a", cpu=1) for i in range(4)]
+    made = gang("j", members=0, minimum=4, annotations=notes).and_pods(*pods)
+    machines = [node(f"n{i}", cpu=3) for i in range(2)]
+    found = cluster(machines, [made], conf=CONF % ("nodeorder", 1, "buckets"))
+    with mock.patch("hekla.scheduler.plugins.task_topology.ByBucket", _Broken):
+        result = found.run()
+    assert len(result.binds) == 4
+    assert [failure.plugin for failure in result.plan.failures] == ["task-topology"]

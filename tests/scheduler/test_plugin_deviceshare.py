@@ -14,6 +14,7 @@ from hekla.api import wellknown as w
 from hekla.api.cards import Ask, decode
 from hekla.scheduler.devices import choosing
 from hekla.scheduler.devices.asks import Request
+from hekla.scheduler.devices.chips import geometries
 from hekla.scheduler.devices.inventory import VGPU, Card, cards_of
 from hekla.scheduler.devices.ledger import Ledger
 from hekla.scheduler.errors import ConfigError
@@ -370,12 +371,33 @@ def test_mig_cuts_a_card_once_and_gives_the_smallest_part_that_will_do() -> None
     ]
     result = cluster([mig], jobs, conf=PACKED).run()
     assert cards(result) == {
-        "a-0": "GPU-n-0[1-0],NVIDIA,10240,0:",
-        "b-0": "GPU-n-0[1-3],NVIDIA,5120,0:",
-        "c-0": "GPU-n-0[1-1],NVIDIA,10240,0:",
-        "c-1": "GPU-n-0[1-2],NVIDIA,10240,0:",
+        "a-0": "GPU-n-0[group2-0],NVIDIA,10240,0:",
+        "b-0": "GPU-n-0[group2-3],NVIDIA,5120,0:",
+        "c-0": "GPU-n-0[group2-1],NVIDIA,10240,0:",
+        "c-1": "GPU-n-0[group2-2],NVIDIA,10240,0:",
     }
     assert "no vgpu cards with enough room" in result.why("d")
+
+
+MODELS: dict[str, tuple[int, ...]] = {
+    "NVIDIA-NVIDIA A100 80GB PCIe": (9728, 19968, 40192, 80896),
+    "NVIDIA-NVIDIA H100 80GB HBM3": (9984, 20090, 40448, 81152),
+    "NVIDIA-NVIDIA H100 PCIe": (9984, 20090, 40448, 81152),
+    "NVIDIA-NVIDIA H200": (16384, 33280, 66560, 143360),
+    "NVIDIA-NVIDIA H200 NVL": (16384, 33280, 66560, 143360),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_large_gpu_is_cut_in_seven_three_two_or_not_at_all(model: str) -> None:
+    cuts = geometries(model)
+    assert [sum(count for _, count in cut) for cut in cuts] == [7, 4, 2, 1]
+    assert tuple(cut[0][0] for cut in cuts) == MODELS[model]
+
+
+@pytest.mark.parametrize("model", ["NVIDIA-NVIDIA GH200 480GB", "NVIDIA-NVIDIA H100 NVL", ""])
+def test_a_model_that_is_not_known_is_not_cut(model: str) -> None:
+    assert geometries(model) == ()
 
 
 def test_a_card_that_changed_its_mode_is_given_to_nobody_until_its_pods_have_left() -> None:
@@ -752,6 +774,7 @@ def test_pods_with_one_card_get_at_once_what_they_would_get_one_by_one(data: st.
     assert np.allclose(fast.score_kr, slow.score_kr)
 
 
+MIG_MODEL = "NVIDIA-A100-SXM4-40GB"
 KINDS = (
     wants(1, 3000),
     wants(1, 7000, cores=40),
@@ -770,17 +793,33 @@ def overbooked(world: TestCluster) -> list[str]:
                 sums = used.setdefault(each.card, [0, 0, 0])
                 for i, amount in enumerate((each.memory, each.cores, 1)):
                     sums[i] += amount
-    return [
+    wrong = [
         f"{card}: {sums}"
         for card, sums in used.items()
-        if sums[0] > 16000 or sums[1] > 100 or sums[2] > 4
+        if "[" not in card and (sums[0] > 16000 or sums[1] > 100 or sums[2] > 4)
     ]
+    return wrong + [f"{card}: {used[card]}" for card in wrongly_cut(used)]
+
+
+def wrongly_cut(used: dict[str, list[int]]) -> list[str]:
+    """Instances given twice, of another size, or of two cuts of one card."""
+    wrong, cuts = [], {}
+    for card in sorted(card for card in used if "[" in card):
+        whole, _, name = card.rstrip("]").partition("[")
+        cut, _, position = name.partition("-")
+        geometry = geometries(MIG_MODEL)[int(cut.removeprefix("group")) - 1]
+        sizes = [size for size, count in geometry for _ in range(count)]
+        is_right = used[card][0] == sizes[int(position)] and used[card][2] == 1
+        if not is_right or cuts.setdefault(whole, cut) != cut:
+            wrong.append(card)
+    return wrong
 
 
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_no_card_is_overbooked_whatever_leaves_restarts_or_lags(data: st.DataObject) -> None:
-    nodes = [vgpu_node(name, shares=4) for name in ("a", "b")]
+    mig = vgpu_node("b", memory=40960, kind=MIG_MODEL, mode="mig")
+    nodes = [vgpu_node("a", shares=4), data.draw(st.sampled_from((mig, vgpu_node("b", shares=4))))]
     modes = (VIRTUAL, PACKED, SPREAD)
     world = cluster(nodes, conf=data.draw(st.sampled_from(modes)))
     number = 0

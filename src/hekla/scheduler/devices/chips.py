@@ -1,6 +1,10 @@
 """Tables of hardware: how MIG cuts a GPU, and which parts of an NPU can be handed out.
 
-Both are facts of the vendors, as the device plugins' own default configuration has them.
+Both are facts of the vendors, as the device plugins' own default configuration has them; that has
+no H100 and H200, whose instances are as `nvidia-smi mig -lgip` lists them.
+
+What a newcomer gets wrong: the order of cuts and instances is part of the contract. A pod is told
+the name and the position, `[group2-3]`, and the device plugin looks these up in a table of its own.
 """
 
 from __future__ import annotations
@@ -12,18 +16,24 @@ Geometry = tuple[tuple[int, int], ...]
 """Instances that a card can be cut into at the same time: (memory in MiB, how many)."""
 
 _SMALL: Final = (((5120, 7),), ((10240, 3), (5120, 1)), ((20480, 2),), ((40960, 1),))
-_LARGE: Final = (((10240, 7),), ((20480, 3), (10240, 1)), ((40960, 2),), ((81251, 1),))
+_LARGE: Final = (((9728, 7),), ((19968, 3), (9728, 1)), ((40192, 2),), ((80896, 1),))
+_H100: Final = (((9984, 7),), ((20090, 3), (9984, 1)), ((40448, 2),), ((81152, 1),))
+# Of 3g.71gb at least as much as two of 2g.35gb have.
+_H200: Final = (((16384, 7),), ((33280, 3), (16384, 1)), ((66560, 2),), ((143360, 1),))
 _GEOMETRIES: Final[tuple[tuple[tuple[str, ...], tuple[Geometry, ...]], ...]] = (
     (("A30",), (((6144, 4),), ((12288, 2),), ((24576, 1),))),
     (("A100-SXM4-40GB", "A100-40GB-PCIe", "A100-PCIE-40GB"), _SMALL),
     (("A100-SXM4-80GB", "A100-80GB-PCIe", "A100-PCIE-80GB"), _LARGE),
+    (("H100-80GB-HBM3", "H100-PCIe"), _H100),
+    (("H200",), _H200),
 )
 
 
 def geometries(model: str) -> tuple[Geometry, ...]:
     """The ways in which a model can be cut; none for a model that is not known."""
+    words = f"-{model.replace(' ', '-')}-"  # whole words: a GH200 is no H200
     for names, found in _GEOMETRIES:
-        if any(name in model for name in names):
+        if any(f"-{name}-" in words for name in names):
             return found
     return ()
 

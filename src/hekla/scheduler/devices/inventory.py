@@ -140,7 +140,9 @@ def _parts(card: Card) -> Iterator[Card]:
     for cut, geometry in enumerate(cuts):
         sizes = [size for size, count in geometry for _ in range(count)]
         for position, size in enumerate(sizes):
-            yield replace(card, id=f"{card.id}[{cut}-{position}]", memory=size, shares=1, cut=cut)
+            # Device plugins find a cut by the name that their configuration gives it.
+            name = f"{card.id}[group{cut + 1}-{position}]"
+            yield replace(card, id=name, memory=size, shares=1, cut=cut)
 
 
 def _npus(text: str) -> Iterator[Card]:

@@ -26,8 +26,10 @@ ROOT = Path(__file__).parents[2]
 LEASE_NAMES = {"scheduler": "volcano", "controllers": "vc-controller-manager"}
 LEADS = re.compile(r"INFO hekla\.kube\.leases: (\S+) leads ")
 # Short, and still long enough that a busy machine does not lose the lease by itself all the time.
-LEASE = ("--leader-elect", "--leader-elect-lease-duration=4s",
-         "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms")  # fmt: skip
+# Between the two lies how long a request may be on its way, here through proxies that are slow
+# on purpose: with less than the usual 5 s the next leader could be there before it.
+LEASE = ("--leader-elect", "--leader-elect-lease-duration=10s",
+         "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms")  # fmt: skip
 PAUSE_S = 0.5
 
 

@@ -325,3 +325,13 @@ def test_nonsense_on_objects_stops_nobody_and_overbooks_nothing(data: st.DataObj
     assert used["n1"] <= 6000
     assert used["n2"] <= 8000
     assert all(cpus <= 4 for cpus in taken.values())
+
+
+def test_the_verdict_on_nonsense_does_not_depend_on_who_was_heard_of_first() -> None:
+    members = [pod("j-0", group="j", cpu="-1"), pod("j-1", group="j", requests={"memory": "lots"})]
+    told = set()
+    for order in (members, members[::-1]):
+        made = gang("j", members=0, minimum=2).and_pods(*order)
+        told.add(cluster([node("n0", cpu=4)], [made]).run().why("j"))
+    assert len(told) == 1
+    assert "pod j-0 asks for what cannot be" in told.pop()

@@ -269,6 +269,20 @@ def test_a_hard_demand_that_cannot_be_met_waits_and_says_why(name: str) -> None:
     assert want in result.why("t")
 
 
+def test_a_plan_that_is_taken_back_leaves_no_trace_in_the_next() -> None:
+    """Tried in both racks, role by role, and rolled back: the same pod is named again, in turn."""
+    members = [
+        pod(f"t-{role}-{i}", group="t", role=role, cpu=cpu)
+        for role, cpu, count in (("a", 2, 2), ("b", 1, 3))
+        for i in range(count)
+    ]
+    made = gang("t", members=0, minimum=5, network=HARD1).and_pods(*members)
+    found = world(made, cpus=dict.fromkeys(NODES, 3))
+    first = found.run().plan.effects
+    assert first
+    assert first == found.run().plan.effects
+
+
 def test_contradictions_in_the_tree_are_notes_and_stop_nobody() -> None:
     parts = [*RACKS, hypernode("bad", 1, children=["bad"]), hypernode("thief", 2, nodes=["gone"])]
     result = world(

@@ -53,7 +53,7 @@ def place_in_domains(
     if later is not None:
         attempt = _place_in(session, statement, job, queue, later[0])
     elif choice is not None and attempt.refused is None:
-        attempt.no_domain_for(session, tasks[0], choice)
+        attempt.no_domain_for(session, session.in_task_order(tasks)[0], choice)
     return attempt
 
 
@@ -76,7 +76,7 @@ def _place_more(
         if not waiting(job) or attempt.refused is not None or statement.placed == most:
             return attempt
     if choice is not None and not choice.numbers:
-        attempt.no_domain_for(session, tasks[0], choice)
+        attempt.no_domain_for(session, session.in_task_order(tasks)[0], choice)
     return attempt
 
 

@@ -97,12 +97,12 @@ def hindrance(session: Session, job: Job) -> Verdict | None:
 
 
 def nonsense(job: Job) -> str:
-    """What is wrong with the requests of a job's waiting pods, for the first that has it."""
-    for klass in {task.klass: None for task in job.by_status[PENDING].values()}:
-        if klass.problems:
-            names = sorted(t.name for t in job.by_status[PENDING].values() if t.klass is klass)
-            return f"pod {names[0]} asks for what cannot be: {'; '.join(klass.problems)}"
-    return ""
+    """What is wrong with the requests of a job's waiting pods, for the first by name."""
+    wrong = [task for task in job.by_status[PENDING].values() if task.klass.problems]
+    if not wrong:
+        return ""
+    first = min(wrong, key=lambda task: task.name)
+    return f"pod {first.name} asks for what cannot be: {'; '.join(first.klass.problems)}"
 
 
 def explain_overused(session: Session, job: Job, plugin: str) -> None:

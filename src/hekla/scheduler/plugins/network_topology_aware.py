@@ -314,7 +314,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
                     need[row] = need.get(row, 0.0) + count * amount
         total_d, weights = np.zeros(tree.root + 1), 0.0
         over_d = np.zeros(tree.root + 1, dtype=bool)
-        for row, amount in need.items():
+        for row, amount in sorted(need.items()):  # sums in one order, whoever is first
             offered_d = self._offered.get(row)
             if offered_d is None:
                 offered_d = self._offered[row] = tree.sums(columns.allocatable_rn[row])

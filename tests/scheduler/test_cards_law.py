@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from hekla.api import wellknown as w
 from hekla.api.cards import decode
 from hekla.testing import Result, TestCluster, cluster, node
-from tests.scheduler.test_plugin_deviceshare import conf, job, wants
+
+from .card_worlds import conf, job, wants
 
 NPU = "Ascend910B3"
 MEMORY, NPU_MEMORY = 16000, 65536

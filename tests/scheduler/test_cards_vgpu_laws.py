@@ -1,0 +1,176 @@
+"""Laws of vGPUs: at once as one by one, and none over-booked, cut by MIG or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.api import wellknown as w
+from hekla.api.cards import Ask, decode
+from hekla.scheduler.devices import choosing
+from hekla.scheduler.devices.asks import Request
+from hekla.scheduler.devices.chips import geometries
+from hekla.scheduler.devices.inventory import VGPU, Card
+from hekla.scheduler.devices.ledger import Ledger
+from hekla.scheduler.model import Node
+from hekla.testing import Result, TestCluster, cluster
+
+from .card_worlds import (
+    PACKED,
+    SPREAD,
+    VIRTUAL,
+    job,
+    vgpu_node,
+    wants,
+)
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_pods_with_one_card_get_at_once_what_they_would_get_one_by_one(data: st.DataObject) -> None:
+    width = data.draw(st.integers(1, 4))
+    machine = Node("n")
+    machine.cards = {
+        VGPU: tuple(
+            Card(f"c{i}", data.draw(st.integers(0, 40)), data.draw(st.integers(1, 5)), whole=i)
+            for i in range(width)
+        )
+    }
+    ledger = Ledger(VGPU, [machine], 0)
+    used = np.array(
+        [
+            [[data.draw(st.integers(0, int(ledger.memory_nc[0, c]))) for c in range(width)]],
+            [[data.draw(st.integers(0, 3)) for _ in range(width)]],
+            [[data.draw(st.sampled_from((0, 30, 50, 100))) for _ in range(width)]],
+        ]
+    )
+    cores = data.draw(st.sampled_from((0, 20, 100)))
+    memory, percent = data.draw(st.sampled_from(((1, 0), (7, 0), (0, 10), (0, 100))))
+    request = Request(VGPU, (Ask(0), Ask(1, memory, percent, cores)))
+    policy = data.draw(st.sampled_from(("", "binpack", "spread")))
+    most = data.draw(st.sampled_from((2, 256)))
+    rows = np.zeros(1, dtype=np.int64)
+    fast, slow = (
+        find(choosing._Table(ledger, rows, used.copy(), ledger.usable_nc[rows]), request, policy)
+        for find in (
+            lambda *a: choosing._at_once(*a, most),
+            lambda *a: choosing._step_by_step(*a, False, most),
+        )
+    )
+    assert fast.copies_r.tolist() == slow.copies_r.tolist()
+    assert fast.choice_krs.tolist() == slow.choice_krs.tolist()
+    assert np.allclose(fast.score_kr, slow.score_kr)
+
+
+MIG_MODEL = "NVIDIA-A100-SXM4-40GB"
+
+
+KINDS = (
+    wants(1, 3000),
+    wants(1, 7000, cores=40),
+    wants(2, percent=30),
+    wants(1, cores=100),
+    wants(2, 5000, cores=10),
+)
+
+
+def overbooked(world: TestCluster) -> list[str]:
+    """Cards of which more is given than there is, counted anew from the pods' annotations."""
+    used: dict[str, list[int]] = {}
+    for pod in world.pods.values():
+        if pod.spec.node_name and pod.metadata.uid in world.state.tasks:
+            for each in decode((pod.metadata.annotations or {}).get(w.VGPU_IDS_NEW, "")):
+                sums = used.setdefault(each.card, [0, 0, 0])
+                for i, amount in enumerate((each.memory, each.cores, 1)):
+                    sums[i] += amount
+    wrong = [
+        f"{card}: {sums}"
+        for card, sums in used.items()
+        if "[" not in card and (sums[0] > 16000 or sums[1] > 100 or sums[2] > 4)
+    ]
+    return wrong + [f"{card}: {used[card]}" for card in wrongly_cut(used)]
+
+
+def wrongly_cut(used: dict[str, list[int]]) -> list[str]:
+    """Instances given twice, of another size, or of two cuts of one card."""
+    wrong: list[str] = []
+    cuts: dict[str, str] = {}
+    for card in sorted(card for card in used if "[" in card):
+        whole, _, name = card.rstrip("]").partition("[")
+        cut, _, position = name.partition("-")
+        geometry = geometries(MIG_MODEL)[int(cut.removeprefix("group")) - 1]
+        sizes = [size for size, count in geometry for _ in range(count)]
+        is_right = used[card][0] == sizes[int(position)] and used[card][2] == 1
+        if not is_right or cuts.setdefault(whole, cut) != cut:
+            wrong.append(card)
+    return wrong
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_no_card_is_overbooked_whatever_leaves_restarts_or_lags(data: st.DataObject) -> None:
+    mig = vgpu_node("b", memory=40960, kind=MIG_MODEL, mode="mig")
+    nodes = [vgpu_node("a", shares=4), data.draw(st.sampled_from((mig, vgpu_node("b", shares=4))))]
+    modes = (VIRTUAL, PACKED, SPREAD)
+    world = cluster(nodes, conf=data.draw(st.sampled_from(modes)))
+    number = 0
+    unseen: list[Any] = []  # binds that the watch has not shown yet
+    for _ in range(data.draw(st.integers(1, 7))):
+        for _ in range(data.draw(st.integers(0, 3))):
+            members = data.draw(st.integers(1, 3))
+            minimum = data.draw(st.integers(1, members))
+            one = job(
+                f"j{number}", members, minimum=minimum, requests=data.draw(st.sampled_from(KINDS))
+            )
+            number += 1
+            world.add(one)
+        result = world.run()
+        assert result.plan.failures == []
+        if data.draw(st.booleans()):  # the watch lags: what was sent is only assumed
+            world.apply(result)
+            unseen.append(result)
+            _remember(world, result)
+        else:
+            world.live(result)
+        assert overbooked(world) == []
+        placed = sorted(uid for uid, p in world.pods.items() if p.spec.node_name)
+        for uid in placed:
+            if data.draw(st.integers(0, 3)) == 0:
+                del world.pods[uid]
+                world.state.delete_pod(uid)
+        if data.draw(st.booleans()):  # another scheduler takes over, with the pods alone
+            world = _restarted(world, nodes, data.draw(st.sampled_from(modes)))
+        elif data.draw(st.booleans()):
+            for uid, pod in world.pods.items():  # the watch catches up
+                if pod.spec.node_name and uid in world.state.tasks:
+                    world.state.set_pod(pod)
+
+
+def _remember(world: TestCluster, result: Result) -> None:
+    """The server has the binds, whatever the watch shows."""
+    from msgspec.structs import replace
+
+    for bind in result.plan.binds:
+        pod = world.pods[bind.uid]
+        notes = {**(pod.metadata.annotations or {}), **bind.annotations}
+        world.pods[bind.uid] = replace(
+            pod,
+            metadata=replace(pod.metadata, annotations=notes),
+            spec=replace(pod.spec, node_name=bind.node),
+        )
+
+
+def _restarted(world: TestCluster, nodes: list[Any], settings_text: str) -> TestCluster:
+    fresh = cluster(nodes, conf=settings_text)
+    groups = {}
+    for uid, pod in sorted(world.pods.items()):
+        name = (pod.metadata.annotations or {})[w.GROUP_NAME]
+        if name not in groups:
+            groups[name] = job(name).group
+            fresh.state.set_group(groups[name])
+        fresh.pods[uid] = pod
+        fresh.state.set_pod(pod)
+    return fresh

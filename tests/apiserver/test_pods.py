@@ -85,6 +85,10 @@ async def test_eviction_stops_where_the_budget_does(client: Client) -> None:
             if event.object["status"]["disruptionsAllowed"] == 1:
                 break
     await client.evict("p0", namespace="default")
+    leaving = await client.get(PODS, "p0", namespace="default")
+    (why,) = [c for c in leaving["status"]["conditions"] if c["type"] == "DisruptionTarget"]
+    assert (why["status"], why["reason"]) == ("True", "EvictionByEvictionAPI")
+    assert leaving["metadata"]["deletionTimestamp"]
     with pytest.raises(TooManyRequests, match="disruption budget") as refused:
         await client.evict("p1", namespace="default")
     assert "needs 2 healthy pods and has 2" in str(refused.value.details)

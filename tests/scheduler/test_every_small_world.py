@@ -145,7 +145,7 @@ def check_laws(world: TestCluster, result: Result) -> None:
         lost = sum(
             float(state.tasks[e.uid].klass.request_r[0])
             for e in plan.evictions
-            if "reclaim" in e.reason and state.jobs[e.for_job].queue_name == name
+            if "reclaim" in e.reason and state.jobs[e.job].queue_name == name
         )
         gained = sum(
             float(state.tasks[bind.uid].klass.request_r[0])

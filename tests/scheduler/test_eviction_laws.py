@@ -121,7 +121,7 @@ def test_gangs_that_are_protected_keep_their_minimum(world: TestCluster) -> None
     before = {job.key: job.ready_count for job in world.state.jobs.values()}
     lost: dict[str, int] = {}
     for eviction in world.run().plan.evictions:
-        lost[eviction.for_job] = lost.get(eviction.for_job, 0) + 1
+        lost[eviction.job] = lost.get(eviction.job, 0) + 1
     for key, count in lost.items():
         assert before[key] - count >= world.state.jobs[key].min_member
 
@@ -134,7 +134,7 @@ def test_no_eviction_for_another_queue_breaks_a_guarantee(world: TestCluster) ->
     lost: dict[str, list[str]] = {}
     for eviction in result.plan.evictions:
         if eviction.reason == "reclaim":
-            lost.setdefault(world.state.jobs[eviction.for_job].queue_name, []).append(eviction.uid)
+            lost.setdefault(world.state.jobs[eviction.job].queue_name, []).append(eviction.uid)
     for name, uids in lost.items():
         have_r = before[name].copy()
         for uid in uids:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hekla.api.scheduling import PodGroupCondition
+from hekla.scheduler import config
 from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 
@@ -95,11 +96,23 @@ def test_gated_pods_are_left_to_the_api_server() -> None:
     assert not [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
 
 
-def test_a_pipelined_pod_is_told_where_it_may_go() -> None:
+def test_a_pod_that_gets_room_later_is_told_so() -> None:
     leaving = pod("old", cpu=1, node="n1", deleting=True)
     result = cluster([node("n1", cpu=1)], [gang("a", cpu=1)], pods=[leaving]).run()
     (told,) = [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
+    assert told.message.startswith("Pod default/a-0 can possibly be assigned, once resource")
+
+
+def test_a_pod_for_which_others_leave_is_told_where_it_may_go() -> None:
+    jobs = [
+        gang("v", cpu=1, running_on=["n1"], phase="Running"),
+        gang("a", cpu=1, priority_class="high"),
+    ]
+    conf = config.DEFAULT.replace("allocate,", "allocate, preempt,")
+    result = cluster([node("n1", cpu=1)], jobs, priorities={"high": 9}, conf=conf).run()
+    (told,) = [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
     assert told.message.startswith("Pod default/a-0 can possibly be assigned to n1, once resource")
+    assert told.nominated_node == "n1"
 
 
 def test_messages_are_bounded() -> None:

@@ -476,7 +476,7 @@ class Resources:
     ) -> Written:
         obj: Object = decode(entry.body)
         key = entry.key
-        self._check_delete_preconditions(served, obj, how)
+        self.check_preconditions(served, obj, how)
         attempt = Attempt("delete", served, namespace, obj, obj, options)
         self.admission.validate(attempt)
         if self.admission.is_asked(attempt):
@@ -500,7 +500,7 @@ class Resources:
             return Written(obj, entry.body)
         return await self._stage(served, key, obj, entry, options)
 
-    def _check_delete_preconditions(self, served: Served, obj: Object, how: DeleteOptions) -> None:
+    def check_preconditions(self, served: Served, obj: Object, how: DeleteOptions) -> None:
         metadata = obj["metadata"]
         for label, asked, found in (
             ("UID", how.uid, metadata["uid"]),

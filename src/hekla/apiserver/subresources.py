@@ -169,18 +169,13 @@ class Subresources:
             for name in ("annotations", "labels"):
                 if metadata.get(name):
                     pod["metadata"].setdefault(name, {}).update(metadata[name])
-            conditions = pod["status"].setdefault("conditions", [])
-            conditions[:] = [
-                c for c in conditions if c.get("type") != wellknown.PodCondition.SCHEDULED
-            ]
-            conditions.append(
-                {
-                    "type": wellknown.PodCondition.SCHEDULED,
-                    "status": "True",
-                    "lastProbeTime": None,
-                    "lastTransitionTime": now,
-                }
-            )
+            scheduled = {
+                "type": wellknown.PodCondition.SCHEDULED,
+                "status": "True",
+                "lastProbeTime": None,
+                "lastTransitionTime": now,
+            }
+            _set_condition(pod, scheduled)
             return pod
 
         await self.resources.update(served, target.namespace, target.name, assign, options)
@@ -201,8 +196,34 @@ class Subresources:
         how: DeleteOptions = read_delete_options(inner)
         options.dry_run = request.query.is_dry_run
         disruption.check(self.resources, target.namespace, target.name)
+        await self._mark_disrupted(served, request, how)
         await self.resources.delete(served, target.namespace, target.name, options, how)
         return Response.of(SUCCESS, 201)
+
+    async def _mark_disrupted(self, served: Served, request: Request, how: DeleteOptions) -> None:
+        """Say in the pod's status that it did not fail by itself."""
+        target, options = request.target, request.options()
+        options.subresource, options.reviewed = "status", True
+        condition = {
+            "type": wellknown.PodCondition.DISRUPTION_TARGET,
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastProbeTime": None,
+            "lastTransitionTime": self.resources.now(),
+        }
+
+        def mark(pod: Object) -> Object:
+            self.resources.check_preconditions(served, pod, how)
+            _set_condition(pod, condition)
+            return pod
+
+        if not request.query.is_dry_run:
+            written = await self.resources.update(
+                served, target.namespace, target.name, mark, options
+            )
+            if how.revision:  # that was ours
+                how.revision = written.obj["metadata"]["resourceVersion"]
 
     async def log(self, served: Served, request: Request) -> Response:
         if request.target.verb != "get":
@@ -275,6 +296,13 @@ def _check_bindable(served: Served, pod: Object, node: str, uid: str | None) -> 
         why = f"pod {name} has non-empty .spec.schedulingGates"
     if why:
         raise errors.conflict("", "pods/binding", name, why)
+
+
+def _set_condition(pod: Object, condition: Object) -> None:
+    """This one, in place of any other of its type."""
+    conditions = pod["status"].setdefault("conditions", [])
+    conditions[:] = [c for c in conditions if c.get("type") != condition["type"]]
+    conditions.append(condition)
 
 
 def only_container(pod: Object) -> str:

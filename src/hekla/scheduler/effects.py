@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -138,6 +139,7 @@ class Performer:
     def start(self, plan: Plan) -> None:
         """Assume what the plan says, and begin to do it."""
         gangs: dict[str, list[Bind]] = {}
+        victims: dict[str, list[Evict]] = {}
         for effect in plan.effects:
             match effect:
                 case Bind():
@@ -146,7 +148,7 @@ class Performer:
                     gangs.setdefault(effect.job, []).append(effect)
                 case Evict():
                     self._cache.change(Leaves(effect.uid))
-                    self._spawn(self._evict(effect))
+                    victims.setdefault(effect.job, []).append(effect)
                 case SetGroupStatus():
                     self.status.set_group(effect)
                 case SetQueueStatus():
@@ -156,6 +158,8 @@ class Performer:
                 case Event():
                     is_about_group = effect.kind == PODGROUPS.kind
                     (self.status.tell if is_about_group else self._event)(effect)
+        for job, evictions in victims.items():
+            self._spawn(self._evict_of(job, evictions))
         for job, binds in gangs.items():
             self._count_unsent(len(binds))
             self._spawn(self._carry_out(job, binds))
@@ -316,30 +320,42 @@ class Performer:
 
     # --- evicting -----------------------------------------------------------------------------
 
-    async def _evict(self, effect: Evict) -> None:
-        """Mark the pod, then make it leave. If it cannot, it counts as staying for a while."""
+    async def _evict_of(self, key: str, evictions: list[Evict]) -> None:
+        """Let pods of a job leave, and tell it once of all that went for the same reason."""
+        gone = await asyncio.gather(*map(self._evict, evictions))
+        job = self._cache.cluster.jobs.get(key)
+        if job is None or not job.has_group:
+            return
+        told = Counter(e.reason for e, has_gone in zip(evictions, gone, strict=True) if has_gone)
+        for reason, count in told.items():
+            who = "1 pod leaves" if count == 1 else f"{count} pods leave"
+            text = f"{who}, because of {reason}"
+            event = Event("PodGroup", job.namespace, job.name, job.uid, "Normal", EVICT, text)
+            self._event(event)
+
+    async def _evict(self, effect: Evict) -> bool:
+        """Make the pod leave. If it cannot, it counts as staying for a while."""
         try:
             async with self._binds:
-                await self._mark(effect, "True")
                 await self._send_away(effect)
         except NotFound:
             self._refused.pop(effect.uid, None)
-            return  # it is gone; the watch says so too
+            return False  # it is gone; the watch says so too
         except KubeError as error:
-            await self._stays(effect, error)
-            return
+            self._spawn(self._stays(effect, error))
+            return False
         self.stats.evicted += 1
         self._refused.pop(effect.uid, None)
         text = f"Pod is evicted, because of {effect.reason}"
         namespace, pod, uid = effect.namespace, effect.pod, effect.uid
         self._event(Event("Pod", namespace, pod, uid, "Warning", EVICT, text))
-        job = self._cache.cluster.jobs.get(effect.for_job)
-        if job is not None and job.has_group:
-            namespace, name, uid = job.namespace, job.name, job.uid
-            self._event(Event("PodGroup", namespace, name, uid, "Normal", EVICT, effect.reason))
+        return True
 
     async def _send_away(self, effect: Evict) -> None:
-        """Evict, so that disruption budgets are heeded; delete where that is not to be had."""
+        """Evict, so that disruption budgets are heeded; delete where that is not to be had.
+
+        Who evicts need not mark the pod as well: the server does, in its own words.
+        """
         pod, namespace = effect.pod, effect.namespace
         try:
             await self._client.evict(pod, namespace=namespace, uid=effect.uid)
@@ -349,7 +365,15 @@ class Performer:
                 raise
         except (MethodNotAllowed, Forbidden):
             pass
-        await self._client.delete(PODS, pod, namespace=namespace, uid=effect.uid, missing_ok=True)
+        await self._mark(effect, "True")
+        try:
+            await self._client.delete(
+                PODS, pod, namespace=namespace, uid=effect.uid, missing_ok=True
+            )
+        except KubeError:
+            with contextlib.suppress(NotFound):
+                await self._mark(effect, "False")
+            raise
 
     async def _mark(self, effect: Evict, status: str) -> None:
         """Say in the pod's status why it goes: controllers do not count it as a failure."""
@@ -383,8 +407,6 @@ class Performer:
         log.warning("evicting %s failed: %s; it stays for %.1f s", name, error, wait_s)
         self._cache.change(Stays(effect.uid))
         self._wake()
-        with contextlib.suppress(NotFound):
-            await self._mark(effect, "False")
         await self._clock.sleep(wait_s)
         self._cache.change(Evictable(effect.uid))
         self._wake()

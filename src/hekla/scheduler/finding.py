@@ -150,21 +150,21 @@ class Finder:
         *,
         future: bool = False,
         ignore_room: bool = False,
-        only: str = "",
     ) -> IntArray:
         """Nodes for up to `count` tasks equal to this one, in the order of placing one by one.
 
-        With `future`, room that is being released counts too; `only` names the one node that is
-        looked at. For tasks whose placing changes what
+        With `future`, room that is being released counts too. For tasks whose placing changes what
         other nodes answer (pod affinity, spread) it is one node at a time: apply it, ask again.
         """
         if future and not self._has_future:
             return placement.NOWHERE
-        if count > FEW or future or ignore_room or only:
-            return self._search(task, count, future=future, ignore_room=ignore_room, only=only)
+        if count > FEW or future or ignore_room:
+            return self._search(task, count, future=future, ignore_room=ignore_room)
         ahead = self._ahead(task, count)
         if ahead is not None:
             return ahead.give(count)
+        if self._is_full(task):
+            return placement.NOWHERE
         state = self._state(task)
         if state.is_coupled:
             count = min(count, 1)
@@ -239,23 +239,21 @@ class Finder:
         closer: IntArray | None = self._tiers.first("narrow", task, count, live_n)
         return bounds if closer is None or not live_n[closer].any() else closer
 
+    def _is_full(self, task: Task) -> bool:
+        """Whether no node takes one more, where that can be told without scoring any."""
+        known = self._states.get(self._key(task))
+        if known is None or known.is_one_by_one:
+            return False
+        state = self._state(task, with_scores=False)
+        return not np.any(state.ok_n & (state.copies_n > 0))
+
     def _search(
-        self,
-        task: Task,
-        count: int,
-        *,
-        future: bool = False,
-        ignore_room: bool = False,
-        only: str = "",
+        self, task: Task, count: int, *, future: bool = False, ignore_room: bool = False
     ) -> IntArray:
         state = self._state(task)
         copies_n = state.copies_n
         if future or ignore_room:
             copies_n = self._copies(task, self._nodes, future=future, ignore_room=ignore_room)
-        if only:
-            index = _open(state, copies_n, self.bounds(task))
-            node = self._cluster.nodes.get(only)
-            return index[index == node.index] if node is not None else placement.NOWHERE
         if state.is_coupled:
             count = min(count, 1)
         return self._best(task, state, count, self._among(task, count, copies_n), copies_n)

@@ -193,7 +193,7 @@ class SchedulerMetrics:
         evictions = plan.evictions
         if evictions:
             self._victims.set(to=len(evictions))
-            transactions = {(effect.reason, effect.for_job) for effect in evictions}
+            transactions = {(effect.reason, effect.job) for effect in evictions}
             self._preemptions.add(by=len({job for _, job in transactions}))
             for reason, _ in transactions:
                 self._evictions.add(reason)

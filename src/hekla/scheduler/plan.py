@@ -33,7 +33,7 @@ class Evict:
     uid: str
     node: str
     reason: str
-    for_job: str
+    job: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,9 +251,9 @@ class Session:
 
     # --- nodes for tasks ----------------------------------------------------------------------
 
-    def places(self, task: Task, count: int, *, future: bool = False, only: str = "") -> IntArray:
+    def places(self, task: Task, count: int, *, future: bool = False) -> IntArray:
         """Nodes for up to `count` tasks equal to this one; see `Finder.places`."""
-        return self.finder.places(task, count, future=future, only=only)
+        return self.finder.places(task, count, future=future)
 
     def places_in_turn(self, tasks: Sequence[Task], *, future: bool = False) -> IntArray:
         """Nodes for these equal tasks, or the first of them; see `Finder.places_in_turn`."""

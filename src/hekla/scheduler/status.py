@@ -249,8 +249,8 @@ def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
     for task in sorted(waiting, key=lambda task: task.key):
         if task.is_gated:
             continue  # the API server says that itself
-        message = _promise(task) if task.status == PIPELINED else why
         nominated = _nomination(session, task)
+        message = _promise(task, nominated) if task.status == PIPELINED else why
         is_said = task.condition == ("False", PodReason.UNSCHEDULABLE, message)
         if not is_said or task.nominated_node != nominated:
             effects.append(
@@ -281,9 +281,11 @@ def _nomination(session: Session, task: Task) -> str:
     return ""
 
 
-def _promise(task: Task) -> str:
+def _promise(task: Task, nominated: str) -> str:
+    """It names a node only where that is promised: any other may change with every cycle."""
+    where = f" to {nominated}" if nominated else ""
     return (
-        f"Pod {task.key} can possibly be assigned to {task.node_name}, "
+        f"Pod {task.key} can possibly be assigned{where}, "
         "once resource is released and minAvailable is satisfied"
     )
 

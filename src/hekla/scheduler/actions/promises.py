@@ -6,6 +6,8 @@ holds whichever action comes first in a cycle, so each that gives room away asks
 
 from __future__ import annotations
 
+import numpy as np
+
 from hekla.scheduler.actions.verdicts import Attempt, explain_attempt, hindrance
 from hekla.scheduler.model import PENDING, Job, Task
 from hekla.scheduler.session import Session
@@ -39,16 +41,20 @@ def place_nominated(session: Session, statement: Statement, tasks: list[Task]) -
     While that room is still being left, any other that came free meanwhile is taken: nobody waits
     for a promise where there is a place.
     """
-    nominated = tasks[0].nominated_node
-    job = tasks[0].job
-    is_free = job is None or (job.topology is None and not job.policies)
-    for future, only in ((False, nominated), (False, ""), (True, nominated)):
-        if not only and not is_free:
-            continue  # one that strays would draw its gang after it
-        index = session.places(tasks[0], 1, future=future, only=only)
+    task = tasks[0]
+    node = session.cluster.nodes.get(task.nominated_node)
+    if node is not None and session.finder.fits(task, node.index):
+        statement.allocate(tasks, np.asarray([node.index]))
+        return 1
+    # One that strays would draw its gang after it, where that must be close together.
+    if task.job is None or (task.job.topology is None and not task.job.policies):
+        index = session.places(task, 1)
         if len(index):
-            (statement.pipeline if future else statement.allocate)(tasks, index)
+            statement.allocate(tasks, index)
             return 1
+    if node is not None and session.finder.fits(task, node.index, future=True):
+        statement.pipeline(tasks, np.asarray([node.index]))
+        return 1
     return 0
 
 

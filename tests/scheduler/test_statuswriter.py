@@ -13,6 +13,7 @@ from hekla.api.meta import ObjectMeta, OwnerReference
 from hekla.api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.kube.errors import NotFound, ServerError
+from hekla.scheduler.bindsfirst import BindsFirst
 from hekla.scheduler.changes import Change, Due, GroupWritten, QueueWritten
 from hekla.scheduler.model import Queue
 from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition, SetQueueStatus
@@ -24,7 +25,6 @@ from hekla.scheduler.statuswriter import (
     StatusWriter,
     backoff_s,
 )
-from hekla.scheduler.turns import Turns
 from hekla.testing import cluster, node, pod
 from hekla.units.clock import ManualClock
 
@@ -122,7 +122,7 @@ class State:
             self.queue.allocated_written = change.allocated
 
 
-class Burst(Turns):
+class Burst(BindsFirst):
     """Binds that go on and on while it is on."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -140,7 +140,7 @@ class Desk:
         self.server, self.state, self.tasks = Server(), State(), Tasks()
         self.clock = ManualClock()
         self.wakes = 0
-        self.turns = Burst(self.clock)
+        self.binds_first = Burst(self.clock)
         self.told: list[Event] = []
         self.writer = StatusWriter(
             self.server,  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ class Desk:
             self.wake,
             self.tasks.spawn,
             self.told.append,
-            self.turns,
+            self.binds_first,
         )
 
     def wake(self) -> None:
@@ -325,7 +325,7 @@ def let_in(number: int, *, is_owned: bool = False) -> tuple[SetGroupStatus, PodG
 
 async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_written() -> None:
     desk = Desk()
-    desk.turns.is_on = True
+    desk.binds_first.is_on = True
     for number in range(1000):
         desk.writer.set_group(let_in(number)[0])
     await desk.clock.advance(10 * TURN_S)
@@ -333,7 +333,7 @@ async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_wr
     desk.server.bodies.clear()
     for number in range(500, 1000):
         desk.writer.set_group(replace(group_status("Running"), group=f"g{number}"))
-    desk.turns.is_on = False
+    desk.binds_first.is_on = False
     await desk.clock.advance(10 * TURN_S)
     phases = [body["phase"] for body in desk.server.bodies]
     assert phases.count("Running") == 500, "and none of these said that it was let in"
@@ -341,7 +341,7 @@ async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_wr
 
 async def test_a_group_whose_job_waits_to_make_its_pods_is_told_at_once() -> None:
     desk = Desk()
-    desk.turns.is_on = True
+    desk.binds_first.is_on = True
     for number in range(100):
         effect, group = let_in(number, is_owned=number == 99)
         desk.state.groups.special = {group.metadata.name: group} if number == 99 else {}

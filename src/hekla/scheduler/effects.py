@@ -36,6 +36,7 @@ from hekla.kube.errors import (
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import PODGROUPS, PODS, Resource
 from hekla.scheduler import wire
+from hekla.scheduler.bindsfirst import BindsFirst
 from hekla.scheduler.cache import Cache
 from hekla.scheduler.changes import Assumed, Evictable, Leaves, Stays, Unbound
 from hekla.scheduler.metrics import SchedulerMetrics
@@ -50,7 +51,6 @@ from hekla.scheduler.plan import (
 )
 from hekla.scheduler.provision import Provider
 from hekla.scheduler.statuswriter import StatusWriter, backoff_s
-from hekla.scheduler.turns import Turns
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
 
@@ -95,7 +95,7 @@ class Performer:
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.stats = PerformerStats()
-        self.turns = Turns()
+        self.binds_first = BindsFirst()
         self.status = StatusWriter(
             client,
             cache,
@@ -103,7 +103,7 @@ class Performer:
             wake,
             self._spawn,
             self._event,
-            self.turns,
+            self.binds_first,
         )
         self._client = client
         self._cache = cache
@@ -173,7 +173,7 @@ class Performer:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        self.turns.stop()
+        self.binds_first.stop()
 
     def forget(self, jobs: Iterable[str], pods: Iterable[str]) -> None:
         """Drop what is remembered of jobs and pods that are gone."""
@@ -205,7 +205,7 @@ class Performer:
     # --- binding ------------------------------------------------------------------------------
 
     async def _carry_out(self, job: str, binds: list[Bind]) -> None:
-        with self.turns.first():
+        with self.binds_first.under_way():
             await self._bind_gang(job, binds)
 
     async def _bind_gang(self, job: str, binds: list[Bind]) -> None:

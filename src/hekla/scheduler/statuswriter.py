@@ -24,6 +24,7 @@ from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PodCondition, PodGroupP
 from hekla.kube.client import Client
 from hekla.kube.errors import Conflict, KubeError, NotFound
 from hekla.kube.resources import PODGROUPS, PODS, QUEUES
+from hekla.scheduler.bindsfirst import BindsFirst
 from hekla.scheduler.cache import Cache
 from hekla.scheduler.changes import Change, Due, GroupWritten, PodWritten, QueueWritten
 from hekla.scheduler.plan import (
@@ -33,7 +34,6 @@ from hekla.scheduler.plan import (
     SetPodCondition,
     SetQueueStatus,
 )
-from hekla.scheduler.turns import Turns
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
 
@@ -190,7 +190,7 @@ class StatusWriter:
         wake: Callable[[], None],
         spawn: Spawn,
         tell: Callable[[Event], None],
-        turns: Turns,
+        binds_first: BindsFirst,
     ) -> None:
         self.stats = WriteStats()
         self._client = client
@@ -205,7 +205,7 @@ class StatusWriter:
         self._failures: dict[str, int] = {}
         self._named: dict[str, set[str]] = {}
         """Resources that the status of a queue may name, as of before its next write."""
-        turn = partial(turns.rest, TURN_S)
+        turn = partial(binds_first.rest, TURN_S)
         self._groups = LatestWins(self._write_group, GROUP_WORKERS, spawn, clock, turn)
         self._queues = LatestWins(self._write_queue, QUEUE_WORKERS, spawn, clock)
         self._pods = LatestWins(self._write_pod, POD_WORKERS, spawn, clock)

@@ -15,7 +15,7 @@ REST_S: Final = 0.1
 """Without a bind for so long, and the burst is over."""
 
 
-class Turns:
+class BindsFirst:
     """Counts what goes first; the others wait until it rests, but no longer than they said."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Turns:
         self._at_rest.set()
 
     @contextlib.contextmanager
-    def first(self) -> Iterator[None]:
+    def under_way(self) -> Iterator[None]:
         """What is done within goes first."""
         self._under_way += 1
         self._at_rest.clear()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from hekla.scheduler.turns import REST_S, Turns
+from hekla.scheduler.bindsfirst import REST_S, BindsFirst
 
 LONG_S = 60.0
 
 
 async def test_who_waits_goes_on_once_binds_have_rested() -> None:
-    turns = Turns()
-    await turns.rest(LONG_S)
+    first = BindsFirst()
+    await first.rest(LONG_S)
     loop = asyncio.get_running_loop()
-    with turns.first():
-        waiting = asyncio.create_task(turns.rest(LONG_S))
+    with first.under_way():
+        waiting = asyncio.create_task(first.rest(LONG_S))
         await asyncio.sleep(0)
-    with turns.first():
+    with first.under_way():
         pass
     ended = loop.time()
     assert not waiting.done(), "between two binds there is no rest"
@@ -25,9 +25,9 @@ async def test_who_waits_goes_on_once_binds_have_rested() -> None:
 
 
 async def test_nobody_waits_longer_than_they_said() -> None:
-    turns = Turns()
-    with turns.first():
-        await turns.rest(0.0)
-        with turns.first():
-            await turns.rest(0.0)
-    turns.stop()
+    first = BindsFirst()
+    with first.under_way():
+        await first.rest(0.0)
+        with first.under_way():
+            await first.rest(0.0)
+    first.stop()

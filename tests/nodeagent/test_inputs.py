@@ -23,6 +23,7 @@ from hekla.nodeagent.machine import (
     NotEnough,
     Part,
     hosts_file,
+    node_object,
     parts_of,
     simulated_cards,
 )
@@ -231,6 +232,34 @@ def test_annotations_say_which_gpus_and_limits_how_many_and_how_much() -> None:
             parts_of(_pod(numbered, gpu_index=nonsense), gpus)
     with pytest.raises(NotEnough, match="asks for 1 GPUs"):
         parts_of(_pod({"volcano.sh/vgpu-memory": "5"}, vgpu_ids_new="garbage"), gpus)
+
+
+def test_with_nvidias_daemon_parts_are_told_in_its_words_too() -> None:
+    gpus = Gpus(simulated_cards(3), mps_directory="/run/mps")
+    pod = _pod(
+        {
+            "volcano.sh/vgpu-number": "2",
+            "volcano.sh/vgpu-memory": "3000",
+            "volcano.sh/vgpu-cores": "30",
+        },
+        vgpu_ids_new="GPU-simulated-2,NVIDIA,3000,30:GPU-simulated-0,NVIDIA,3000,30:",
+    )
+    assert gpus.variables(pod, "c") == {
+        "CUDA_VISIBLE_DEVICES": "",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+    }, "it was given nothing yet"
+    gpus.share("u", parts_of(pod, gpus))
+    told = gpus.variables(pod, "c")
+    assert {key: text for key, text in told.items() if "MPS" in key} == {
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/mps",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=3000M,1=3000M",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
+    }
+    node = node_object("n", "now", gpus.cards, gpus.mode)
+    register = node["metadata"]["annotations"]["volcano.sh/node-vgpu-register"]
+    assert register.startswith("GPU-simulated-0,10,16384,Simulated-GPU,true,mps:")
+    without = Gpus(simulated_cards(3), shared=gpus.shared)
+    assert not any("MPS" in key for key in without.variables(pod, "c"))
 
 
 def test_a_gpu_takes_no_more_than_it_has_however_its_parts_are_asked_for() -> None:

@@ -32,6 +32,7 @@ from hekla.nodeagent.environment import Sources
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.logs import LogFile
 from hekla.nodeagent.machine import (
+    MPS_DIRECTORY,
     Addresses,
     Gpus,
     NotEnough,
@@ -87,7 +88,10 @@ class Agent:
         self._network = network
         first = (127, fingerprint(directory)[1], 0, 1)
         self._addresses = Addresses(first if network is None else network.first)
-        self._gpus = Gpus(simulated_cards(simulated_gpus) or found_cards())
+        self._gpus = Gpus(
+            simulated_cards(simulated_gpus) or found_cards(),
+            mps_directory=os.environ.get(MPS_DIRECTORY, ""),
+        )
         usable = frozenset(os.sched_getaffinity(0))
         self._cpus = Cpus(usable, cpu_places(), cpu_policy, topology_policy)
         self._cpus_moved = asyncio.Event()
@@ -156,7 +160,8 @@ class Agent:
                 await self._clock.sleep(REPORT_RETRY_S)
 
     async def _register(self) -> Object:
-        node = node_object(self.node, format_time(self._clock.now()), self._gpus.cards)
+        now = format_time(self._clock.now())
+        node = node_object(self.node, now, self._gpus.cards, self._gpus.mode)
         try:
             return await self._client.create(NODES, node)
         except AlreadyExists:

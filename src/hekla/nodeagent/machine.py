@@ -27,6 +27,9 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 SHARES = 10
 """Containers that may share a GPU, as Volcano's device plugin has it by default."""
 SIMULATED_MEMORY = 16384
+HAMI_CORE, MPS = "hami-core", "mps"
+MPS_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
+"""Of the agent's own environment: where NVIDIA's MPS daemon listens, if it runs."""
 GPU_NOTE = "gpus"
 """In a pod's directory: the indices of its GPUs."""
 PARTS_NOTE = "gpu-parts"
@@ -72,7 +75,7 @@ def _described() -> list[Card]:
     ]
 
 
-def node_object(name: str, now: str, cards: Sequence[Card] = ()) -> Object:
+def node_object(name: str, now: str, cards: Sequence[Card] = (), mode: str = HAMI_CORE) -> Object:
     """The Node that stands for this machine. Its GPUs are offered whole and in parts."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     capacity = {
@@ -92,7 +95,7 @@ def node_object(name: str, now: str, cards: Sequence[Card] = ()) -> Object:
             wellknown.VGPU_CORES: str(100 * len(cards)),
         }
         described = [(card.id, card.memory, card.type) for card in cards]
-        annotations[wellknown.NODE_VGPU_REGISTER] = register(described, SHARES)
+        annotations[wellknown.NODE_VGPU_REGISTER] = register(described, SHARES, mode)
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(
         platform.machine(), platform.machine()
     )
@@ -205,10 +208,16 @@ class Gpus:
     cards: Sequence[Card]
     taken: dict[str, list[int]] = field(default_factory=dict)
     shared: dict[str, list[Part]] = field(default_factory=dict)
+    mps_directory: str = ""
 
     @property
     def count(self) -> int:
         return len(self.cards)
+
+    @property
+    def mode(self) -> str:
+        """Who holds pods to their parts: HAMi's library, or NVIDIA's daemon."""
+        return MPS if self.mps_directory else HAMI_CORE
 
     def give(self, uid: str, wanted: int) -> list[int]:
         """The pod's own, for as long as it lives; NotEnough rather than some of another's."""
@@ -254,7 +263,12 @@ class Gpus:
         """What tells a container's processes which parts of which GPUs are theirs."""
         if not asks_for_parts(pod):
             return {}
-        return _variables(self.shared.get(pod["metadata"]["uid"], ()), pod, container, self.cards)
+        parts = self.shared.get(pod["metadata"]["uid"], ())
+        told = _variables(parts, pod, container, self.cards)
+        if self.mps_directory and told["CUDA_VISIBLE_DEVICES"]:
+            own = [part for part in parts if part.container in ("", container)]
+            told |= {MPS_DIRECTORY: self.mps_directory, **_mps_limits(own)}
+        return told
 
     def take_back(self, uid: str) -> None:
         self.taken.pop(uid, None)
@@ -355,6 +369,15 @@ def _variables(
         "NVIDIA_VISIBLE_DEVICES": visible,
         **limits,
     }
+
+
+def _mps_limits(own: Sequence[Part]) -> dict[str, str]:
+    """What NVIDIA's daemon holds a client to, by the numbers under which it sees its cards."""
+    memory = ",".join(f"{i}={part.memory}M" for i, part in enumerate(own))
+    limits = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": memory}
+    if cores := max(part.cores for part in own):
+        limits["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(cores)
+    return limits
 
 
 def _most(pod: Object, name: str) -> int:

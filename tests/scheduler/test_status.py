@@ -34,6 +34,28 @@ def test_a_group_goes_from_pending_to_inqueue_to_running_to_completed() -> None:
     assert (done.phase, done.running, done.succeeded, done.failed) == ("Completed", 0, 2, 0)
 
 
+def test_a_group_that_needs_nobody_is_completed_once_all_who_ran_are_gone() -> None:
+    """One whose pods have not come yet waits for them; one that needs some is not done."""
+    nodes = [node("n1", cpu=4)]
+    for before, after in (
+        ("Running", "Completed"),
+        ("Unknown", "Completed"),
+        ("Inqueue", "Inqueue"),
+        ("Pending", "Inqueue"),
+    ):
+        empty = gang("a", members=0, minimum=0, phase=before)
+        world = cluster(nodes, [empty])
+        assert world.run().phases.get("a", before) == after
+    assert cluster(nodes, [gang("a", members=0, minimum=1, phase="Running")]).run().phases == {
+        "a": "Pending"
+    }
+    empty = gang("a", members=0, minimum=0, phase="Completed")
+    stays = cluster(nodes, [empty])
+    assert stays.run().phases.get("a", "Completed") == "Completed"
+    stays.add(GroupBuilder(empty.group, [pod("a-0", group="a", cpu=1)]))
+    assert list(stays.run().binds) == ["a-0"], "who comes later is placed"
+
+
 def test_a_running_group_that_lost_members_it_cannot_place_is_unknown() -> None:
     job = gang("a", members=3, cpu=2, running_on=["n1", "n1"], phase="Running")
     assert cluster([node("n1", cpu=4)], [job]).run().phases == {"a": "Unknown"}

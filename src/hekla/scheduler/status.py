@@ -46,6 +46,7 @@ SCHEDULED = "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
 READY_REASON = "tasks in gang are ready to be scheduled"
 MAX_MESSAGE = 1024
+_HAS_RUN = (PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED)
 
 
 def group_effects(session: Session) -> list[Effect]:
@@ -225,6 +226,10 @@ def _message(job: Job, verdict: Verdict | None) -> str:
 
 
 def _phase(job: Job, is_unschedulable: bool) -> str:
+    if not job.tasks and job.min_member == 0 and job.phase in _HAS_RUN:
+        # Nobody is needed and all are gone. Volcano says so also of a group whose pods never came;
+        # here that one waits for them.
+        return PodGroupPhase.COMPLETED
     if job.count(RUNNING) and is_unschedulable:
         return PodGroupPhase.UNKNOWN
     scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _leaving(job)

@@ -109,6 +109,13 @@ def test_a_wish_never_stops_a_job() -> None:
     assert len(place(wide, cpu=2).binds) == 6
 
 
+@pytest.mark.parametrize("mode", ["buckets", "communication"])
+def test_where_there_is_no_node_at_all_a_job_waits_and_nothing_breaks(mode: str) -> None:
+    result = place(job({"ps": 2, "worker": 4}, together="ps,worker"), nodes=0, mode=mode)
+    assert result.binds == {}
+    assert not result.plan.failures
+
+
 def test_a_member_that_comes_back_joins_its_bucket() -> None:
     made = job({"ps": 1, "worker": 2}, together="ps,worker")
     world = cluster([node(f"n{i}", cpu=6) for i in range(3)], [made], conf=CONF % "buckets")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from hekla.scheduler.dimensions import FloatArray, IntArray
-from hekla.scheduler.placement import Score
+from hekla.scheduler.placement import NOWHERE, Score
 
 if TYPE_CHECKING:
     from hekla.scheduler.model import Task
@@ -38,6 +38,8 @@ def place(
     `copies_n` is how many of them each node takes, `head_n` its score with nothing added, without
     what `turn` says.
     """
+    if not copies_n.any():
+        return NOWHERE
     now_n = np.where(copies_n > 0, head_n, -np.inf)
     ladders = _Ladders(score, copies_n, turn)
     out: list[int] = []

@@ -29,8 +29,6 @@ _Array = TypeVar("_Array", FloatArray, IntArray)
 Key = tuple[tuple["TaskClass", int], ...]
 _KEPT: Final = 256
 """So many answers are kept, each as long as there are states."""
-
-
 _MORE: Final = 16
 """For so many nodes that a job does not use yet there is room in arrays at first."""
 
@@ -56,6 +54,8 @@ class Rooms:
         changes = self._finder.changes
         changed = self._finder.changed_since(self._seen)
         columns = self._columns
+        if not self.count:
+            return self._state_n
         if changed is None:
             free_rn = columns.idle_rn + columns.releasing_rn - columns.pipelined_rn
             kinds_rk, kind_n = np.unique(free_rn, axis=1, return_inverse=True)

@@ -1,10 +1,10 @@
 """Schedulers side by side on a real Kubernetes: `python -m bench.cluster --case 10x100@1000`.
 
 The same load on kube-apiserver, etcd and kwok's nodes (built by tools/kube when first used) for
-hekla, for Volcano, for kube-scheduler, for any other scheduler given by --peer, and for the
-ceiling: a client that only creates the same pods and posts the same bindings. One system is alive
-at a time, in an order that alternates from round to round; `bench/README.md` says what the numbers
-mean.
+hekla, for Volcano, for kube-scheduler, for Kueue before it, for any other scheduler given by
+--peer, and for the ceiling: a client that only creates the same pods and posts the same bindings.
+One system is alive at a time, in an order that alternates from round to round; `bench/README.md`
+says what the numbers mean.
 
     python -m bench.cluster --case 10x100@1000 --rounds 3
     python -m bench.cluster --case all --out docs/images              # some hours
@@ -27,9 +27,9 @@ from bench.sidebyside.cases import Case
 from bench.sidebyside.processes import describe_machine, wait_for_quiet
 from bench.sidebyside.run import Result
 from bench.sidebyside.systems import System
-from hekla.api import wellknown
 
-WARM_UP = "4x10@20"
+WARM_UPS = ("4x10@20", "jobs-4x10@20")
+"""A system warms up with the first of them that it can do."""
 Rounds = dict[str, list[Result]]
 
 
@@ -38,7 +38,7 @@ def compare(case: Case, wanted: list[System], keep: Path, arguments: argparse.Na
     found: Rounds = {system.name: [] for system in wanted}
     for number in range(arguments.rounds):
         for system in wanted if number % 2 == 0 else reversed(wanted):
-            if not plays(case, system):
+            if not system.plays(case):
                 continue
             directory = keep / case.name / f"{number}-{system.name}"
             if directory.exists():
@@ -55,20 +55,12 @@ def find(name: str) -> list[Case]:
     return list(cases.CASES.values()) if name == "all" else [cases.find(name)]
 
 
-def plays(case: Case, system: System) -> bool:
-    """Whether a system can do a case at all."""
-    if case.displaces and (
-        system.is_ceiling or system.scheduler_name != wellknown.DEFAULT_SCHEDULER
-    ):
-        return False  # it needs queues and job priorities; the ceiling evicts nobody
-    return not case.as_jobs or system.is_ceiling or bool(system.controllers)
-
-
 def warm_up(wanted: list[System], keep: Path, arguments: argparse.Namespace) -> None:
     """Each system once, unmeasured: the first run reads every program from the disk."""
     for system in wanted:
         directory = keep / "warm-up" / system.name
-        uvloop.run(run.measure(cases.find(WARM_UP), system, directory, arguments.patience))
+        case = next(case for case in map(cases.find, WARM_UPS) if system.plays(case))
+        uvloop.run(run.measure(case, system, directory, arguments.patience))
 
 
 def _line(result: Result) -> str:

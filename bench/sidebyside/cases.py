@@ -22,6 +22,7 @@ Displacing = Literal["", "preempt", "reclaim"]
 NAMESPACE = "bench"
 NODE_CPU, NODE_MEMORY_GIB, NODE_PODS = 32, 256, 110
 JOB_LABEL = "volcano.sh/job-name"
+BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
 LOW, HIGH = "bench-low", "bench-high"
 """Priority classes."""
 LENDER, BORROWER = "lender", "borrower"
@@ -141,7 +142,7 @@ def pods(case: Case, gang: str, scheduler: str) -> Iterator[Json]:
                 "namespace": NAMESPACE,
                 "labels": {"gang": gang},
             },
-            "spec": {**_pod_spec(), **priority, "schedulerName": scheduler},
+            "spec": {**pod_spec(), **priority, "schedulerName": scheduler},
         }
 
 
@@ -152,7 +153,7 @@ def job(case: Case, name: str, scheduler: str) -> Json:
         "replicas": case.size,
         "minAvailable": least,
         "maxRetry": 3,
-        "template": {"spec": _pod_spec()},
+        "template": {"spec": pod_spec()},
     }
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -179,7 +180,7 @@ def pods_of_job(case: Case, name: str, scheduler: str) -> Iterator[Json]:
         yield maker.pod(task, number)
 
 
-def _pod_spec() -> Json:
+def pod_spec() -> Json:
     amounts = {"cpu": "1", "memory": "1Gi"}
     container = {
         "name": "main",

@@ -1,7 +1,7 @@
 """How a gang is written for each scheduler: the same load in the words that it knows.
 
 What a newcomer gets wrong: Volcano's PodGroup, Kubernetes' own and Coscheduling's are three kinds
-of three API groups that share a name.
+of three API groups that share a name; Volcano's Job and that of batch/v1 are two.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tools.peers import kueue
+
+from bench.sidebyside import cases
 from bench.sidebyside.cases import NAMESPACE, Case
 from hekla.api import wellknown
-from hekla.kube.resources import PODGROUPS, Resource, resource
+from hekla.kube.resources import BATCH_JOBS, JOBS, PODGROUPS, Resource, resource
 
 Json = dict[str, Any]
 
@@ -66,3 +69,35 @@ COSCHEDULING = Dialect(
     lambda case: {"minMember": _least(case)},
     metadata=lambda gang: {"labels": {"scheduling.x-k8s.io/pod-group": gang}},
 )
+
+
+@dataclass(frozen=True)
+class JobDialect:
+    """The kind of a Job, and how a gang is written as one."""
+
+    kind: Resource[Json]
+    body: Callable[[Case, str, str], Json]
+    """From the case, the gang's name and the scheduler's."""
+
+
+def _kueue_job(case: Case, name: str, scheduler: str) -> Json:
+    return {
+        "apiVersion": BATCH_JOBS.api_version,
+        "kind": BATCH_JOBS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {kueue.QUEUE_LABEL: kueue.QUEUE},
+        },
+        # As its admission would have it: held until Kueue lets it go.
+        "spec": {
+            "suspend": True,
+            "parallelism": case.size,
+            "completions": case.size,
+            "template": {"spec": {**cases.pod_spec(), "schedulerName": scheduler}},
+        },
+    }
+
+
+VOLCANO_JOB = JobDialect(JOBS, cases.job)
+KUEUE_JOB = JobDialect(BATCH_JOBS, _kueue_job)

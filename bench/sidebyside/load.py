@@ -22,11 +22,11 @@ from hekla.kube import calls
 from hekla.kube.calls import Call
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
-from hekla.kube.resources import JOBS, PODS, Resource
+from hekla.kube.resources import PODS, Resource
 
 IN_FLIGHT = 64
 PAUSE_S = 0.1
-_GANG_KEYS = ("gang", cases.JOB_LABEL)
+_GANG_KEYS = ("gang", cases.JOB_LABEL, cases.BATCH_JOB_LABEL)
 
 OnWhole = Callable[[int], Awaitable[None]]
 """Told the number of each gang whose pods have all been created."""
@@ -176,7 +176,8 @@ class Load:
 
 def _group_call(case: Case, name: str, system: System) -> Call:
     if case.as_jobs and not system.is_ceiling:
-        return calls.create(JOBS, cases.job(case, name, system.scheduler_name), namespace=NAMESPACE)
+        body = system.jobs.body(case, name, system.scheduler_name)
+        return calls.create(system.jobs.kind, body, namespace=NAMESPACE)
     dialect = system.dialect
     return calls.create(dialect.kind, dialect.group(case, name), namespace=NAMESPACE)
 

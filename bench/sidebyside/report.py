@@ -33,6 +33,7 @@ COLUMNS: tuple[tuple[str, Getter, str], ...] = (
     ("gang P99 s", _of("gang_p99_s"), ".2f"),
     ("calls/pod", _of("calls_per_pod"), ".2f"),
     ("CPU ms/pod", _of("scheduler_cpu_ms_per_pod"), ".2f"),
+    ("own CPU ms/pod", _of("own_cpu_ms_per_pod"), ".2f"),
     ("CPU s", _of("cpu_s", "scheduler"), ".1f"),
     ("server CPU s", _of("cpu_s", "kube-apiserver"), ".1f"),
     ("all CPU ms/pod", _of("all_cpu_ms_per_pod"), ".2f"),

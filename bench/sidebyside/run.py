@@ -1,7 +1,8 @@
 """One case on one system, from an empty cluster to the numbers.
 
 Every run has a server, an etcd and nodes of its own, so nothing is left over from the one before.
-The scheduler is taken for ready once it has bound a pod of its own accord; then the load begins.
+A system is taken for ready once it has bound a pod of its own accord, made from a Job where the
+case is of Jobs; then the load begins.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tools.kube.cluster import KubeCluster, node_manifest
 from bench.sidebyside import audit, cases, processes, timeline
 from bench.sidebyside.cases import NAMESPACE, Case
 from bench.sidebyside.load import Follower, Load, in_flight
-from bench.sidebyside.systems import System, words
+from bench.sidebyside.systems import System, filled, words
 from hekla.api import crds, wellknown
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
@@ -37,6 +38,7 @@ from hekla.kube.resources import (
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
+    Resource,
 )
 from hekla.scheduler import config
 
@@ -45,7 +47,6 @@ SETTLE_S, SETTLED_BELOW_S, SETTLE_MOST_S = 2.0, 0.05, 30.0
 """After the last bind: what a system still writes about it is part of its work, until it uses
 less CPU than so much in so long."""
 _POLL_S = 0.1
-_OURS = ("scheduler", "controllers")
 
 Json = dict[str, Any]
 
@@ -79,10 +80,12 @@ class Run:
         self._system = system
         self._cluster = cluster
         self._patience_s = patience_s
+        self._commands = system.commands(case)
         self._conf = cluster.directory / "scheduler.conf"
-        self._conf.write_text(
-            system.conf.format(kubeconfig=cluster.kubeconfig) or configuration(case)
-        )
+        places = {"kubeconfig": cluster.kubeconfig, "directory": cluster.directory}
+        self._conf.write_text(filled(system.conf, **places) or configuration(case))
+        for name, content in system.files().items():
+            (cluster.directory / name).write_bytes(content)
         self._ceiling: asyncio.subprocess.Process | None = None
 
     async def measure(self) -> Result:
@@ -161,7 +164,7 @@ class Run:
             before = processes.cpu_of(self._pids())
             await asyncio.sleep(SETTLE_S)
             after = processes.cpu_of(self._pids())
-            spent = sum(after.get(name, 0.0) - before.get(name, 0.0) for name in _OURS)
+            spent = sum(after.get(name, 0.0) - before.get(name, 0.0) for name in self._commands)
 
     def _result(
         self,
@@ -172,6 +175,7 @@ class Run:
         calls: audit.Calls,
     ) -> Result:
         asked = calls.of(self._system.agent)
+        own = sum(cpu[name] for name in self._commands)
         numbers = {
             **timeline.speeds(seen, began),
             "faults": timeline.faults(self._case, seen, calls.bindings),
@@ -181,6 +185,7 @@ class Run:
             "calls": dict(asked.most_common()),
             "cpu_s": {name: round(value, 2) for name, value in cpu.items()},
             "scheduler_cpu_ms_per_pod": 1000 * cpu.get("scheduler", 0.0) / self._case.pods,
+            "own_cpu_ms_per_pod": 1000 * own / self._case.pods,
             "peak_mb": {name: round(value, 1) for name, value in memory.items()},
         }
         pods = seen.load()
@@ -208,6 +213,8 @@ class Run:
         for value, name in enumerate((cases.LOW, cases.HIGH), start=1):
             body = {"metadata": {"name": name}, "value": value, "globalDefault": False}
             await client.create(PRIORITY_CLASSES, body)
+        for kind, body in self._system.objects():
+            await client.create(kind, body)
         await in_flight(self._node_requests(client))
 
     def _node_requests(self, client: Client) -> Iterator[Any]:
@@ -220,7 +227,8 @@ class Run:
 
     async def _until_served(self, client: Client) -> None:
         async with asyncio.timeout(READY_LIMIT_S):
-            for kind in (self._system.dialect.kind, PODGROUPS, QUEUES, JOBS):
+            wanted = (kind for kind, _ in self._system.objects())
+            for kind in (self._system.dialect.kind, PODGROUPS, QUEUES, JOBS, *wanted):
                 while True:
                     try:
                         await client.list(kind)
@@ -248,10 +256,7 @@ class Run:
             assert self._ceiling.stdout is not None
             assert await self._ceiling.stdout.readline(), "the ceiling did not start"
             return
-        commands = {"scheduler": self._system.scheduler}
-        if self._case.as_jobs:
-            commands["controllers"] = self._system.controllers
-        for name, template in commands.items():
+        for name, template in self._commands.items():
             command = words(
                 template,
                 kubeconfig=self._cluster.kubeconfig,
@@ -264,31 +269,45 @@ class Run:
 
     async def _probe(self, client: Client) -> None:
         """Until it binds a pod; which is gone again when this returns."""
-        probe = Case("probe", 1, 1, 1)
         where = wellknown.SYSTEM_NAMESPACE
-        dialect = self._system.dialect
-        (pod,) = cases.pods(probe, "probe", self._system.scheduler_name)
-        whole = (dialect.kind, dialect.group(probe, "probe")), (PODS, dialect.mark(pod, "probe"))
-        for resource, body in whole:
+        for resource, body in self._probe_objects(Case("probe", 1, 1, 1)):
             body["metadata"]["namespace"] = where
             await client.create(resource, body)
         try:
             async with asyncio.timeout(READY_LIMIT_S):
-                await self._until_placed(client, "probe-0", where)
+                await self._until_placed(client, where)
         except TimeoutError:
-            log = self._cluster.processes.log("scheduler")
-            end = log.read_text(errors="replace")[-3000:]
             raise SystemExit(
-                f"{self._system.name} bound no pod in {READY_LIMIT_S:g} s; {log} ends with:\n{end}"
+                f"{self._system.name} bound no pod in {READY_LIMIT_S:g} s; {self._last_words()}"
             ) from None
-        await client.delete(PODS, "probe-0", grace_period_s=0, namespace=where)
-        await client.delete(dialect.kind, "probe", namespace=where)
+        if self._case.as_jobs:  # first, or its pods are made again
+            kind = self._system.jobs.kind
+            await client.delete(kind, "probe", namespace=where, propagation="Background")
+        await client.delete_collection(PODS, namespace=where, grace_period_s=0)
+        await client.delete_collection(self._system.dialect.kind, namespace=where)
         await asyncio.sleep(1.0)
 
-    async def _until_placed(self, client: Client, pod: str, namespace: str) -> None:
+    def _probe_objects(self, probe: Case) -> Iterator[tuple[Resource[Json], Json]]:
+        name, scheduler, dialect = probe.name, self._system.scheduler_name, self._system.dialect
+        if self._case.as_jobs:
+            jobs = self._system.jobs
+            yield jobs.kind, jobs.body(probe, name, scheduler)
+            return
+        yield dialect.kind, dialect.group(probe, name)
+        for pod in cases.pods(probe, name, scheduler):
+            yield PODS, dialect.mark(pod, name)
+
+    def _last_words(self) -> str:
+        """The ends of what its processes printed."""
+        logs = [self._cluster.processes.log(name) for name in self._commands]
+        return "\n".join(
+            f"{log} ends with:\n{log.read_text(errors='replace')[-3000:]}" for log in logs
+        )
+
+    async def _until_placed(self, client: Client, namespace: str) -> None:
         while True:
-            found = await client.get(PODS, pod, namespace=namespace)
-            if found["spec"].get("nodeName"):
+            found = await client.list(PODS, namespace=namespace)
+            if any(pod["spec"].get("nodeName") for pod in found.items):
                 return
             await asyncio.sleep(_POLL_S)
 

@@ -1,8 +1,8 @@
 """The schedulers that are compared, each as command lines.
 
-A command may use {kubeconfig}, {conf} (volcano-scheduler.conf, the same for all), {port} (a free
-one, another at each use) and {directory}. What a newcomer gets wrong: the words are split as a
-shell would, but no shell runs them.
+A command may use {kubeconfig}, {conf} (volcano-scheduler.conf, the same for all that bring none of
+their own), {port} (a free one, another at each use) and {directory}. What a newcomer gets wrong:
+the words are split as a shell would, but no shell runs them.
 """
 
 from __future__ import annotations
@@ -10,17 +10,28 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tools.kube import parts
 from tools.kube.gobuild import ensure
 from tools.kube.processes import free_port
-from tools.peers import coscheduling, volcano
+from tools.peers import coscheduling, kueue, volcano
 
-from bench.sidebyside.dialects import COSCHEDULING, KUBERNETES, VOLCANO, Dialect
+from bench.sidebyside.cases import NAMESPACE, Case
+from bench.sidebyside.dialects import (
+    COSCHEDULING,
+    KUBERNETES,
+    KUEUE_JOB,
+    VOLCANO,
+    VOLCANO_JOB,
+    Dialect,
+    JobDialect,
+)
+from hekla.api import wellknown
+from hekla.kube.resources import Resource
 
 Json = dict[str, Any]
 LIMITS = "--kube-api-qps=5000 --kube-api-burst=5000"
@@ -38,26 +49,52 @@ class System:
     agent: str
     """What its scheduler calls itself in the server's log."""
     scheduler_name: str = "volcano"
-    controllers: str = ""
-    """Command line of what makes pods from Jobs."""
+    job_parts: Mapping[str, str] = field(default_factory=dict)
+    """Command lines of what makes pods from Jobs, by the names their CPU is counted under."""
+    only_jobs: bool = False
+    """Whether pods that come without one would pass it by."""
     dialect: Dialect = VOLCANO
+    jobs: JobDialect = VOLCANO_JOB
     conf: str = ""
-    """Its configuration, where that is not Volcano's; may use {kubeconfig}."""
+    """Its configuration, where that is not Volcano's; may use all that a command may but {conf}."""
+    files: Callable[[], Mapping[str, bytes]] = dict
+    """More that it wants in {directory}."""
     server_flags: tuple[str, ...] = ()
     crds: Callable[[], list[Json]] = list
+    objects: Callable[[], list[tuple[Resource[Json], Json]]] = list
+    """What has to be there before it starts."""
 
     @property
     def is_ceiling(self) -> bool:
         return self.name == CEILING
 
+    def plays(self, case: Case) -> bool:
+        """Whether it can do a case at all."""
+        if case.displaces and (
+            self.is_ceiling or self.scheduler_name != wellknown.DEFAULT_SCHEDULER
+        ):
+            return False  # it needs queues and job priorities; the ceiling evicts nobody
+        if case.as_jobs:
+            return self.is_ceiling or bool(self.job_parts)
+        return not self.only_jobs
+
+    def commands(self, case: Case) -> dict[str, str]:
+        """Everything of its own that runs for a case; the ceiling's is not a command."""
+        return {"scheduler": self.scheduler, **(self.job_parts if case.as_jobs else {})}
+
 
 def words(template: str, *, kubeconfig: Path, conf: Path, directory: Path) -> list[str]:
     """A template as the words to run."""
-    with_ports = _PORT.sub(lambda _: str(free_port()), template)
     return [
-        word.format(kubeconfig=kubeconfig, conf=conf, directory=directory)
-        for word in shlex.split(with_ports)
+        filled(word, kubeconfig=kubeconfig, conf=conf, directory=directory)
+        for word in shlex.split(template)
     ]
+
+
+def filled(template: str, **places: Path) -> str:
+    """A template with its places, and a free port wherever it asks for one."""
+    with_ports = _PORT.sub(lambda _: str(free_port()), template)
+    return with_ports.format(**places)
 
 
 def built_in(name: str) -> System:
@@ -72,9 +109,11 @@ def built_in(name: str) -> System:
         return _kube_gang()
     if name == "coscheduling":
         return _coscheduling()
+    if name == "kueue":
+        return _kueue()
     if name == CEILING:
         return System(CEILING, "", "(ceiling)")
-    known = "hekla, volcano, kube-scheduler, kube-gang, coscheduling, ceiling"
+    known = "hekla, volcano, kube-scheduler, kube-gang, coscheduling, kueue, ceiling"
     raise ValueError(f"{name!r} is no system: {known}; or --peer")
 
 
@@ -97,7 +136,7 @@ def _hekla() -> System:
         "hekla",
         f"{program} scheduler {common} --scheduler-conf {{conf}}",
         "(volcano)",
-        controllers=f"{program} controllers {common}",
+        job_parts={"controllers": f"{program} controllers {common}"},
     )
 
 
@@ -109,7 +148,9 @@ def _volcano() -> System:
         f"{scheduler} {common} --scheduler-conf {{conf}} --cache-dumper=false"
         " --listen-address=127.0.0.1:{port} --healthz-address=127.0.0.1:{port}",
         "vc-scheduler",
-        controllers=f"{controllers} {common} --healthz-address=127.0.0.1:{{port}}",
+        job_parts={
+            "controllers": f"{controllers} {common} --healthz-address=127.0.0.1:{{port}}",
+        },
     )
 
 
@@ -153,4 +194,24 @@ def _coscheduling() -> System:
         dialect=COSCHEDULING,
         conf=coscheduling.CONF,
         crds=coscheduling.crds,
+    )
+
+
+def _kueue() -> System:
+    """Kueue lets Jobs in, Kubernetes' controller makes their pods, kube-scheduler binds them."""
+    controllers = f"{ensure(parts.CONTROLLER_MANAGER)} --kubeconfig {{kubeconfig}} {LIMITS}"
+    return replace(
+        _kube_scheduler(),
+        name="kueue",
+        job_parts={
+            "controllers": f"{controllers} --leader-elect=false --controllers=job-controller"
+            " --cert-dir={directory}/controllers" + _KUBE_COMMON,
+            "kueue": f"{ensure(kueue.MANAGER)} --kubeconfig {{kubeconfig}} --config {{conf}}",
+        },
+        only_jobs=True,
+        jobs=KUEUE_JOB,
+        conf=kueue.CONF,
+        files=kueue.files,
+        crds=kueue.crds,
+        objects=lambda: kueue.objects([NAMESPACE, wellknown.SYSTEM_NAMESPACE]),
     )

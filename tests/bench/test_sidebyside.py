@@ -10,14 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from bench.sidebyside import audit, cases, plot, run, systems, timeline
 from bench.sidebyside.cases import NAMESPACE, NODE_CPU, Case
-from bench.sidebyside.dialects import VOLCANO
+from bench.sidebyside.dialects import KUEUE_JOB, VOLCANO, VOLCANO_JOB
+from bench.sidebyside.systems import System
 from bench.sidebyside.timeline import Timeline
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from tools.kube.cluster import parts_for
 from tools.kube.gobuild import missing
+from tools.peers import kueue
 
 ROOT = Path(__file__).parents[2]
 
@@ -137,6 +140,68 @@ def test_a_peer_is_a_command_with_a_place_for_the_kubeconfig() -> None:
     for wrong in ("mine", "mine=", "mine=/opt/mine"):
         with pytest.raises(ValueError, match="--peer"):
             systems.peer(wrong)
+
+
+JOBS_ONLY = System("j", "/s", "s", "other", job_parts={"a": "/a", "b": "/b"}, only_jobs=True)
+PLAYS: dict[str, tuple[System, dict[str, bool]]] = {
+    "one that makes pods from Jobs": (
+        System("x", "/s", "s", job_parts={"controllers": "/c"}),
+        {"4x10@20": True, "jobs-4x10@20": True, "preempt-10x100@100": True},
+    ),
+    "a peer, which is a scheduler alone": (
+        systems.peer("mine@my-name=/opt/mine {kubeconfig}"),
+        {"4x10@20": True, "jobs-4x10@20": False, "preempt-10x100@100": False},
+    ),
+    "one that lets Jobs in and sees nothing else": (
+        JOBS_ONLY,
+        {"4x10@20": False, "jobs-4x10@20": True, "preempt-10x100@100": False},
+    ),
+    "the ceiling": (
+        systems.built_in("ceiling"),
+        {"4x10@20": True, "jobs-4x10@20": True, "preempt-10x100@100": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_a_system_plays_the_cases_it_can_do(name: str) -> None:
+    system, want = PLAYS[name]
+    assert {case: system.plays(cases.find(case)) for case in want} == want
+
+
+def test_what_makes_pods_from_jobs_runs_where_there_are_jobs() -> None:
+    assert JOBS_ONLY.commands(cases.find("4x10@20")) == {"scheduler": "/s"}
+    with_jobs = JOBS_ONLY.commands(cases.find("jobs-4x10@20"))
+    assert with_jobs == {"scheduler": "/s", "a": "/a", "b": "/b"}
+
+
+def test_a_job_is_the_same_load_in_both_words() -> None:
+    case = cases.find("jobs-4x10@20")
+    theirs = KUEUE_JOB.body(case, "g00000", "default-scheduler")
+    (task,) = VOLCANO_JOB.body(case, "g00000", "volcano")["spec"]["tasks"]
+    assert theirs["metadata"]["labels"] == {kueue.QUEUE_LABEL: kueue.QUEUE}
+    spec = theirs["spec"]
+    assert (spec["suspend"], spec["parallelism"], spec["completions"]) == (True, 10, 10)
+    pod = spec["template"]["spec"]
+    assert pod == {**task["template"]["spec"], "schedulerName": "default-scheduler"}
+
+
+def test_kueue_has_a_queue_with_quota_for_every_namespace_it_is_asked_for() -> None:
+    found = kueue.objects(["a", "b"])
+    queues = [body["metadata"] for kind, body in found if kind == kueue.LOCAL_QUEUES]
+    assert queues == [{"name": kueue.QUEUE, "namespace": name} for name in "ab"]
+    (whole,) = (body["spec"] for kind, body in found if kind == kueue.CLUSTER_QUEUES)
+    (group,) = whole["resourceGroups"]
+    assert set(group["coveredResources"]) == {"cpu", "memory"}
+    assert whole["namespaceSelector"] == {}, "without one it serves nobody"
+
+
+def test_a_configuration_is_filled_in_with_places_and_free_ports() -> None:
+    here = Path("/d")
+    found = yaml.safe_load(systems.filled(kueue.CONF, kubeconfig=here, directory=here))
+    assert found["webhook"]["certDir"] == "/d"
+    assert found["webhook"]["port"] > 0
+    assert found["integrations"] == {"frameworks": ["batch/job"]}
 
 
 def test_cases_are_named_by_their_sizes() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HEKLA = [sys.executable, "-m", "hekla.cli.main"]
@@ -107,6 +108,57 @@ def test_output_of_other_jobs_is_not_shown(up: str) -> None:
     done = hekla("run", "--data-dir", up, "--name", "quiet", "--", "echo", "signal")
     assert "signal" in done.stdout
     assert "noise" not in done.stdout
+
+
+def test_what_a_container_says_after_a_restart_is_shown_too(up: str, tmp_path: Path) -> None:
+    goes_on = tmp_path / "goes-on"
+    script = (
+        f"test -e {goes_on} && echo second words && exit; "
+        f"echo first words; until test -e {goes_on}; do sleep 0.05; done; exit 1"
+    )
+    manifest = tmp_path / "stubborn.yaml"
+    manifest.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "metadata": {"name": "stubborn"},
+                "spec": {
+                    "minAvailable": 1,
+                    "tasks": [
+                        {
+                            "name": "t",
+                            "replicas": 1,
+                            "template": {
+                                "spec": {
+                                    "restartPolicy": "OnFailure",
+                                    "containers": [
+                                        {
+                                            "name": "main",
+                                            "image": "host",
+                                            "command": ["sh", "-c", script],
+                                        }
+                                    ],
+                                }
+                            },
+                        }
+                    ],
+                },
+            }
+        )
+    )
+    with subprocess.Popen(
+        [*HEKLA, "run", "--data-dir", up, str(manifest)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "first words" in line:
+                goes_on.touch()
+    assert process.returncode == 0, said
+    assert said.count("first words") == 1
+    assert said.count("stubborn-t-0 | second words") == 1
 
 
 def test_a_flow_is_followed_to_its_end_with_the_output_of_its_jobs(tmp_path: Path) -> None:

@@ -29,12 +29,11 @@ from hekla.api.wellknown import (
 )
 from hekla.cli.runview import Jobs, Screen
 from hekla.kube.client import Client
-from hekla.kube.errors import AlreadyExists, ApiError, KubeError
+from hekla.kube.errors import AlreadyExists, ApiError
 from hekla.kube.informers import Informer
 from hekla.kube.resources import COMMANDS, JOB_FLOWS, JOBS, PODGROUPS, PODS, Resource, resource
 from hekla.sdk import intents
-from hekla.sdk.asynchronous import container_lines
-from hekla.sdk.logs import is_started
+from hekla.sdk.asynchronous import Readers
 
 Object = dict[str, Any]
 
@@ -74,8 +73,9 @@ class Follower:
         self._wanted: set[str] = set()
         self._flows: dict[str, Object] = {}
         self._namespaces: set[str] = set()
-        self._tailed: set[str] = set()
-        self._tails: set[asyncio.Task[None]] = set()
+        self._readers = Readers(
+            client, lambda line: screen.output(line.pod, line.text), from_the_start=True
+        )
         self._exit_codes: list[int] = []
         self._changed = asyncio.Event()
         self._interrupted = asyncio.Event()
@@ -98,8 +98,7 @@ class Follower:
                     await self._stay(ended)
                 finally:
                     ended.cancel()
-                    for tail in self._tails:
-                        tail.cancel()
+                    self._readers.cancel()
         return self._all_well()
 
     # Sending
@@ -225,29 +224,16 @@ class Follower:
     def _on_pod(self, _: str, __: Object | None, pod: Object | None) -> None:
         if pod is None:
             return
-        metadata = pod["metadata"]
-        owners = {owner["uid"] for owner in metadata.get("ownerReferences") or ()}
+        owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
         if not owners & self._jobs.followed.keys():
             return
         if (pod.get("status") or {}).get("phase") == PodPhase.FAILED:
             self._exit_codes += _exit_codes(pod)
-        if metadata["uid"] not in self._tailed and is_started(pod):
-            self._tailed.add(metadata["uid"])
-            self._tails.add(asyncio.create_task(self._tail(pod)))
+        self._readers.take_up(pod)
 
     def _note_change(self) -> None:
         self._screen.changed()
         self._changed.set()
-
-    async def _tail(self, pod: Object) -> None:
-        name = pod["metadata"]["name"]
-        for container in pod["spec"]["containers"]:
-            lines = container_lines(self._client, pod, container["name"], follow=True)
-            try:
-                async for line in lines:
-                    self._screen.output(name, line.text)
-            except KubeError as error:  # the job goes on, seen or not
-                self._screen.say(f"{name}: its output cannot be read: {error}")
 
     # The end
 
@@ -259,7 +245,7 @@ class Follower:
             self._changed.clear()
             self._screen.changed()  # seconds go by, too
         await self._hear_the_rest()
-        await asyncio.gather(*self._tails)
+        await self._readers.finish()
 
     async def _hear_the_rest(self) -> None:
         """What is true by now: each kind has its own watch, and one may lag behind another."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from hekla.api import wellknown
@@ -22,7 +22,8 @@ from hekla.kube.errors import BadRequest, Gone, KubeError, NotFound, TransportEr
 from hekla.kube.resources import COMMANDS, JOBS, PODS, Resource
 from hekla.sdk import intents
 from hekla.sdk.build import Job
-from hekla.sdk.logs import LogLine, is_started
+from hekla.sdk.logs import LogLine, line_of, unreadable
+from hekla.sdk.runs import Run, Runs
 from hekla.sdk.waiting import RETRY_S, WATCH_S, JobEnded
 
 Object = dict[str, Any]
@@ -85,9 +86,10 @@ class AsyncJobHandle:
     async def logs(self, *, follow: bool = False, task: str = "") -> AsyncIterator[LogLine]:
         """The output of its pods, line by line; with `follow` until the job has finished."""
         if not follow:
-            for pod in await self.pods(task):
-                if is_started(pod):
-                    async for line in self._pod_lines(pod, follow=False):
+            runs = Runs()
+            for run in [run for pod in await self.pods(task) for run in runs.news(pod)]:
+                with contextlib.suppress(BadRequest, NotFound):
+                    async for line in run_lines(self._client, run, follow=False):
                         yield line
             return
         lines: asyncio.Queue[LogLine | None] = asyncio.Queue()
@@ -95,6 +97,7 @@ class AsyncJobHandle:
         try:
             while (one := await lines.get()) is not None:
                 yield one
+            await feeding
         finally:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
@@ -155,80 +158,99 @@ class AsyncJobHandle:
         )
 
     async def _feed(self, lines: asyncio.Queue[LogLine | None], task: str) -> None:
-        """Start a reader for each pod that starts, until the job has finished."""
-        seen: set[str] = set()
+        """Read each container that starts, until the job has finished."""
+        readers = Readers(self._client, lines.put_nowait)
+        finished = asyncio.create_task(self._until_finished())
+        following = asyncio.create_task(self._follow_pods(readers, task))
         try:
-            async with asyncio.TaskGroup() as readers:
-                watcher = readers.create_task(self._readers(lines, task, seen, readers))
-                async for job in self._states():
-                    if intents.is_finished(job):
-                        break
-                watcher.cancel()
-                # A quick pod may have come and gone between two events.
-                for pod in await self.pods(task):
-                    self._take_up(pod, lines, seen, readers)
-        finally:
-            await lines.put(None)
-
-    async def _readers(
-        self,
-        lines: asyncio.Queue[LogLine | None],
-        task: str,
-        seen: set[str],
-        readers: asyncio.TaskGroup,
-    ) -> None:
-        while True:
+            await asyncio.wait((finished, following), return_when=asyncio.FIRST_COMPLETED)
+            for ended in (finished, following):
+                if ended.done():
+                    ended.result()
+            # A quick pod may have come and gone between two events.
             for pod in await self.pods(task):
-                self._take_up(pod, lines, seen, readers)
-            async with self._watch(PODS, "", intents.pods_selector(self.name), "") as events:
-                async for event in events:
-                    self._take_up(event.object, lines, seen, readers)
+                readers.take_up(pod)
+            await readers.finish()
+        finally:
+            for ended in (finished, following):
+                ended.cancel()
+            readers.cancel()
+            lines.put_nowait(None)
 
-    def _take_up(
-        self,
-        pod: Object,
-        lines: asyncio.Queue[LogLine | None],
-        seen: set[str],
-        readers: asyncio.TaskGroup,
+    async def _until_finished(self) -> None:
+        async for job in self._states():
+            if intents.is_finished(job):
+                return
+
+    async def _follow_pods(self, readers: Readers, task: str) -> None:
+        while True:
+            try:
+                for pod in await self.pods(task):
+                    readers.take_up(pod)
+                async with self._watch(PODS, "", intents.pods_selector(self.name), "") as events:
+                    async for event in events:
+                        readers.take_up(event.object)
+            except Gone:
+                continue
+            except TransportError:
+                await asyncio.sleep(RETRY_S)
+
+
+class Readers:
+    """Read what containers say, all of them side by side, and the runs of each in turn."""
+
+    def __init__(
+        self, client: Client, give: Callable[[LogLine], None], *, from_the_start: bool = False
     ) -> None:
-        if pod["metadata"]["uid"] not in seen and is_started(pod):
-            seen.add(pod["metadata"]["uid"])
-            readers.create_task(self._pump(pod, lines))
+        self._client = client
+        self._give = give
+        self._runs = Runs(from_the_start=from_the_start)
+        self._reading: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    async def _pump(self, pod: Object, lines: asyncio.Queue[LogLine | None]) -> None:
-        async for line in self._pod_lines(pod, follow=True):
-            await lines.put(line)
+    def take_up(self, pod: Object) -> None:
+        """A pod has been heard of: read what has begun since."""
+        for run in self._runs.news(pod):
+            earlier = self._reading.get(run.place)
+            self._reading[run.place] = asyncio.create_task(self._read(run, earlier))
 
-    async def _pod_lines(self, pod: Object, *, follow: bool) -> AsyncIterator[LogLine]:
-        for container in pod["spec"]["containers"]:
-            with contextlib.suppress(BadRequest, NotFound):
-                async for line in container_lines(
-                    self._client, pod, container["name"], follow=follow
-                ):
-                    yield line
+    async def finish(self) -> None:
+        """Until all that was taken up has been read to its end."""
+        await asyncio.gather(*self._reading.values())
+
+    def cancel(self) -> None:
+        for reading in self._reading.values():
+            reading.cancel()
+
+    async def _read(self, run: Run, earlier: asyncio.Task[None] | None) -> None:
+        if earlier is not None:
+            await earlier
+        try:
+            async for line in run_lines(self._client, run, follow=not run.is_previous):
+                self._give(line)
+        except (BadRequest, NotFound):
+            pass  # it is gone, and has nothing more to say
+        except KubeError as error:
+            self._give(unreadable(run, error))
 
 
-async def container_lines(
-    client: Client, pod: Object, container: str, *, follow: bool
-) -> AsyncIterator[LogLine]:
-    """The output of one container; what came before an error is given before it is raised."""
-    metadata = pod["metadata"]
-    splitter = LineSplitter(f"log of {metadata['name']}")
+async def run_lines(client: Client, run: Run, *, follow: bool) -> AsyncIterator[LogLine]:
+    """What a container said in a run; what came before an error is given before it is raised."""
+    splitter = LineSplitter(f"log of {run.pod}")
     failure: KubeError | None = None
     try:
         async with client.logs(
-            metadata["name"], namespace=metadata["namespace"], container=container, follow=follow
+            run.pod,
+            namespace=run.namespace,
+            container=run.container,
+            follow=follow,
+            previous=run.is_previous,
         ) as chunks:
             async for chunk in chunks:
                 for line in splitter.feed(chunk):
-                    yield _line(metadata["name"], container, line)
+                    yield line_of(run, line)
     except KubeError as error:
         failure = error
     if rest := splitter.rest():
-        yield _line(metadata["name"], container, rest)
+        yield line_of(run, rest)
     if failure is not None:
         raise failure
-
-
-def _line(pod: str, container: str, line: bytes) -> LogLine:
-    return LogLine(pod, container, line.decode(errors="replace").rstrip("\r"))

@@ -1,24 +1,25 @@
 """The output of all pods of a job, line by line, as one stream.
 
-Following takes a thread for every pod, because a synchronous client reads one stream at a time;
-each has a client of its own. Lines of one pod keep their order; pods interleave as they speak.
+Following takes a thread for every run of a container, because a synchronous client reads one
+stream at a time; each has a client of its own. Lines of one container keep their order; containers
+interleave as they speak.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
 
 from hekla.api import wellknown
-from hekla.api.wellknown import PodPhase
 from hekla.kube.answers import LineSplitter
 from hekla.kube.errors import BadRequest, KubeError, NotFound
 from hekla.kube.resources import JOBS, PODS
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import intents
+from hekla.sdk.runs import Run, Runs, is_started
 
 Object = dict[str, Any]
 
@@ -88,10 +89,6 @@ def _natural(pod: Object) -> tuple[str, int]:
     return (name, int(index)) if index.isdigit() else (pod["metadata"]["name"], -1)
 
 
-def is_started(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") not in (None, "", PodPhase.PENDING)
-
-
 def pod_lines(
     client: SyncClient, pod: Object, container: str, options: LogOptions
 ) -> Iterator[LogLine]:
@@ -100,37 +97,48 @@ def pod_lines(
     for one in (pod.get("spec") or {}).get("containers") or ():
         if container and one["name"] != container:
             continue
-        splitter = LineSplitter(f"log of {metadata['name']}")
-        try:
-            with client.logs(
-                metadata["name"],
-                namespace=metadata["namespace"],
-                container=one["name"],
-                follow=options.follow,
-                previous=options.previous,
-                timestamps=options.timestamps,
-                tail_lines=options.tail_lines,
-                since_s=options.since_s,
-            ) as chunks:
-                for chunk in chunks:
-                    for line in splitter.feed(chunk):
-                        yield _line(metadata["name"], one["name"], line)
-        except (BadRequest, NotFound):
-            # Not started yet, or gone between the list and now: it has nothing to say.
-            continue
-        if rest := splitter.rest():
-            yield _line(metadata["name"], one["name"], rest)
+        run = Run(metadata["namespace"], metadata["name"], metadata["uid"], one["name"])
+        yield from run_lines(client, run, options)
 
 
-def _line(pod: str, container: str, line: bytes) -> LogLine:
-    return LogLine(pod, container, line.decode(errors="replace").rstrip("\r"))
+def run_lines(client: SyncClient, run: Run, options: LogOptions) -> Iterator[LogLine]:
+    """The lines of one run of a container; none if it is not there to be read."""
+    splitter = LineSplitter(f"log of {run.pod}")
+    try:
+        with client.logs(
+            run.pod,
+            namespace=run.namespace,
+            container=run.container,
+            follow=options.follow,
+            previous=options.previous,
+            timestamps=options.timestamps,
+            tail_lines=options.tail_lines,
+            since_s=options.since_s,
+        ) as chunks:
+            for chunk in chunks:
+                for line in splitter.feed(chunk):
+                    yield line_of(run, line)
+    except (BadRequest, NotFound):
+        # Not started yet, or gone between the list and now: it has nothing to say.
+        return
+    if rest := splitter.rest():
+        yield line_of(run, rest)
+
+
+def line_of(run: Run, line: bytes) -> LogLine:
+    return LogLine(run.pod, run.container, line.decode(errors="replace").rstrip("\r"))
+
+
+def unreadable(run: Run, error: KubeError) -> LogLine:
+    """What stands where a container's words should."""
+    return LogLine(run.pod, run.container, f"(the log cannot be read: {error})")
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A pod has said its last word."""
+    """A run of a container has said its last word."""
 
-    uid: str
+    run: Run
 
 
 class _Follower:
@@ -153,8 +161,9 @@ class _Follower:
         self._options = options
         self._stopped = threading.Event()
         self._found: SimpleQueue[LogLine | Object | _Ended | KubeError] = SimpleQueue()
-        self._reading: set[str] = set()
-        self._seen: set[str] = set()
+        self._runs = Runs()
+        self._reading: set[Run] = set()
+        self._readers: dict[tuple[str, str], threading.Thread] = {}
 
     def lines(self) -> Iterator[LogLine]:
         try:
@@ -165,8 +174,8 @@ class _Follower:
                 match self._found.get():
                     case LogLine() as line:
                         yield line
-                    case _Ended(uid=uid):
-                        self._reading.discard(uid)
+                    case _Ended(run=run):
+                        self._reading.discard(run)
                     case KubeError() as error:
                         raise error
                     case {"kind": "Pod"} as pod:
@@ -183,25 +192,31 @@ class _Follower:
             self._stopped.set()
 
     def _take_up(self, pod: Object) -> None:
-        uid = pod["metadata"]["uid"]
-        if uid in self._seen or not is_started(pod):
-            return
-        self._seen.add(uid)
-        self._reading.add(uid)
-        threading.Thread(target=self._read, args=(pod,), daemon=True).start()
+        for run in self._runs.news(pod, self._container):
+            self._reading.add(run)
+            earlier = self._readers.get(run.place)
+            reader = threading.Thread(target=self._read, args=(run, earlier), daemon=True)
+            self._readers[run.place] = reader
+            reader.start()
 
-    def _read(self, pod: Object) -> None:
+    def _read(self, run: Run, earlier: threading.Thread | None) -> None:
+        options = self._options
+        if run.is_restart:  # news all of it
+            options = replace(options, tail_lines=None, since_s=None)
+        if run.is_previous:
+            options = replace(options, previous=True, follow=False)
         try:
+            if earlier is not None:
+                earlier.join()
             with SyncClient(self._client.config, component="logs") as client:
-                for line in pod_lines(client, pod, self._container, self._options):
+                for line in run_lines(client, run, options):
                     if self._stopped.is_set():
                         return
                     self._found.put(line)
         except KubeError as error:
-            name = pod["metadata"]["name"]
-            self._found.put(LogLine(name, "", f"(the log cannot be read: {error})"))
+            self._found.put(unreadable(run, error))
         finally:
-            self._found.put(_Ended(pod["metadata"]["uid"]))
+            self._found.put(_Ended(run))
 
     def _watch(self, kind: str) -> None:
         """Put every state of the job, or of its pods, into the queue until told to stop."""

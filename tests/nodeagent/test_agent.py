@@ -176,6 +176,33 @@ async def test_init_containers_come_first_and_sidecars_run_beside(machine: Machi
     assert state(pod, "proxy")["state"]["terminated"]["exitCode"] == 143
 
 
+def existing(*paths: Path) -> list[Path]:
+    return [path for path in paths if path.exists()]
+
+
+async def test_volumes_at_paths_that_the_machine_lacks_are_the_same_for_all_containers(
+    machine: Machine, tmp_path: Path
+) -> None:
+    # One beside the agent's own files, which are where the volumes are; one below the root.
+    paths = {"beside": f"{tmp_path}/new/beside", "below": "/hekla-test-new/below"}
+    mounts = [{"name": name, "mountPath": path} for name, path in paths.items()]
+    places = {name: f"${{HEKLA_VOLUME_{name.upper()}:-{path}}}" for name, path in paths.items()}
+    write = "; ".join(f"echo {name} > {place}/f" for name, place in places.items())
+    await machine.run_pod(
+        "p", "sh", "-c", f"cat {places['beside']}/f {places['below']}/f",
+        container={"volumeMounts": mounts},
+        initContainers=[
+            {"name": "prepare", "image": "host", "command": ["sh", "-c", write],
+             "volumeMounts": mounts}
+        ],
+        volumes=[{"name": name, "emptyDir": {}} for name in paths],
+    )  # fmt: skip
+    pod = await machine.ended("p")
+    assert await machine.logs("p", container="main") == "beside\nbelow\n"
+    assert pod["status"]["phase"] == "Succeeded"
+    assert existing(Path("/hekla-test-new"), tmp_path / "new") == []
+
+
 async def test_a_failing_container_is_restarted_and_its_last_words_are_kept(
     machine: Machine, tmp_path: Path
 ) -> None:

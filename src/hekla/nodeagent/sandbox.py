@@ -48,6 +48,10 @@ exit "$code"
 # what only this container sees: below / that is a new root that mirrors the old one, below
 # anything else an overlay on the nearest directory that exists, or where overlays are refused (in a
 # user namespace, over a directory with mounts of its own) a mirror again.
+#
+# What is covered so may hold sources of other mounts, and $4. So they are held fast in $4 before
+# anything is covered, and from then on found from the working directory, which nothing can cover
+# (`mount -c`: by the path as it is written). A new root comes before all covers.
 ENTER = """
 trap : TERM INT HUP QUIT
 name=$1; mounts=$2; dir=$3; scratch=$4; shift 4
@@ -62,8 +66,13 @@ ours() {
   for one in $made; do case "$1/" in "$one"/*) IFS=$old; return 0;; esac; done
   IFS=$old; return 1
 }
+hold() {
+  if [ -d "$1" ]; then mkdir "from/$4"; else : > "from/$4"; fi && mount --bind "$1" "from/$4"
+}
 own_scratch() {
-  [ -n "$scratched" ] || mount -t tmpfs -o mode=755 tmpfs "$scratch" && scratched=1
+  [ -z "$scratched" ] || return 0
+  mount -t tmpfs -o mode=755 tmpfs "$scratch" && cd "$scratch" && mkdir from || return 1
+  before=$number; each hold; number=$before; scratched=1
 }
 mirror() {
   for entry in "$1"/* "$1"/.[!.]*; do
@@ -77,38 +86,46 @@ own_root() {
   new=$scratch/root; mkdir "$new" && mount --bind "$new" "$new" || return 1
   mirror "" "$new"
   mkdir "$new/.old" && cd "$new" && pivot_root . .old && cd / && umount -l /.old && rmdir /.old
-  rooted=1
+  rooted=1; cd "$scratch"
 }
 cover() {
-  layer=$(mktemp -d "$scratch/XXXXXX") && mkdir "$layer/upper" "$layer/work" || return 1
+  layer=$(mktemp -d ./XXXXXX) && mkdir "$layer/upper" "$layer/work" || return 1
   if ! mount -t overlay overlay 2>/dev/null -o \
     "${HEKLA_OVERLAY}lowerdir=$1,upperdir=$layer/upper,workdir=$layer/work" "$1"
-  then mirror "$1" "$layer/upper" && mount --rbind "$layer/upper" "$1" || return 1; fi
+  then mirror "$1" "$layer/upper" && mount -c --rbind "$layer/upper" "$1" || return 1; fi
   made="$made$newline$1"
+}
+nearest() { at=$1; while [ ! -e "$at" ]; do at=$(dirname "$at"); done; }
+root() {
+  [ -e "$2" ] && return
+  nearest "$2"
+  [ "$at" != / ] || ours / || { own_scratch && own_root; }
 }
 place() {
   [ -e "$2" ] && return
-  at=$2; while [ ! -e "$at" ]; do at=$(dirname "$at"); done
-  if ! ours "$at"; then
-    own_scratch || return 1
-    if [ "$at" = / ]; then own_root; else cover "$at"; fi || return 1
-  fi
+  nearest "$2"
+  ours "$at" || { own_scratch && cover "$at"; } || return 1
   if [ -d "$1" ]; then mkdir -p "$2"; else mkdir -p "$(dirname "$2")" && : > "$2"; fi || return 1
   while [ "$(dirname "$2")" != "$at" ]; do set -- "$1" "$(dirname "$2")"; done
   made="$made$newline$2"
 }
 each() {
+  number=0
   while IFS="$tab" read -r mode source target; do
-    [ -z "$target" ] || "$1" "$source" "$target" "$mode" || exit 128
+    number=$((number + 1))
+    [ -z "$target" ] || "$1" "$source" "$target" "$mode" "$number" || exit 128
   done <<END
 $mounts
 END
 }
 attach() {
-  place "$1" "$2" && mount --bind "$1" "$2" || return 1
+  place "$1" "$2" || return 1
+  if [ -n "$scratched" ]; then set -- "from/$4" "$2" "$3"; fi
+  mount -c --bind "$1" "$2" || return 1
   made="$made$newline$2"
   [ "$3" != ro ] || mount -o remount,ro,bind "$2"
 }
+each root
 each place
 each attach
 cd "$dir" || exit 128

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from hekla.scheduler import wire
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.history import Past
 from hekla.scheduler.load.readings import Reading
+from hekla.scheduler.plan import SetGroupStatus
 
 log = logging.getLogger("hekla.scheduler")
 
@@ -74,13 +75,26 @@ class Evictable(msgspec.Struct, frozen=True, tag="evictable"):
     uid: str
 
 
-class GroupWritten(msgspec.Struct, frozen=True, tag="group-written"):
-    """The status of a PodGroup was sent."""
+class GroupWritten(msgspec.Struct, frozen=True, tag="group-written", omit_defaults=True):
+    """The status of a PodGroup was sent, or will be when it is its turn."""
 
     job: str
     phase: str
     counts: tuple[int, int, int]
     domain: str | None = None
+    conditions: tuple[tuple[str, str, str, str], ...] = ()
+    """Type, status, reason and message of each."""
+
+    @classmethod
+    def by(cls, effect: SetGroupStatus) -> Self:
+        """What counts once this was decided."""
+        return cls(
+            job=f"{effect.namespace}/{effect.group}",
+            phase=effect.phase,
+            counts=(effect.running, effect.succeeded, effect.failed),
+            domain=effect.domain,
+            conditions=tuple((c.type, c.status, c.reason, c.message) for c in effect.conditions),
+        )
 
 
 class PodWritten(msgspec.Struct, frozen=True, tag="pod-written"):
@@ -281,7 +295,11 @@ def apply(cluster: Cluster, change: Change) -> None:
         case Evictable():
             cluster.unevictable.discard(change.uid)
         case GroupWritten():
-            cluster.assume_group(change.job, change.phase, change.counts, change.domain)
+            conditions = tuple(
+                scheduling.PodGroupCondition(type=type, status=status, reason=reason, message=text)
+                for type, status, reason, text in change.conditions
+            )
+            cluster.assume_group(change.job, change.phase, change.counts, change.domain, conditions)
         case QueueWritten():
             queue = cluster.queues.get(change.queue)
             if queue is not None:

@@ -6,8 +6,9 @@ in a decision before the watch shows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from hekla.api.scheduling import PodGroupCondition
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.scheduler.cache import Cache
 from hekla.scheduler.changes import (
@@ -73,9 +74,15 @@ def _jobs(cluster: Cluster, cache: Cache) -> Iterator[Change]:
             status = group.status
             counts = (status.running, status.succeeded, status.failed)
             domain = group.annotations.get(JOB_ALLOCATED_HYPERNODE, "")
-            if (job.phase, job.counts_written, job.domain) != (status.phase, counts, domain):
-                yield GroupWritten(job.key, job.phase, job.counts_written, job.domain)
+            shown = (status.phase, counts, domain, _said(status.conditions))
+            said = _said(job.conditions)
+            if (job.phase, job.counts_written, job.domain, said) != shown:
+                yield GroupWritten(job.key, job.phase, job.counts_written, job.domain, said)
     for name, queue in cluster.queues.items():
         stored = cache.queues.get("", name)
         if stored is not None and queue.allocated_written != stored.status.allocated:
             yield QueueWritten(name, queue.allocated_written)
+
+
+def _said(conditions: Iterable[PodGroupCondition]) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple((c.type, c.status, c.reason, c.message) for c in conditions)

@@ -80,14 +80,23 @@ class Claimants(Machines):
         self._touch(job)
 
     def assume_group(
-        self, key: str, phase: str, counts: tuple[int, int, int], domain: str | None = None
+        self,
+        key: str,
+        phase: str,
+        counts: tuple[int, int, int],
+        domain: str | None,
+        conditions: tuple[scheduling.PodGroupCondition, ...],
     ) -> None:
-        """The status of a PodGroup was sent: it counts until the watch says otherwise."""
+        """The status of a PodGroup was decided: it counts until the watch says otherwise.
+
+        There is nothing more to write about it then: one that had to wait for its turn would
+        otherwise be looked at, and decided to be written, in every cycle until it is.
+        """
         job = self.jobs.get(key)
         if job is not None:
-            job.phase, job.counts_written = phase, counts
+            job.phase, job.counts_written, job.conditions = phase, counts, conditions
             job.domain = job.domain if domain is None else domain
-            self._touch(job)
+            self._touch(job, is_told=True)
 
     def delete_group(self, namespace: str, name: str) -> None:
         job = self.jobs.get(f"{namespace}/{name}")
@@ -117,8 +126,8 @@ class Claimants(Machines):
         for jobs in (self.jobs, self.waiting, self.dirty, self._stale_sums):
             jobs.pop(job.key, None)
 
-    def _touch(self, job: Job) -> None:
-        """Something about a job changed."""
+    def _touch(self, job: Job, *, is_told: bool = False) -> None:
+        """Something about a job changed; with `is_told`, only what is said of it."""
         self.dirty_queues[job.queue_name] = None
         self._stale_sums[job.key] = job
         if self.history is not None:
@@ -127,7 +136,8 @@ class Claimants(Machines):
             self.dirty.pop(job.key, None)
             self.waiting.pop(job.key, None)
             return
-        self.dirty[job.key] = job
+        if not is_told:
+            self.dirty[job.key] = job
         if job.has_group and (job.by_status[PENDING] or job.is_pending):
             self.waiting[job.key] = job
         else:

@@ -212,8 +212,7 @@ class StatusWriter:
 
     def set_group(self, effect: SetGroupStatus) -> None:
         key = f"{effect.namespace}/{effect.group}"
-        counts = (effect.running, effect.succeeded, effect.failed)
-        self._cache.change(GroupWritten(key, effect.phase, counts, effect.domain))
+        self._cache.change(GroupWritten.by(effect))
         stored = self._cache.groups.get(effect.namespace, effect.group)
         is_news = stored is None or stored.status.phase != effect.phase
         is_urgent = stored is not None and is_news and self._is_awaited(stored, effect)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.meta import convert
-from hekla.scheduler import config, wire
+from hekla.scheduler import changes, config, wire
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.core import decide
 from hekla.scheduler.explain import Verdict
@@ -109,9 +109,7 @@ class TestCluster:
                 status = replace(pod.status, nominated_node_name=effect.nominated_node)
                 self._set(replace(pod, status=status))
             elif isinstance(effect, SetGroupStatus):
-                counts = (effect.running, effect.succeeded, effect.failed)
-                key = f"{effect.namespace}/{effect.group}"
-                self.state.assume_group(key, effect.phase, counts, effect.domain)
+                changes.apply(self.state, changes.GroupWritten.by(effect))
         for eviction in result.plan.evictions:
             pod = self.pods.pop(eviction.uid)
             self.state.delete_pod(eviction.uid)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hekla.api.scheduling import PodGroupCondition
-from hekla.scheduler import config
+from hekla.scheduler import changes, config
+from hekla.scheduler.changes import GroupWritten
 from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 
@@ -87,17 +88,25 @@ def test_nothing_is_written_twice() -> None:
     """A second cycle over the written state plans no write: texts do not flap."""
     world = cluster([node("n1", cpu=1)], [gang("a", members=2, cpu=1)])
     first = world.run()
-    group = written(first, "a")
-    job = world.state.jobs["default/a"]
-    job.phase = group.phase
-    job.conditions = tuple(
-        PodGroupCondition(type=c.type, status=c.status, reason=c.reason, message=c.message)
-        for c in group.conditions
-    )
+    changes.apply(world.state, GroupWritten.by(written(first, "a")))
     for effect in first.plan.effects:
         if isinstance(effect, SetPodCondition):
             world.state.tasks[effect.uid].condition = ("False", effect.reason, effect.message)
     assert world.run().plan.effects == []
+
+
+def test_a_group_that_was_told_what_to_say_is_not_looked_at_until_it_changes() -> None:
+    """Among thousands its turn to be written may come late; every cycle until then passes it by."""
+    let_in = gang("a", members=0, phase="Pending", min_resources={"cpu": 1})
+    runs = gang("b", members=1, cpu=1, running_on=["n1"])
+    world = cluster([node("n1", cpu=4)], [let_in, runs])
+    first = world.run()
+    world.state.settled()
+    for name in ("a", "b"):
+        changes.apply(world.state, GroupWritten.by(written(first, name)))
+    assert world.run().plan.considered == 0
+    assert world.state.jobs["default/a"].phase == "Inqueue"
+    assert [c.type for c in world.state.jobs["default/b"].conditions] == ["Scheduled"]
 
 
 def test_waiting_pods_carry_the_reason_and_one_event_is_sent_for_the_gang() -> None:

@@ -214,6 +214,8 @@ async def test_a_failing_container_is_restarted_and_its_last_words_are_kept(
     assert state(pod)["lastState"]["terminated"]["exitCode"] == 1
     assert await machine.logs("p") == "second\n"
     assert await machine.logs("p", previous=True) == "first\n"
+    by_number = [await machine.logs("p", run=number, follow=True) for number in range(3)]
+    assert by_number == ["first\n", "second\n", ""]
 
 
 async def test_deletion_lets_a_pod_say_goodbye(machine: Machine, tmp_path: Path) -> None:

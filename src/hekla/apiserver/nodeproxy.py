@@ -21,6 +21,9 @@ class LogRequest:
     since_s: int | None = None
     since_time: str = ""
     limit_bytes: int | None = None
+    run: int | None = None
+    """Which run of the container, by its number from 0; not in Kubernetes. Nothing is said where
+    that run is no longer, or not yet, there to be read."""
 
 
 @dataclass(slots=True)

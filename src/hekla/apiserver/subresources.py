@@ -254,6 +254,7 @@ class Subresources:
                 since_s=query.number("sinceSeconds"),
                 since_time=query.get("sinceTime"),
                 limit_bytes=query.number("limitBytes"),
+                run=query.number("run"),
             ),
         )
         return Response(200, lines, "text/plain")

@@ -385,15 +385,25 @@ def logs(
     tail_lines: int | None = None,
     since_s: int | None = None,
     limit_bytes: int | None = None,
+    run: int | None = None,
 ) -> Call:
-    """Read a container's output; with `follow` until it ends."""
+    """Read a container's output; with `follow` until it ends.
+
+    `run` is its restart count then. hekla's server reads that very run; Kubernetes knows no such
+    wish and reads the latest, or with `previous` the one before.
+    """
     query: list[tuple[str, str]] = []
     if container:
         query.append(("container", container))
     for flag, given in (("follow", follow), ("previous", previous), ("timestamps", timestamps)):
         if given:
             query.append((flag, "true"))
-    numbers = (("tailLines", tail_lines), ("sinceSeconds", since_s), ("limitBytes", limit_bytes))
+    numbers = (
+        ("tailLines", tail_lines),
+        ("sinceSeconds", since_s),
+        ("limitBytes", limit_bytes),
+        ("run", run),
+    )
     query += [(key, str(number)) for key, number in numbers if number is not None]
     path = path_of(PODS, namespace, pod, "log")
     return Call("GET", path, tuple(query), accept="*/*", idempotent=True)

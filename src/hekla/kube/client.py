@@ -520,6 +520,7 @@ class Client:
         tail_lines: int | None = None,
         since_s: int | None = None,
         limit_bytes: int | None = None,
+        run: int | None = None,
     ) -> Stream:
         """A container's output: `async with client.logs("p") as chunks: async for chunk in …`."""
         call = calls.logs(
@@ -532,6 +533,7 @@ class Client:
             tail_lines=tail_lines,
             since_s=since_s,
             limit_bytes=limit_bytes,
+            run=run,
         )
         return self.transport.stream(call)
 

@@ -323,6 +323,7 @@ class SyncClient:
         tail_lines: int | None = None,
         since_s: int | None = None,
         limit_bytes: int | None = None,
+        run: int | None = None,
     ) -> SyncStream:
         """A container's output in chunks: `with client.logs("p") as chunks: for chunk in …`."""
         call = calls.logs(
@@ -335,6 +336,7 @@ class SyncClient:
             tail_lines=tail_lines,
             since_s=since_s,
             limit_bytes=limit_bytes,
+            run=run,
         )
         return self._transport.stream(call, patient=True)
 

@@ -362,24 +362,22 @@ class Agent:
 
     # What the API server asks of us
 
-    def _log(self, pod: Object, request: Any) -> LogFile | None:
+    async def logs(self, pod: Object, request: Any) -> AsyncIterator[bytes]:
+        """A container's output in one run, to its end when `request.follow` is set."""
         worker = self._workers.get(pod["metadata"]["uid"])
         if worker is None:
-            return None
-        return worker.log_of(request.container, previous=request.previous)
-
-    async def logs(self, pod: Object, request: Any) -> AsyncIterator[bytes]:
-        """A container's output, to its end when `request.follow` is set."""
-        file = self._log(pod, request)
-        if file is None:
             return
+        run = worker.run_of(request.container, previous=request.previous, number=request.run)
+        if run is None:
+            return
+        file = worker.log_of(request.container, run)
         position = _begin(file, request, self._clock.now())
         left = request.limit_bytes if request.limit_bytes is not None else sys.maxsize
         at_line_start = True
-        worker = self._workers[pod["metadata"]["uid"]]
         while True:
             process = worker.process_of(request.container)
-            writing = process is not None and process.is_alive and not request.previous
+            is_latest = worker.run_of(request.container) is run
+            writing = is_latest and process is not None and process.is_alive
             for chunk in file.read(position):
                 shown = file.stamp(chunk, position, at_line_start) if request.timestamps else chunk
                 at_line_start = chunk.endswith(b"\n")
@@ -438,7 +436,7 @@ class Agent:
 class _Follow:
     """A request for output as `attach` sees it: from now on."""
 
-    follow, previous, timestamps = True, False, False
+    follow, previous, timestamps, run = True, False, False, None
     tail_lines, since_s, since_time, limit_bytes = 0, None, "", None
 
     def __init__(self, container: str) -> None:

@@ -91,12 +91,17 @@ class PodWorker:
             self.record.stop_asked_at = self._around.clock.now()
         self._changed.set()
 
-    def log_of(self, container: str, *, previous: bool = False) -> LogFile | None:
-        """The output of a container's current or previous run."""
+    def run_of(
+        self, container: str, *, previous: bool = False, number: int | None = None
+    ) -> Run | None:
+        """A container's current or previous run, or the one of a number if it is one of them."""
         known = self.record.of(container)
-        run = known.last if previous else known.current
-        if run is None:
-            return None
+        if number is None:
+            return known.last if previous else known.current
+        runs = (known.current, known.last)
+        return next((run for run in runs if run is not None and run.attempt == number), None)
+
+    def log_of(self, container: str, run: Run) -> LogFile:
         current = self._logs.get(container)
         path = self._path(container, run.attempt, "log")
         return current if current is not None and current.path == path else LogFile(path)

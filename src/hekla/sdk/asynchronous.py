@@ -244,6 +244,7 @@ async def run_lines(client: Client, run: Run, *, follow: bool) -> AsyncIterator[
             container=run.container,
             follow=follow,
             previous=run.is_previous,
+            run=run.number,
         ) as chunks:
             async for chunk in chunks:
                 for line in splitter.feed(chunk):

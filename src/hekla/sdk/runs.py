@@ -2,7 +2,8 @@
 
 A container that fails and is started again begins a new log, and a reader who follows the old one
 hears of its end and no more. What a newcomer gets wrong: the API shows the log of the latest run
-and of the one before it, and no others, so a run must be taken up when it is heard of.
+and of the one before it, and no others, so a run must be taken up when it is heard of; and it may
+be over by then, and the next one the latest. hekla's server can be asked for a run by its number.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Run:
     pod: str
     uid: str
     container: str
+    number: int | None = None
+    """Counted from 0; none where the latest is meant, whichever that is."""
     is_previous: bool = False
     is_restart: bool = False
     """Whether an earlier one was taken up before it."""
@@ -56,8 +59,8 @@ class Runs:
             is_known = taken >= 0
             where = (metadata["namespace"], metadata["name"], *place)
             if number > taken + 1 and (is_known or self._from_the_start):
-                found.append(Run(*where, is_previous=True, is_restart=is_known))
-            found.append(Run(*where, is_restart=is_known))
+                found.append(Run(*where, number - 1, is_previous=True, is_restart=is_known))
+            found.append(Run(*where, number, is_restart=is_known))
         return found
 
 

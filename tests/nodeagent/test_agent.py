@@ -203,6 +203,19 @@ async def test_volumes_at_paths_that_the_machine_lacks_are_the_same_for_all_cont
     assert existing(Path("/hekla-test-new"), tmp_path / "new") == []
 
 
+async def test_a_pod_with_a_volume_beside_the_agents_files_can_be_stopped(
+    machine: Machine, tmp_path: Path
+) -> None:
+    mounts = [{"name": "new", "mountPath": f"{tmp_path}/new"}]
+    await machine.run_pod(
+        "p", "sleep", "1000", container={"volumeMounts": mounts},
+        volumes=[{"name": "new", "emptyDir": {}}], terminationGracePeriodSeconds=1,
+    )  # fmt: skip
+    await machine.running("p")
+    await machine.client.delete(PODS, "p", namespace="default")
+    await machine.until("p", lambda p: False)
+
+
 async def test_a_failing_container_is_restarted_and_its_last_words_are_kept(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -49,12 +49,13 @@ exit "$code"
 # anything else an overlay on the nearest directory that exists, or where overlays are refused (in a
 # user namespace, over a directory with mounts of its own) a mirror again.
 #
-# What is covered so may hold sources of other mounts, and $4. So they are held fast in $4 before
+# What is covered so may hold sources of other mounts, $HEKLA_UP and $4. They are held in $4 before
 # anything is covered, and from then on found from the working directory, which nothing can cover
 # (`mount -c`: by the path as it is written). A new root comes before all covers.
 ENTER = """
 trap : TERM INT HUP QUIT
 name=$1; mounts=$2; dir=$3; scratch=$4; shift 4
+up=$HEKLA_UP
 hostname "$name" 2>/dev/null
 tab=$(printf '\\t')
 newline='
@@ -73,6 +74,7 @@ own_scratch() {
   [ -z "$scratched" ] || return 0
   mount -t tmpfs -o mode=755 tmpfs "$scratch" && cd "$scratch" && mkdir from || return 1
   before=$number; each hold; number=$before; scratched=1
+  hold "${HEKLA_UP%/*}" "" "" up && up=from/up/${HEKLA_UP##*/}
 }
 mirror() {
   for entry in "$1"/* "$1"/.[!.]*; do
@@ -128,9 +130,14 @@ attach() {
 each root
 each place
 each attach
-cd "$dir" || exit 128
 exec 3>&2 2>/dev/null
-(: > "$HEKLA_UP"; unset HEKLA_UP HEKLA_ENTERS HEKLA_OVERLAY; exec "$@" 2>&3 3>&-)
+begin() {
+  : > "$up"
+  cd "$dir" 2>&3 || exit 128
+  unset HEKLA_UP HEKLA_ENTERS HEKLA_OVERLAY
+  exec "$@" 2>&3 3>&-
+}
+(begin "$@")
 """
 
 Way = Literal["none", "root", "user"]

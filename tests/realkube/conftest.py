@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from tools.kube.parts import KWOK
 
 from hekla.cli.vcctl import main
 from hekla.cli.vcctl.commands import run
-from hekla.kube.resources import DEPLOYMENTS, JOB_FLOWS, JOBS, NAMESPACES, PODS
+from hekla.kube.resources import DEPLOYMENTS, JOB_FLOWS, JOBS, NAMESPACES, PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
 from tests.realkube.backends import Backend, embedded, real, until
 
@@ -48,6 +49,9 @@ def namespace(client: SyncClient) -> Iterator[str]:
     name = f"t{uuid.uuid4().hex[:8]}"
     client.create(NAMESPACES, {"metadata": {"name": name}})
     yield name
+    for kind in (JOBS, PODGROUPS, PODS):  # pytest shows it where the test has failed
+        for obj in client.list(kind, namespace=name):
+            print(kind.kind, obj["metadata"]["name"], json.dumps(obj.get("status")))
     for kind in (JOB_FLOWS, JOBS, DEPLOYMENTS, PODS):
         for obj in client.list(kind, namespace=name):
             client.delete(kind, obj["metadata"]["name"], namespace=name, missing_ok=True)

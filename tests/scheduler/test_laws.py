@@ -28,6 +28,13 @@ SPREADING = PACKING.replace("binpack.weight: 10", "binpack.weight: 0").replace(
     "- {name: predicates}", "- {name: predicates}\n  - {name: nodeorder}"
 )
 
+RECLAIMING = """\
+actions: "enqueue, allocate, preempt, reclaim, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: drf}, {name: predicates}, {name: capacity}, {name: nodeorder}]
+"""
+
 
 @st.composite
 def worlds(draw: st.DrawFn) -> TestCluster:
@@ -205,3 +212,59 @@ def test_no_task_waits_while_a_node_has_room_for_it(data: st.DataObject) -> None
         if f"j{i:02d}-0" not in result.binds:
             assert all(room < cpu for room in left.values())
             assert result.why(f"j{i:02d}")
+
+
+@st.composite
+def aftermaths(draw: st.DrawFn) -> TestCluster:
+    """Groups in every phase, whose pods wait, run, have ended or are gone."""
+    nodes = [node(f"n{i}", cpu=draw(st.integers(1, 6))) for i in range(draw(st.integers(1, 3)))]
+    queues = [
+        queue("q1", weight=draw(st.integers(1, 3))),
+        queue("q2", weight=1, capability=draw(st.sampled_from([None, {"cpu": 3}]))),
+    ]
+    jobs = []
+    for i in range(draw(st.integers(1, 5))):
+        cpu = draw(st.integers(1, 3))
+        minimum = draw(st.integers(0, 3))
+        group = gang(
+            f"job{i}",
+            members=0,
+            minimum=minimum,
+            queue=draw(st.sampled_from(["q1", "q2"])),
+            min_resources=draw(st.sampled_from([None, {"cpu": cpu * minimum}])),
+            phase=draw(
+                st.sampled_from(["", "Pending", "Inqueue", "Running", "Unknown", "Completed"])
+            ),
+        )
+        lives = draw(
+            st.lists(st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]), max_size=3)
+        )
+        where = ["" if each == "Pending" else draw(st.sampled_from(nodes)).name for each in lives]
+        jobs.append(
+            group.and_pods(
+                *(
+                    pod(f"job{i}-{j}", group=f"job{i}", cpu=cpu, phase=phase, node=place)
+                    for j, (phase, place) in enumerate(zip(lives, where, strict=True))
+                )
+            )
+        )
+    conf = draw(st.sampled_from([config.DEFAULT, PACKING, RECLAIMING]))
+    return cluster(nodes, jobs, queues=queues, conf=conf)
+
+
+@settings(max_examples=150, deadline=None)
+@given(aftermaths())
+def test_what_a_cycle_leaves_undone_waits_for_an_event_or_is_called_for(world: TestCluster) -> None:
+    """There is no tick, and what we wrote wakes nobody when it comes back: so a cycle that moves no
+    pods either leaves nothing that could be decided at once, or calls for the next itself."""
+    for _ in range(5):
+        first = world.run()
+        world.live(first)
+        if not (first.plan.binds or first.plan.evictions or first.plan.wake_at is not None):
+            break
+    else:
+        raise AssertionError("it never comes to rest")
+    second = world.run()
+    assert (second.plan.binds, second.plan.evictions) == ([], [])
+    now = {job.name: job.phase for job in world.state.jobs.values()}
+    assert now | second.phases == now, "a group moved on, and nothing would have called for it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,21 @@ async def test_a_group_is_let_in_by_what_it_says_it_needs_before_any_pod_exists(
         return (groups["empty"].get("status") or {}).get("phase") == "Inqueue"
 
     await world.until(PODGROUPS, is_inqueue)
+
+
+async def test_a_group_whose_pods_all_go_at_once_is_let_in_again(world: World) -> None:
+    """Whoever makes its pods anew waits for that, and nothing else happens on this cluster."""
+    await world.scheduler()
+    await world.node("n1", 4)
+    await world.gang("again", 2, minResources={"cpu": "2"})
+
+    def has_phase(phase: str) -> Callable[[Objects], bool]:
+        return lambda groups: (groups["again"].get("status") or {}).get("phase") == phase
+
+    await world.bound("again-0", "again-1")
+    await world.until(PODGROUPS, has_phase("Running"))
+    await asyncio.gather(world.remove("again-0"), world.remove("again-1"))
+    await world.until(PODGROUPS, has_phase("Inqueue"))
 
 
 async def test_a_new_configuration_is_in_force_from_the_next_cycle(world: World) -> None:

@@ -7,6 +7,7 @@ from hekla.scheduler import changes, config
 from hekla.scheduler.changes import GroupWritten
 from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
+from hekla.testing.objects import START
 
 
 def written(result: Result, name: str) -> SetGroupStatus:
@@ -55,6 +56,19 @@ def test_a_group_that_needs_nobody_is_completed_once_all_who_ran_are_gone() -> N
     assert stays.run().phases.get("a", "Completed") == "Completed"
     stays.add(GroupBuilder(empty.group, [pod("a-0", group="a", cpu=1)]))
     assert list(stays.run().binds) == ["a-0"], "who comes later is placed"
+
+
+def test_a_group_that_lost_all_members_at_once_is_let_in_again_though_nothing_more_happens() -> (
+    None
+):
+    """Its pods are made anew once it is let in, and the echo of what was written wakes nobody."""
+    world = cluster([node("n1", cpu=4)], [gang("a", members=0, minimum=2, phase="Running")])
+    first = world.run()
+    assert first.phases == {"a": "Pending"}
+    assert first.plan.wake_at == START
+    world.live(first)
+    second = world.run()
+    assert (second.phases, second.plan.wake_at) == ({"a": "Inqueue"}, None)
 
 
 def test_a_running_group_that_lost_members_it_cannot_place_is_unknown() -> None:

@@ -127,6 +127,10 @@ class Session:
         if at > self.now and (self.plan.wake_at is None or at < self.plan.wake_at):
             self.plan.wake_at = at
 
+    def wake_at_once(self) -> None:
+        """Decide again as soon as this is done: what was decided gives something to decide on."""
+        self.plan.wake_at = self.now
+
     def plugin(self, name: str) -> Plugin | None:
         return next((p for p in self.tiers.plugins if p.name == name), None)
 

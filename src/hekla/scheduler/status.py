@@ -155,6 +155,8 @@ def _group(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
     counts = (job.count(RUNNING), job.count(SUCCEEDED), job.count(FAILED))
     changed = {kind: value for kind, value in wanted.items() if conditions.get(kind) != value}
     domain = _domain(session, job)
+    if phase != job.phase and _opens_more(session, job, phase):
+        session.wake_at_once()
     is_told = phase == session.phase_before(job) and counts == job.counts_written
     if is_told and not changed and domain is None:
         return []
@@ -237,6 +239,20 @@ def _phase(job: Job, is_unschedulable: bool) -> str:
         is_over = job.count(SUCCEEDED, FAILED) == scheduled
         return PodGroupPhase.COMPLETED if is_over else PodGroupPhase.RUNNING
     return PodGroupPhase.INQUEUE if job.phase == PodGroupPhase.INQUEUE else PodGroupPhase.PENDING
+
+
+def _opens_more(session: Session, job: Job, phase: str) -> bool:
+    """Whether a new phase leaves something to decide, which no event will call for.
+
+    A job whose members are all gone asks to be let in again; one that counts as run though it was
+    never let in may have pods to place; and one that reserves no longer makes room at the gate.
+    """
+    is_pending = phase == PodGroupPhase.PENDING
+    if is_pending != job.is_pending:
+        return is_pending or _waits(job)
+    was_let_in = session.phase_before(job) != job.phase  # in this cycle
+    has_reserved = was_let_in or bool(job.inqueue_r.any())
+    return has_reserved and any(each.is_pending for each in session.jobs)
 
 
 def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:

@@ -6,6 +6,7 @@ the server that needs it, so every process leads its own session.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -23,7 +24,6 @@ STOP_LIMIT_S = 60.0
 _POLL_S = 0.1
 # Below what Linux and the BSDs give out by themselves, and above most of what people settled on.
 _PORTS = (12_000, 30_000)
-_claims: list[socket.socket] = []
 
 
 class StartFailed(Exception):
@@ -52,7 +52,7 @@ def _claim(number: int) -> None:
     except OSError:
         mark.close()
         raise
-    _claims.append(mark)
+    atexit.register(mark.close)
 
 
 class Processes:

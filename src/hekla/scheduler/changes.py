@@ -19,9 +19,12 @@ from hekla.scheduler import wire
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.history import Past
 from hekla.scheduler.load.readings import Reading
-from hekla.scheduler.plan import SetGroupStatus
+from hekla.scheduler.plan import Condition, SetGroupStatus
 
 log = logging.getLogger("hekla.scheduler")
+
+Said: TypeAlias = tuple[tuple[str, str, str, str], ...]
+"""Type, status, reason and message of each condition."""
 
 
 class Put(msgspec.Struct, frozen=True, tag="put", omit_defaults=True):
@@ -75,6 +78,11 @@ class Evictable(msgspec.Struct, frozen=True, tag="evictable"):
     uid: str
 
 
+def said(conditions: Iterable[Condition | scheduling.PodGroupCondition]) -> Said:
+    """Conditions of a PodGroup without their times, which decide nothing."""
+    return tuple((c.type, c.status, c.reason, c.message) for c in conditions)
+
+
 class GroupWritten(msgspec.Struct, frozen=True, tag="group-written", omit_defaults=True):
     """The status of a PodGroup was sent, or will be when it is its turn."""
 
@@ -82,8 +90,7 @@ class GroupWritten(msgspec.Struct, frozen=True, tag="group-written", omit_defaul
     phase: str
     counts: tuple[int, int, int]
     domain: str | None = None
-    conditions: tuple[tuple[str, str, str, str], ...] = ()
-    """Type, status, reason and message of each."""
+    conditions: Said = ()
 
     @classmethod
     def by(cls, effect: SetGroupStatus) -> Self:
@@ -93,7 +100,7 @@ class GroupWritten(msgspec.Struct, frozen=True, tag="group-written", omit_defaul
             phase=effect.phase,
             counts=(effect.running, effect.succeeded, effect.failed),
             domain=effect.domain,
-            conditions=tuple((c.type, c.status, c.reason, c.message) for c in effect.conditions),
+            conditions=said(effect.conditions),
         )
 
 

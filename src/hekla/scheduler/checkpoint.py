@@ -6,9 +6,8 @@ in a decision before the watch shows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from hekla.api.scheduling import PodGroupCondition
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.scheduler.cache import Cache
 from hekla.scheduler.changes import (
@@ -26,6 +25,7 @@ from hekla.scheduler.changes import (
     Resources,
     Settled,
     Stays,
+    said,
 )
 from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.model import BINDING
@@ -60,8 +60,8 @@ def _tasks(cluster: Cluster, cache: Cache) -> Iterator[Change]:
         pod = cache.pods.get(task.namespace, task.name)
         if pod is None:
             continue
-        said = [c for c in pod.status.conditions or () if c.type == "PodScheduled"]
-        condition = (said[0].status, said[0].reason, said[0].message) if said else ("", "", "")
+        told = [c for c in pod.status.conditions or () if c.type == "PodScheduled"]
+        condition = (told[0].status, told[0].reason, told[0].message) if told else ("", "", "")
         shown = (condition, pod.status.nominated_node_name)
         if (task.condition, task.nominated_node) != shown:
             yield PodWritten(task.uid, task.condition, task.nominated_node)
@@ -74,15 +74,11 @@ def _jobs(cluster: Cluster, cache: Cache) -> Iterator[Change]:
             status = group.status
             counts = (status.running, status.succeeded, status.failed)
             domain = group.annotations.get(JOB_ALLOCATED_HYPERNODE, "")
-            shown = (status.phase, counts, domain, _said(status.conditions))
-            said = _said(job.conditions)
-            if (job.phase, job.counts_written, job.domain, said) != shown:
-                yield GroupWritten(job.key, job.phase, job.counts_written, job.domain, said)
+            shown = (status.phase, counts, domain, said(status.conditions))
+            known = (job.phase, job.counts_written, job.domain, said(job.conditions))
+            if known != shown:
+                yield GroupWritten(job.key, *known)
     for name, queue in cluster.queues.items():
         stored = cache.queues.get("", name)
         if stored is not None and queue.allocated_written != stored.status.allocated:
             yield QueueWritten(name, queue.allocated_written)
-
-
-def _said(conditions: Iterable[PodGroupCondition]) -> tuple[tuple[str, str, str, str], ...]:
-    return tuple((c.type, c.status, c.reason, c.message) for c in conditions)

@@ -128,3 +128,35 @@ def test_a_nominated_pod_goes_where_room_was_made_for_it() -> None:
     assert cluster(nodes, [chosen]).run().binds == {"a-0": "n2"}
     full = pod("r", cpu=4, node="n2")
     assert cluster(nodes, [chosen], pods=[full]).run().binds == {"a-0": "n1"}
+
+
+def test_equal_pods_that_were_promised_one_node_take_what_is_left_there_first() -> None:
+    """Two of n1's three places have been left; n2 has one of its own, and one pod has to wait."""
+    leaving = gang("old", members=1, cpu=1, running_on=["n1"], deleting=True)
+    chosen = gang("a", members=4, minimum=1, cpu=1, status={"nominatedNodeName": "n1"})
+    result = cluster([node("n1", cpu=3), node("n2", cpu=1)], [leaving, chosen]).run()
+    assert result.binds == {"a-0": "n1", "a-1": "n1", "a-2": "n2"}
+    assert result.pipelined == {"a-3": "n1"}
+
+
+def test_pods_that_keep_apart_share_no_node_though_all_were_promised_it() -> None:
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": {"app": "a"}},
+                }
+            ]
+        }
+    }
+    chosen = gang(
+        "a",
+        members=2,
+        cpu=1,
+        labels={"app": "a"},
+        spec={"affinity": apart},
+        status={"nominatedNodeName": "n1"},
+    )
+    result = cluster([node("n1", cpu=4), node("n2", cpu=4)], [chosen]).run()
+    assert result.binds == {"a-0": "n1", "a-1": "n2"}

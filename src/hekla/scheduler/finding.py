@@ -320,6 +320,25 @@ class Finder:
         view = view.in_future() if future else view
         return bool(self._most_copies(task, view, np.full(1, float(MANY)))[0] > 0)
 
+    def copies_on(
+        self, columns: Sequence[int], task: Task, *, future: bool = False
+    ) -> dict[int, int]:
+        """How many tasks equal to this one each of these nodes takes."""
+        state = self._states.get(self._key(task))
+        if state is None or state.is_one_by_one:
+            state = self._state(task)
+        index = np.unique(np.asarray(columns, dtype=np.int64))
+        view = self._nodes.with_copies(index, np.zeros_like(index), task.klass)
+        copies = np.where(state.ok_n[index], self._copies(task, view, future=future), 0)
+        bounds = self.bounds(task)
+        if bounds is not None:
+            copies[~np.isin(index, bounds)] = 0
+        return dict(zip(index.tolist(), copies.tolist(), strict=True))
+
+    def goes_one_by_one(self, task: Task) -> bool:
+        """Whether the place of one such task may change which nodes the next may have."""
+        return self._has_bounds or self._state(task, with_scores=False).is_one_by_one
+
     def _chosen_by_plugin(
         self, task: Task, score_n: FloatArray, index: IntArray
     ) -> IntArray | None:

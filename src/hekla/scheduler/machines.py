@@ -41,6 +41,8 @@ class Machines:
         self.matrix = Matrix(self.dimensions)
         self.nodes: dict[str, Node] = {}
         self.node_list: list[Node] = []
+        self.node_names: list[str] = []
+        """Both in the order of the columns."""
         self.placed_terms: dict[TaskClass, dict[str, int]] = {}
         """Classes with pod affinity, and on which nodes how many of their tasks are."""
         self.labels_version = 0
@@ -66,6 +68,7 @@ class Machines:
         self.node_list = sorted(
             (node for node in self.nodes.values() if node.is_known), key=lambda n: n.name
         )
+        self.node_names = [node.name for node in self.node_list]
         self.matrix.arrange([node.index for node in self.node_list])
         for index, node in enumerate(self.node_list):
             node.index = index
@@ -83,7 +86,7 @@ class Machines:
     def labels(self) -> NodeLabels:
         if self._labels is None:
             self._labels = NodeLabels(
-                [node.name for node in self.node_list],
+                self.node_names,
                 [node.labels for node in self.node_list],
                 [node.taints for node in self.node_list],
             )
@@ -134,7 +137,7 @@ class Machines:
         known = self._loads.get(period_s)
         if known is None or known[0] != self.labels_version:
             readings = self.readings.get(period_s) or self.readings.get(AS_GIVEN_S) or {}
-            made = Loads.over([node.name for node in self.node_list], readings)
+            made = Loads.over(self.node_names, readings)
             known = self._loads[period_s] = (self.labels_version, made)
         return known[1]
 

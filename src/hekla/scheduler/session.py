@@ -95,7 +95,6 @@ class Session:
         self.stamp = 0
         """Equal stamps mean equal numbers: a rolled back statement puts it back too."""
         self._last_stamp = 0
-        self._names = [node.name for node in cluster.node_list]
         self._holders: dict[tuple[str, int], tuple[Holder, ...]] = {}
         self.placed_groups: dict[LabelGroup, dict[int, int]] = {}
         """Pods placed in this cycle by labels and column; kept only where pod affinity is about."""
@@ -184,7 +183,7 @@ class Session:
         return Statement(self)
 
     def apply(self, operation: Operation) -> None:
-        operation.apply(self.columns, self._names)
+        operation.apply(self.columns, self.cluster.node_names)
         self._last_stamp += 1
         self.stamp = self._last_stamp
         self.finder.touch(operation.index, operation)

@@ -80,14 +80,13 @@ class Tiers:
         self._table: dict[str, list[list[Call]]] = {}
         self._calls: dict[str, list[Call]] = {}
         for tier in tiers:
-            for hook in {hook for plugin in tier for hook in plugin.hooks}:
-                calls = [
-                    (plugin, getattr(plugin, hook))
-                    for plugin in tier
-                    if hook in plugin.hooks and _is_enabled(plugin, hook)
-                ]
-                if calls:
-                    self._table.setdefault(hook, []).append(calls)
+            voters: dict[str, list[Call]] = {}
+            for plugin in tier:
+                for hook in plugin.hooks:
+                    if _is_enabled(plugin, hook):
+                        voters.setdefault(hook, []).append((plugin, getattr(plugin, hook)))
+            for hook, calls in voters.items():
+                self._table.setdefault(hook, []).append(calls)
 
     def has(self, hook: str) -> bool:
         return bool(self.calls(hook))

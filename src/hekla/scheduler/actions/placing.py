@@ -63,7 +63,7 @@ def place_equal(session: Session, statement: Statement, tasks: list[Task]) -> in
     """Place as many of some equal tasks as fit, on what is free and then on what will be."""
     placed = 0
     if tasks[0].nominated_node and len(tasks) == 1:
-        placed = place_nominated(session, statement, tasks)
+        placed = len(tasks) - len(place_nominated(session, statement, tasks))
     for future in (False, True):
         put = statement.pipeline if future else statement.allocate
         while placed < len(tasks):

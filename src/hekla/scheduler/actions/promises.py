@@ -6,10 +6,15 @@ holds whichever action comes first in a cycle, so each that gives room away asks
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from hekla.scheduler.actions.verdicts import Attempt, explain_attempt, hindrance
+from hekla.scheduler.classes import TaskClass
+from hekla.scheduler.dimensions import IntArray
 from hekla.scheduler.model import PENDING, Job, Task
+from hekla.scheduler.placement import NOWHERE
 from hekla.scheduler.session import Session
 from hekla.scheduler.statement import Statement
 
@@ -25,9 +30,11 @@ def keep_promises(session: Session) -> None:
             continue
         assert job.queue is not None
         with session.statement() as statement:
-            for task in session.in_task_order(_nominated(job)):
-                if session.allowance(job.queue, task, 1):
-                    place_nominated(session, statement, [task])
+            for tasks in _equals(session.in_task_order(_nominated(job))):
+                while tasks and (allowed := session.allowance(job.queue, tasks[0], len(tasks))):
+                    left = place_nominated(session, statement, tasks[:allowed])
+                    tried_in_vain = len(left) == allowed
+                    tasks = [*([] if tried_in_vain else left), *tasks[allowed:]]
             if session.job_ready(job):
                 statement.commit()
             elif session.job_pipelined(job):
@@ -35,27 +42,62 @@ def keep_promises(session: Session) -> None:
             explain_attempt(session, job, Attempt(job))
 
 
-def place_nominated(session: Session, statement: Statement, tasks: list[Task]) -> int:
-    """Room was made for this task on a node: it goes there if it still can.
+def place_nominated(session: Session, statement: Statement, tasks: list[Task]) -> list[Task]:
+    """Room was made on nodes for these equal tasks: each goes to its own if it still can.
 
     While that room is still being left, any other that came free meanwhile is taken: nobody waits
-    for a promise where there is a place.
+    for a promise where there is a place. Gives back those who have neither.
     """
-    task = tasks[0]
-    node = session.cluster.nodes.get(task.nominated_node)
-    if node is not None and session.finder.fits(task, node.index):
-        statement.allocate(tasks, np.asarray([node.index]))
-        return 1
-    # One that strays would draw its gang after it, where that must be close together.
-    if task.job is None or (task.job.topology is None and not task.job.policies):
-        index = session.places(task, 1)
-        if len(index):
-            statement.allocate(tasks, index)
-            return 1
-    if node is not None and session.finder.fits(task, node.index, future=True):
-        statement.pipeline(tasks, np.asarray([node.index]))
-        return 1
-    return 0
+    while tasks:
+        put = statement.allocate
+        chosen, index = _at_home(session, tasks, future=False)
+        if not chosen and _may_stray(tasks[0].job):
+            index = session.places(tasks[0], len(tasks))
+            chosen = tasks[: len(index)]
+        if not chosen:
+            put = statement.pipeline
+            chosen, index = _at_home(session, tasks, future=True)
+        if not chosen:
+            break
+        put(chosen, index)
+        tasks = [task for task in tasks if task.status == PENDING]
+    return tasks
+
+
+def _at_home(session: Session, tasks: list[Task], *, future: bool) -> tuple[list[Task], IntArray]:
+    """Those of equal tasks whose own node has room for them, and these nodes."""
+    nodes, finder = session.cluster.nodes, session.finder
+    homes = [
+        (task, node.index)
+        for task in tasks
+        if (node := nodes.get(task.nominated_node)) is not None and node.is_known
+    ]
+    if not homes:
+        return [], NOWHERE
+    left = finder.copies_on([column for _, column in homes], tasks[0], future=future)
+    chosen: list[Task] = []
+    columns: list[int] = []
+    for task, column in homes:
+        if left[column] > 0:
+            left[column] -= 1
+            chosen.append(task)
+            columns.append(column)
+    if len(chosen) > 1 and finder.goes_one_by_one(tasks[0]):
+        del chosen[1:], columns[1:]
+    return chosen, np.asarray(columns, dtype=np.int64)
+
+
+def _may_stray(job: Job | None) -> bool:
+    """One that strays would draw its gang after it, where that must be close together."""
+    return job is None or (job.topology is None and not job.policies)
+
+
+def _equals(tasks: Iterable[Task]) -> list[list[Task]]:
+    """Tasks in which nothing differs but their promises, together."""
+    together: dict[tuple[TaskClass, str, int], list[Task]] = {}
+    for task in tasks:
+        together.setdefault((task.klass, task.role, id(task.group)), []).append(task)
+    return list(together.values())
 
 
 def _nominated(job: Job) -> list[Task]:

@@ -1,6 +1,7 @@
 """Gangs are placed whole or not at all."""
 
 from hekla.scheduler.explain import Gate
+from hekla.scheduler.plan import SetPodCondition
 from hekla.testing import cluster, gang, node, pod
 
 
@@ -160,3 +161,28 @@ def test_pods_that_keep_apart_share_no_node_though_all_were_promised_it() -> Non
     )
     result = cluster([node("n1", cpu=4), node("n2", cpu=4)], [chosen]).run()
     assert result.binds == {"a-0": "n1", "a-1": "n2"}
+
+
+def test_a_gang_that_still_has_to_wait_leaves_others_what_was_promised_to_them() -> None:
+    """The free place on n2 would not let `a` start, and `b` could no longer be whole."""
+    nodes = [node("n1", cpu=2), node("n2", cpu=2)]
+    jobs = [
+        gang("old", members=3, cpu=1, running_on=["n1", "n1", "n2"], deleting=True),
+        gang("a", members=2, cpu=1, age=9, status={"nominatedNodeName": "n1"}),
+        gang("b", members=2, cpu=1, status={"nominatedNodeName": "n2"}),
+    ]
+    result = cluster(nodes, jobs).run()
+    assert result.binds == {}
+    assert result.pipelined == {"a-0": "n1", "a-1": "n1", "b-1": "n2"}
+
+
+def test_who_lost_the_promised_place_is_promised_another_that_is_being_left() -> None:
+    jobs = [
+        gang("firm", cpu=1, running_on=["n1"]),
+        gang("old", cpu=1, running_on=["n2"], deleting=True),
+        gang("a", cpu=1, status={"nominatedNodeName": "n1"}),
+    ]
+    result = cluster([node("n1", cpu=1), node("n2", cpu=1)], jobs).run()
+    assert (result.binds, result.pipelined) == ({}, {"a-0": "n2"})
+    (told,) = [effect for effect in result.plan.effects if isinstance(effect, SetPodCondition)]
+    assert told.nominated_node == "n2"

@@ -26,42 +26,68 @@ def keep_promises(session: Session) -> None:
     session.has_kept_promises = True
     promised = [job for job in session.jobs if not job.is_pending and _nominated(job)]
     for job in sorted(promised, key=session.job_key):
-        if hindrance(session, job) is not None:
-            continue
-        assert job.queue is not None
-        with session.statement() as statement:
-            for tasks in _equals(session.in_task_order(_nominated(job))):
-                while tasks and (allowed := session.allowance(job.queue, tasks[0], len(tasks))):
-                    left = place_nominated(session, statement, tasks[:allowed])
-                    tried_in_vain = len(left) == allowed
-                    tasks = [*([] if tried_in_vain else left), *tasks[allowed:]]
-            if session.job_ready(job):
-                statement.commit()
-            elif session.job_pipelined(job):
-                statement.keep()
+        if hindrance(session, job) is None:
+            _keep(session, job)
+
+
+def _keep(session: Session, job: Job) -> None:
+    """Let a job start on any room there is; if that is not enough, hold what was promised to it.
+
+    Held elsewhere, it would be somebody else's own, who would have to be promised another in turn.
+    """
+    with session.statement() as statement:
+        _place(session, statement, job, strays=True)
+        if session.job_ready(job):
+            statement.commit()
             explain_attempt(session, job, Attempt(job))
+            return
+    with session.statement() as statement:
+        _place(session, statement, job, strays=False)
+        if session.job_pipelined(job):
+            statement.keep()
+        explain_attempt(session, job, Attempt(job))
 
 
-def place_nominated(session: Session, statement: Statement, tasks: list[Task]) -> list[Task]:
+def _place(session: Session, statement: Statement, job: Job, *, strays: bool) -> None:
+    assert job.queue is not None
+    for tasks in _equals(session.in_task_order(_nominated(job))):
+        while tasks and (allowed := session.allowance(job.queue, tasks[0], len(tasks))):
+            left = place_nominated(session, statement, tasks[:allowed], strays=strays)
+            tried_in_vain = len(left) == allowed
+            tasks = [*([] if tried_in_vain else left), *tasks[allowed:]]
+
+
+def place_nominated(
+    session: Session, statement: Statement, tasks: list[Task], *, strays: bool = True
+) -> list[Task]:
     """Room was made on nodes for these equal tasks: each goes to its own if it still can.
 
-    While that room is still being left, any other that came free meanwhile is taken: nobody waits
-    for a promise where there is a place. Gives back those who have neither.
+    While that room is still being left, who `strays` takes any other that came free meanwhile:
+    nobody waits for a promise where there is a place. Whose own was taken in this way is promised
+    what others leave elsewhere. Gives back those who have none of these.
     """
+    may_stray = _may_stray(tasks[0].job)
     while tasks:
         put = statement.allocate
         chosen, index = _at_home(session, tasks, future=False)
-        if not chosen and _may_stray(tasks[0].job):
-            index = session.places(tasks[0], len(tasks))
-            chosen = tasks[: len(index)]
+        if not chosen and strays and may_stray:
+            chosen, index = _anywhere(session, tasks, future=False)
         if not chosen:
             put = statement.pipeline
             chosen, index = _at_home(session, tasks, future=True)
+        if not chosen and may_stray:
+            chosen, index = _anywhere(session, tasks, future=True)
+            session.nominated.update(task.uid for task in chosen)
         if not chosen:
             break
         put(chosen, index)
         tasks = [task for task in tasks if task.status == PENDING]
     return tasks
+
+
+def _anywhere(session: Session, tasks: list[Task], *, future: bool) -> tuple[list[Task], IntArray]:
+    index = session.places(tasks[0], len(tasks), future=future)
+    return tasks[: len(index)], index
 
 
 def _at_home(session: Session, tasks: list[Task], *, future: bool) -> tuple[list[Task], IntArray]:

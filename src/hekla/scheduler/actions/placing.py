@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hekla.scheduler.actions.equals import equals, waiting
 from hekla.scheduler.actions.promises import place_nominated
 from hekla.scheduler.actions.verdicts import Attempt
-from hekla.scheduler.classes import TaskClass
-from hekla.scheduler.model import PENDING, Job, Queue, Task
+from hekla.scheduler.model import Job, Queue, Task
 from hekla.scheduler.session import Session
 from hekla.scheduler.statement import Statement
-
-
-def waiting(job: Job) -> list[Task]:
-    """What this action places: BestEffort tasks are backfill's, gated ones nobody's."""
-    return [
-        task
-        for task in job.by_status[PENDING].values()
-        if not task.is_gated and not task.is_best_effort
-    ]
 
 
 def place(
@@ -93,11 +84,7 @@ def _runs(session: Session, job: Job) -> Iterator[list[Task]]:
     """
     tasks = session.in_task_order(waiting(job))
     if len(tasks) <= job.needs_until_ready:
-        together: dict[tuple[TaskClass, str, int, str], list[Task]] = {}
-        for task in tasks:
-            key = (task.klass, task.role, id(task.group), task.nominated_node and task.uid)
-            together.setdefault(key, []).append(task)
-        yield from together.values()
+        yield from equals(tasks, apart_if_promised=True)
         return
     run: list[Task] = []
     for task in tasks:
@@ -117,10 +104,7 @@ def place_all(
     session: Session, statement: Statement, queue: Queue, tasks: list[Task], attempt: Attempt
 ) -> bool:
     """Place every one of these tasks; if it cannot be, the statement holds only some."""
-    kinds: dict[tuple[TaskClass, str, int, str], list[Task]] = {}
-    for task in tasks:
-        kinds.setdefault(_kind(task), []).append(task)
-    for alike in kinds.values():
+    for alike in equals(tasks, apart_if_promised=True):
         while alike:
             allowed = session.allowance(queue, alike[0], len(alike))
             if allowed == 0:
@@ -136,8 +120,3 @@ def place_all(
                 attempt.no_node_for(session, alike[0])
                 return False
     return True
-
-
-def _kind(task: Task) -> tuple[TaskClass, str, int, str]:
-    """Tasks of one kind can be placed together."""
-    return (task.klass, task.role, id(task.group), task.nominated_node and task.uid)

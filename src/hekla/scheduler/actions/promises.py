@@ -6,12 +6,10 @@ holds whichever action comes first in a cycle, so each that gives room away asks
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
+from hekla.scheduler.actions.equals import equals, waiting
 from hekla.scheduler.actions.verdicts import Attempt, explain_attempt, hindrance
-from hekla.scheduler.classes import TaskClass
 from hekla.scheduler.dimensions import IntArray
 from hekla.scheduler.model import PENDING, Job, Task
 from hekla.scheduler.placement import NOWHERE
@@ -50,7 +48,7 @@ def _keep(session: Session, job: Job) -> None:
 
 def _place(session: Session, statement: Statement, job: Job, *, strays: bool) -> None:
     assert job.queue is not None
-    for tasks in _equals(session.in_task_order(_nominated(job))):
+    for tasks in equals(session.in_task_order(_nominated(job))):
         while tasks and (allowed := session.allowance(job.queue, tasks[0], len(tasks))):
             left = place_nominated(session, statement, tasks[:allowed], strays=strays)
             tried_in_vain = len(left) == allowed
@@ -118,17 +116,5 @@ def _may_stray(job: Job | None) -> bool:
     return job is None or (job.topology is None and not job.policies)
 
 
-def _equals(tasks: Iterable[Task]) -> list[list[Task]]:
-    """Tasks in which nothing differs but their promises, together."""
-    together: dict[tuple[TaskClass, str, int], list[Task]] = {}
-    for task in tasks:
-        together.setdefault((task.klass, task.role, id(task.group)), []).append(task)
-    return list(together.values())
-
-
 def _nominated(job: Job) -> list[Task]:
-    return [
-        task
-        for task in job.by_status[PENDING].values()
-        if task.nominated_node and not task.is_gated and not task.is_best_effort
-    ]
+    return [task for task in waiting(job) if task.nominated_node]

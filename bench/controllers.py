@@ -33,11 +33,10 @@ from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.informers import Informer
 from hekla.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, PODGROUPS, PODS
+from hekla.units.objects import Object
 
 IN_FLIGHT = 64
 PATIENCE_S = 600.0
-
-Object = dict[str, Any]
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 def pod(name: str = "p", namespace: str = "default", **spec: Any) -> Object:

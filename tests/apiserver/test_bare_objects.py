@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from hekla.apiserver.errors import StatusError
-from hekla.apiserver.resources import Object
 from hekla.apiserver.server import ApiServer
 from hekla.apiserver.tables import printer_for
+from hekla.units.objects import Object
 
 BARE: dict[str, Object] = {
     "a name only": {},

@@ -25,6 +25,7 @@ from lightkube.models.core_v1 import Container, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Pod
 
+from hekla.units.objects import Object
 from tests.apiserver.threads import ServerThread, running_server
 from tests.clients.standing import RUNS, installed, stands_for
 
@@ -34,7 +35,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:Kubernetes version .* is not supported"),
 ]
-Object = dict[str, Any]
 WATCH_S = 60
 BATCH, SCHEDULING = "batch.volcano.sh", "scheduling.volcano.sh"
 

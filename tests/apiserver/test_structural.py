@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from hekla.api import schemas
 from hekla.apiserver.structural import Structure
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 SCHEMA: Object = {
     "type": "object",

@@ -10,10 +10,10 @@ from hekla.api import kinds
 from hekla.apiserver.registry import Registry, Served
 from hekla.apiserver.tables import PRINTERS, Tables, printer_for
 from hekla.units.clock import ManualClock
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
 NOW = 1_000_000.0
-Object = dict[str, Any]
 REGISTRY = Registry()
 
 TEMPLATE: Object = {

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hekla.apiserver.tables.pods import PODS
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
 NOW = 1_000_000.0
-Object = dict[str, Any]
 
 RUNNING: Object = {"running": {"startedAt": format_time(NOW - 60)}}
 

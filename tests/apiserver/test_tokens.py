@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jwt
 import msgspec
@@ -13,8 +12,8 @@ from hekla.apiserver.history import Entry
 from hekla.apiserver.store import Store
 from hekla.apiserver.tokens import ISSUER, TokenIssuer, new_signing_key
 from hekla.units.clock import ManualClock
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 NOW = 1_790_000_000.0
 
 

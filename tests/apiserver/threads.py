@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from hekla.apiserver.resources import Object
 from hekla.apiserver.server import ApiServer, Config
+from hekla.units.objects import Object
 
 T = TypeVar("T")
 DEADLINE_S = 120.0

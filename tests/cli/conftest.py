@@ -23,9 +23,8 @@ from hekla.cli.vcctl.commands import run
 from hekla.kube import kubeconfig
 from hekla.kube.resources import JOBS, NAMESPACES
 from hekla.kube.sync_client import SyncClient
+from hekla.units.objects import Object
 from tests.realkube.backends import embedded_server, real_server
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

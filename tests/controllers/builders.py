@@ -7,9 +7,9 @@ from typing import Any
 from hekla.api import wellknown
 from hekla.controllers.job.pods import PodMaker, group_name
 from hekla.controllers.job.view import JobView
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
-Object = dict[str, Any]
 NOW = 1_700_000_000.0
 
 

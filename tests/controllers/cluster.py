@@ -21,9 +21,9 @@ from hekla.kube.client import Client
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS
 from hekla.units.clock import Clock, SystemClock
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
-Object = dict[str, Any]
 PATIENCE_S = 120.0
 POLL_S = 0.004
 LOOK_AGAIN_S = 0.5  # what is waited for may be no object: a state of the controllers themselves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 def task(name: str = "worker", replicas: int = 2, **more: Any) -> Object:

@@ -11,12 +11,12 @@ from hekla.controllers.cronjob import CronView, latest_missed, next_step
 from hekla.kube.resources import CRON_JOBS, JOBS
 from hekla.units.clock import ManualClock
 from hekla.units.cron import parse_cron
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time, parse_time
 
 from .cluster import running_cluster
 from .manifests import job
 
-Object = dict[str, Any]
 BASE = parse_time("2026-03-01T00:00:00Z")
 
 

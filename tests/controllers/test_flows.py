@@ -7,12 +7,11 @@ from hekla.controllers import jobflow
 from hekla.controllers.jobflow import FlowView, Probe, all_probes, next_step, patched
 from hekla.controllers.probing import knock
 from hekla.kube.resources import JOB_FLOWS, JOB_TEMPLATES, JOBS
+from hekla.units.objects import Object
 from hekla.units.patches import merge_patch
 
 from .cluster import Cluster
 from .manifests import job, task
-
-Object = dict[str, Any]
 
 
 def flow(*steps: Object, **more: Any) -> Object:

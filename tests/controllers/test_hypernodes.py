@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,10 +19,10 @@ from hekla.controllers.networks import (
     parse_config,
 )
 from hekla.kube.resources import CONFIGMAPS, HYPER_NODES, NODES
+from hekla.units.objects import Object
 
 from .cluster import Cluster, running_cluster
 
-Object = dict[str, Any]
 CONFIG = """\
 networkTopologyDiscovery:
 - source: label

@@ -7,8 +7,6 @@ whenever the controller has come to rest: the counts are what exists, and no pod
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,12 +16,12 @@ from hekla.api.wellknown import JobPhase
 from hekla.controllers.job import effects as do
 from hekla.controllers.job.sync import next_step
 from hekla.controllers.job.view import JobView, count, is_finished, version_of
+from hekla.units.objects import Object
 from hekla.units.patches import merge_patch
 from hekla.units.timestamps import format_time
 
 from .builders import NOW, command, job, task
 
-Object = dict[str, Any]
 ACTIONS = sorted(wellknown.Action.IN_POLICIES)
 EVENTS = ["PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown", "*"]
 STEPS_TO_REST = 40

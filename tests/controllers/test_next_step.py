@@ -9,11 +9,10 @@ from hekla.api.wellknown import JobPhase
 from hekla.controllers.job import effects as do
 from hekla.controllers.job.sync import next_step
 from hekla.controllers.job.view import JobView
+from hekla.units.objects import Object
 from hekla.units.patches import merge_patch
 
 from .builders import NOW, command, group, job, pod, recorded, task
-
-Object = dict[str, Any]
 
 
 def steps(of: Object, pods: list[Object] | None = None, **more: Any) -> list[do.Effect]:

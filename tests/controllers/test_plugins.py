@@ -11,10 +11,9 @@ from hekla.controllers.job.plugins import JobPlugin, Place, known_plugins, plugi
 from hekla.controllers.job.plugins.flags import FlagError, parse_flags
 from hekla.controllers.job.plugins.plugin import containers, set_env
 from hekla.controllers.job.pods import PodMaker
+from hekla.units.objects import Object
 
 from .builders import job, task
-
-Object = dict[str, Any]
 
 
 def made(of: Object, task_name: str, index: int = 0) -> Object:

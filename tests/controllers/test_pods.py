@@ -1,15 +1,12 @@
 """Pods and groups as Volcano's clients know them."""
 
-from typing import Any
-
 import pytest
 
 from hekla.controllers.job.group import min_resources, pod_group, upkeep
 from hekla.controllers.job.pods import PodMaker
+from hekla.units.objects import Object
 
 from .builders import job, task
-
-Object = dict[str, Any]
 
 
 def test_a_pod_bears_the_marks_that_clients_read() -> None:

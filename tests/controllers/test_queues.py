@@ -7,13 +7,12 @@ import pytest
 from hekla.controllers import queue as queues
 from hekla.controllers.queue import QueueView, next_step
 from hekla.kube.resources import COMMANDS, JOBS, QUEUES
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
 from .builders import NOW
 from .cluster import Cluster
 from .manifests import job
-
-Object = dict[str, Any]
 
 
 def queue(name: str = "q", state: str = "Open", mark: str | None = None, **status: int) -> Object:

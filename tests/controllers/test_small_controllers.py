@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,13 +10,12 @@ from hekla.controllers.gc import seconds_left
 from hekla.controllers.runner import BUILDERS, selected
 from hekla.kube.resources import JOBS, PODGROUPS, PODS, REPLICA_SETS
 from hekla.units.clock import ManualClock
+from hekla.units.objects import Object
 
 from .builders import NOW, recorded
 from .builders import job as stored_job
 from .cluster import Cluster, running_cluster
 from .manifests import job, task
-
-Object = dict[str, Any]
 
 
 def test_only_finished_jobs_expire_counted_from_their_end() -> None:

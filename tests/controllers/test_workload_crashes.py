@@ -25,11 +25,11 @@ from hekla.kube.resources import (
     SERVICES,
     STATEFUL_SETS,
 )
+from hekla.units.objects import Object
 
 from .cluster import Cluster, running_cluster
 from .workloads import EVERY, batch_job, keep_ready, make_ready, template, workload
 
-Object = dict[str, Any]
 Life = Callable[[Cluster], Awaitable[None]]
 MAX_WRITES = 240
 INDEX = "batch.kubernetes.io/job-completion-index"

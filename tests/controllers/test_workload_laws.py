@@ -15,13 +15,13 @@ from hekla.controllers.workloads.job import next_step as job_step
 from hekla.controllers.workloads.replicaset import SetView
 from hekla.controllers.workloads.replicaset import next_step as set_step
 from hekla.controllers.workloads.tally import FINALIZER
+from hekla.units.objects import Object
 from hekla.units.patches import merge_patch
 from hekla.units.timestamps import format_time
 
 from .builders import NOW
 from .workloads import template
 
-Object = dict[str, Any]
 numbers = st.integers(0, 12)
 shares = st.one_of(st.integers(0, 12), st.integers(0, 100).map(lambda p: f"{p}%"))
 

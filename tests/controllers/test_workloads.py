@@ -29,11 +29,10 @@ from hekla.kube.resources import (
     Resource,
 )
 from hekla.units.clock import ManualClock
+from hekla.units.objects import Object
 
 from .cluster import Cluster, running_cluster
 from .workloads import EVERY, batch_job, keep_ready, make_ready, template, workload
-
-Object = dict[str, Any]
 
 
 @pytest.fixture

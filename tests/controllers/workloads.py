@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hekla.kube.resources import PODS
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
 from .cluster import Cluster
 
-Object = dict[str, Any]
 EVERY = (
     "replicaset-controller",
     "replicationcontroller-controller",

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from hekla.units.objects import Object
 from tests.apiserver.kubectl.conftest import as_text, find_kubectl
 from tests.e2e.test_up_and_down import Hekla
 
 pytestmark = [pytest.mark.kubectl, pytest.mark.slow]
 PATIENCE_S = 180.0
-Object = dict[str, Any]
 Kubectl = Callable[..., str]
 SERVER = """
 import http.server, os, sys

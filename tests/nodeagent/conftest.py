@@ -18,8 +18,8 @@ from hekla.nodeagent import sandbox
 from hekla.nodeagent.agent import Agent
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.network import BridgeNetwork
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 NODE = "box"
 
 

@@ -18,9 +18,8 @@ from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.network import BridgeNetwork
 from hekla.nodeagent.processes import Process
 from hekla.nodeagent.topology import cpu_places
+from hekla.units.objects import Object
 from tests.nodeagent.conftest import NODE, Machine
-
-Object = dict[str, Any]
 
 
 def state(pod: Object, name: str = "main") -> Object:

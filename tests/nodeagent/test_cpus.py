@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,9 +16,8 @@ from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.cpus import Cpus, Place
 from hekla.nodeagent.machine import NotEnough
 from hekla.units.cpusets import parse_cpuset
+from hekla.units.objects import Object
 from tests.nodeagent.conftest import Machine
-
-Object = dict[str, Any]
 
 
 def machine_of(*numas: int, policy: str = "none") -> Cpus:

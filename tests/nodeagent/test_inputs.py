@@ -28,8 +28,8 @@ from hekla.nodeagent.machine import (
     simulated_cards,
 )
 from hekla.nodeagent.volumes import VolumeError, Volumes
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 POD: Object = {
     "metadata": {
         "name": "train-worker-0",

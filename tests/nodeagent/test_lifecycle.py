@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hekla.nodeagent import lifecycle
 from hekla.nodeagent.lifecycle import Over, PodRecord, Run, Start, Stop, Wake, next_step
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 def pod(*mains: str, inits: tuple[str | Object, ...] = (), **spec: Any) -> Object:

@@ -21,9 +21,9 @@ from hekla.kube.errors import AlreadyExists
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import NODES, PODGROUPS, PODS, QUEUES, Resource
 from hekla.scheduler.service import Scheduler
+from hekla.units.objects import Object
 
 T = TypeVar("T")
-Object = dict[str, Any]
 Objects = dict[str, Object]
 Send = Callable[[Call], Awaitable[bytes]]
 PATIENCE_S = 120.0

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
+
 WIDGETS = "differential.example.com"
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tools.differential.samples import SAMPLES, Object, Sample
+from hekla.units.objects import Object
+from tools.differential.samples import SAMPLES, Sample
 from tools.differential.wire import Peer
 
 JSON = "application/json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 def encoded(value: Any) -> bytes:

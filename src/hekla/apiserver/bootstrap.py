@@ -6,13 +6,12 @@ definitions along and an administrator's changes stay.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from hekla.api import crds, wellknown
 from hekla.apiserver import errors
 from hekla.apiserver.resources import Options, Resources
+from hekla.units.objects import Object
 
 NAMESPACES = (
     "default",
@@ -41,8 +40,6 @@ _WORKLOADS = [
     "persistentvolumeclaims",
     "replicationcontrollers",
 ]
-
-Object = dict[str, Any]
 
 
 def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Object:

@@ -27,6 +27,7 @@ from hekla.apiserver.store import Store
 from hekla.kube.credentials import tls_context
 from hekla.kube.errors import ConfigError
 from hekla.kube.http1 import Answer, CutOff, NotHttp, Pool, TooLarge
+from hekla.units.objects import Object
 
 MAX_PLACES = 64
 CALLS_AT_ONCE = 64
@@ -36,8 +37,6 @@ _HEAD = (
     "Accept-Encoding: identity\r\nContent-Length: {length}\r\n\r\n"
 )
 _SHOWN = 300
-
-Object = dict[str, Any]
 
 
 class CallFailed(Exception):

@@ -20,8 +20,9 @@ from hekla.apiserver.garbage import GarbageCollector
 from hekla.apiserver.history import Entry, Event
 from hekla.apiserver.provisions import Provisions
 from hekla.apiserver.registry import Served
-from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources
+from hekla.apiserver.resources import DeleteOptions, Options, Resources
 from hekla.apiserver.statuses import StatusKeeper
+from hekla.units.objects import Object
 from hekla.units.timestamps import parse_time
 
 log = logging.getLogger("hekla.apiserver")

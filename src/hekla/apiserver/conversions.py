@@ -9,7 +9,6 @@ asked for, as upstream does on every read. Nothing is kept: the webhook may chan
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from hekla.apiserver import errors
 from hekla.apiserver.callouts import CallFailed, Callouts
 from hekla.apiserver.identifiers import Identifiers
 from hekla.apiserver.registry import Served
+from hekla.units.objects import Object
 
 TIMEOUT_S = 30.0
 MAX_ANSWER = 64 << 20
@@ -24,7 +24,6 @@ FREE = ("annotations", "labels")
 """Of metadata, what a conversion may change."""
 _API = "apiextensions.k8s.io/v1"
 
-Object = dict[str, Any]
 encode = msgspec.json.encode
 decode = msgspec.json.decode
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 
 from hekla.apiserver.history import Event
 from hekla.apiserver.registry import Registry
 from hekla.apiserver.store import Store
+from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.apiserver")
 
 CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-Object = dict[str, Any]
 
 
 def follow(store: Store, registry: Registry) -> None:

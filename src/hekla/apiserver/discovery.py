@@ -8,7 +8,6 @@ by ETag.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from hekla.apiserver import gnostic
 from hekla.apiserver.exchange import Response
 from hekla.apiserver.openapi import OpenApi
 from hekla.apiserver.registry import Registry, Served
+from hekla.units.objects import Object
 
 VERSION = {
     "major": "1",
@@ -30,7 +30,6 @@ VERSION = {
     "platform": "linux/amd64",
 }
 _AGGREGATED = "APIGroupDiscoveryList"
-Object = dict[str, Any]
 
 
 class Discovery:

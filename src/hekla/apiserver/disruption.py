@@ -16,13 +16,13 @@ from hekla.apiserver import errors
 from hekla.apiserver.admission.chain import Also
 from hekla.apiserver.filters import labels_of
 from hekla.apiserver.history import Entry
+from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Resources
 
 BUDGETS = "policy/poddisruptionbudgets"
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

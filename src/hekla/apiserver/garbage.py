@@ -20,7 +20,8 @@ import msgspec
 
 from hekla.apiserver import errors
 from hekla.apiserver.history import Entry, Event
-from hekla.apiserver.resources import FOREGROUND, ORPHAN, DeleteOptions, Object, Resources
+from hekla.apiserver.resources import FOREGROUND, ORPHAN, DeleteOptions, Resources
+from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.apiserver")
 

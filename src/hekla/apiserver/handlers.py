@@ -21,9 +21,10 @@ from hekla.apiserver.intake import check_identity
 from hekla.apiserver.patching import media_type, patch_change
 from hekla.apiserver.registry import Served
 from hekla.apiserver.requests import Query, Target, parse_revision
-from hekla.apiserver.resources import DeleteOptions, Object, Options, Resources, Written
+from hekla.apiserver.resources import DeleteOptions, Options, Resources, Written
 from hekla.apiserver.tables import Tables
 from hekla.apiserver.watch import Shaper, Watch
+from hekla.units.objects import Object
 
 # Deletions of a collection under way at once: they share commits.
 TOGETHER = 64

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from hekla.apiserver import errors
 from hekla.apiserver.registry import Served
+from hekla.units.objects import Object
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Options
 
-Object = dict[str, Any]
 _EMPTY_MEANS_UNSET = ("labels", "annotations", "finalizers", "ownerReferences")
 
 

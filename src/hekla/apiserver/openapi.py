@@ -17,8 +17,7 @@ from hekla.api import schemas
 from hekla.apiserver import gnostic
 from hekla.apiserver.exchange import Response
 from hekla.apiserver.registry import Registry, Served
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 _V2, _V3 = "#/definitions/", "#/components/schemas/"
 _INFO = {"title": "Kubernetes", "version": "v1.36.0"}

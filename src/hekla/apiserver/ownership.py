@@ -6,18 +6,18 @@ manager the client names, with what it changed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hekla.api.blanks import BLANKS
 from hekla.apiserver.registry import Served
 from hekla.units.clock import Clock
+from hekla.units.objects import Object
 from hekla.units.ownership import managed_fields_after_update
 from hekla.units.timestamps import format_time
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Options
 
-Object = dict[str, Any]
 STATUS_LIKE = ("status", "approval")
 """Endpoints that write an object's status and nothing else."""
 

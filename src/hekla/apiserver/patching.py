@@ -12,8 +12,9 @@ from hekla.apiserver import bodies, errors
 from hekla.apiserver.exchange import Request
 from hekla.apiserver.ownership import ignored_fields
 from hekla.apiserver.registry import Served
-from hekla.apiserver.resources import Change, Object, Options
+from hekla.apiserver.resources import Change, Options
 from hekla.units import apply, patches
+from hekla.units.objects import Object
 
 
 def media_type(request: Request) -> str:

@@ -22,6 +22,7 @@ import msgspec
 
 from hekla.apiserver import errors
 from hekla.units.durations import format_duration_ns
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_micro_time, format_time
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -30,8 +31,6 @@ MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DELETE_OPTIONS = "meta.k8s.io/v1.DeleteOptions"
 _MAX_DEPTH = 100
-
-Object = dict[str, Any]
 
 
 class Malformed(ValueError):

@@ -10,7 +10,8 @@ import contextlib
 
 from hekla.apiserver import errors
 from hekla.apiserver.history import Event
-from hekla.apiserver.resources import Object, Resources
+from hekla.apiserver.resources import Resources
+from hekla.units.objects import Object
 
 ACCOUNT = "default"
 ROOT_CA = "kube-root-ca.crt"

@@ -29,9 +29,9 @@ from hekla.apiserver.ownership import STATUS_LIKE, Ownership
 from hekla.apiserver.registry import Registry, Served
 from hekla.apiserver.store import Stale, Store, StoreError
 from hekla.units.clock import Clock, SystemClock
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
-Object = dict[str, Any]
 Change = Callable[[Object], Object]
 
 _MAX_GENERATED = 63

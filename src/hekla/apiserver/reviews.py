@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hekla.apiserver import bodies, errors
 from hekla.apiserver.authn import Authenticator, User
 from hekla.apiserver.exchange import Request, Response
@@ -11,8 +9,7 @@ from hekla.apiserver.rbac import Authorizer
 from hekla.apiserver.registry import Served
 from hekla.apiserver.requests import Target
 from hekla.apiserver.tokens import ISSUER, TokenIssuer
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 class Reviews:

@@ -6,7 +6,7 @@ custom kinds have nothing special but their status subresource.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,11 +14,11 @@ from hekla.api import defaults
 from hekla.apiserver import crds
 from hekla.apiserver.authn import User
 from hekla.apiserver.registry import Served
+from hekla.units.objects import Object
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Written
 
-Object = dict[str, Any]
 
 # Built-in kinds that bring their own status along when they are created.
 _STATUS_FROM_CREATOR = frozenset({"Node"})

@@ -22,8 +22,8 @@ from hekla.apiserver.nodeproxy import NodeAgent, Nodes, StreamRequest
 from hekla.apiserver.requests import Query, Target
 from hekla.apiserver.resources import Options, Resources
 from hekla.apiserver.subresources import only_container
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -17,8 +17,9 @@ from hekla.apiserver.handlers import Handlers, read_delete_options
 from hekla.apiserver.nodeproxy import LogRequest, Nodes
 from hekla.apiserver.patching import patch_change
 from hekla.apiserver.registry import Served
-from hekla.apiserver.resources import Change, DeleteOptions, Object
+from hekla.apiserver.resources import Change, DeleteOptions
 from hekla.apiserver.tokens import TokenIssuer
+from hekla.units.objects import Object
 
 SUCCESS = {
     "kind": "Status",

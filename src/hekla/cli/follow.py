@@ -34,8 +34,7 @@ from hekla.kube.informers import Informer
 from hekla.kube.resources import COMMANDS, JOB_FLOWS, JOBS, PODGROUPS, PODS, Resource, resource
 from hekla.sdk import intents
 from hekla.sdk.asynchronous import Readers
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 ENDS = {*JobPhase.FINISHED, JobPhase.ABORTED}
 """A job that a policy aborted can be resumed, but nobody here will."""

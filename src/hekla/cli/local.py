@@ -30,8 +30,6 @@ from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.images import ImagesError
 from hekla.nodeagent.network import ways
 
-Object = dict[str, Any]
-
 READY_WITHIN_S = 300.0
 DOWN_WITHIN_S = 180.0
 NOT_RUNNING = 3

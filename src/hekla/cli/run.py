@@ -29,8 +29,7 @@ from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
 from hekla.sdk.build import Job, Task
 from hekla.units.clock import SystemClock
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 HOST_IMAGE = "host"
 MAX_STEM = 40

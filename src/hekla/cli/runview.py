@@ -15,9 +15,8 @@ import click
 
 from hekla.api.wellknown import DEFAULT_QUEUE, JobPhase, PodGroupPhase, PodPhase
 from hekla.sdk import intents
+from hekla.units.objects import Object
 from hekla.units.timestamps import parse_time
-
-Object = dict[str, Any]
 
 BAR = 20
 REDRAW_S = 0.1

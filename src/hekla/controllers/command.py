@@ -13,11 +13,12 @@ from typing import Final
 from hekla.api import wellknown
 from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import Key, Object, created_at, key_of, uid_of
+from hekla.controllers.objects import Key, created_at, key_of, uid_of
 from hekla.controllers.watched import Watched, World
 from hekla.kube.client import Client
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import COMMANDS, JOBS, QUEUES
+from hekla.units.objects import Object
 
 # A target may be on its way through the watch; a command older than this has none.
 PATIENCE_S: Final = 30.0

@@ -40,7 +40,6 @@ from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
-    Object,
     annotations_of,
     controller_of,
     created_at,
@@ -57,6 +56,7 @@ from hekla.kube.errors import AlreadyExists, KubeError
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import CRON_JOBS, JOBS, Resource
 from hekla.units.cron import CronError, Next, parse_cron
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 from hekla.units.timestamps import format_time
 

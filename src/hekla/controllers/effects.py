@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 @dataclass(frozen=True, slots=True)

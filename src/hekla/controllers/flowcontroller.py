@@ -12,20 +12,13 @@ from hekla.controllers.job.view import task_of
 from hekla.controllers.jobflow import FlowView, Probe
 from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import (
-    Key,
-    Object,
-    controller_of,
-    is_deleting,
-    key_of,
-    status_of,
-    uid_of,
-)
+from hekla.controllers.objects import Key, controller_of, is_deleting, key_of, status_of, uid_of
 from hekla.controllers.probing import knock
 from hekla.controllers.watched import OWNER, World
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOB_FLOWS, JOB_TEMPLATES, JOBS, PODS
+from hekla.units.objects import Object
 
 Knock = Callable[[Probe, str], Awaitable[bool]]
 

@@ -9,18 +9,11 @@ from __future__ import annotations
 from hekla.api.wellknown import JobPhase
 from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import (
-    Key,
-    Object,
-    is_deleting,
-    job_phase,
-    seconds,
-    status_of,
-    uid_of,
-)
+from hekla.controllers.objects import Key, is_deleting, job_phase, seconds, status_of, uid_of
 from hekla.controllers.watched import World
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOBS
+from hekla.units.objects import Object
 
 
 def seconds_left(job: Object, now: float) -> float | None:

@@ -21,11 +21,12 @@ from hekla.controllers.networks import (
     Effect,
     PatchHyperNode,
 )
-from hekla.controllers.objects import Key, Object, is_deleting, labels_of, status_of
+from hekla.controllers.objects import Key, is_deleting, labels_of, status_of
 from hekla.controllers.watched import World
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import CONFIGMAPS, HYPER_NODES, NODES
+from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.controllers")
 

@@ -32,7 +32,6 @@ from hekla.controllers.effects import (
     Wake as Wake,
 )
 from hekla.controllers.objects import (
-    Object,
     created_at,
     is_deleting,
     job_phase,
@@ -41,6 +40,7 @@ from hekla.controllers.objects import (
     status_of,
 )
 from hekla.units.durations import DurationError, parse_duration
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch, merge_patch
 from hekla.units.selectors import label_value_problem
 from hekla.units.timestamps import format_time

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hekla.api import wellknown
 from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import Key, Object, annotations_of, is_deleting, status_of
+from hekla.controllers.objects import Key, annotations_of, is_deleting, status_of
 from hekla.controllers.watched import World
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOB_TEMPLATES, JOBS
+from hekla.units.objects import Object
 
 
 class JobTemplateController(KeyedController):

@@ -6,12 +6,13 @@ import logging
 from typing import Any, ClassVar, Final, Literal
 
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import Key, Object, key_of
+from hekla.controllers.objects import Key, key_of
 from hekla.controllers.watched import World
 from hekla.kube.errors import AlreadyExists, Conflict, NotFound
 from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import Resource
 from hekla.kube.workqueue import WorkQueue, run_workers
+from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.controllers")
 

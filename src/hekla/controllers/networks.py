@@ -28,8 +28,9 @@ from typing import Any, Final
 import yaml
 
 from hekla.api.wellknown import LABEL_HOSTNAME, NETWORK_TOPOLOGY_SOURCE
-from hekla.controllers.objects import Object, labels_of, uid_of
+from hekla.controllers.objects import labels_of, uid_of
 from hekla.units.errors import SelectorError
+from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 SOURCE: Final = "label"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from hekla.units.objects import Object
 from hekla.units.timestamps import TimestampError, parse_time
 
-Object = dict[str, Any]
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped kinds) and name."""
 

@@ -22,7 +22,6 @@ from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
-    Object,
     annotations_of,
     controller_of,
     is_deleting,
@@ -43,6 +42,7 @@ from hekla.kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 
 WORKLOADS: Final[dict[str, Resource[Object]]] = {

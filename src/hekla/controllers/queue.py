@@ -24,7 +24,6 @@ from hekla.controllers.command import finish
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
-    Object,
     annotations_of,
     created_at,
     is_deleting,
@@ -37,6 +36,7 @@ from hekla.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
 from hekla.kube.workqueue import WorkQueue, run_workers
+from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.controllers")
 

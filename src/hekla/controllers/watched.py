@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from hekla.api import wellknown
-from hekla.controllers.objects import Key, Object, controller_of, key_of, uid_of, version_number
+from hekla.controllers.objects import Key, controller_of, key_of, uid_of, version_number
 from hekla.kube.client import Client
 from hekla.kube.informers import Informer
 from hekla.kube.resources import (
@@ -30,6 +30,7 @@ from hekla.kube.resources import (
 )
 from hekla.kube.stores import Handler, Indexer
 from hekla.units.clock import Clock
+from hekla.units.objects import Object
 
 OWNER: Final = "owner"
 

@@ -50,11 +50,11 @@ from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
 from hekla.nodeagent.worker import PodWorker
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.cpusets import format_cpuset
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time, parse_time
 
 log = logging.getLogger("hekla.nodeagent")
 
-Object = dict[str, Any]
 REPORT_RETRY_S = 1.0
 FOLLOW_S = 0.05
 SUCCESS: Object = {"metadata": {}, "status": "Success"}

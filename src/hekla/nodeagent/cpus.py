@@ -15,15 +15,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hekla.api.numa import NONE, RESTRICTED, SINGLE, STATIC, Taken, fewest, read_decision
 from hekla.api.wellknown import TOPOLOGY_DECISION
 from hekla.nodeagent.machine import NotEnough
 from hekla.units.cpusets import format_cpuset, parse_cpuset
+from hekla.units.objects import Object
 from hekla.units.quantity import parse_quantity
 
-Object = dict[str, Any]
 NOTE = "cpus"
 """In a pod's directory: the CPUs of each of its containers."""
 

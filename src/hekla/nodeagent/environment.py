@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
+from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, parse_quantity
 
-Object = dict[str, Any]
 Values = Mapping[str, str]
 
 _REFERENCE: Final = re.compile(r"\$(\$|\(([^()]*)\))")

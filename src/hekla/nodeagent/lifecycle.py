@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from hekla.api.wellknown import PodPhase, PodReason
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 BACKOFF_BASE_S: Final = 10.0
 BACKOFF_CAP_S: Final = 300.0

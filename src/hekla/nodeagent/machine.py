@@ -10,16 +10,15 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from hekla import __version__
 from hekla.api import wellknown
 from hekla.api.cards import MAX_AMOUNT, MAX_NUMBER, Ask, decode, gpu_indices, register, vgpu_ask
+from hekla.units.objects import Object
 from hekla.units.quantity import QuantityError, parse_quantity
 
-Object = dict[str, Any]
 MAX_PODS = 500
 SLOTS = 65_000
 """Addresses there are: a network of 16 bits, less its ends."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -35,9 +35,8 @@ from hekla.nodeagent.network import BridgeNetwork, NetworkError
 from hekla.nodeagent.volumes import VolumeError, Volumes
 from hekla.units.clock import Clock
 from hekla.units.cpusets import format_cpuset
+from hekla.units.objects import Object
 from hekla.units.quantity import parse_quantity
-
-Object = dict[str, Any]
 
 MAX_PROCESSES = 32_768
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
+
 Exec = Callable[[list[str]], Awaitable[int]]
 
 

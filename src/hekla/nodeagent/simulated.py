@@ -20,6 +20,7 @@ from hekla.kube.resources import NODES, PODS
 from hekla.nodeagent.lifecycle import PodRecord, Run
 from hekla.nodeagent.status import pod_status
 from hekla.units.clock import Clock, SystemClock
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
 log = logging.getLogger("hekla.nodeagent")
@@ -30,7 +31,6 @@ LABEL = "hekla.io/simulated"
 CAPACITY = {"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
 TOGETHER = 64
 _METADATA = ("name", "namespace", "uid", "deletionTimestamp")
-Object = dict[str, Any]
 
 
 class SimulatedNodes:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hekla.api.wellknown import PodCondition, PodPhase
 from hekla.nodeagent.lifecycle import ContainerRecord, PodRecord, Run, is_sidecar
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
-Object = dict[str, Any]
 MAX_MESSAGE = 2048
 
 

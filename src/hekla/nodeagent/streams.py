@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
+
 STDIN, STDOUT, STDERR, RESIZE, CLOSE = 0, 1, 2, 4, 255
 CHUNK = 32 * 1024
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hekla.nodeagent.cpus import Cpus, Place
 from hekla.units.cpusets import format_cpuset, parse_cpuset
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 SYSFS = Path("/sys/devices/system")
 
 

@@ -10,11 +10,10 @@ import base64
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hekla.nodeagent.environment import MissingReference, Sources, field, resource_field
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 DEFAULT_MODE = 0o644
 
 

@@ -25,13 +25,13 @@ from hekla.nodeagent.logs import LogFile
 from hekla.nodeagent.preparing import CannotStart, Kit, Launch, Surroundings
 from hekla.nodeagent.processes import Process
 from hekla.nodeagent.status import pod_status
+from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.nodeagent")
 
 RETRY_S = 2.0
 LOG_CHECK_S = 1.0
 DEFAULT_GRACE_S = 30
-Object = dict[str, Any]
 
 
 class PodWorker:

@@ -25,8 +25,7 @@ from hekla.sdk.build import Job
 from hekla.sdk.logs import LogLine, line_of, unreadable
 from hekla.sdk.runs import Run, Runs
 from hekla.sdk.waiting import RETRY_S, WATCH_S, JobEnded
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 async def submit_async(

@@ -20,8 +20,7 @@ from hekla.api.volcano.plugins import job_plugin_names
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import NAMESPACES, QUEUES
 from hekla.kube.sync_client import SyncClient
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 MODELS: dict[tuple[str, str], Any] = {
     (wellknown.BATCH_API, "Job"): batch.JobSpec,

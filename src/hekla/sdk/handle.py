@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from hekla.api.wellknown import Action
 from hekla.kube import kubeconfig
@@ -13,8 +12,7 @@ from hekla.kube.sync_client import SyncClient
 from hekla.sdk import checks, intents, waiting
 from hekla.sdk.build import Job, Queue
 from hekla.sdk.logs import LogLine, job_logs
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 def default_client() -> SyncClient:

@@ -6,12 +6,11 @@ controller to, and is deleted when it is taken up; the owner reference makes it 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 FINISHED: Final = "finished"
 # What `wait` may wait for: one of these words, or the name of a phase.

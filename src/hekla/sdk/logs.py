@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import Any
 
 from hekla.api import wellknown
 from hekla.kube.answers import LineSplitter
@@ -20,8 +19,7 @@ from hekla.kube.resources import JOBS, PODS
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import intents
 from hekla.sdk.runs import Run, Runs, is_started
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 # How long a watcher may stay in a read after nobody needs it any more.
 WATCH_S = 10.0

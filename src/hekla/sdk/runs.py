@@ -9,11 +9,9 @@ be over by then, and the next one the latest. hekla's server can be asked for a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hekla.api.wellknown import PodPhase
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from hekla.kube.errors import Gone, NotFound, TransportError
 from hekla.kube.resources import JOBS, Resource
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import intents
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 # A watch is asked to end by itself now and then, so that a dead connection is noticed.
 WATCH_S = 290.0

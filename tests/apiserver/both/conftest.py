@@ -22,10 +22,10 @@ import yaml
 from tools.kube.cluster import KubeCluster, parts_for
 from tools.kube.gobuild import missing
 
+from hekla.units.objects import Object
 from hekla.web.certificates import new_authority, new_serving
 from tests.realkube.backends import embedded_server, until
 
-Object = dict[str, Any]
 Answer = Callable[[Object], Object]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.both.conftest import Api, Hook, Object
+from hekla.units.objects import Object
+from tests.apiserver.both.conftest import Api, Hook
 from tests.apiserver.both.test_rules import DEFINITIONS
 from tests.realkube.backends import until
 

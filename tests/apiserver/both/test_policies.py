@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.both.conftest import ADMISSION, Api, Object, rule
+from hekla.units.objects import Object
+from tests.apiserver.both.conftest import ADMISSION, Api, rule
 from tests.realkube.backends import until
 
 Enact = Callable[..., Object]

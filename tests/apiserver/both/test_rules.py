@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.both.conftest import Api, Object
+from hekla.units.objects import Object
+from tests.apiserver.both.conftest import Api
 from tests.realkube.backends import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

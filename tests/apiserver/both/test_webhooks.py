@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.both.conftest import ADMISSION, Api, Hook, Object, rule
+from hekla.units.objects import Object
+from tests.apiserver.both.conftest import ADMISSION, Api, Hook, rule
 from tests.realkube.backends import until
 
 Configure = Callable[..., Object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 def _object(api_version: str, kind: str, name: str, **more: Any) -> Object:

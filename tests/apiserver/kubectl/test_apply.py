@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from hekla.units.objects import Object
 from tests.apiserver.kubectl.conftest import Kubectl
 from tests.apiserver.kubectl.manifests import config_map, deployment, pod, queue, vcjob
 from tests.clients.standing import RUNS, installed, stands_for
 
-Object = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from hekla.units.objects import Object
 from tests.apiserver.kubectl.conftest import Kubectl
 from tests.apiserver.threads import ServerThread
-
-Object = dict[str, Any]
 
 LABELS = {"app": "x"}
 TEMPLATE: Object = {

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from hekla.apiserver.nodeproxy import Channels, LogRequest, StreamRequest
+from hekla.units.objects import Object
 from tests.apiserver.kubectl.conftest import Kubectl
 from tests.apiserver.kubectl.manifests import node, pod
 from tests.apiserver.threads import ServerThread
 
-Object = dict[str, Any]
 STDIN, STDOUT, STDERR, CLOSE = 0, 1, 2, 255
 
 

@@ -11,7 +11,7 @@ after, and stages on the version that was read before, which the store refuses i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hekla.apiserver.admission.accounts import ServiceAccounts
 from hekla.apiserver.admission.chain import Also, Attempt, Controller
@@ -26,12 +26,12 @@ from hekla.apiserver.admission.review import Review
 from hekla.apiserver.admission.runtimes import RuntimeClasses
 from hekla.apiserver.admission.volcano import Volcano
 from hekla.apiserver.admission.webhooks import Webhooks
+from hekla.units.objects import Object
 
 if TYPE_CHECKING:
     from hekla.apiserver.registry import Served
     from hekla.apiserver.resources import Options, Resources
 
-Object = dict[str, Any]
 
 __all__ = ["Admission", "Also", "Attempt", "Controller", "Review"]
 

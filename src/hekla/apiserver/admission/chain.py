@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hekla.apiserver import errors
 from hekla.apiserver.history import Entry
 from hekla.apiserver.registry import Served
+from hekla.units.objects import Object
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Options, Resources
-
-Object = dict[str, Any]
 
 
 @dataclass(slots=True)

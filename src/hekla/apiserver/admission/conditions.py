@@ -8,10 +8,9 @@ from typing import Any
 
 from hekla.apiserver import cel
 from hekla.apiserver.admission.review import Review
+from hekla.units.objects import Object
 
 VARIABLES = ("object", "oldObject", "request")
-
-Object = dict[str, Any]
 
 
 def request_facts(review: Review) -> Object:

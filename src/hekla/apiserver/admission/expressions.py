@@ -8,7 +8,6 @@ evaluator was uninstalled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from hekla.api.rules import causes
 from hekla.api.rules.fields import FieldError, invalid
@@ -20,8 +19,8 @@ from hekla.apiserver.admission.webhooks import MUTATING, VALIDATING
 from hekla.apiserver.authn import SYSTEM
 from hekla.apiserver.crds import CRDS
 from hekla.apiserver.validations import problems
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 # Field, expression, the variables it may use, the type it must have.
 Found = Iterator[tuple[str, str, tuple[str, ...], str]]
 

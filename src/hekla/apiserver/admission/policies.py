@@ -29,6 +29,7 @@ from hekla.apiserver.admission.review import (
 )
 from hekla.apiserver.history import Event
 from hekla.apiserver.registry import Served
+from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ POLICIES = f"{EXEMPT_GROUP}/validatingadmissionpolicies"
 BINDINGS = f"{EXEMPT_GROUP}/validatingadmissionpolicybindings"
 MAX_MESSAGE = 5 * 1024
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
-
-Object = dict[str, Any]
 
 
 class Misconfigured(Exception):

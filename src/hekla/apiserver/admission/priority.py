@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from hekla.apiserver.admission.chain import Also, Attempt, Controller, Object
+from hekla.apiserver.admission.chain import Also, Attempt, Controller
+from hekla.units.objects import Object
 
 CLASSES = "scheduling.k8s.io/priorityclasses"
 

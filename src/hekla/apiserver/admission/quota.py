@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hekla.api.usage import Amounts, add, quota_usage
-from hekla.apiserver.admission.chain import Also, Attempt, Controller, Object
+from hekla.apiserver.admission.chain import Also, Attempt, Controller
 from hekla.apiserver.history import Entry
+from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, parse_quantity
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ import msgspec
 from hekla.api import kinds
 from hekla.apiserver import errors
 from hekla.apiserver.registry import Served
+from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Options
     from hekla.apiserver.store import Store
 
-Object = dict[str, Any]
 
 EXEMPT_GROUP = "admissionregistration.k8s.io"
 """What configures admission is never subject to it: nobody could undo a mistake."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from hekla.apiserver.admission.chain import Attempt, Controller, Object
+from hekla.apiserver.admission.chain import Attempt, Controller
+from hekla.units.objects import Object
 
 CLASSES = "node.k8s.io/runtimeclasses"
 

@@ -11,8 +11,9 @@ from hekla.api import volcano, wellknown
 from hekla.api.rules import causes
 from hekla.api.volcano.plugins import job_plugin_names
 from hekla.apiserver import errors
-from hekla.apiserver.admission.chain import Also, Attempt, Controller, Object
+from hekla.apiserver.admission.chain import Also, Attempt, Controller
 from hekla.apiserver.history import Entry
+from hekla.units.objects import Object
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Resources

@@ -28,6 +28,7 @@ from hekla.apiserver.callouts import CallFailed, Callouts
 from hekla.apiserver.history import Event
 from hekla.apiserver.registry import Served
 from hekla.units import patches
+from hekla.units.objects import Object
 
 if TYPE_CHECKING:
     from hekla.apiserver.resources import Resources
@@ -39,8 +40,6 @@ VALIDATING = f"{EXEMPT_GROUP}/validatingwebhookconfigurations"
 MAX_ANSWER = 8 << 20
 _KNOWN_REVIEWS = ("v1", "v1beta1")
 _WITHOUT_SIDE_EFFECTS = ("None", "NoneOnDryRun")
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

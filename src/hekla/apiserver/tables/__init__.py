@@ -13,7 +13,6 @@ To add a kind, write a function from object to cells and enter it in one of the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from hekla.apiserver.registry import Served
 from hekla.apiserver.tables.cluster import CLUSTER, created_at
@@ -23,8 +22,7 @@ from hekla.apiserver.tables.custom import custom_printer
 from hekla.apiserver.tables.pods import PODS
 from hekla.apiserver.tables.workloads import SCALE, WORKLOADS
 from hekla.units.clock import Clock
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 PRINTERS: dict[str, Printer] = {"pods": PODS, **CORE, **WORKLOADS, **CLUSTER}
 """By storage name: `pods`, `apps/deployments`."""

@@ -9,7 +9,6 @@ from hekla.apiserver.tables.columns import (
     CREATED_AT,
     NAME,
     Column,
-    Object,
     Printer,
     flag,
     number,
@@ -28,6 +27,7 @@ from hekla.apiserver.tables.formats import (
     quantity_text,
     selector_text,
 )
+from hekla.units.objects import Object
 
 _STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 _DEFAULT_CLASS = (

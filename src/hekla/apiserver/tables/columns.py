@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Object = dict[str, Any]
+from hekla.units.objects import Object
+
 Cells = Callable[[Object, float], list[Any]]
 """An object and the present time, as unix seconds, to the cells of its row."""
 

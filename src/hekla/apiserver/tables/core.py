@@ -6,17 +6,7 @@ from typing import Any
 
 from hekla.apiserver import conversion
 from hekla.apiserver.tables.age import UNKNOWN, age
-from hekla.apiserver.tables.columns import (
-    AGE,
-    NAME,
-    SELECTOR,
-    WIDE,
-    Column,
-    Object,
-    Printer,
-    printer,
-    wide,
-)
+from hekla.apiserver.tables.columns import AGE, NAME, SELECTOR, WIDE, Column, Printer, printer, wide
 from hekla.apiserver.tables.formats import (
     NONE,
     UNSET,
@@ -28,6 +18,7 @@ from hekla.apiserver.tables.formats import (
     quantity_text,
     some_of,
 )
+from hekla.units.objects import Object
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE_LABEL = "kubernetes.io/role"

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from hekla.apiserver.tables.age import age
-from hekla.apiserver.tables.columns import AGE, NAME, Column, Object, Printer
+from hekla.apiserver.tables.columns import AGE, NAME, Column, Printer
 from hekla.apiserver.tables.formats import name_of
 from hekla.units.jsonpath import PathError, compile_path
+from hekla.units.objects import Object
 
 Find = Callable[[Any], list[Any]]
 

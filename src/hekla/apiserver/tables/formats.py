@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hekla.apiserver.tables.age import age
+from hekla.units.objects import Object
 from hekla.units.quantity import QuantityError, parse_quantity
 from hekla.units.selectors import LabelSelector, SelectorError
-
-Object = dict[str, Any]
 
 NONE = "<none>"
 UNSET = "<unset>"

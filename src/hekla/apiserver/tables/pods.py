@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hekla.apiserver.tables.age import age
-from hekla.apiserver.tables.columns import AGE, NAME, Column, Object, Printer, wide
+from hekla.apiserver.tables.columns import AGE, NAME, Column, Printer, wide
 from hekla.apiserver.tables.formats import NONE, age_of, is_leaving, is_true, name_of, part
+from hekla.units.objects import Object
 
 FINISHED = ("Succeeded", "Failed")
 SCHEDULING_GATED = "SchedulingGated"

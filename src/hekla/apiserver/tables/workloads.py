@@ -12,7 +12,6 @@ from hekla.apiserver.tables.columns import (
     NAME,
     SELECTOR,
     Column,
-    Object,
     Printer,
     flag,
     number,
@@ -30,6 +29,7 @@ from hekla.apiserver.tables.formats import (
     selector_text,
     template_texts,
 )
+from hekla.units.objects import Object
 from hekla.units.timestamps import TimestampError, parse_time
 
 _DESIRED = number("Desired", "How many pods it should have.")

@@ -11,7 +11,7 @@ whichever namespace it was told; most users may read nothing there, and see the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
@@ -24,8 +24,8 @@ from hekla.cli.vcctl.output import part
 from hekla.cli.vcctl.watching import changes
 from hekla.kube.resources import CONFIGMAPS
 from hekla.units.durations import format_duration
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 T = TypeVar("T")
 
 BAR = 24

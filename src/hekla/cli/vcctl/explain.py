@@ -7,7 +7,6 @@ condition that the scheduler writes, and the newest condition counts: older ones
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import click
 
@@ -19,8 +18,7 @@ from hekla.cli.vcctl.options import Session, Target, connected, one_job
 from hekla.cli.vcctl.output import age, named, part, phase_colour, spaced
 from hekla.kube.resources import EVENTS, PODGROUPS, PODS, QUEUES
 from hekla.sdk import intents
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 RECENT_EVENTS = 8
 _QUOTA_NAMES = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -38,8 +37,8 @@ from hekla.cli.vcctl.output import (
 )
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.resources import JOB_FLOWS, Resource
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 Columns = tuple[Column, ...]
 
 FLOW_COLUMNS: Columns = (

@@ -11,8 +11,7 @@ from hekla.cli.vcctl.commands import Leaf, note
 from hekla.cli.vcctl.errors import TIMED_OUT, CommandFailed, did_you_mean
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
 from hekla.cli.vcctl.output import named, phase_colour, spaced
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 PHASES = tuple(
     value for name, value in vars(JobPhase).items() if name.isupper() and isinstance(value, str)

@@ -14,8 +14,7 @@ from typing import Any
 from hekla.cli.vcctl.output import age, part
 from hekla.kube.resources import EVENTS
 from hekla.kube.sync_client import SyncClient
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 _COUNTS = (
     ("Succeeded", "succeeded"),

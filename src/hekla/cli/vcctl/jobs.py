@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from hekla.api import wellknown
@@ -36,8 +34,7 @@ from hekla.cli.vcctl.output import (
 )
 from hekla.kube.errors import Forbidden, NotFound
 from hekla.kube.resources import COMMANDS, JOBS, NAMESPACES, QUEUES
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 @click.group(

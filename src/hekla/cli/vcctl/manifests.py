@@ -10,8 +10,7 @@ from hekla.cli.vcctl.commands import warn
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
 from hekla.kube.errors import KubeError
 from hekla.kube.sync_client import SyncClient
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 STDIN = "-"
 

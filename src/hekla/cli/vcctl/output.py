@@ -15,8 +15,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from hekla.kube.resources import Resource
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 NONE_FOUND = "No resources found"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
@@ -35,8 +34,7 @@ from hekla.cli.vcctl.output import (
 )
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import EVENTS, PODGROUPS, QUEUES
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 NAMESPACE_COLUMN = Column("Namespace", spaced, gap=3)
 COLUMNS = (

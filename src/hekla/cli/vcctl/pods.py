@@ -31,8 +31,7 @@ from hekla.cli.vcctl.output import (
 )
 from hekla.cli.vcctl.watching import changes
 from hekla.kube.resources import JOBS, PODS, QUEUES
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 @click.group(cls=Noun)

@@ -28,9 +28,9 @@ from hekla.cli.vcctl.queues import Counts, counts_of
 from hekla.cli.vcctl.watching import changes
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import QUEUES
+from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, QuantityError, parse_quantity
 
-Object = dict[str, Any]
 Amounts = dict[str, Quantity]
 
 

@@ -37,8 +37,8 @@ from hekla.cli.vcctl.output import (
 from hekla.cli.vcctl.watching import changes
 from hekla.kube.errors import Forbidden, NotFound
 from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
+from hekla.units.objects import Object
 
-Object = dict[str, Any]
 Counts = dict[str, Counter[str]]
 
 OPEN, CLOSE, UPDATE = "open", "close", "update"

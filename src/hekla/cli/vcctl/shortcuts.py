@@ -39,8 +39,6 @@ from hekla.cli.vcctl.queues import counts_of, find_queue
 from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, plain_job
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 
-Object = dict[str, Any]
-
 _name = click.option("-n", "--name", default="", help="Name of the job.", shell_complete=live(JOBS))
 _namespace = click.option(
     "-N",

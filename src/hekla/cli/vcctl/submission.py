@@ -17,8 +17,7 @@ from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.options import Session, connected, live, pairs, plugins_of, resources
 from hekla.cli.vcctl.output import as_yaml, output_option, show_object
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 DEFAULT_RESOURCES = "cpu=1000m,memory=100Mi"
 

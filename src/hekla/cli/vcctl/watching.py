@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import click
 
@@ -12,8 +11,7 @@ from hekla.cli.vcctl.output import Column, Table, formatted, show_list
 from hekla.kube.errors import Gone
 from hekla.kube.resources import Resource
 from hekla.kube.sync_client import SyncClient
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 def changes(

@@ -21,7 +21,6 @@ from hekla.controllers.job.view import JobView
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
-    Object,
     controller_of,
     is_controlled_by,
     is_deleting,
@@ -42,6 +41,7 @@ from hekla.kube.resources import (
     QUEUES,
 )
 from hekla.kube.workqueue import WorkQueue, run_workers
+from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.controllers")
 

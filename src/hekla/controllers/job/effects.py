@@ -16,7 +16,7 @@ from hekla.controllers.effects import (
     Wake as Wake,
 )
 from hekla.controllers.job.plugins.plugin import Managed
-from hekla.controllers.objects import Object
+from hekla.units.objects import Object
 
 
 @dataclass(frozen=True, slots=True)

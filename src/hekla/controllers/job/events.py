@@ -29,14 +29,8 @@ from hekla.controllers.job.view import (
     pod_phase,
     task_of,
 )
-from hekla.controllers.objects import (
-    Object,
-    annotations_of,
-    created_at,
-    is_deleting,
-    seconds,
-    status_of,
-)
+from hekla.controllers.objects import annotations_of, created_at, is_deleting, seconds, status_of
+from hekla.units.objects import Object
 
 # On the job: pods that were evicted under a policy with a timeout, and when. JSON of name to time.
 EVICTED_PODS: Final = "volcano.sh/evicted-pods"

@@ -12,7 +12,8 @@ from typing import Any
 from hekla.api import wellknown
 from hekla.api.usage import Amounts, add, quota_usage
 from hekla.controllers.job.pods import group_name, queue_of
-from hekla.controllers.objects import Object, owner_reference
+from hekla.controllers.objects import owner_reference
+from hekla.units.objects import Object
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage", "storage")
 

@@ -19,12 +19,13 @@ from hekla.controllers.job import effects as do
 from hekla.controllers.job.plugins import Managed
 from hekla.controllers.job.pods import queue_of
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import Object, is_controlled_by, key_of, uid_of
+from hekla.controllers.objects import is_controlled_by, key_of, uid_of
 from hekla.controllers.watched import Watched
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from hekla.kube.resources import JOBS, PERSISTENT_VOLUME_CLAIMS, PODGROUPS, PODS
 from hekla.units.clock import Clock
+from hekla.units.objects import Object
 from hekla.units.patches import merge_patch
 from hekla.units.timestamps import parse_time
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from hekla.api import wellknown
 from hekla.controllers.job.plugins import JobPlugin, Place, plugins_of
-from hekla.controllers.objects import Object, annotations_of, labels_of, owner_reference
+from hekla.controllers.objects import annotations_of, labels_of, owner_reference
+from hekla.units.objects import Object
 
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 RANDOM_CHARS: Final = 12

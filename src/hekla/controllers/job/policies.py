@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from hekla.api.wellknown import Action, JobEvent
 from hekla.controllers.job.events import Happening
-from hekla.controllers.objects import Object
 from hekla.units.durations import DurationError, parse_duration
+from hekla.units.objects import Object
 
 
 @dataclass(frozen=True, slots=True)

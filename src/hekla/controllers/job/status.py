@@ -12,8 +12,9 @@ from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase, PodPhase
 from hekla.controllers.job.state import Counts
 from hekla.controllers.job.view import JobView
-from hekla.controllers.objects import Object, created_at
+from hekla.controllers.objects import created_at
 from hekla.units.durations import format_duration
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 from hekla.units.timestamps import format_time
 

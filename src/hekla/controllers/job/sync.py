@@ -46,14 +46,8 @@ from hekla.controllers.job.policies import verdict_on
 from hekla.controllers.job.state import TARGETED, Primitive, Step, step_for
 from hekla.controllers.job.status import status_patch
 from hekla.controllers.job.view import JobView, is_finished, task_of, version_of
-from hekla.controllers.objects import (
-    Object,
-    annotations_of,
-    created_at,
-    is_deleting,
-    key_of,
-    uid_of,
-)
+from hekla.controllers.objects import annotations_of, created_at, is_deleting, key_of, uid_of
+from hekla.units.objects import Object
 
 __all__ = ["next_step"]
 

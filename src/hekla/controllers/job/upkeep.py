@@ -46,13 +46,13 @@ from hekla.controllers.job.view import (
     version_of,
 )
 from hekla.controllers.objects import (
-    Object,
     annotations_of,
     is_deleting,
     job_phase,
     owner_reference,
     seconds,
 )
+from hekla.units.objects import Object
 
 MISSING_CLAIM_RETRY_S: Final = 5.0
 

@@ -9,14 +9,8 @@ from functools import cached_property
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase, PodPhase
 from hekla.controllers.job.state import Counts, Facts
-from hekla.controllers.objects import (
-    Object,
-    annotations_of,
-    is_deleting,
-    job_phase,
-    labels_of,
-    status_of,
-)
+from hekla.controllers.objects import annotations_of, is_deleting, job_phase, labels_of, status_of
+from hekla.units.objects import Object
 
 DEFAULT_RETRIES = 3
 

@@ -19,7 +19,6 @@ from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
-    Object,
     controller_of,
     is_controlled_by,
     is_deleting,
@@ -34,6 +33,7 @@ from hekla.controllers.workloads.pods import SAFE_LETTERS, matcher
 from hekla.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import PODS, Resource
+from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 MAX_BURST: Final = 500

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from hekla.controllers.cronjob import FAILED, SUCCEEDED, CronJobController, Flavour
-from hekla.controllers.objects import Object, status_of
+from hekla.controllers.objects import status_of
 from hekla.controllers.workloads.job import COMPLETE, holds
 from hekla.controllers.workloads.job import FAILED as JOB_FAILED
 from hekla.kube.resources import BATCH_CRON_JOBS, BATCH_JOBS
+from hekla.units.objects import Object
 
 TIMESTAMP: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 

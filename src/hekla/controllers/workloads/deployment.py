@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
-    Object,
     annotations_of,
     created_at,
     is_controlled_by,
@@ -38,6 +37,7 @@ from hekla.controllers.workloads.pods import claims, is_over, matcher, template_
 from hekla.controllers.workloads.rollout import Sizes, name_of, size
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 
 HASH_LABEL: Final = "pod-template-hash"

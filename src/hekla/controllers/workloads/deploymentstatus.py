@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from hekla.controllers.objects import Object, seconds, status_of
+from hekla.controllers.objects import seconds, status_of
 from hekla.controllers.workloads.pods import condition, with_condition, without_condition
 from hekla.controllers.workloads.replicaset import REPLICA_FAILURE
 from hekla.controllers.workloads.rollout import bounds, name_of, size, wanted
+from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
 AVAILABLE: Final = "Available"

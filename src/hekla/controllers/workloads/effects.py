@@ -9,8 +9,7 @@ from hekla.controllers.effects import SetStatus as SetStatus
 from hekla.controllers.effects import Tell as Tell
 from hekla.controllers.effects import Wake as Wake
 from hekla.kube.resources import Resource
-
-Object = dict[str, Any]
+from hekla.units.objects import Object
 
 
 @dataclass(frozen=True, slots=True)

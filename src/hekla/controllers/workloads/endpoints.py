@@ -18,7 +18,6 @@ from typing import Any, Final
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
-    Object,
     annotations_of,
     is_deleting,
     key_of,
@@ -33,6 +32,7 @@ from hekla.controllers.workloads.effects import Create, Delete, Effect, Patch
 from hekla.controllers.workloads.pods import is_over, is_ready
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES, Resource
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 from hekla.units.selectors import LabelSelector
 

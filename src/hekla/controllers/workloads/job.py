@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hekla.api.wellknown import PodPhase
-from hekla.controllers.objects import Object, is_deleting, seconds, status_of, uid_of
+from hekla.controllers.objects import is_deleting, seconds, status_of, uid_of
 from hekla.controllers.workloads import indexes
 from hekla.controllers.workloads.base import MAX_BURST, wakes
 from hekla.controllers.workloads.effects import Create, Delete, Effect, Patch, SetStatus, Tell, Wake
@@ -41,6 +41,7 @@ from hekla.controllers.workloads.tally import (
     is_tracked,
 )
 from hekla.kube.resources import BATCH_JOBS, PODS
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 from hekla.units.timestamps import format_time
 

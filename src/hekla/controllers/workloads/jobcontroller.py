@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import Key, Object, controller_of, key_of, uid_of
+from hekla.controllers.objects import Key, controller_of, key_of, uid_of
 from hekla.controllers.watched import OWNER, World
 from hekla.controllers.workloads.base import WorkloadController
 from hekla.controllers.workloads.effects import Effect
@@ -13,6 +13,7 @@ from hekla.controllers.workloads.job import JobView, next_step, released
 from hekla.controllers.workloads.tally import is_tracked
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import BATCH_JOBS, PODS
+from hekla.units.objects import Object
 
 POD: Final = "pod/"
 """Before the name of a pod in a key: no job has such a name."""

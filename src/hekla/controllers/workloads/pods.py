@@ -12,7 +12,6 @@ import msgspec
 
 from hekla.api.wellknown import PodPhase
 from hekla.controllers.objects import (
-    Object,
     annotations_of,
     created_at,
     is_deleting,
@@ -26,6 +25,7 @@ from hekla.controllers.objects import (
 from hekla.controllers.workloads.effects import Adopt, Effect, Patch
 from hekla.kube.resources import PODS, Resource
 from hekla.units.errors import SelectorError
+from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 SAFE_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import Object, is_deleting, labels_of, status_of, uid_of
+from hekla.controllers.objects import is_deleting, labels_of, status_of, uid_of
 from hekla.controllers.watched import World
 from hekla.controllers.workloads.base import MAX_BURST, WorkloadController, wakes
 from hekla.controllers.workloads.effects import Create, Delete, Effect, SetStatus, Wake
@@ -29,6 +29,7 @@ from hekla.controllers.workloads.pods import (
 )
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 from hekla.units.selectors import LabelSelector
 from hekla.units.timestamps import format_time

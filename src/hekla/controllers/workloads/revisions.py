@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from hekla.controllers.objects import Object, is_deleting, key_of, owner_reference, status_of
+from hekla.controllers.objects import is_deleting, key_of, owner_reference, status_of
 from hekla.controllers.workloads.effects import Create, Delete, Effect, Patch
 from hekla.controllers.workloads.pods import template_hash
 from hekla.kube.resources import CONTROLLER_REVISIONS, Resource
+from hekla.units.objects import Object
 
 REVISION_LABEL: Final = "controller-revision-hash"
 HASH_LABEL: Final = "controller.kubernetes.io/hash"

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from hekla.controllers.objects import Object, annotations_of, created_at, key_of, status_of
+from hekla.controllers.objects import annotations_of, created_at, key_of, status_of
+from hekla.units.objects import Object
 
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
-    Object,
     is_controlled_by,
     is_deleting,
     key_of,
@@ -46,6 +45,7 @@ from hekla.kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hekla.api.wellknown import PodPhase
-from hekla.controllers.objects import Object, annotations_of, is_deleting, status_of, uid_of
+from hekla.controllers.objects import annotations_of, is_deleting, status_of, uid_of
 from hekla.controllers.workloads import indexes
 from hekla.controllers.workloads.pods import condition, is_over, phase_of
+from hekla.units.objects import Object
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -5,7 +5,7 @@ A template that fixes its host name has one address for all its pods, as in Volc
 
 from __future__ import annotations
 
-from hekla.controllers.objects import Object
+from hekla.units.objects import Object
 
 
 def host(job: Object, task: Object, index: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hekla.api import wellknown
 from hekla.controllers.job.plugins.plugin import JobPlugin, Place, containers, set_env
-from hekla.controllers.objects import Object
+from hekla.units.objects import Object
 
 
 class Env(JobPlugin, name="env"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hekla.api import wellknown
 from hekla.controllers.job.plugins.plugin import JobPlugin, Place, containers, replicas_of
-from hekla.controllers.objects import Object
+from hekla.units.objects import Object
 
 
 class HcclRank(JobPlugin, name="hcclrank"):

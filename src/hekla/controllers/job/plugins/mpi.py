@@ -12,7 +12,7 @@ from hekla.controllers.job.plugins.plugin import (
     set_env,
     task_named,
 )
-from hekla.controllers.objects import Object
+from hekla.units.objects import Object
 
 
 class Mpi(JobPlugin, name="mpi"):

@@ -26,8 +26,9 @@ from typing import Any, ClassVar, Final, get_type_hints
 from hekla.api import wellknown
 from hekla.api.volcano import plugins
 from hekla.controllers.job.plugins.flags import FlagError, parse_flags
-from hekla.controllers.objects import Object, owner_reference
+from hekla.controllers.objects import owner_reference
 from hekla.kube.resources import Resource
+from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.controllers")
 

@@ -13,7 +13,7 @@ from hekla.controllers.job.plugins.plugin import (
     set_env,
     task_named,
 )
-from hekla.controllers.objects import Object
+from hekla.units.objects import Object
 
 _WAIT = (
     "end=$(( $(date +%s) + {timeout} )); "

@@ -13,8 +13,8 @@ from hekla.controllers.job.plugins.plugin import (
     object_meta,
     task_named,
 )
-from hekla.controllers.objects import Object
 from hekla.kube.resources import SERVICES
+from hekla.units.objects import Object
 
 
 class Ray(JobPlugin, name="ray"):

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from hekla.api import wellknown
 from hekla.controllers.job.plugins.addresses import address, host
 from hekla.controllers.job.plugins.plugin import JobPlugin, Managed, Place, mount, object_meta
-from hekla.controllers.objects import Object
 from hekla.kube.resources import SECRETS
+from hekla.units.objects import Object
 
 KEY_BITS = 2048
 DEFAULT_PORT = 22

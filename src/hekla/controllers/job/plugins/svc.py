@@ -17,8 +17,8 @@ from hekla.controllers.job.plugins.plugin import (
     object_meta,
     set_env,
 )
-from hekla.controllers.objects import Object
 from hekla.kube.resources import CONFIGMAPS, NETWORK_POLICIES, SERVICES
+from hekla.units.objects import Object
 
 
 def hosts_name(job: Object) -> str:

@@ -7,7 +7,7 @@ import json
 from hekla.api import wellknown
 from hekla.controllers.job.plugins.addresses import addresses
 from hekla.controllers.job.plugins.plugin import JobPlugin, Place, containers, set_env, task_named
-from hekla.controllers.objects import Object
+from hekla.units.objects import Object
 
 
 class TensorFlow(JobPlugin, name="tensorflow"):

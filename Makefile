@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks faults clients prometheus conformance differential crash lint types bench bench-cluster bench-scale clean lock
+.PHONY: setup run test frameworks faults clients prometheus conformance differential crash lint types bench bench-cluster bench-scale changelog clean lock
 
 setup: $(STAMP)
 
@@ -84,6 +84,10 @@ bench-cluster: setup
 bench-scale: setup
 	$(BIN)/python -m bench.scale --out docs/images
 	$(BIN)/python -m bench.scale --soak 40 --out docs/images
+
+# Release notes: collects the fragments of changelog.d into CHANGELOG.md and deletes them.
+changelog: setup
+	$(BIN)/towncrier build --yes --version $(VERSION) --date $(shell date -u +%F)
 
 lock:
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install --quiet uv

@@ -95,7 +95,7 @@ def test_both_serve_a_cluster_and_end_cleanly_giving_their_leases_back(
         assert fetch(f"http://127.0.0.1:{health}/readyz") == "ok\n"
         assert fetch(f"http://127.0.0.1:{health}/healthz") == "ok\n"
         assert fetch(f"http://127.0.0.1:{health}/metrics") == ""
-        assert "\nhekla_leader 1\n" in fetch(f"http://127.0.0.1:{metrics}/metrics")
+        assert "\nhekla_leader 1.0\n" in fetch(f"http://127.0.0.1:{metrics}/metrics")
         client.create(JOBS, job("large", replicas=50), namespace="default")
         page = f"http://127.0.0.1:{metrics}/verdicts"
         told = until(lambda: json.loads(fetch(page) or '{"items": []}')["items"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hekla.web.metrics import Counter, Registry, spread
+from hekla.web.metrics import Counter, Gauge, Registry, exponential_buckets, keep_series, series
 
 COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "pods_created": ("hekla_controller_pods_created_total", "Pods made for jobs.", ()),
@@ -64,14 +64,14 @@ class Metrics:
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.registry = registry or Registry()
-        self._counters: dict[str, Counter] = {
-            short: self.registry.counter(name, text, labels)
+        self._counters: dict[str, Counter | Gauge] = {
+            short: self._declare(name, text, labels)
             for short, (name, text, labels) in COUNTERS.items()
         }
         self._creation = self.registry.histogram(
             "volcano_controller_job_to_pod_creation_latency_milliseconds",
             "From the creation of a job to the creation of each of its pods.",
-            spread(10, 600_000, 20),
+            exponential_buckets(10, 600_000, 20),
         )
         self._groups = {
             phase: self.registry.gauge(
@@ -83,9 +83,14 @@ class Metrics:
         }
         self._leader = self.registry.gauge("hekla_leader", "1 while this process acts, else 0.")
 
+    def _declare(self, name: str, text: str, labels: tuple[str, ...]) -> Counter | Gauge:
+        is_suffixed = name.endswith("_total")
+        declare = self.registry.counter if is_suffixed else self.registry.unsuffixed_counter
+        return declare(name, text, labels)
+
     def count(self, name: str, by: int = 1, **labels: str) -> None:
         counter = self._counters[name]
-        counter.add(*(labels[label] for label in counter.labels), by=by)
+        (counter.labels(**labels) if labels else counter).inc(by)
 
     def pod_created(self, job_age_s: float) -> None:
         self.count("pods_created")
@@ -94,23 +99,23 @@ class Metrics:
     def count_groups(self, queue: str, counts: Mapping[str, int]) -> None:
         """How many PodGroups of a queue are in each phase."""
         for phase, gauge in self._groups.items():
-            gauge.set(queue, to=counts[phase])
+            gauge.labels(queue).set(counts[phase])
 
     def forget_queue(self, queue: str) -> None:
         for gauge in self._groups.values():
             gauge.remove(queue)
 
     def leads(self, is_leader: bool) -> None:
-        self._leader.set(to=float(is_leader))
+        self._leader.set(is_leader)
 
     def get(self, name: str, **labels: str) -> int:
-        """One counter, or the sum over its labels when none are given."""
-        counter = self._counters[name]
-        if labels:
-            return int(counter.get(*(labels[label] for label in counter.labels)))
-        return int(sum(counter.values.values()))
+        """Return one counter, or the sum over its labels when none are given."""
+        values = series(self._counters[name])
+        if not labels:
+            return int(sum(values.values()))
+        return int(values.get(tuple(labels[label] for label in COUNTERS[name][2]), 0))
 
     def keep_jobs(self, exists: Callable[[str], bool]) -> None:
         """Drop the series of jobs that are gone."""
         for name in BY_JOB:
-            self._counters[name].keep(lambda labels: exists(labels[0]))
+            keep_series(self._counters[name], lambda labels: exists(labels[0]))

@@ -20,7 +20,7 @@ from hekla.scheduler.dimensions import CPU, MEMORY, FloatArray
 from hekla.scheduler.load.settings import STALE_S
 from hekla.scheduler.model import PENDING, Job, Queue, Task
 from hekla.scheduler.plan import Plan, QueueFigures
-from hekla.web.metrics import Gauge, Labels, Registry, spread
+from hekla.web.metrics import Labels, Registry, Snapshot, exponential_buckets, keep_series
 
 PREFIX: Final = "volcano_"
 SESSIONS: Final = {"open": "OnSessionOpen", "close": "OnSessionClose"}
@@ -48,7 +48,7 @@ class SchedulerMetrics:
 
     def _make_timings(self) -> None:
         make = self.registry.histogram
-        cycle = spread(1, 5000, 20)
+        cycle = exponential_buckets(1, 5000, 20)
         self._cycle = make(
             PREFIX + "e2e_scheduling_latency_milliseconds", "Length of cycles.", cycle
         )
@@ -58,39 +58,43 @@ class SchedulerMetrics:
         self._job = make(
             PREFIX + "e2e_job_scheduling_latency_milliseconds",
             "From the creation of a job's PodGroup to the binding of its pods.",
-            spread(100, 120_000, 30),
+            exponential_buckets(100, 120_000, 30),
         )
         self._plugin = make(
             PREFIX + "plugin_scheduling_latency_milliseconds",
             "Time of plugins to open and close a session.",
-            spread(0.1, 100, 15),
+            exponential_buckets(0.1, 100, 15),
             ("plugin", "OnSession"),
         )
         self._action = make(
             PREFIX + "action_scheduling_latency_milliseconds",
             "Time of actions.",
-            spread(1, 2000, 20),
+            exponential_buckets(1, 2000, 20),
             ("action",),
         )
-        self._task = make(
+        tasks = make(
             PREFIX + "task_scheduling_latency_milliseconds",
             "From the creation of a pod to a stage of its scheduling.",
-            spread(50, 60_000, 30),
+            exponential_buckets(50, 60_000, 30),
             ("stage",),
         )
-        self._stage = make(
+        stages = make(
             PREFIX + "scheduling_stage_duration_milliseconds",
             "Time of stages that a pod goes through by itself.",
-            spread(0.1, 500, 20),
+            exponential_buckets(0.1, 500, 20),
             ("stage",),
         )
+
+        # Observed once per pod: the lookup of the label values is not repeated.
+        self._bound_tasks = tasks.labels("Bound")
+        self._bind_stage = stages.labels("Bind")
 
     def _make_counters(self) -> None:
         make = self.registry.counter
         self._attempts = make(
             PREFIX + "schedule_attempts_total", "Jobs looked at, by what came of it.", ("result",)
         )
-        self._preemptions = make(
+        self._preemptions = self.registry.unsuffixed_counter(
             PREFIX + "total_preemption_attempts", "Jobs for which pods were told to leave."
         )
         self._evictions = make(
@@ -98,7 +102,7 @@ class SchedulerMetrics:
             "Plans that place a job by evicting others, by action.",
             ("action",),
         )
-        self._retries = make(
+        self._retries = self.registry.unsuffixed_counter(
             PREFIX + "job_retry_counts", "Times that a job's binds failed.", ("job_id",)
         )
         self._failures = make(
@@ -107,12 +111,12 @@ class SchedulerMetrics:
         self._failed_cycles = make(
             "hekla_failed_cycles_total", "Cycles that ended by a mistake of the scheduler itself."
         )
-        self._effects = make(
+        self._effects = self.registry.counter_snapshot(
             "hekla_effects_total",
             "Writes by what they do and how they ended.",
             ("effect", "result"),
         )
-        self._watched = make(
+        self._watched = self.registry.counter_snapshot(
             "hekla_watch_total",
             "Lists, watches, events and failures while following the API server.",
             ("kind", "what"),
@@ -122,7 +126,7 @@ class SchedulerMetrics:
         )
 
     def _make_gauges(self) -> None:
-        make = self.registry.gauge
+        make, snapshot = self.registry.gauge, self.registry.gauge_snapshot
         self._victims = make(
             PREFIX + "pod_preemption_victims", "Pods told to leave by the last cycle that did."
         )
@@ -138,29 +142,33 @@ class SchedulerMetrics:
         self._last = make(
             PREFIX + "e2e_job_scheduling_last_time", "When a job was last bound, Unix time.", by_job
         )
-        self._waiting_tasks = make(
+        self._waiting_tasks = snapshot(
             PREFIX + "unschedule_task_count", "Pods of a job that wait.", ("job_id",)
         )
         self._waiting_jobs = make(PREFIX + "unschedule_job_count", "Jobs that wait.")
-        self._weight = make(PREFIX + "queue_weight", "Weight of a queue.", ("queue_name",))
-        self._share = make(
+        self._weight = snapshot(PREFIX + "queue_weight", "Weight of a queue.", ("queue_name",))
+        self._share = snapshot(
             PREFIX + "queue_share", "Largest part a queue has of what it deserves.", ("queue_name",)
         )
-        self._overused = make(
+        self._overused = snapshot(
             PREFIX + "queue_overused", "1 if a queue has all it deserves, else 0.", ("queue_name",)
         )
-        self._past = make(
+        self._past = snapshot(
             "hekla_fairshare",
             "Largest part of the cluster that somebody had, the past counting less and less.",
             ("level", "name"),
         )
         self.figures: dict[str, QueueFigures] = {}
         """What plugins worked out for queues in the last cycle."""
-        self._amounts: dict[str, tuple[Gauge, Gauge, Gauge]] = {
+        self._amounts: dict[str, tuple[Snapshot, Snapshot, Snapshot]] = {
             name: (
-                make(f"{PREFIX}queue_{name}_milli_cpu", f"CPU a queue {text}.", ("queue_name",)),
-                make(f"{PREFIX}queue_{name}_memory_bytes", f"Memory it {text}.", ("queue_name",)),
-                make(
+                snapshot(
+                    f"{PREFIX}queue_{name}_milli_cpu", f"CPU a queue {text}.", ("queue_name",)
+                ),
+                snapshot(
+                    f"{PREFIX}queue_{name}_memory_bytes", f"Memory it {text}.", ("queue_name",)
+                ),
+                snapshot(
                     f"{PREFIX}queue_{name}_scalar_resources",
                     f"Other resources it {text}: thousandths, or bytes.",
                     ("queue_name", "resource"),
@@ -171,7 +179,7 @@ class SchedulerMetrics:
         self._leader = make("hekla_leader", "1 while this process decides, else 0.")
         self._backlog = make("hekla_unsent_binds", "Binds that were decided and not yet sent.")
 
-        self._load_nodes = make(
+        self._load_nodes = snapshot(
             "hekla_load_nodes", "Nodes by what is known of their load.", ("readings",)
         )
 
@@ -184,32 +192,32 @@ class SchedulerMetrics:
             if kind == "session":
                 self._open.observe(seconds * 1000)
             elif kind == "action":
-                self._action.observe(seconds * 1000, name)
+                self._action.labels(name).observe(seconds * 1000)
             else:
-                self._plugin.observe(seconds * 1000, name, SESSIONS[kind])
+                self._plugin.labels(name, SESSIONS[kind]).observe(seconds * 1000)
         placed = {bind.job for bind in plan.binds}
-        self._attempts.add("scheduled", by=len(placed))
-        self._attempts.add("unschedulable", by=len(plan.verdicts.keys() - placed))
+        self._attempts.labels("scheduled").inc(len(placed))
+        self._attempts.labels("unschedulable").inc(len(plan.verdicts.keys() - placed))
         evictions = plan.evictions
         if evictions:
-            self._victims.set(to=len(evictions))
+            self._victims.set(len(evictions))
             transactions = {(effect.reason, effect.job) for effect in evictions}
-            self._preemptions.add(by=len({job for _, job in transactions}))
+            self._preemptions.inc(len({job for _, job in transactions}))
             for reason, _ in transactions:
-                self._evictions.add(reason)
+                self._evictions.labels(reason).inc()
         for failure in plan.failures:
-            self._failures.add(failure.plugin)
+            self._failures.labels(failure.plugin).inc()
 
     def cycle_failed(self) -> None:
-        self._attempts.add("error")
-        self._failed_cycles.add()
+        self._attempts.labels("error").inc()
+        self._failed_cycles.inc()
 
     def bind_took(self, seconds: float) -> None:
-        self._stage.observe(seconds * 1000, "Bind")
+        self._bind_stage.observe(seconds * 1000)
 
     def pod_bound(self, task: Task | None, now: float) -> None:
         if task is not None and task.created:
-            self._task.observe(max(now - task.created, 0.0) * 1000, "Bound")
+            self._bound_tasks.observe(max(now - task.created, 0.0) * 1000)
 
     def gang_bound(self, job: Job | None, now: float) -> None:
         if job is None or not job.created:
@@ -217,15 +225,15 @@ class SchedulerMetrics:
         took_ms = max(now - job.created, 0.0) * 1000
         self._job.observe(took_ms)
         labels = (job.name, job.queue_name, job.namespace)
-        self._duration.set(*labels, to=took_ms)
-        self._start.set(*labels, to=job.created)
-        self._last.set(*labels, to=now)
+        self._duration.labels(*labels).set(took_ms)
+        self._start.labels(*labels).set(job.created)
+        self._last.labels(*labels).set(now)
 
     def load_read(self, result: str) -> None:
-        self._load_reads.add(result)
+        self._load_reads.labels(result).inc()
 
     def job_retried(self, job: str) -> None:
-        self._retries.add(job)
+        self._retries.labels(job).inc()
 
     # --- when somebody asks -------------------------------------------------------------------
 
@@ -241,23 +249,25 @@ class SchedulerMetrics:
         """Read off what is so now; the series of what is gone go too."""
         jobs = cluster.jobs
         for gauge in (self._duration, self._start, self._last):
-            gauge.keep(lambda labels: f"{labels[2]}/{labels[0]}" in jobs)
-        self._retries.keep(lambda labels: labels[0] in jobs)
+            keep_series(gauge, lambda labels: f"{labels[2]}/{labels[0]}" in jobs)
+        keep_series(self._retries, lambda labels: labels[0] in jobs)
         waiting: dict[Labels, float] = {
             (key,): float(len(job.by_status[PENDING])) for key, job in cluster.waiting.items()
         }
         self._waiting_tasks.replace(waiting)
-        self._waiting_jobs.set(to=len(waiting))
+        self._waiting_jobs.set(len(waiting))
         self._collect_queues(cluster)
         past: dict[Labels, float] = dict(cluster.shares(now).items())
         self._past.replace(past)
-        for labels, count in effects.items():
-            self._effects.advance(*labels, to=count)
-        for informer in informers:
-            kind, stats = informer.resource.kind, informer.stats
-            for what in ("lists", "watches", "events", "failures", "undecodable"):
-                self._watched.advance(kind, what, to=getattr(stats, what))
-        self._backlog.set(to=unsent)
+        self._effects.replace(dict(effects.items()))
+        self._watched.replace(
+            {
+                (informer.resource.kind, what): getattr(informer.stats, what)
+                for informer in informers
+                for what in ("lists", "watches", "events", "failures", "undecodable")
+            }
+        )
+        self._backlog.set(unsent)
         self._collect_loads(cluster, now)
 
     def _collect_loads(self, cluster: Cluster, now: float) -> None:
@@ -295,7 +305,7 @@ class SchedulerMetrics:
             )
 
     def leads(self, is_leader: bool) -> None:
-        self._leader.set(to=float(is_leader))
+        self._leader.set(is_leader)
 
 
 def _finite(vector_r: FloatArray) -> FloatArray:

@@ -1,214 +1,194 @@
-"""Numbers for Prometheus: counters, gauges and histograms, and their text form.
+"""A Prometheus registry per component, on top of `prometheus_client`.
 
-    made = registry.counter("pods_created_total", "Pods made.", ("queue",))
-    made.add("research")
+    created = registry.counter("pods_created_total", "Created pods.", ("queue",))
+    created.labels("research").inc()
     registry.render()
 
-What a newcomer gets wrong: a label whose values come from objects (jobs, queues) fills memory
-unless its series are removed with the object: call `keep` or `remove`. As a last resort a metric
-takes no more than MAX_SERIES; what is beyond is dropped and counted.
+Note: a label whose values come from objects (jobs, queues) needs `keep_series` or `remove` when
+the object is deleted. A metric holds at most MAX_SERIES series; updates of further series are
+dropped and counted in `hekla_metrics_dropped_total`.
 """
 
 from __future__ import annotations
 
-import bisect
-import math
-import os
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal, TypeVar
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self, TypeVar
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client.metrics import Counter, Gauge, Histogram, MetricWrapperBase
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+__all__ = ["CONTENT_TYPE", "Counter", "Gauge", "Histogram", "Labels", "Registry", "Snapshot"]
 
 Labels = tuple[str, ...]
-Kind = Literal["counter", "gauge", "histogram"]
 MAX_SERIES: Final = 20_000
-MAX_LABEL_CHARS: Final = 256
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+M = TypeVar("M", bound=MetricWrapperBase)
 
 
-class Metric:
-    """What all three have: a name, labels, and series that come and go."""
+class _Bounded(MetricWrapperBase):
+    """A metric that returns unregistered children once it has MAX_SERIES series."""
 
-    kind: Kind
+    dropped: Counter | None = None
 
-    def __init__(self, name: str, text: str, labels: Sequence[str], dropped: Callable[[], None]):
-        self.name = name
-        self.text = text
-        self.labels = tuple(labels)
-        self._dropped = dropped
-
-    def lines(self) -> Iterable[str]:
-        raise NotImplementedError
-
-    def _room(self, series: dict[Labels, object], values: Labels) -> bool:
-        if len(values) != len(self.labels):
-            raise ValueError(f"{self.name} has the labels {self.labels}, not {values}")
-        if values in series or len(series) < MAX_SERIES:
-            return True
-        self._dropped()
-        return False
-
-    def _series(self, values: Labels, suffix: str = "", more: str = "") -> str:
-        pairs = [f'{k}="{_quote(v)}"' for k, v in zip(self.labels, values, strict=True)]
-        pairs += [more] if more else []
-        return f"{self.name}{suffix}{{{','.join(pairs)}}}" if pairs else f"{self.name}{suffix}"
+    def labels(self, *labelvalues: Any, **labelkwargs: Any) -> Self:
+        if labelvalues in self._metrics or len(self._metrics) < MAX_SERIES:
+            return super().labels(*labelvalues, **labelkwargs)
+        if self.dropped is not None:
+            self.dropped.inc()
+        return type(self)(
+            self._original_name,
+            self._documentation,
+            self._labelnames,
+            registry=None,
+            _labelvalues=labelvalues,
+            **self._kwargs,
+        )
 
 
-class Value(Metric):
-    """A number per series."""
-
-    def __init__(self, name: str, text: str, labels: Sequence[str], dropped: Callable[[], None]):
-        super().__init__(name, text, labels, dropped)
-        self.values: dict[Labels, float] = {}
-
-    def get(self, *labels: str) -> float:
-        return self.values.get(labels, 0.0)
-
-    def remove(self, *labels: str) -> None:
-        self.values.pop(labels, None)
-
-    def keep(self, existing: Callable[[Labels], bool]) -> None:
-        """Remove all series but those that `existing` knows."""
-        self.values = {labels: value for labels, value in self.values.items() if existing(labels)}
-
-    def lines(self) -> Iterable[str]:
-        for labels, value in sorted(self.values.items()):
-            yield f"{self._series(labels)} {_number(value)}"
+class BoundedCounter(_Bounded, Counter):
+    """A counter with at most MAX_SERIES series."""
 
 
-class Counter(Value):
-    kind: Kind = "counter"
-
-    def add(self, *labels: str, by: float = 1.0) -> None:
-        if self._room(self.values, labels):  # type: ignore[arg-type]
-            self.values[labels] = self.values.get(labels, 0.0) + by
-
-    def advance(self, *labels: str, to: float) -> None:
-        """Take over a count that is kept elsewhere."""
-        if self._room(self.values, labels):  # type: ignore[arg-type]
-            self.values[labels] = max(to, self.values.get(labels, 0.0))
+class BoundedGauge(_Bounded, Gauge):
+    """A gauge with at most MAX_SERIES series."""
 
 
-class Gauge(Value):
-    kind: Kind = "gauge"
-
-    def set(self, *labels: str, to: float) -> None:
-        if self._room(self.values, labels):  # type: ignore[arg-type]
-            self.values[labels] = to
-
-    def replace(self, values: dict[Labels, float]) -> None:
-        """All series at once; those not named are gone."""
-        self.values = {}
-        for labels, value in values.items():
-            self.set(*labels, to=value)
+class BoundedHistogram(_Bounded, Histogram):
+    """A histogram with at most MAX_SERIES series."""
 
 
-class Histogram(Metric):
-    kind: Kind = "histogram"
+class Snapshot(Collector):
+    """A metric whose series are read from the cluster and replaced as a whole."""
 
     def __init__(
         self,
+        family: type[GaugeMetricFamily] | type[CounterMetricFamily],
         name: str,
-        text: str,
+        documentation: str,
         labels: Sequence[str],
-        dropped: Callable[[], None],
-        bounds: Sequence[float],
-    ):
-        super().__init__(name, text, labels, dropped)
-        self.bounds = tuple(bounds)
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
+        dropped: Counter,
+    ) -> None:
+        self._family, self._description = family, (name, documentation, labels)
+        self._dropped = dropped
+        self._values: Mapping[Labels, float] = {}
 
-    def observe(self, value: float, *labels: str) -> None:
-        if not self._room(self._counts, labels):  # type: ignore[arg-type]
-            return
-        counts = self._counts.setdefault(labels, [0] * (len(self.bounds) + 1))
-        counts[bisect.bisect_left(self.bounds, value)] += 1
-        self._sums[labels] = self._sums.get(labels, 0.0) + value
+    def replace(self, values: Mapping[Labels, float]) -> None:
+        """Set all series; a series that is not in `values` is removed."""
+        self._values = values
+        if len(values) > MAX_SERIES:
+            self._dropped.inc(len(values) - MAX_SERIES)
 
-    def count(self, *labels: str) -> int:
-        return sum(self._counts.get(labels, ()))
-
-    def lines(self) -> Iterable[str]:
-        for labels, counts in sorted(self._counts.items()):
-            total = 0
-            for bound, count in zip((*self.bounds, math.inf), counts, strict=True):
-                total += count
-                upto = f'le="{_number(bound)}"'
-                yield f"{self._series(labels, '_bucket', upto)} {total}"
-            yield f"{self._series(labels, '_sum')} {_number(self._sums[labels])}"
-            yield f"{self._series(labels, '_count')} {total}"
+    def collect(self) -> Iterable[Metric]:
+        name, documentation, labelnames = self._description
+        family = self._family(name, documentation, labels=labelnames)
+        for labels, value in itertools.islice(self._values.items(), MAX_SERIES):
+            family.add_metric(labels, value)
+        yield family
 
 
-M = TypeVar("M", bound=Metric)
-
-
-class Registry:
-    """The metrics of one process, in the order in which they were made."""
+class Registry(CollectorRegistry):
+    """The metrics of one component and of its process."""
 
     def __init__(self) -> None:
-        self.metrics: dict[str, Metric] = {}
-        self._lost = self.counter(
-            "hekla_metrics_dropped_total", "Values not kept because a metric has too many series."
+        super().__init__()
+        ProcessCollector(registry=self)
+        self.declared: dict[str, Labels] = {}
+        """Label names by metric."""
+        self._unsuffixed: list[str] = []
+        self._dropped = Counter(
+            "hekla_metrics_dropped_total",
+            "Updates dropped because a metric has too many series.",
+            registry=self,
         )
-        self._cpu = self.counter("process_cpu_seconds_total", "CPU time of this process.")
-        self._memory = self.gauge("process_resident_memory_bytes", "Memory of this process.")
-        started = self.gauge("process_start_time_seconds", "When this process began, Unix time.")
-        started.set(to=time.time())
+        self.declared["hekla_metrics_dropped_total"] = ()
 
-    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        return self._add(Counter(name, text, labels, self._dropped))
+    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
+        """Declare a counter; its name ends in `_total`."""
+        return self._add(BoundedCounter(name, documentation, labels, registry=self), name, labels)
 
-    def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-        return self._add(Gauge(name, text, labels, self._dropped))
+    def unsuffixed_counter(
+        self, name: str, documentation: str, labels: Sequence[str] = ()
+    ) -> Gauge:
+        """Declare a counter whose name does not end in `_total`, as some of Volcano's.
+
+        Note: `prometheus_client` appends `_total` to the name of each counter, so this is a gauge
+        whose type `render` corrects. Only call `inc` on it.
+        """
+        self._unsuffixed.append(name)
+        return self.gauge(name, documentation, labels)
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Gauge:
+        """Declare a gauge."""
+        return self._add(BoundedGauge(name, documentation, labels, registry=self), name, labels)
 
     def histogram(
-        self, name: str, text: str, bounds: Sequence[float], labels: Sequence[str] = ()
+        self, name: str, documentation: str, buckets: Sequence[float], labels: Sequence[str] = ()
     ) -> Histogram:
-        return self._add(Histogram(name, text, labels, self._dropped, bounds))
+        """Declare a histogram; `buckets` are the upper bounds without +Inf."""
+        histogram = BoundedHistogram(name, documentation, labels, registry=self, buckets=buckets)
+        return self._add(histogram, name, labels)
 
-    def _add(self, metric: M) -> M:
-        if metric.name in self.metrics:
-            raise ValueError(f"there is a metric {metric.name} already")
-        self.metrics[metric.name] = metric
-        return metric
+    def gauge_snapshot(self, name: str, documentation: str, labels: Sequence[str]) -> Snapshot:
+        """Declare a gauge that is read from the cluster on each scrape."""
+        return self._add_snapshot(GaugeMetricFamily, name, documentation, labels)
 
-    def _dropped(self) -> None:
-        self._lost.add()
+    def counter_snapshot(self, name: str, documentation: str, labels: Sequence[str]) -> Snapshot:
+        """Declare a counter whose value another object keeps."""
+        return self._add_snapshot(CounterMetricFamily, name, documentation, labels)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics without the `_created` samples of `prometheus_client`."""
+        for metric in super().collect():
+            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
+            yield metric
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text form."""
-        times = os.times()
-        self._cpu.advance(to=times.user + times.system)
-        self._memory.set(to=_resident_bytes())
-        lines: list[str] = []
-        for metric in self.metrics.values():
-            lines += [
-                f"# HELP {metric.name} {metric.text}",
-                f"# TYPE {metric.name} {metric.kind}",
-                *metric.lines(),
-            ]
-        return ("\n".join(lines) + "\n").encode()
+        """Return all metrics in the Prometheus text format."""
+        text = generate_latest(self)
+        for name in self._unsuffixed:
+            text = text.replace(f"# TYPE {name} gauge".encode(), f"# TYPE {name} counter".encode())
+        return text
+
+    def _add_snapshot(
+        self,
+        family: type[GaugeMetricFamily] | type[CounterMetricFamily],
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+    ) -> Snapshot:
+        snapshot = Snapshot(family, name, documentation, labels, self._dropped)
+        self.register(snapshot)
+        self.declared[name] = tuple(labels)
+        return snapshot
+
+    def _add(self, metric: M, name: str, labels: Sequence[str]) -> M:
+        if isinstance(metric, _Bounded):
+            metric.dropped = self._dropped
+        self.declared[name] = tuple(labels)
+        return metric
 
 
-def spread(low: float, high: float, count: int) -> tuple[float, ...]:
-    """Bounds of a histogram from `low` to `high`, each the same factor above the one before."""
+def series(metric: Collector) -> dict[Labels, float]:
+    """Return the value of each series of a counter or gauge by its label values."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in metric.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def keep_series(metric: MetricWrapperBase, exists: Callable[[Labels], bool]) -> None:
+    """Remove the series for which `exists` is false."""
+    for labels in series(metric):
+        if not exists(labels):
+            metric.remove(*labels)
+
+
+def exponential_buckets(low: float, high: float, count: int) -> tuple[float, ...]:
+    """Return `count` upper bounds from `low` to `high`, growing by one factor."""
     factor = (high / low) ** (1 / (count - 1))
     return tuple(float(f"{low * factor**i:.4g}") for i in range(count))
-
-
-def _resident_bytes() -> float:
-    try:
-        with open("/proc/self/statm", encoding="ascii") as statm:
-            return float(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0.0  # no Linux: nothing to say
-
-
-def _quote(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")[:MAX_LABEL_CHARS]
-
-
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) else repr(float(value))

@@ -10,7 +10,8 @@ table.
     kubeconfig   which server, and who we are; credentials: how we prove it
     transport    TLS, time limits, retries, on the connections of http1; retries: when, how long
     client       the asynchronous client
-    sync_client  the light synchronous one, on sync_transport
+    sync_client  the synchronous client of the command line, on sync_transport
+    verbs        the verbs of both clients; sync_verbs is generated from it
     answers      decoding what comes back: objects, lists, watch streams
     informers    a list+watch cache; stores: its memory
     workqueue    a keyed queue with back-off

@@ -83,7 +83,7 @@ class SyncTransport:
         def once(proof: Proof) -> bytes:
             connection = self._open(proof)
             try:
-                response = self._exchange(connection, call, proof)
+                response = self._exchange(connection, call, proof, self._timeout_s)
                 body = _read(call, response, self._max_body_bytes)
                 if response.will_close:
                     self.close()
@@ -96,19 +96,26 @@ class SyncTransport:
 
         return self._with_retries(call, once)
 
-    def stream(self, call: Call, *, patient: bool = False) -> SyncStream:
-        """The answer to `call` as it comes, over a connection of its own.
+    @property
+    def timeout_s(self) -> float:
+        """The timeout of one wait on the socket."""
+        return self._timeout_s
 
-        `patient` waits for its beginning without limit, as logs need: a silent container is no
-        fault. Once it has begun, silence is never limited.
-        """
+    def stream(
+        self,
+        call: Call,
+        *,
+        open_timeout_s: float | None = None,
+        idle_timeout_s: float | None = None,
+    ) -> SyncStream:
+        """Open a stream over a separate connection; see `Transport.stream` for the timeouts."""
 
         def once(proof: Proof) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
             connection = self._new_connection(proof)
             try:
-                response = self._exchange(connection, call, proof, patient=patient)
+                response = self._exchange(connection, call, proof, open_timeout_s)
                 if connection.sock is not None:
-                    connection.sock.settimeout(None)
+                    connection.sock.settimeout(idle_timeout_s)
                 return connection, response
             except BaseException:
                 connection.close()
@@ -140,12 +147,10 @@ class SyncTransport:
         connection: http.client.HTTPConnection,
         call: Call,
         proof: Proof,
-        *,
-        patient: bool = False,
+        timeout_s: float | None,
     ) -> http.client.HTTPResponse:
         _connect(call, connection)
-        if patient:
-            connection.sock.settimeout(None)
+        connection.sock.settimeout(timeout_s)
         try:
             connection.putrequest(
                 call.method, self._server.path.rstrip("/") + call.target, skip_accept_encoding=True

@@ -1,19 +1,30 @@
-"""`python -m tools.chart` writes the parts of charts/hekla that follow from hekla's code.
+"""`python -m tools.chart` writes the generated files of the Helm chart and of `hekla install`.
 
-The webhooks are defined once, in `hekla.admission.webhooks`; the chart has to know them to make and
-remove them. A test fails when the file is not what this writes.
+- charts/hekla/templates/webhooks.yaml, from the webhooks in `hekla.admission.webhooks`;
+- src/hekla/cli/data/manifests.yaml, the chart rendered by helm, which `hekla install` ships.
+
+Tests fail when a file is not current. helm is built from source if it is missing.
 """
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from hekla.admission.webhooks import Reach, configurations
+from hekla.cli.chart_values import RELEASE, RENDERED_WITH
+from hekla.cli.release import MANIFESTS
+from hekla.units.objects import Object
+from tools.kube.gobuild import ensure
+from tools.kube.parts import HELM
 
-WEBHOOKS = Path(__file__).parents[1] / "charts" / "hekla" / "templates" / "webhooks.yaml"
+CHART = Path(__file__).parents[1] / "charts" / "hekla"
+WEBHOOKS = CHART / "templates" / "webhooks.yaml"
+NAMESPACE = "volcano-system"
+_HEADER = "# Rendered from charts/hekla by helm: `python -m tools.chart`. Do not edit.\n"
 _NAMESPACE, _SERVICE = "hekla-namespace", "hekla-service"
 _HEAD = "{{- /* Written by `python -m tools.chart` from hekla.admission.webhooks. */ -}}\n"
 _SELECTOR = """\
@@ -27,7 +38,7 @@ _LABELS = '  labels:\n    {{- include "hekla.labels" . | nindent 4 }}\n'
 
 
 def webhooks() -> str:
-    """The text of templates/webhooks.yaml."""
+    """Return the text of templates/webhooks.yaml."""
     made = configurations(Reach(namespace=_NAMESPACE, service=_SERVICE), b"")
     names = {
         which: [body["metadata"]["name"] for body in made if body["kind"].lower().startswith(which)]
@@ -41,9 +52,9 @@ def webhooks() -> str:
     return f"{_HEAD}{defines}{{{{- if .Values.custom.admission_enable }}}}\n{body}{{{{- end }}}}\n"
 
 
-def _template(body: dict[str, Any]) -> str:
+def _template(body: Object) -> str:
     (webhook,) = body["webhooks"]
-    # The service puts its own in, and keeps it in force.
+    # The admission service sets its own.
     del webhook["clientConfig"]["caBundle"]
     text = _yaml(body).replace(f"  name: {body['metadata']['name']}\n", "\\g", 1)
     text = text.replace("\\g", f"  name: {body['metadata']['name']}\n{_LABELS}", 1)
@@ -52,9 +63,35 @@ def _template(body: dict[str, Any]) -> str:
     return text + _SELECTOR
 
 
-def _yaml(value: Any) -> str:
+def _yaml(value: object) -> str:
     return str(yaml.safe_dump(value, sort_keys=False, width=200))
+
+
+def helm_template(program: Path, values: Object, *, include_crds: bool = False) -> str:
+    """Return what `helm template` renders with these values."""
+    with tempfile.TemporaryDirectory() as home:
+        file = Path(home) / "values.yaml"
+        file.write_text(yaml.safe_dump(values))
+        command = [program, "template", RELEASE, CHART, "--namespace", NAMESPACE]
+        command += ["--kube-version", "v1.36.1", "--values", file]
+        done = subprocess.run(
+            [*command, "--include-crds"] if include_crds else command,
+            env={"HOME": home, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(f"helm template: {done.stderr}")
+    return done.stdout
+
+
+def manifests(program: Path) -> str:
+    """Return the text of src/hekla/cli/data/manifests.yaml."""
+    return _HEADER + helm_template(program, RENDERED_WITH)
 
 
 if __name__ == "__main__":
     WEBHOOKS.write_text(webhooks())
+    MANIFESTS.parent.mkdir(exist_ok=True)
+    MANIFESTS.write_text(manifests(ensure(HELM)))

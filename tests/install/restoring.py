@@ -15,7 +15,7 @@ from tools.kube.cluster import KubeCluster
 from tools.kube.gobuild import ensure
 from tools.kube.parts import CONTROLLER_MANAGER
 
-from hekla.cli.installing import resource_of
+from hekla.cli.release import resource_of
 from hekla.kube.resources import NAMESPACES, PODGROUPS, SERVICE_ACCOUNTS
 from tests.install.rights import Json
 from tests.realkube.backends import until

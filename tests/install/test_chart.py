@@ -1,31 +1,32 @@
-"""The chart by itself: what helm renders is what `hekla install` applies, and it is safe."""
+"""The Helm chart: `hekla install` applies what helm renders, and the objects are safe."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 import yaml
 from click.testing import CliRunner
-from tools import chart as generated
+from tools import chart as generator
+from tools.kube.gobuild import ensure
+from tools.kube.parts import HELM
 
 from hekla import __version__
 from hekla.admission.webhooks import Reach, configurations
 from hekla.api import crds
-from hekla.cli import charts, installing
+from hekla.cli import chart_values, release
 from hekla.cli.main import main
 from hekla.scheduler import config
 from hekla.scheduler.discovery import discover
+from hekla.units.objects import Object
 from tests.install.conftest import CHART, Helm
 
-Json = dict[str, Any]
 ROOT = CHART.parents[1]
 NAMESPACE = "volcano-system"
-VALUES: dict[str, Json] = {
+VALUES: dict[str, Object] = {
     "as shipped": {},
     "one of each, no election": {
         "custom": {
@@ -71,29 +72,74 @@ VALUES: dict[str, Json] = {
 }
 
 
-def identity(obj: Json) -> tuple[str, str, str]:
+SAMPLES: Object = {
+    "image_pull_policy": "Always",
+    "admission_port": 9443,
+    "enabled_controllers": "*,-gc-controller",
+    "scheduler_config_file": "dashboards/hekla.json",
+    "ipFamilyPolicy": "PreferDualStack",
+    "ipFamilies": ["IPv6"],
+}
+"""Values whose type does not suggest another valid one."""
+
+
+def another(name: str, default: object) -> object:
+    """Return a valid value that differs from the default."""
+    if name in SAMPLES:
+        return SAMPLES[name]
+    match default:
+        case bool():
+            return not default
+        case int():
+            return default + 1
+        case None:
+            return 7
+        case str():
+            return "other"
+        case list():
+            return [{"key": "a", "operator": "Exists"}]
+        case _:
+            return {"a": "b"}
+
+
+def single_values() -> dict[str, Object]:
+    """Return one set of values for each value of the chart, with only that value changed."""
+    defaults = chart_values.default_values(CHART)
+    return {
+        f"{part}.{name}": {part: {name: another(name, default)}}
+        for part, values in defaults.items()
+        for name, default in values.items()
+    }
+
+
+def identity(obj: Object) -> tuple[str, str, str]:
     meta = obj["metadata"]
     return obj["kind"], meta.get("namespace", ""), meta["name"]
 
 
-def rendered(values: Json, service: str = "hekla") -> dict[tuple[str, str, str], Json]:
-    release = charts.Release("hekla", NAMESPACE, service)
-    return {identity(obj): obj for obj in charts.render(CHART, release, values)}
+def rendered(values: Object, managed_by: str = "hekla") -> dict[tuple[str, str, str], Object]:
+    manifests = release.manifests()
+    objects = chart_values.configure(manifests, CHART, NAMESPACE, values, managed_by=managed_by)
+    return {identity(obj): obj for obj in objects}
 
 
+def helm_rendered(
+    values: Object, *, include_crds: bool = False
+) -> dict[tuple[str, str, str], Object]:
+    text = generator.helm_template(ensure(HELM), values, include_crds=include_crds)
+    objects = [obj for obj in yaml.load_all(text, yaml.CSafeLoader) if obj]
+    by_identity = {identity(obj): obj for obj in objects}
+    assert len(by_identity) == len(objects)
+    return by_identity
+
+
+@pytest.mark.usefixtures("helm")
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_helm_renders_what_hekla_install_applies(helm: Helm, tmp_path: Path, values: Json) -> None:
-    file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
-    words = ("--namespace", NAMESPACE, "--kube-version", "v1.36.1", "--values", file)
-    done = helm("template", "hekla", CHART, *words, "--include-crds")
-    assert done.returncode == 0, done.stderr
-    objects = [obj for obj in yaml.load_all(done.stdout, yaml.CSafeLoader) if obj]
-    by_helm = {identity(obj): obj for obj in objects}
-    assert len(by_helm) == len(objects)
+def test_install_applies_what_helm_renders(values: Object) -> None:
+    by_helm = helm_rendered(values, include_crds=True)
     definitions = {key: by_helm.pop(key) for key in list(by_helm) if key[0].startswith("CustomRes")}
     assert by_helm == rendered(values, "Helm")
-    ours = installing.objects(NAMESPACE, values)
+    ours = release.objects(NAMESPACE, values)
     assert {identity(obj) for obj in ours} == {
         ("Namespace", "", NAMESPACE),
         *definitions,
@@ -102,49 +148,64 @@ def test_helm_renders_what_hekla_install_applies(helm: Helm, tmp_path: Path, val
     assert [obj for obj in ours if identity(obj) in definitions] == list(definitions.values())
 
 
-def test_helm_finds_nothing_to_complain_about(helm: Helm) -> None:
+@pytest.mark.usefixtures("helm")
+def test_every_single_value_has_the_effect_it_has_in_helm() -> None:
+    defaults = rendered({}, "Helm")
+    differing = []
+    for name, values in single_values().items():
+        chart_values.check_values(CHART, values)
+        ours = rendered(values, "Helm")
+        if ours != helm_rendered(values):
+            differing.append(name)
+        # These have an effect only if the object that they label is enabled.
+        alone = name in ("custom.service_monitor_labels", "custom.grafana_dashboard_labels")
+        assert (ours == defaults) == alone, name
+    assert differing == []
+
+
+@pytest.mark.usefixtures("helm")
+def test_shipped_manifests_are_what_helm_renders_now() -> None:
+    assert generator.manifests(ensure(HELM)) == release.MANIFESTS.read_text(), (
+        "run python -m tools.chart"
+    )
+
+
+def test_shipped_manifests_have_the_current_version() -> None:
+    versions = {
+        obj["metadata"]["labels"]["app.kubernetes.io/version"] for obj in release.manifests()
+    }
+    assert versions == {__version__}
+
+
+def test_helm_lint_passes(helm: Helm) -> None:
     done = helm("lint", "--strict", CHART)
     assert done.returncode == 0, done.stdout
 
 
-def test_a_value_that_the_chart_does_not_have_is_refused_by_both(helm: Helm) -> None:
+def test_helm_and_install_reject_an_unknown_value(helm: Helm) -> None:
     done = helm("template", CHART, "--set", "custom.colocation_enable=true")
     assert done.returncode != 0
     assert "colocation_enable" in done.stderr
     with pytest.raises(click.ClickException, match="colocation_enable"):
-        installing.objects(NAMESPACE, {"custom": {"colocation_enable": True}})
+        release.objects(NAMESPACE, {"custom": {"colocation_enable": True}})
 
 
-def test_every_value_is_in_the_schema_and_the_reverse() -> None:
+def test_schema_and_values_have_the_same_names() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
-    values = charts.default_values(CHART)
+    values = chart_values.default_values(CHART)
     for part, known in values.items():
         assert set(schema[part]["properties"]) == set(known)
     assert set(schema) == {*values, "global"}
 
 
-def test_a_construct_that_is_not_known_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "templates").mkdir()
-    (tmp_path / "values.yaml").write_text("{}")
-    (tmp_path / "Chart.yaml").write_text("name: x")
-    for text in (
-        "{{ randAlpha 3 }}",
-        "{{ if true }}a{{ else if true }}b{{ end }}",
-        "{{ if true }}",
-    ):
-        (tmp_path / "templates" / "a.yaml").write_text(text)
-        with pytest.raises(charts.ChartError, match=r"a\.yaml: "):
-            charts.render(tmp_path, charts.Release("a", "b"), {})
-
-
-def test_the_webhooks_are_those_the_service_keeps_in_force() -> None:
-    assert generated.WEBHOOKS.read_text() == generated.webhooks(), "run python -m tools.chart"
+def test_webhook_configurations_match_those_of_the_admission_service() -> None:
+    assert generator.WEBHOOKS.read_text() == generator.webhooks(), "run python -m tools.chart"
     ours = {key: obj for key, obj in rendered({}).items() if key[0].endswith("Configuration")}
     reach = Reach(namespace=NAMESPACE, service="hekla-admission-service")
     want = {identity(body): body for body in configurations(reach, b"")}
     assert ours.keys() == want.keys()
     for key, body in want.items():
-        del body["webhooks"][0]["clientConfig"]["caBundle"]  # the service's part
+        del body["webhooks"][0]["clientConfig"]["caBundle"]  # set by the service
         assert ours[key]["webhooks"] == body["webhooks"]
     (deployment,) = deployments({}, "admission")
     args = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -152,19 +213,19 @@ def test_the_webhooks_are_those_the_service_keeps_in_force() -> None:
     assert ("Service", NAMESPACE, reach.service) in rendered({})
 
 
-def test_no_webhook_is_about_pods_or_anything_of_others() -> None:
+def test_webhooks_select_only_volcano_kinds() -> None:
     for key, obj in rendered({}).items():
         for webhook in obj.get("webhooks", ()) if key[0].endswith("Configuration") else ():
             for rule in webhook["rules"]:
                 assert all(group.endswith(".volcano.sh") for group in rule["apiGroups"])
 
 
-def deployments(values: Json, name: str = "") -> list[Json]:
+def deployments(values: Object, name: str = "") -> list[Object]:
     found = [obj for key, obj in rendered(values).items() if key[0] == "Deployment"]
     return [obj for obj in found if obj["metadata"]["name"].endswith(name)]
 
 
-def test_every_container_runs_with_as_little_as_there_is() -> None:
+def test_containers_pass_the_restricted_pod_security_standard() -> None:
     made = deployments({})
     assert len(made) == 3
     for deployment in made:
@@ -183,7 +244,7 @@ def test_every_container_runs_with_as_little_as_there_is() -> None:
         assert container["readinessProbe"]
 
 
-def test_no_role_has_a_wildcard_and_only_controllers_reach_secrets_of_others() -> None:
+def test_no_role_has_a_wildcard_and_only_controllers_read_all_secrets() -> None:
     for (kind, _, name), obj in rendered({}).items():
         for rule in obj.get("rules", ()) if kind in ("Role", "ClusterRole") else ():
             words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
@@ -195,7 +256,7 @@ def test_no_role_has_a_wildcard_and_only_controllers_reach_secrets_of_others() -
     assert not [rule for rule in rules if "secrets" in rule["resources"]]
 
 
-def test_the_commands_take_the_flags_that_the_chart_gives_them() -> None:
+def test_commands_accept_the_flags_of_the_chart() -> None:
     for deployment in deployments(VALUES["everything that is optional"]):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         name, *flags = container["args"]
@@ -203,13 +264,13 @@ def test_the_commands_take_the_flags_that_the_chart_gives_them() -> None:
         command.make_context(name, list(flags))
 
 
-def test_the_configuration_is_the_one_that_is_in_force_without_any() -> None:
+def test_shipped_configuration_is_the_default_configuration() -> None:
     assert (CHART / "config" / "volcano-scheduler.conf").read_text() == config.DEFAULT
     text = rendered({})["ConfigMap", NAMESPACE, "volcano-scheduler-configmap"]["data"]
     assert config.parse(text["volcano-scheduler.conf"], discover()).actions
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+def test_dashboard_queries_documented_metrics() -> None:
     documented = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     dashboard = json.loads((CHART / "dashboards" / "hekla.json").read_text())
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
@@ -219,32 +280,32 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
         assert f"`{name.removesuffix('_bucket')}`" in documented
 
 
-def test_the_chart_has_the_version_of_hekla_and_the_crds_it_serves() -> None:
+def test_chart_has_the_version_and_the_crds_of_hekla() -> None:
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert about["appVersion"] == __version__
-    served = [path for path in crds.manifests() if not path.name.startswith(installing.ELSEWHERE)]
+    assert about["version"] == about["appVersion"] == __version__
+    served = [path for path in crds.manifests() if not path.name.startswith(release.NOT_SERVED)]
     linked = {path.name: path.resolve() for path in (CHART / "crds").iterdir()}
     assert linked == {path.name: path.resolve() for path in served}
 
 
-def test_dry_run_prints_what_would_be_applied() -> None:
+def test_dry_run_prints_the_objects() -> None:
     done = CliRunner().invoke(main, ["install", "--dry-run", "--image", "a:1", "-n", "elsewhere"])
     assert done.exit_code == 0, done.output
     printed = list(yaml.load_all(done.output, yaml.CSafeLoader))
-    assert printed == installing.objects("elsewhere", {"basic": {"image": "a:1"}})
+    assert printed == release.objects("elsewhere", {"basic": {"image": "a:1"}})
     assert {obj["metadata"].get("namespace", "elsewhere") for obj in printed} == {"elsewhere"}
     kinds = [obj["kind"] for obj in printed]
     assert kinds[0] == "Namespace"
     assert kinds[-1].endswith("WebhookConfiguration")
 
 
-def test_values_come_from_files_and_words_and_the_last_wins(tmp_path: Path) -> None:
+def test_values_merge_files_then_sets_then_image(tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text("custom: {scheduler_replicas: 3, scheduler_name: a}")
     sets = ["custom.scheduler_name=b", "custom.leader_elect_enable=false"]
-    assert installing.values_of([file], sets, "i:1") == {
+    assert release.values_from([file], sets, "i:1") == {
         "custom": {"scheduler_replicas": 3, "scheduler_name": "b", "leader_elect_enable": False},
         "basic": {"image": "i:1"},
     }
     with pytest.raises(click.UsageError, match="NAME=VALUE"):
-        installing.values_of([], ["custom"], "")
+        release.values_from([], ["custom"], "")

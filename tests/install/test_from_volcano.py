@@ -16,7 +16,7 @@ from tools.kube.gobuild import missing
 from tools.peers import handover, volcano
 
 from hekla.api import crds, wellknown
-from hekla.cli import installing
+from hekla.cli import release
 from hekla.kube.resources import (
     COMMANDS,
     CONFIGMAPS,
@@ -81,9 +81,9 @@ def test_hekla_takes_over_without_disturbing_a_pod(cluster: KubeCluster, state: 
     with cluster.client() as client:
         STATES[state](cluster, client)
         before, phases = _pods(client), _phases(client)
-        objects = installing.objects(SPACE, {})
+        objects = release.objects(SPACE, {})
         stations = Stations(cluster, objects, SPACE)
-        installing.apply(client, map(stations.reachable, objects))
+        release.apply(client, map(stations.reachable, objects))
         try:
             for component in ("admission", "scheduler", "controllers"):
                 stations.start(component)
@@ -96,7 +96,7 @@ def test_hekla_takes_over_without_disturbing_a_pod(cluster: KubeCluster, state: 
             _work_goes_on(client)
             if state == "live":
                 stations.stop()
-                installing.remove(client, objects)
+                release.remove(client, objects)
                 _and_back(cluster, client)
         except BaseException:
             print(stations.logs())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hekla.cli import charts, installing
+from hekla.cli import chart_values, release
 
 ROOT = Path(__file__).parents[2]
 RECIPE = (ROOT / "Containerfile").read_text().replace("\\\n", " ")
@@ -38,7 +38,7 @@ def test_the_entry_point_is_a_command_and_the_user_is_the_charts() -> None:
     ((entry,),) = [json.loads(" ".join(line)) for line in words("ENTRYPOINT")]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert entry in project["scripts"]
-    context = charts.default_values(installing.chart_directory())["custom"]["default_sc"]
+    context = chart_values.default_values(release.chart_directory())["custom"]["default_sc"]
     assert words("USER") == [[f"{context['runAsUser']}:{context['runAsGroup']}"]]
 
 
@@ -78,6 +78,4 @@ def test_an_installed_hekla_brings_its_chart(installed: Path, tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     assert (installed / "hekla" / "chart" / "values.yaml").exists()
-    assert done.stdout == installing.as_yaml(
-        installing.objects("volcano-system", {}, with_crds=False)
-    )
+    assert done.stdout == release.as_yaml(release.objects("volcano-system", {}, with_crds=False))

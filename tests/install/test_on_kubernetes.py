@@ -18,7 +18,7 @@ from tools.kube.cluster import KubeCluster
 from hekla.admission.service import MANAGER
 from hekla.admission.webhooks import Reach, configurations
 from hekla.api import wellknown
-from hekla.cli import installing
+from hekla.cli import release
 from hekla.cli.main import main
 from hekla.kube.resources import (
     CONFIGMAPS,
@@ -115,10 +115,10 @@ def test_helm_installs_upgrades_and_removes(
     done = helm("uninstall", "hekla", *words)
     assert done.returncode == 0, done.stderr
     assert client.find(CONFIGMAPS, wellknown.SCHEDULER_CONFIG_MAP, namespace=SPACE)
-    for obj in installing.objects(SPACE, {}):
+    for obj in release.objects(SPACE, {}):
         if obj["kind"].endswith("WebhookConfiguration"):
             name = obj["metadata"]["name"]
-            assert client.find(installing.resource_of(obj), name) is None, name
+            assert client.find(release.resource_of(obj), name) is None, name
     assert client.list(QUEUES) is not None, "the kinds stay"
     client.delete(CONFIGMAPS, wellknown.SCHEDULER_CONFIG_MAP, namespace=SPACE)
     until(lambda: not _pods_of_components(client))
@@ -131,14 +131,14 @@ def _as_the_service_does(client: SyncClient) -> None:
     client.patch(SECRETS, "hekla-admission-certificates", patch, namespace=SPACE)
     reach = Reach(namespace=SPACE, service="hekla-admission-service")
     for body in configurations(reach, base64.b64decode(authority)):
-        client.apply(installing.resource_of(body), body, field_manager=MANAGER, force=True)
+        client.apply(release.resource_of(body), body, field_manager=MANAGER, force=True)
 
 
 def test_kubectl_takes_the_printed_objects_without_a_warning(
     cluster: KubeCluster, client: SyncClient, tmp_path: Path
 ) -> None:
     file = tmp_path / "hekla.yaml"
-    file.write_text(installing.as_yaml(installing.objects(SPACE, {})))
+    file.write_text(release.as_yaml(release.objects(SPACE, {})))
     if client.find(NAMESPACES, SPACE) is None:
         client.create(NAMESPACES, {"metadata": {"name": SPACE}})
     words = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(file)]
@@ -164,7 +164,7 @@ def test_installing_again_changes_nothing_and_leaves_what_is_others(
     words = ["install", "--kubeconfig", str(cluster.kubeconfig), "--image", "none"]
     first = CliRunner().invoke(main, words)
     assert first.exit_code == 0, first.output
-    assert f"ConfigMap {name} is there and stays as it is" in first.output
+    assert f"ConfigMap {name} exists and is not changed" in first.output
     before = client.get(DEPLOYMENTS, "hekla-controllers", namespace=SPACE)["metadata"]["generation"]
     assert CliRunner().invoke(main, words).exit_code == 0
     live = client.get(DEPLOYMENTS, "hekla-controllers", namespace=SPACE)
@@ -189,9 +189,9 @@ def test_installing_again_changes_nothing_and_leaves_what_is_others(
 def test_each_component_works_with_its_own_rights_and_needs_them_all(
     cluster: KubeCluster, client: SyncClient
 ) -> None:
-    objects = installing.objects(SPACE, {})
+    objects = release.objects(SPACE, {})
     stations = Stations(cluster, objects, SPACE)
-    installing.apply(client, map(stations.reachable, objects))
+    release.apply(client, map(stations.reachable, objects))
     until(lambda: _established(client))
     # The namespace holds pods to the strictest standard, and takes ours.
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -209,7 +209,7 @@ def test_each_component_works_with_its_own_rights_and_needs_them_all(
         raise
     finally:
         stations.stop()
-        installing.remove(client, objects)
+        release.remove(client, objects)
     asked = list(requests(cluster.audit_log, SPACE))
     refused = [f"{right} {address}" for right, code, address in asked if code in (401, 403)]
     assert not refused, "a permission is missing"

@@ -1,6 +1,6 @@
 {{- /*
-hekla renders these templates without helm, too (src/hekla/cli/charts.py): keep to the functions that
-are known there. A test compares the two.
+`hekla install` ships these templates rendered by helm: run `python -m tools.chart` after a change. How it
+applies values to the rendered objects is in src/hekla/cli/chart_values.py; a test compares it with helm.
 */ -}}
 
 {{- define "hekla.image" -}}
@@ -22,7 +22,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{- /* What selects a component's pods; never changes, because a Deployment's selector cannot. */ -}}
+{{- /* Selects a component's pods. Note: never change it; the selector of a Deployment is immutable. */ -}}
 {{- define "hekla.selector" -}}
 app: {{ .root.Release.Name }}-{{ .name }}
 {{- end -}}
@@ -38,7 +38,7 @@ metadata:
 automountServiceAccountToken: false
 {{- end }}
 
-{{- /* Binds the component's account to the role of its name, in the namespace or everywhere. */ -}}
+{{- /* Binds the component's service account to its Role or ClusterRole. */ -}}
 {{- define "hekla.binding" }}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding
@@ -107,7 +107,7 @@ spec:
   {{- end }}
 {{- end }}
 
-{{- /* The Deployment up to its container's image. `key` begins the names of its values. */ -}}
+{{- /* The Deployment up to its container's resources. `key` is the prefix of its values. */ -}}
 {{- define "hekla.deployment" }}
 {{- $c := .root.Values.custom }}
 apiVersion: apps/v1

@@ -1,4 +1,4 @@
-"""`hekla install` and `hekla uninstall`: their flags. What they do is in hekla.cli.installing."""
+"""The commands `hekla install` and `hekla uninstall`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from pathlib import Path
 
 import click
 
-_cluster = (
+_CLUSTER_OPTIONS = (
     click.option(
         "--kubeconfig",
         "config",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Which cluster.  [default: as kubectl]",
+        help="kubeconfig of the cluster.  [default: as kubectl]",
     ),
     click.option(
         "-n",
         "--namespace",
         default="volcano-system",
         show_default=True,
-        help="Where the components run.",
+        help="Namespace of the components.",
     ),
 )
 
 
-def _on_a_cluster(function: Callable[..., None]) -> Callable[..., None]:
-    for decorate in reversed(_cluster):
+def _with_cluster_options(function: Callable[..., None]) -> Callable[..., None]:
+    for decorate in reversed(_CLUSTER_OPTIONS):
         function = decorate(function)
     return function
 
 
 @click.command()
-@_on_a_cluster
+@_with_cluster_options
 @click.option("--image", default="", help="Image of all components.")
 @click.option(
     "-f",
@@ -42,9 +42,11 @@ def _on_a_cluster(function: Callable[..., None]) -> Callable[..., None]:
     help="YAML file of values, as for the Helm chart; may repeat.",
 )
 @click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="One value; may repeat.")
-@click.option("--skip-crds", is_flag=True, help="Leave the cluster's CRDs as they are.")
-@click.option("--force-conflicts", is_flag=True, help="Take over fields that others have changed.")
-@click.option("--dry-run", is_flag=True, help="Print the objects as YAML, and send nothing.")
+@click.option("--skip-crds", is_flag=True, help="Do not apply CRDs.")
+@click.option(
+    "--force-conflicts", is_flag=True, help="Overwrite fields that another manager has changed."
+)
+@click.option("--dry-run", is_flag=True, help="Print the objects as YAML; change nothing.")
 def install(
     config: Path | None,
     namespace: str,
@@ -57,39 +59,37 @@ def install(
 ) -> None:
     """Install hekla on a Kubernetes cluster, or upgrade it.
 
-    The same as the Helm chart, without helm. A namespace and a scheduler's ConfigMap that are
-    there already stay as they are.
+    Applies the objects of the Helm chart without helm. An existing namespace and an existing
+    ConfigMap of the scheduler are not changed.
     """
-    from hekla.cli import installing
+    from hekla.cli import release
 
-    values = installing.values_of(files, sets, image)
-    wanted = installing.objects(namespace, values, with_crds=not skip_crds)
+    values = release.values_from(files, sets, image)
+    objects = release.objects(namespace, values, with_crds=not skip_crds)
     if dry_run:
-        click.echo(installing.as_yaml(wanted), nl=False)
+        click.echo(release.as_yaml(objects), nl=False)
         return
-    with installing.connect(config) as client:
-        installing.apply(client, wanted, force=force_conflicts, tell=click.echo)
+    with release.connect(config) as client:
+        release.apply(client, objects, force=force_conflicts, report=click.echo)
     click.echo(
-        f"Follow it: kubectl -n {namespace} rollout status deployment "
-        f"-l app.kubernetes.io/instance={installing.RELEASE}"
+        f"Watch the rollout: kubectl -n {namespace} rollout status deployment "
+        f"-l app.kubernetes.io/instance={release.RELEASE}"
     )
 
 
 @click.command()
-@_on_a_cluster
+@_with_cluster_options
 def uninstall(config: Path | None, namespace: str) -> None:
-    """Take hekla's components off a cluster.
+    """Remove hekla's components from a cluster.
 
-    CRDs stay, and with them jobs, queues and running pods; so do the namespace and the scheduler's
-    ConfigMap.
+    The CRDs are kept, and with them jobs, queues and running pods; so are the namespace and the
+    ConfigMap of the scheduler.
     """
-    from hekla.cli import installing
+    from hekla.cli import release
+    from hekla.cli.chart_values import RENDERED_WITH
 
-    optional = {"service_monitor_enable": True, "grafana_dashboard_enable": True}
-    with installing.connect(config) as client:
-        installing.remove(
-            client, installing.objects(namespace, {"custom": optional}), tell=click.echo
-        )
+    with release.connect(config) as client:
+        release.remove(client, release.objects(namespace, RENDERED_WITH), report=click.echo)
 
 
 def register(group: click.Group) -> None:

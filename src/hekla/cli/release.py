@@ -1,14 +1,17 @@
-"""What `hekla install` does: the Helm chart's objects, by server-side apply.
+"""The objects of a hekla release on Kubernetes: build, apply and delete them.
 
-The chart is the one description of an installation; this renders it (hekla.cli.charts), adds the
-CRDs and the namespace, and applies. Applying again upgrades. What a newcomer gets wrong: not all
-of it is ours to overwrite. A namespace and a scheduler's ConfigMap that exist stay as they are, a
-field that somebody else has changed is reported, and removing leaves CRDs, so all jobs and queues.
+The objects are those of the Helm chart, plus the CRDs and the namespace. They are applied by
+server-side apply; applying again upgrades.
+
+Note: an existing namespace and an existing scheduler ConfigMap are not changed, a field that
+another manager has changed is reported as a conflict, and removal keeps the CRDs, and with them all
+jobs and queues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,42 +20,49 @@ import yaml
 
 import hekla
 from hekla.api import crds, wellknown
-from hekla.cli import charts
+from hekla.cli import chart_values
 from hekla.kube import kubeconfig
 from hekla.kube.errors import Conflict, KubeError, NotFound
 from hekla.kube.resources import CATALOGUE, Resource, resource
 from hekla.kube.sync_client import SyncClient
-
-Json = dict[str, Any]
+from hekla.units.objects import Object
 
 MANAGER: Final = "hekla-install"
-RELEASE: Final = "hekla"
-ELSEWHERE: Final = ("training.volcano.sh", "datadependency.volcano.sh")
+RELEASE: Final = chart_values.RELEASE
+NOT_SERVED: Final = ("training.volcano.sh", "datadependency.volcano.sh")
 """Groups of Volcano Global, which hekla does not serve."""
 _SERVICE_MONITORS: Final = resource(
     "monitoring.coreos.com/v1", "servicemonitors", kind="ServiceMonitor"
 )
-# What others need comes first.
+# Objects that others depend on come first; webhooks come last, when their service is there.
+MANIFESTS: Final = Path(__file__).parent / "data" / "manifests.yaml"
+"""The chart, rendered by helm (`python -m tools.chart`)."""
 _ORDER: Final = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "Secret", "ConfigMap")
 _LAST: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 def chart_directory() -> Path:
-    """Inside an installed package, or beside the sources."""
+    """Return the chart of the installed package, or of the source tree."""
     inside = Path(hekla.__file__).parent / "chart"
     return inside if inside.is_dir() else Path(hekla.__file__).parents[2] / "charts" / "hekla"
 
 
-def objects(namespace: str, values: Json, *, with_crds: bool = True) -> list[Json]:
-    """Everything that is installed, in the order in which it can be applied."""
-    release = charts.Release(RELEASE, namespace)
+@cache
+def manifests() -> tuple[Object, ...]:
+    """Return the shipped manifests. Note: they are shared; copy one before changing it."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return tuple(obj for obj in yaml.load_all(MANIFESTS.read_text(), loader) if obj)
+
+
+def objects(namespace: str, values: Object, *, with_crds: bool = True) -> list[Object]:
+    """Return all objects of a release, in the order in which they can be applied."""
     chart = chart_directory()
     try:
-        charts.check_values(chart, values)
-        made = charts.render(chart, release, values)
-    except charts.ChartError as error:
+        chart_values.check_values(chart, values)
+        rendered = chart_values.configure(manifests(), chart, namespace, values)
+    except chart_values.ChartError as error:
         raise click.ClickException(str(error)) from error
-    space = {
+    namespace_object = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {
@@ -60,23 +70,25 @@ def objects(namespace: str, values: Json, *, with_crds: bool = True) -> list[Jso
             "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
         },
     }
-    kinds = [crd for crd in crds.load() if crd["spec"]["group"] not in ELSEWHERE]
-    return sorted([space, *(kinds if with_crds else ()), *made], key=_place)
+    served = [crd for crd in crds.load() if crd["spec"]["group"] not in NOT_SERVED]
+    return sorted([namespace_object, *(served if with_crds else ()), *rendered], key=_apply_order)
 
 
-def _place(obj: Json) -> tuple[int, int]:
+def _apply_order(obj: Object) -> tuple[int, int]:
     kind = obj["kind"]
     last = _LAST.index(kind) + 1 if kind in _LAST else 0
     return last, _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
-def as_yaml(made: Iterable[Json]) -> str:
-    # libyaml where there is one: the CRDs are large.
+def as_yaml(objects: Iterable[Object]) -> str:
+    """Return the objects as YAML documents."""
+    # The CRDs are large: use libyaml if it is available.
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return str(yaml.dump_all(made, Dumper=dumper, sort_keys=False, width=200))
+    return str(yaml.dump_all(objects, Dumper=dumper, sort_keys=False, width=200))
 
 
-def resource_of(obj: Json) -> Resource[Any]:
+def resource_of(obj: Object) -> Resource[Any]:
+    """Return the API resource of an object of a release."""
     for known in (*CATALOGUE, _SERVICE_MONITORS):
         if (known.api_version, known.kind) == (obj["apiVersion"], obj["kind"]):
             return known
@@ -85,72 +97,72 @@ def resource_of(obj: Json) -> Resource[Any]:
 
 def apply(
     client: SyncClient,
-    wanted: Iterable[Json],
+    wanted: Iterable[Object],
     *,
     force: bool = False,
     dry_run: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Make each object hold; the first that cannot ends it, and applying again goes on."""
+    """Apply the objects in order; stop at the first error. Applying again continues."""
     for obj in wanted:
         name, kind = obj["metadata"]["name"], resource_of(obj)
         what = f"{kind.kind} {name}"
-        if _is_users(obj) and _exists_by_others(client, kind, obj):
-            tell(f"{what} is there and stays as it is")
+        if _is_user_owned(obj) and _is_managed_by_others(client, kind, obj):
+            report(f"{what} exists and is not changed")
             continue
-        # Volcano's CRDs belong to whoever applied them; ours hold all that they hold, and more.
+        # Volcano's CRDs have another field manager; hekla's CRDs are a superset of them.
         is_crd = kind.kind == "CustomResourceDefinition"
         try:
             client.apply(kind, obj, field_manager=MANAGER, force=force or is_crd, dry_run=dry_run)
         except Conflict as error:
             raise click.ClickException(
-                f"{what}: {error}; keep that value with --set or --values, or take it over with "
+                f"{what}: {error}; keep that value with --set or --values, or overwrite it with "
                 "--force-conflicts"
             ) from error
         except KubeError as error:
             raise click.ClickException(f"{what}: {error}") from error
-        tell(f"{what} applied")
+        report(f"{what} applied")
 
 
-def _is_users(obj: Json) -> bool:
-    """Whether one that exists stays as it is."""
+def _is_user_owned(obj: Object) -> bool:
+    """Return whether an existing object of this name is the user's, and is never deleted."""
     name: str = obj["metadata"]["name"]
     return obj["kind"] == "Namespace" or name == wellknown.SCHEDULER_CONFIG_MAP
 
 
-def _exists_by_others(client: SyncClient, kind: Resource[Any], obj: Json) -> bool:
+def _is_managed_by_others(client: SyncClient, kind: Resource[Any], obj: Object) -> bool:
     meta = obj["metadata"]
     found = client.find(kind, meta["name"], namespace=meta.get("namespace"))
     if found is None:
         return False
-    # A namespace is the cluster's once it is there. A ConfigMap is ours while only we wrote it.
+    # An existing namespace is never changed. A ConfigMap is ours while we are its only manager.
     managers = {entry.get("manager") for entry in found["metadata"].get("managedFields") or ()}
     return kind.kind == "Namespace" or managers != {MANAGER}
 
 
 def remove(
-    client: SyncClient, made: Iterable[Json], *, tell: Callable[[str], None] = lambda _: None
+    client: SyncClient, objects: Iterable[Object], *, report: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Take away what `apply` made, except what holds users' work or settings."""
-    for obj in reversed(list(made)):
+    """Delete the objects, except CRDs, the namespace and the scheduler ConfigMap."""
+    for obj in reversed(list(objects)):
         kind, meta = resource_of(obj), obj["metadata"]
-        if _is_users(obj) or kind.kind == "CustomResourceDefinition":
+        if _is_user_owned(obj) or kind.kind == "CustomResourceDefinition":
             continue
         try:
             done = client.delete(
                 kind, meta["name"], namespace=meta.get("namespace"), missing_ok=True
             )
-        except NotFound:  # the kind itself is not there
+        except NotFound:  # the cluster does not have the kind
             continue
         except KubeError as error:
             raise click.ClickException(f"{kind.kind} {meta['name']}: {error}") from error
         if done:
-            tell(f"{kind.kind} {meta['name']} deleted")
+            report(f"{kind.kind} {meta['name']} deleted")
 
 
-def values_of(files: Iterable[Path], sets: Iterable[str], image: str) -> Json:
-    """Values from files, then `--set A.B=C`, then `--image`; later ones win."""
-    values: Json = {}
+def values_from(files: Iterable[Path], sets: Iterable[str], image: str) -> Object:
+    """Merge values from files, then `--set A.B=C`, then `--image`; later ones win."""
+    values: Object = {}
     for path in files:
         try:
             found = yaml.safe_load(path.read_text())
@@ -158,7 +170,7 @@ def values_of(files: Iterable[Path], sets: Iterable[str], image: str) -> Json:
             raise click.UsageError(f"--values: {path} is not YAML: {error}") from error
         if not isinstance(found, dict | None):
             raise click.UsageError(f"--values: {path} is not a map of values")
-        values = charts.merged(values, found or {})
+        values = chart_values.merged(values, found or {})
     for text in sets:
         key, equals, value = text.partition("=")
         if not (equals and key):
@@ -168,11 +180,12 @@ def values_of(files: Iterable[Path], sets: Iterable[str], image: str) -> Json:
         change: Any = yaml.safe_load(value) if value else ""
         for part in reversed(key.split(".")):
             change = {part: change}
-        values = charts.merged(values, change)
-    return charts.merged(values, {"basic": {"image": image}}) if image else values
+        values = chart_values.merged(values, change)
+    return chart_values.merged(values, {"basic": {"image": image}}) if image else values
 
 
 def connect(config: Path | None) -> SyncClient:
+    """Return a client of the cluster in a kubeconfig, or of the current context."""
     try:
         return SyncClient(kubeconfig.load(config), component=MANAGER)
     except KubeError as error:

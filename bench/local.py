@@ -24,7 +24,7 @@ from typing import Any
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import JOBS
-from hekla.sdk.build import Job, Task
+from hekla.sdk.builders import Job, Task
 
 HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 AT_ONCE = 64

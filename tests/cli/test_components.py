@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from tools.kube.processes import free_port
 
-from hekla.cli import services
+from hekla.cli import component_commands
 from hekla.cli.main import main
 from hekla.kube import kubeconfig
 from hekla.kube.resources import JOBS, LEASES, NODES, PODS
@@ -155,14 +155,14 @@ def test_what_cannot_be_meant_is_refused(case: str, cluster: Path) -> None:
     assert want in said.output
 
 
-@pytest.mark.parametrize("flag", [*services.REFUSED, "controllers"])
+@pytest.mark.parametrize("flag", [*component_commands.REFUSED, "controllers"])
 def test_flags_of_volcano_that_mean_nothing_here_are_refused_with_the_reason(flag: str) -> None:
     if flag == "controllers":
-        for name, reason in services.REFUSED_BY_CONTROLLERS.items():
+        for name, reason in component_commands.REFUSED_BY_CONTROLLERS.items():
             said = CliRunner().invoke(main, ["controllers", f"--{name}=1"])
             assert f"--{name} is not supported: {reason}" in re.sub(r"\s+", " ", said.output)
         return
     for words in ([f"--{flag}=1"], [f"--{flag}"]):
         said = CliRunner().invoke(main, ["scheduler", *words])
         assert said.exit_code == 2
-        assert f"--{flag} is not supported: {services.REFUSED[flag]}" in said.output
+        assert f"--{flag} is not supported: {component_commands.REFUSED[flag]}" in said.output

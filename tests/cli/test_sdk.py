@@ -14,8 +14,8 @@ from hekla.kube.client import Client
 from hekla.kube.errors import Invalid
 from hekla.kube.resources import COMMANDS, JOBS, QUEUES
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import checks, intents
-from hekla.sdk.waiting import JobEnded
+from hekla.sdk import job_commands, job_phases, validation
+from hekla.sdk.job_wait import JobEnded
 
 
 def test_a_job_writes_itself_as_a_manifest() -> None:
@@ -132,7 +132,7 @@ def test_fields_that_nobody_reads_are_doubted_with_the_one_that_was_meant() -> N
             "policies": [{"event": "PodFailed", "actoin": "RestartJob"}],
         },
     }
-    assert list(checks.doubts(job)) == [
+    assert list(validation.doubts(job)) == [
         "spec.minAvaliable: there is no such field, so it has no effect; did you mean "
         "'minAvailable'?",
         "spec.tasks[0].replica: there is no such field, so it has no effect; did you mean "
@@ -148,9 +148,9 @@ def _two_tasks() -> dict[str, Any]:
 
 
 def test_scaling_names_the_task_and_lowers_a_gang_that_could_never_start() -> None:
-    with pytest.raises(ValueError, match="has 2 tasks: a, b; say which"):
-        intents.scale(_two_tasks(), 2)
-    patch = intents.scale(_two_tasks(), 2, task="b")
+    with pytest.raises(ValueError, match="has 2 tasks: a, b; name one"):
+        job_commands.scale_patch(_two_tasks(), 2)
+    patch = job_commands.scale_patch(_two_tasks(), 2, task="b")
     assert patch == [
         {"op": "test", "path": "/spec/tasks/1/name", "value": "b"},
         {"op": "replace", "path": "/spec/tasks/1/replicas", "value": 2},
@@ -163,9 +163,9 @@ def test_what_counts_as_reached() -> None:
     def job(phase: str) -> dict[str, Any]:
         return {"status": {"state": {"phase": phase}}}
 
-    assert intents.is_reached(job("Failed"), "finished")
-    assert not intents.is_reached(job("Aborted"), "finished")
-    assert intents.is_reached(job("Running"), "started")
-    assert not intents.is_reached(job(""), "started")
-    assert intents.is_reached(job("Aborted"), "Aborted")
-    assert intents.is_beyond(job("Completed"), "Running")
+    assert job_phases.is_reached(job("Failed"), "finished")
+    assert not job_phases.is_reached(job("Aborted"), "finished")
+    assert job_phases.is_reached(job("Running"), "started")
+    assert not job_phases.is_reached(job(""), "started")
+    assert job_phases.is_reached(job("Aborted"), "Aborted")
+    assert job_phases.is_beyond(job("Completed"), "Running")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hekla.api import wellknown as w
-from hekla.api.cards import decode
+from hekla.api.devices import decode
 from hekla.testing import Result, TestCluster, cluster, node
 
 from .card_worlds import conf, job, wants

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hekla.api import wellknown as w
-from hekla.api.cards import decode
+from hekla.api.devices import decode
 from hekla.scheduler.devices.inventory import cards_of
 from hekla.testing import cluster, node
 

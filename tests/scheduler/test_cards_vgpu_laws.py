@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.api import wellknown as w
-from hekla.api.cards import Ask, decode
+from hekla.api.devices import DeviceRequest, decode
 from hekla.scheduler.devices import choosing
 from hekla.scheduler.devices.asks import Request
 from hekla.scheduler.devices.chips import geometries
@@ -49,7 +49,7 @@ def test_pods_with_one_card_get_at_once_what_they_would_get_one_by_one(data: st.
     )
     cores = data.draw(st.sampled_from((0, 20, 100)))
     memory, percent = data.draw(st.sampled_from(((1, 0), (7, 0), (0, 10), (0, 100))))
-    request = Request(VGPU, (Ask(0), Ask(1, memory, percent, cores)))
+    request = Request(VGPU, (DeviceRequest(0), DeviceRequest(1, memory, percent, cores)))
     policy = data.draw(st.sampled_from(("", "binpack", "spread")))
     most = data.draw(st.sampled_from((2, 256)))
     rows = np.zeros(1, dtype=np.int64)

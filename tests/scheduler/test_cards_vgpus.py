@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hekla.api import wellknown as w
-from hekla.api.cards import decode
+from hekla.api.devices import decode
 from hekla.testing import cluster
 from hekla.testing.objects import START
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hekla.api.blanks import BLANKS
+from hekla.api.empty_objects import EMPTY_OBJECTS
 from hekla.apiserver.registry import Served
 from hekla.units.clock import Clock
 from hekla.units.objects import Object
@@ -40,7 +40,7 @@ class Ownership:
             shape=served.shape,
             subresource=options.subresource,
             ignored=ignored_fields(served, options.subresource),
-            blank=None if served.custom else BLANKS.get((kind.api_version, kind.kind)),
+            blank=None if served.custom else EMPTY_OBJECTS.get((kind.api_version, kind.kind)),
         )
         if entries:
             new["metadata"]["managedFields"] = entries

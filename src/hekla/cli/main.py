@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from hekla import __version__
-from hekla.cli import install as installation
-from hekla.cli import services
+from hekla.cli import component_commands, install
 from hekla.cli.vcctl.registration import register
 
 
@@ -80,27 +79,27 @@ def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
     It runs until Ctrl-C or `hekla down`. Pods that run when it is killed are taken up again by the
     next `hekla up`.
     """
-    from hekla.cli import local
+    from hekla.cli import local_cluster
 
-    local.up(data_dir, detach=detach, **options)
+    local_cluster.up(data_dir, detach=detach, **options)
 
 
 @main.command()
 @_data_dir
 def down(data_dir: Path | None) -> None:
     """Stop the cluster on this machine: its pods first, then the rest."""
-    from hekla.cli import local
+    from hekla.cli import local_cluster
 
-    local.down(data_dir)
+    local_cluster.down(data_dir)
 
 
 @main.command()
 @_data_dir
 def status(data_dir: Path | None) -> None:
     """Show the cluster on this machine, and what it can promise here."""
-    from hekla.cli import local
+    from hekla.cli import local_cluster
 
-    raise SystemExit(local.status(data_dir))
+    raise SystemExit(local_cluster.status(data_dir))
 
 
 class _WithCommand(click.Command):
@@ -147,9 +146,9 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     hekla run job.yaml
     hekla run --replicas 4 --gpu 1 --queue ml --plugin pytorch -- python train.py
     """
-    from hekla.cli import run as running
+    from hekla.cli import run as run_command
 
-    raise SystemExit(running.run(words=ctx.meta.get("words", ()), **given))
+    raise SystemExit(run_command.run(words=ctx.meta.get("words", ()), **given))
 
 
 @main.command()
@@ -165,13 +164,13 @@ def admission(
 
     Certificates are made, put into the webhook configurations and renewed by the service itself.
     """
-    from hekla.cli import components
+    from hekla.cli import component_runner
 
-    components.admission(kubeconfig, host, port, service, url)
+    component_runner.admission(kubeconfig, host, port, service, url)
 
 
-services.register(main)
-installation.register(main)
+component_commands.register(main)
+install.register(main)
 register(main)
 
 

@@ -20,14 +20,14 @@ import click
 import uvloop
 import yaml
 
-from hekla.cli.follow import INTERRUPTED, Aborted, Detached, Follower, has_end
-from hekla.cli.running import default_data_dir, running_pid
-from hekla.cli.runview import Jobs, LiveScreen, PlainScreen, Screen
+from hekla.cli.data_dir import default_data_dir, running_pid
+from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, Follower, has_end
+from hekla.cli.progress import Jobs, LiveScreen, PlainScreen, Screen
 from hekla.cli.vcctl.options import plugins_of
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
-from hekla.sdk.build import Job, Task
+from hekla.sdk.builders import Job, Task
 from hekla.units.clock import SystemClock
 from hekla.units.objects import Object
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from hekla.api import wellknown
-from hekla.api.usage import Amounts, quota_usage
+from hekla.api.pod_resources import Amounts, quota_usage
 from hekla.api.wellknown import PodGroupPhase
 from hekla.controllers.keyed import KeyedController
 from hekla.controllers.metrics import Metrics

@@ -15,7 +15,15 @@ import msgspec
 
 from hekla import __version__
 from hekla.api import wellknown
-from hekla.api.cards import MAX_AMOUNT, MAX_NUMBER, Ask, decode, gpu_indices, register, vgpu_ask
+from hekla.api.devices import (
+    MAX_AMOUNT,
+    MAX_NUMBER,
+    DeviceRequest,
+    decode,
+    gpu_indices,
+    register,
+    vgpu_request,
+)
 from hekla.units.objects import Object
 from hekla.units.quantity import QuantityError, parse_quantity
 
@@ -301,7 +309,7 @@ def parts_of(pod: Object, gpus: Gpus) -> list[Part]:
     wanted = [
         (each["name"], ask)
         for each in pod["spec"]["containers"]
-        for ask in (vgpu_ask(_amounts(each)),)
+        for ask in (vgpu_request(_amounts(each)),)
         for _ in range(min(ask.number, MAX_NUMBER))
     ]
     if wanted and wellknown.VGPU_IDS_NEW in notes:
@@ -315,12 +323,12 @@ def parts_of(pod: Object, gpus: Gpus) -> list[Part]:
     if (number or memory) and wellknown.GPU_INDEX in notes:
         named = gpu_indices(notes)
         _check_number(wellknown.GPU_INDEX, number or 1, len(named))
-        ask = Ask(1, percent=100, cores=100) if number else Ask(1, memory)
+        ask = DeviceRequest(1, percent=100, cores=100) if number else DeviceRequest(1, memory)
         return [_part("", ask, gpus, gpus.index_of(card)) for card in named]
     return []
 
 
-def _part(container: str, ask: Ask, gpus: Gpus, index: int) -> Part:
+def _part(container: str, ask: DeviceRequest, gpus: Gpus, index: int) -> Part:
     memory = gpus.cards[index].memory * ask.percent // 100 if ask.percent else ask.memory
     return Part(container, index, memory, ask.cores)
 

@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from hekla.api.numa import STATIC
-from hekla.api.usage import pod_limits
+from hekla.api.pod_resources import pod_limits
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups, Group, Limits
 from hekla.nodeagent.cpus import Cpus

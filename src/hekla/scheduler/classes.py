@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from hekla.api import usage, wellknown
+from hekla.api import pod_resources, wellknown
 from hekla.api.defaults.pods import qos_class
 from hekla.api.meta import convert
 from hekla.api.pods import Affinity, Toleration, TopologySpreadConstraint
@@ -219,7 +219,7 @@ def _request(shape: wire.PodShape, dimensions: Dimensions) -> tuple[FloatArray, 
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         problems += _drop_nonsense(container)
     try:
-        amounts = {name: str(amount) for name, amount in usage.pod_requests(spec).items()}
+        amounts = {name: str(amount) for name, amount in pod_resources.pod_requests(spec).items()}
     except QuantityError as error:
         return dimensions.zeros(), (str(error),)
     if shape.resources is not None:  # pod-level requests replace the sum of the containers'
@@ -231,7 +231,7 @@ def _request(shape: wire.PodShape, dimensions: Dimensions) -> tuple[FloatArray, 
 def _limits(spec: Mapping[str, Any]) -> tuple[float, float]:
     """The limits of CPU and memory, if they can be read."""
     try:
-        found = usage.pod_limits(spec)
+        found = pod_resources.pod_limits(spec)
     except QuantityError:
         return 0.0, 0.0
     cpu, memory = found.get("cpu"), found.get("memory")

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from hekla.api.cards import Given
 from hekla.api.core import ContainerImage, Taint
+from hekla.api.devices import DeviceAllocation
 from hekla.api.scheduling import NetworkTopology, PodGroupCondition, QueueAffinity
 from hekla.api.wellknown import PodGroupPhase, QueueState
 from hekla.scheduler.classes import HostPort, TaskClass
@@ -132,7 +132,7 @@ class Task:
         self.group: LabelGroup | None = None
         self.notes: Mapping[str, str] = {}
         """Annotations that say what it was given on its node."""
-        self.cards: tuple[Given, ...] = ()
+        self.cards: tuple[DeviceAllocation, ...] = ()
         """The cards it has there."""
         self.condition: tuple[str, str, str] = ("", "", "")
         """Status, reason and message of PodScheduled as the API server has it."""

@@ -1,4 +1,4 @@
-"""Jobs from Python: build, submit, wait, read the output.
+"""Python SDK: build and submit jobs, wait for them, read their output.
 
     from hekla import Job, Queue, Task, submit
 
@@ -7,17 +7,19 @@
         print(line)
     assert job.wait() == "Completed"
 
-In a coroutine, `await submit_async(...)` gives the same handle with awaitable methods.
+In a coroutine, `await submit_async(...)` returns a handle with awaitable methods.
 
-    build.py         Job, Task, Queue: what to run, as Python; `manifest()` is the object to send
-    checks.py        what is wrong with an object, told before it is sent
-    intents.py       pure: the Command that suspends, the patch that scales, what counts as reached
-    handle.py        JobHandle and `submit`
-    waiting.py       until a job reaches a phase
-    logs.py          the output of all pods of a job, line by line
-    asynchronous.py  the same for asyncio
+    builders.py        Job, Task, Queue: Python objects that become manifests
+    validation.py      validation of an object before it is sent
+    handle.py          JobHandle and `submit`
+    async_handle.py    the same for asyncio
+    job_phases.py      phases of a job and the conditions of `wait`
+    job_commands.py    Commands and patches that change a job
+    job_wait.py        waits until a job reaches a phase
+    logs.py            the output of all pods of a job, line by line
+    container_runs.py  restarts of containers, each with its own log
 
-What a newcomer gets wrong: `submit` returns as soon as the job is stored. Call `wait()`.
+Note: `submit` returns as soon as the job is stored. Call `wait()` to wait for its end.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hekla.sdk.asynchronous import AsyncJobHandle, submit_async
-    from hekla.sdk.build import Job, Queue, Task
+    from hekla.sdk.async_handle import AsyncJobHandle, submit_async
+    from hekla.sdk.builders import Job, Queue, Task
     from hekla.sdk.handle import JobHandle, create_queue, submit
     from hekla.sdk.logs import LogLine
 
@@ -43,13 +45,13 @@ __all__ = [
     "submit_async",
 ]
 
-# Names are resolved when first used: the command line imports only the part it needs.
+# Names are imported when first used, so that a command imports only the modules it needs.
 _HOMES = {
-    "AsyncJobHandle": "asynchronous",
-    "submit_async": "asynchronous",
-    "Job": "build",
-    "Queue": "build",
-    "Task": "build",
+    "AsyncJobHandle": "async_handle",
+    "submit_async": "async_handle",
+    "Job": "builders",
+    "Queue": "builders",
+    "Task": "builders",
     "JobHandle": "handle",
     "create_queue": "handle",
     "submit": "handle",

@@ -9,8 +9,8 @@ from hekla.kube import kubeconfig
 from hekla.kube.errors import Invalid
 from hekla.kube.resources import COMMANDS, JOBS, PODS, QUEUES
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import checks, intents, waiting
-from hekla.sdk.build import Job, Queue
+from hekla.sdk import job_commands, job_phases, job_wait, validation
+from hekla.sdk.builders import Job, Queue
 from hekla.sdk.logs import LogLine, job_logs
 from hekla.units.objects import Object
 
@@ -24,9 +24,9 @@ def as_manifest(what: Job | Queue | Object) -> Object:
     return what if isinstance(what, dict) else what.manifest()
 
 
-def refuse_if_wrong(manifest: Object, view: checks.ClientView) -> None:
+def refuse_if_wrong(manifest: Object, view: validation.ClientView) -> None:
     """Raise Invalid, with every problem named, for what the rules refuse."""
-    found = checks.problems(manifest, view)
+    found = validation.problems(manifest, view)
     if found:
         kind, name = manifest.get("kind", ""), manifest.get("metadata", {}).get("name", "")
         text = "; ".join(str(one) for one in found)
@@ -47,7 +47,7 @@ def submit(
     client = client or default_client()
     manifest = as_manifest(job)
     if check:
-        refuse_if_wrong(manifest, checks.ClientView(client))
+        refuse_if_wrong(manifest, validation.ClientView(client))
     return JobHandle(client, client.create(JOBS, manifest, namespace=namespace))
 
 
@@ -55,7 +55,7 @@ def create_queue(queue: Queue | Object, *, client: SyncClient | None = None) -> 
     """Store a queue; the object as the server completed it."""
     client = client or default_client()
     manifest = as_manifest(queue)
-    refuse_if_wrong(manifest, checks.ClientView(client))
+    refuse_if_wrong(manifest, validation.ClientView(client))
     return client.create(QUEUES, manifest)
 
 
@@ -88,18 +88,18 @@ class JobHandle:
     @property
     def phase(self) -> str:
         """As last seen."""
-        return intents.phase_of(self.object)
+        return job_phases.phase_of(self.object)
 
     def refresh(self) -> Object:
         self.object = self._client.get(JOBS, self.name, namespace=self.namespace)
         return self.object
 
-    def wait(self, until: str = intents.FINISHED, *, timeout_s: float | None = None) -> str:
+    def wait(self, until: str = job_phases.FINISHED, *, timeout_s: float | None = None) -> str:
         """Block until the job is `finished`, `started` or in a phase; returns its phase.
 
         JobEnded if it ended in another way, TimeoutError if time is up.
         """
-        self.object = waiting.wait(
+        self.object = job_wait.wait(
             self._client, self.name, namespace=self.namespace, until=until, timeout_s=timeout_s
         )
         return self.phase
@@ -110,7 +110,7 @@ class JobHandle:
 
     def pods(self) -> list[Object]:
         found = self._client.list(
-            PODS, namespace=self.namespace, label_selector=intents.pods_selector(self.name)
+            PODS, namespace=self.namespace, label_selector=job_commands.pods_selector(self.name)
         )
         return found.items
 
@@ -123,7 +123,9 @@ class JobHandle:
 
     def scale(self, replicas: int, *, task: str = "", min_available: int | None = None) -> None:
         """Give a task another size; a job with one task needs no `task`."""
-        patch = intents.scale(self.refresh(), replicas, task=task, min_available=min_available)
+        patch = job_commands.scale_patch(
+            self.refresh(), replicas, task=task, min_available=min_available
+        )
         self.object = self._client.patch(
             JOBS, self.name, patch, namespace=self.namespace, kind="json"
         )
@@ -132,4 +134,4 @@ class JobHandle:
         self._client.delete(JOBS, self.name, namespace=self.namespace)
 
     def _command(self, action: str) -> None:
-        self._client.create(COMMANDS, intents.command(self.object, action))
+        self._client.create(COMMANDS, job_commands.command(self.object, action))

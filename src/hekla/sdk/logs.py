@@ -17,8 +17,8 @@ from hekla.kube.answers import LineSplitter
 from hekla.kube.errors import BadRequest, KubeError, NotFound
 from hekla.kube.resources import JOBS, PODS
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import intents
-from hekla.sdk.runs import Run, Runs, is_started
+from hekla.sdk import job_commands, job_phases
+from hekla.sdk.container_runs import Run, Runs, is_started
 from hekla.units.objects import Object
 
 # How long a watcher may stay in a read after nobody needs it any more.
@@ -75,7 +75,7 @@ def _read_all(
 
 def pods_of(client: SyncClient, job: str, namespace: str, task: str = "") -> list[Object]:
     """The pods of a job, in the order of their names."""
-    selector = intents.pods_selector(job)
+    selector = job_commands.pods_selector(job)
     if task:
         selector += f",{wellknown.TASK_SPEC}={task}"
     found = client.list(PODS, namespace=namespace, label_selector=selector)
@@ -180,7 +180,7 @@ class _Follower:
                     case {"kind": "Pod"} as pod:
                         self._take_up(pod)
                     case job if not finished:
-                        finished = intents.is_finished(job)
+                        finished = job_phases.is_finished(job)
                         if finished:
                             # A quick pod may have come and gone between two events.
                             for pod in pods_of(
@@ -222,7 +222,7 @@ class _Follower:
         resource = JOBS if kind == "jobs" else PODS
         labels, fields = "", f"metadata.name={self._job}"
         if kind == "pods":
-            labels, fields = intents.pods_selector(self._job), ""
+            labels, fields = job_commands.pods_selector(self._job), ""
             if self._task:
                 labels += f",{wellknown.TASK_SPEC}={self._task}"
         try:

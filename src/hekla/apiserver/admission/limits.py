@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hekla.api.usage import pod_limits, pod_requests
+from hekla.api.pod_resources import pod_limits, pod_requests
 from hekla.apiserver.admission.chain import Also, Attempt, Controller
 from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, parse_quantity

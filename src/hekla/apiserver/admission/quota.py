@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hekla.api.usage import Amounts, add, quota_usage
+from hekla.api.pod_resources import Amounts, add, quota_usage
 from hekla.apiserver.admission.chain import Also, Attempt, Controller
 from hekla.apiserver.history import Entry
 from hekla.units.objects import Object

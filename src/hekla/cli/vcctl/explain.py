@@ -17,7 +17,7 @@ from hekla.cli.vcctl.job_view import event_time
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
 from hekla.cli.vcctl.output import age, named, part, phase_colour, spaced
 from hekla.kube.resources import EVENTS, PODGROUPS, PODS, QUEUES
-from hekla.sdk import intents
+from hekla.sdk import job_commands, job_phases
 from hekla.units.objects import Object
 
 RECENT_EVENTS = 8
@@ -43,10 +43,10 @@ def explain(session: Session, target: Target) -> None:
     client = session.client
     job = find_job(session, target, "explain")
     namespace = spaced(job)
-    group = client.find(PODGROUPS, intents.group_name(job), namespace=namespace)
+    group = client.find(PODGROUPS, job_commands.group_name(job), namespace=namespace)
     queue = client.find(QUEUES, part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE)
     pods = client.list(
-        PODS, namespace=namespace, label_selector=intents.pods_selector(named(job))
+        PODS, namespace=namespace, label_selector=job_commands.pods_selector(named(job))
     ).items
     about = {obj["metadata"]["uid"] for obj in (job, group, *pods) if obj is not None}
     events = [
@@ -65,7 +65,7 @@ def reasons(
     events: Iterable[Object],
 ) -> Iterator[str]:
     """The explanation, line by line: the answer first, then what it rests on."""
-    phase = intents.phase_of(job)
+    phase = job_phases.phase_of(job)
     yield f"job {spaced(job)}/{named(job)} is {click.style(phase, fg=phase_colour(phase))}"
     answer = _answer(job, group, queue, pods)
     for clause in answer.split("; "):
@@ -91,7 +91,7 @@ def verdict(group: Object | None) -> Object | None:
 
 
 def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[Object]) -> str:
-    phase, name = intents.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
+    phase, name = job_phases.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
     if phase == JobPhase.ABORTED:
         return "it was suspended, and waits to be resumed"
     if phase == JobPhase.COMPLETED:
@@ -142,7 +142,7 @@ def _why_failed(job: Object, pods: list[Object]) -> str:
 def _next_steps(
     job: Object, group: Object | None, queue: Object | None, pods: list[Object]
 ) -> Iterator[str]:
-    phase, name = intents.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
+    phase, name = job_phases.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
     me = f"-N {named(job)} -n {spaced(job)}"
     if phase == JobPhase.ABORTED:
         yield f"vcctl job resume {me}"

@@ -64,14 +64,14 @@ def wait(session: Session, target: Target, until: str, timeout: float | None) ->
     is up.
     """
     from hekla.cli.vcctl.jobs import find_job
-    from hekla.sdk import intents, waiting
+    from hekla.sdk import job_phases, job_wait
 
     job = find_job(session, target, "wait")
     try:
-        job = waiting.wait(
+        job = job_wait.wait(
             session.client, named(job), namespace=spaced(job), until=until, timeout_s=timeout
         )
-    except waiting.JobEnded as ended:
+    except job_wait.JobEnded as ended:
         job = ended.job
         _say_phase(job)
         click.get_current_context().exit(1)
@@ -82,14 +82,14 @@ def wait(session: Session, target: Target, until: str, timeout: float | None) ->
             code=TIMED_OUT,
         ) from error
     _say_phase(job)
-    if until == "finished" and intents.phase_of(job) != JobPhase.COMPLETED:
+    if until == "finished" and job_phases.phase_of(job) != JobPhase.COMPLETED:
         click.get_current_context().exit(1)
 
 
 def _say_phase(job: Object) -> None:
-    from hekla.sdk import intents
+    from hekla.sdk import job_phases
 
-    phase = intents.phase_of(job)
+    phase = job_phases.phase_of(job)
     click.echo(f"job {named(job)} is {click.style(phase, fg=phase_colour(phase))}")
 
 
@@ -145,9 +145,9 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
 
 
 def _say_waiting(job: Object) -> None:
-    from hekla.sdk import intents
+    from hekla.sdk import job_phases
 
-    if intents.phase_of(job) == JobPhase.PENDING:
+    if job_phases.phase_of(job) == JobPhase.PENDING:
         note(f"job {named(job)} is Pending; `vcctl job explain {named(job)}` says why")
 
 
@@ -166,16 +166,16 @@ class LinePrinter:
 
 def finish(session: Session, name: str, namespace: str, *, logs: bool) -> None:
     """Stay with a job until its end; the exit code is its outcome."""
-    from hekla.sdk import intents, waiting
+    from hekla.sdk import job_phases, job_wait
     from hekla.sdk.logs import job_logs
 
     if logs:
         printer = LinePrinter()
         for line in job_logs(session.client, name, namespace=namespace, follow=True):
             printer.show(line)
-    job = waiting.wait(session.client, name, namespace=namespace)
+    job = job_wait.wait(session.client, name, namespace=namespace)
     _say_phase(job)
-    if intents.phase_of(job) != JobPhase.COMPLETED:
+    if job_phases.phase_of(job) != JobPhase.COMPLETED:
         click.get_current_context().exit(1)
 
 
@@ -195,11 +195,11 @@ def scale(
     """Give a task of a job another number of pods."""
     from hekla.cli.vcctl.jobs import find_job
     from hekla.kube.resources import JOBS
-    from hekla.sdk import intents
+    from hekla.sdk import job_commands
 
     job = find_job(session, target, "scale")
     try:
-        patch = intents.scale(job, replicas, task=task, min_available=min_available)
+        patch = job_commands.scale_patch(job, replicas, task=task, min_available=min_available)
     except ValueError as error:
         raise CommandFailed(str(error), hint="--task names one") from error
     made = session.client.patch(JOBS, named(job), patch, namespace=spaced(job), kind="json")

@@ -228,10 +228,10 @@ def view(session: Session, target: Target, output: str) -> None:
 
 def send(session: Session, target: Target, verb: str, action: str) -> Object:
     """Ask the controller for an action on a job."""
-    from hekla.sdk import intents
+    from hekla.sdk import job_commands
 
     found = find_job(session, target, verb)
-    session.client.create(COMMANDS, intents.command(found, action))
+    session.client.create(COMMANDS, job_commands.command(found, action))
     return found
 
 

@@ -40,12 +40,12 @@ def read(path: str) -> list[Object]:
 
 def checked(client: SyncClient, obj: Object) -> None:
     """Refuse what the server would refuse, and warn of fields that nobody reads."""
-    from hekla.sdk import checks
+    from hekla.sdk import validation
 
-    view = checks.ClientView(client)
-    for doubt in checks.doubts(obj):
+    view = validation.ClientView(client)
+    for doubt in validation.doubts(obj):
         warn(doubt)
-    found = checks.problems(obj, view)
+    found = validation.problems(obj, view)
     if not found:
         return
     name = (obj.get("metadata") or {}).get("name", "")

@@ -188,8 +188,8 @@ def get(session: Session, word: str | None, name: str | None, output: str) -> No
 @connected
 def create(session: Session, word: str | None, name: str | None, **given: Any) -> None:
     """Create a queue."""
-    from hekla.sdk import intents
-    from hekla.sdk.build import Queue
+    from hekla.sdk import job_commands
+    from hekla.sdk.builders import Queue
 
     if given["state"] not in (QueueState.OPEN, QueueState.CLOSED):
         raise CommandFailed(f"state {given['state']} invalid, valid states are Open and Closed")
@@ -214,7 +214,7 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
     made = session.client.create(QUEUES, manifest)
     if given["state"] == QueueState.CLOSED:
         # Volcano writes the state into the new object, where servers drop it.
-        session.client.create(COMMANDS, intents.command(made, Action.CLOSE_QUEUE))
+        session.client.create(COMMANDS, job_commands.command(made, Action.CLOSE_QUEUE))
     if given["output"] and given["output"] != "wide":
         show_object(QUEUES, made, given["output"])
     else:
@@ -247,7 +247,7 @@ def delete(session: Session, word: str | None, name: str | None) -> None:
 @connected
 def operate(session: Session, word: str | None, name: str | None, weight: int, action: str) -> None:
     """Open or close a queue, or change its weight."""
-    from hekla.sdk import intents
+    from hekla.sdk import job_commands
 
     wanted = _name(name, word, "queue name must be specified", "operate")
     if action == UPDATE:
@@ -261,7 +261,7 @@ def operate(session: Session, word: str | None, name: str | None, weight: int, a
         session.client.patch(QUEUES, wanted, {"spec": {"weight": weight}})
     elif action in (OPEN, CLOSE):
         command = Action.OPEN_QUEUE if action == OPEN else Action.CLOSE_QUEUE
-        session.client.create(COMMANDS, intents.command(find_queue(session, wanted), command))
+        session.client.create(COMMANDS, job_commands.command(find_queue(session, wanted), command))
     elif not action:
         raise CommandFailed("action can not be null", hint="-a open, -a close or -a update")
     else:

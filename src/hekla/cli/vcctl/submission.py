@@ -245,7 +245,7 @@ def submit(session: Session, **given: Any) -> None:
 
 
 def _from_flags(given: dict[str, Any]) -> Object:
-    from hekla.sdk.build import Job, Task
+    from hekla.sdk.builders import Job, Task
 
     if not given["name"]:
         raise CommandFailed(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hekla.api import wellknown
-from hekla.api.usage import Amounts, add, quota_usage
+from hekla.api.pod_resources import Amounts, add, quota_usage
 from hekla.controllers.job.pods import group_name, queue_of
 from hekla.controllers.objects import owner_reference
 from hekla.units.objects import Object

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hekla.api import wellknown
-from hekla.api.cards import (
+from hekla.api.devices import (
     MAX_AMOUNT,
     MAX_NUMBER,
-    Ask,
-    Given,
+    DeviceAllocation,
+    DeviceRequest,
     decode,
     encode,
     gpu_indices,
-    vgpu_ask,
+    vgpu_request,
 )
 from hekla.scheduler import wire
 from hekla.scheduler.devices.chips import CHIP_OF, CHIPS
@@ -30,7 +30,7 @@ from hekla.units.quantity import QuantityError, parse_quantity
 
 WHOLE: Final = 100
 """All cores of a card: nobody else may use it."""
-UNCLEAR: Final = Given("", MAX_AMOUNT, WHOLE)
+UNCLEAR: Final = DeviceAllocation("", MAX_AMOUNT, WHOLE)
 """Cards that a pod may have and nobody can name: it counts for all of its node."""
 _VGPU_TYPE: Final = "NVIDIA"
 _VGPU_NAMES: Final = (wellknown.VGPU_NUMBER, wellknown.VGPU_MEMORY)
@@ -50,7 +50,7 @@ class Request:
     """What a pod wants. Cards of more than one kind in one pod are not to be had."""
 
     kind: str
-    asks: tuple[Ask, ...]
+    asks: tuple[DeviceRequest, ...]
     """In the order of the containers; those that want nothing ask for no card."""
     is_by_number: bool = False
     """Whole GPUs, counted."""
@@ -80,10 +80,16 @@ def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request 
         total = _legacy_total(name, amounts, first)
         if total:
             is_number = name == wellknown.GPU_NUMBER
-            ask = Ask(total, percent=100, cores=WHOLE) if is_number else Ask(1, memory=total)
+            ask = (
+                DeviceRequest(total, percent=100, cores=WHOLE)
+                if is_number
+                else DeviceRequest(1, memory=total)
+            )
             found.append(Request(GPU, (ask,), is_number))
     if any(_wants_vgpu(each) for each in (*amounts, *first)):
-        found.append(Request(VGPU, tuple(vgpu_ask(each) for each in amounts), choosing=choosing))
+        found.append(
+            Request(VGPU, tuple(vgpu_request(each) for each in amounts), choosing=choosing)
+        )
     for chip in CHIPS:
         if any(chip.resource in each for each in amounts):
             asks = tuple(_npu(chip.word, each) for each in amounts)
@@ -93,7 +99,7 @@ def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request 
             )
     whole = _legacy_total(WHOLE_GPU, amounts, first)
     if whole > 0 and all(request.kind in SAME_CARDS for request in found):
-        found.append(Request(WHOLE_GPU, (Ask(whole),)))
+        found.append(Request(WHOLE_GPU, (DeviceRequest(whole),)))
     if not found:
         return None
     wrong = _problem(found, amounts)
@@ -129,13 +135,17 @@ def _legacy_total(
     return max(together, max((each.get(name, 0) for each in first), default=0))
 
 
-def _npu(word: str, amounts: Mapping[str, int]) -> Ask:
+def _npu(word: str, amounts: Mapping[str, int]) -> DeviceRequest:
     chip = CHIP_OF[word]
     number, memory = amounts.get(chip.resource, 0), amounts.get(chip.memory_resource, 0)
     if number != 1 or not memory:
-        return Ask(number, percent=100, cores=WHOLE)  # parts come one at a time
+        return DeviceRequest(number, percent=100, cores=WHOLE)  # parts come one at a time
     name, size, cores = chip.part(memory)
-    return Ask(1, memory=size, cores=cores) if name else Ask(1, percent=100, cores=WHOLE)
+    return (
+        DeviceRequest(1, memory=size, cores=cores)
+        if name
+        else DeviceRequest(1, percent=100, cores=WHOLE)
+    )
 
 
 def _problem(found: Sequence[Request], amounts: Sequence[Mapping[str, int]]) -> str:
@@ -181,7 +191,7 @@ def _vgpu_problem(amounts: Sequence[Mapping[str, int]]) -> str:
 # --- what was given ---------------------------------------------------------------------------
 
 
-def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[Given, ...]:
+def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[DeviceAllocation, ...]:
     """The cards that a pod on a node has: never fewer, nor less of each, than it asks for.
 
     What its annotations do not tell is UNCLEAR: it may have been bound by somebody else, or have
@@ -193,7 +203,7 @@ def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[Given, .
         return (UNCLEAR,)
     wanted = [ask for ask in request.asks for _ in range(ask.number)]
     if request.kind == GPU:
-        found = tuple(Given(card, 0, 0) for card in gpu_indices(annotations))
+        found = tuple(DeviceAllocation(card, 0, 0) for card in gpu_indices(annotations))
     elif request.kind == VGPU:
         found = decode(annotations.get(wellknown.VGPU_IDS_NEW, ""))
     else:
@@ -203,9 +213,9 @@ def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[Given, .
     return tuple(_at_least(given, ask) for given, ask in zip(found, wanted, strict=True))
 
 
-def _at_least(given: Given, ask: Ask) -> Given:
+def _at_least(given: DeviceAllocation, ask: DeviceRequest) -> DeviceAllocation:
     memory, cores = max(given.memory, ask.memory), max(given.cores, ask.cores)
-    return Given(given.card, memory, cores, given.container, ask.percent)
+    return DeviceAllocation(given.card, memory, cores, given.container, ask.percent)
 
 
 def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]:
@@ -225,7 +235,7 @@ def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]
 
 
 def annotations_for(
-    request: Request, given: Sequence[Given], node: str, now: float
+    request: Request, given: Sequence[DeviceAllocation], node: str, now: float
 ) -> dict[str, str]:
     """What is written on a pod with its binding, for the node's device plugin and for us."""
     seconds = str(int(now))

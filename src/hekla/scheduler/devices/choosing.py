@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from hekla.api.cards import Ask
+from hekla.api.devices import DeviceRequest
 from hekla.scheduler.devices.asks import WHOLE, Request
 from hekla.scheduler.devices.inventory import GPU, MAX_CARDS, MAX_MEMORY
 from hekla.scheduler.devices.ledger import CORES, MEMORY, SHARES, Ledger, Used
@@ -66,10 +66,10 @@ class _Table:
             setattr(self, name, getattr(self, name)[alive])
         self.allowed_rc, self.used_3rc = self.allowed_rc[alive], self.used_3rc[:, alive]
 
-    def need(self, ask: Ask) -> IntArray | int:
+    def need(self, ask: DeviceRequest) -> IntArray | int:
         return ask.memory if not ask.percent else self.memory_rc * ask.percent // 100
 
-    def eligible(self, ask: Ask) -> BoolArray:
+    def eligible(self, ask: DeviceRequest) -> BoolArray:
         """Cards with room for what one container asks."""
         memory_rc, shares_rc, cores_rc = self.used_3rc
         ok_rc: BoolArray = self.allowed_rc & (shares_rc < self.shares_rc)
@@ -128,7 +128,7 @@ class _Table:
             rank_rc = np.where(own_rc, rank_r[:, None], rank_rc)
         return rank_rc
 
-    def pick(self, ask: Ask, kind: str, policy: str) -> tuple[IntArray, BoolArray]:
+    def pick(self, ask: DeviceRequest, kind: str, policy: str) -> tuple[IntArray, BoolArray]:
         """The cards for one container on each row, and where there are enough."""
         ok_rc = self.eligible(ask)
         first_rc = self.order(kind, policy)
@@ -149,14 +149,14 @@ class _Table:
                 ok_rc &= self.whole_rc != self.whole_rc[at][:, None]
         return chosen, enough
 
-    def give(self, ask: Ask, chosen: IntArray) -> None:
+    def give(self, ask: DeviceRequest, chosen: IntArray) -> None:
         at = (np.arange(len(self.rows))[:, None], chosen)
         need = self.need(ask)
         self.used_3rc[MEMORY][at] += need if isinstance(need, int) else need[at]
         self.used_3rc[SHARES][at] += 1
         self.used_3rc[CORES][at] += ask.cores
 
-    def score(self, ask: Ask, chosen: IntArray, policy: str) -> FloatArray:
+    def score(self, ask: DeviceRequest, chosen: IntArray, policy: str) -> FloatArray:
         """How good it would be to take these, before they are taken."""
         at = (np.arange(len(self.rows))[:, None], chosen)
         out = np.zeros(len(self.rows))

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Final
 
 from hekla.api import wellknown
-from hekla.api.cards import whole
+from hekla.api.devices import whole
 from hekla.scheduler.devices.chips import CHIPS, geometries
 from hekla.units.quantity import QuantityError, parse_quantity
 

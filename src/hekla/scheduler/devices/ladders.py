@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hekla.api.cards import Ask, Given
+from hekla.api.devices import DeviceAllocation, DeviceRequest
 from hekla.scheduler.devices.asks import Request
 from hekla.scheduler.devices.choosing import MOST, climb
 from hekla.scheduler.devices.ledger import CORES, MEMORY, SHARES, Ledger
@@ -256,7 +256,7 @@ class Book:
                 used_23f[since:, :, cards] += sign * counts * more_3i
                 slot += 1
 
-    def _memory(self, ask: Ask, at: Any) -> IntArray | int:
+    def _memory(self, ask: DeviceRequest, at: Any) -> IntArray | int:
         """What is taken of cards, or of one; of a part that MIG made, all of it."""
         if not ask.percent and not self._is_cut:
             return ask.memory
@@ -272,15 +272,15 @@ class Book:
         columns: list[list[int]] = self._moves[id(nodes)].choice_is.tolist()
         return columns
 
-    def given(self, request: Request, node: int, columns: Sequence[int]) -> list[Given]:
+    def given(self, request: Request, node: int, columns: Sequence[int]) -> list[DeviceAllocation]:
         """What a task has that got these cards of a node."""
-        out: list[Given] = []
+        out: list[DeviceAllocation] = []
         left = iter(columns)
         for container, ask in enumerate(request.asks):
             for column in islice(left, ask.number):
                 card = self.ledger.cards[node][column].id
                 memory = int(self._memory(ask, (node, column)))
-                out.append(Given(card, memory, ask.cores, container))
+                out.append(DeviceAllocation(card, memory, ask.cores, container))
         return out
 
     def placed(self, is_alike: Callable[[Task], bool]) -> BoolArray:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from hekla.api.cards import MAX_AMOUNT, Given
+from hekla.api.devices import MAX_AMOUNT, DeviceAllocation
 from hekla.scheduler.devices.asks import WHOLE
 from hekla.scheduler.devices.inventory import SAME_CARDS, Card
 from hekla.scheduler.dimensions import BoolArray, IntArray
@@ -139,7 +139,7 @@ class Ledger:
             found |= same
         return found
 
-    def held(self, row: int, cards: Sequence[Given]) -> Used:
+    def held(self, row: int, cards: Sequence[DeviceAllocation]) -> Used:
         """What a pod on a node has of each of its cards."""
         held_3c = np.zeros((3, self.width), dtype=np.int64)
         for given in cards:

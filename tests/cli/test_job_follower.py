@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hekla.apiserver.server import ApiServer, Config
-from hekla.cli.follow import Follower
-from hekla.cli.runview import Jobs, PlainScreen
+from hekla.cli.job_follower import Follower
+from hekla.cli.progress import Jobs, PlainScreen
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import JOBS, NODES, PODS, Resource

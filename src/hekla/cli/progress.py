@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import click
 
 from hekla.api.wellknown import DEFAULT_QUEUE, JobPhase, PodGroupPhase, PodPhase
-from hekla.sdk import intents
+from hekla.sdk import job_commands, job_phases
 from hekla.units.objects import Object
 from hekla.units.timestamps import parse_time
 
@@ -40,7 +40,7 @@ class Jobs:
     """All pod groups, by namespace and name: the place in the queue depends on the others."""
 
     def phase(self, uid: str) -> str:
-        return intents.phase_of(self.followed[uid])
+        return job_phases.phase_of(self.followed[uid])
 
     def reason_to_wait(self, uid: str) -> str:
         """The scheduler's verdict on a job that is not placed."""
@@ -87,8 +87,8 @@ def panel(jobs: Jobs, now: float) -> Iterator[str]:
     """The picture, line by line."""
     for uid, job in jobs.followed.items():
         yield f"job {job['metadata']['name']}  {_headline(jobs, uid, job, now)}"
-        width = max((len(task.get("name", "")) for task in intents.tasks_of(job)), default=0)
-        for task in intents.tasks_of(job):
+        width = max((len(task.get("name", "")) for task in job_commands.tasks_of(job)), default=0)
+        for task in job_commands.tasks_of(job):
             yield f"  {task.get('name', ''):<{width}}  {_progress(job, task)}"
         if reason := jobs.reason_to_wait(uid):
             yield f"  waiting: {reason}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hekla.sdk.runs import Run, Runs
+from hekla.sdk.container_runs import Run, Runs
 
 RUNNING, ENDED = {"running": {}}, {"terminated": {"exitCode": 1}}
 WAITING = {"waiting": {"reason": "CrashLoopBackOff"}}

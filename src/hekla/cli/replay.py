@@ -8,19 +8,18 @@ import click
 
 from hekla.scheduler.discovery import discover
 from hekla.scheduler.errors import SchedulerError
-from hekla.scheduler.replay import Outcome
-from hekla.scheduler.replay import replay as outcomes
+from hekla.scheduler.replay import Outcome, replay
 from hekla.units.timestamps import format_time
 
 MAX_DIFFERENCE = 40
 
 
-def replay(file: Path, cycle: int | None, conf: Path | None, plugins_dir: Path | None) -> int:
+def run_replay(file: Path, cycle: int | None, conf: Path | None, plugins_dir: Path | None) -> int:
     """Show it; 0 if every plan is the same."""
     seen = different = 0
     try:
         text = None if conf is None else conf.read_text()
-        for outcome in outcomes(file, discover(plugins_dir), only=cycle, conf=text):
+        for outcome in replay(file, discover(plugins_dir), only=cycle, conf=text):
             seen += 1
             different += not outcome.is_same
             _show(outcome, in_full=cycle is not None)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hekla.kube.errors import Gone, NotFound, TransportError
 from hekla.kube.resources import JOBS, Resource
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import intents
+from hekla.sdk import job_phases
 from hekla.units.objects import Object
 
 # A watch is asked to end by itself now and then, so that a dead connection is noticed.
@@ -20,7 +20,7 @@ class JobEnded(Exception):
     """The job ended in another way than was waited for; `job` is its last state."""
 
     def __init__(self, job: Object) -> None:
-        super().__init__(f"the job ended as {intents.phase_of(job)}")
+        super().__init__(f"the job ended as {job_phases.phase_of(job)}")
         self.job = job
 
 
@@ -73,13 +73,13 @@ def wait(
     name: str,
     *,
     namespace: str | None = None,
-    until: str = intents.FINISHED,
+    until: str = job_phases.FINISHED,
     timeout_s: float | None = None,
 ) -> Object:
     """The job once it is where `until` says; JobEnded if it never can be, NotFound if deleted."""
     for job in states(client, JOBS, name, namespace=namespace, timeout_s=timeout_s):
-        if intents.is_reached(job, until):
+        if job_phases.is_reached(job, until):
             return job
-        if intents.is_beyond(job, until):
+        if job_phases.is_beyond(job, until):
             raise JobEnded(job)
     raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{name}" was deleted')

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hekla.cli.runview import Jobs, PlainScreen, panel
+from hekla.cli.progress import Jobs, PlainScreen, panel
 
 NOW = 1_000_000_012.0
 CREATED = "2001-09-09T01:46:40Z"  # twelve seconds before

@@ -239,7 +239,7 @@ def scheduler(
     Several may run at once with names and node selectors of their own. With --leader-elect, several
     replicas of one: the others stand by.
     """
-    from hekla.cli.components import Options, run_component
+    from hekla.cli.component_runner import Options, run_component
     from hekla.scheduler.cache import parse_node_selector
     from hekla.scheduler.decisionlog import DecisionLog
     from hekla.scheduler.discovery import discover
@@ -300,7 +300,7 @@ def _workers(function: F) -> F:
 @_refused(REFUSED_BY_CONTROLLERS)
 def controllers(select: str, names: tuple[str, ...], **options: Any) -> None:
     """Run the controllers of jobs, queues, flows and the rest against a cluster."""
-    from hekla.cli.components import Options, run_component
+    from hekla.cli.component_runner import Options, run_component
     from hekla.controllers.runner import LEASE, Controllers
 
     workers = {WORKERS[name]: options.pop(name) for name in WORKERS}
@@ -348,9 +348,9 @@ def replay(
 
     The exit code is 1 if any plan differs.
     """
-    from hekla.cli import replaying
+    from hekla.cli.replay import run_replay
 
-    raise SystemExit(replaying.replay(file, cycle, scheduler_conf, plugins_dir))
+    raise SystemExit(run_replay(file, cycle, scheduler_conf, plugins_dir))
 
 
 def register(group: click.Group) -> None:

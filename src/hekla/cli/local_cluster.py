@@ -20,7 +20,7 @@ import uvloop
 from hekla.api.numa import NONE
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.store import StoreError
-from hekla.cli.running import PID_FILE, default_data_dir, running_pid
+from hekla.cli.data_dir import PID_FILE, default_data_dir, running_pid
 from hekla.kube import kubeconfig
 from hekla.kube.resources import NODES, PODS
 from hekla.kube.sync_client import SyncClient

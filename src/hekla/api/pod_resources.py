@@ -1,8 +1,8 @@
-"""What a pod asks for, added up as Kubernetes does: for quotas, PodGroups and schedulers alike.
+"""Resource requests and limits of a pod, computed as Kubernetes does.
 
-A pod's request is the larger of what it needs while initialising and while running. Init containers
-run one after another, so their *maximum* counts, except sidecars (init containers that restart
-always), which stay and therefore add up. Overhead comes on top.
+The request of a pod is the maximum of its initialization and its running phase. Init containers run
+one after another, so their maximum counts, except sidecars (init containers with
+`restartPolicy: Always`), which keep running and add up. Overhead is added.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from hekla.units.quantity import Quantity, parse_quantity
 
 Amounts = dict[str, Quantity]
 
-# Resources known without a domain; everything else is "extended" and has no separate limit.
+# Native resources; everything else is extended and has no separate limit in quotas.
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _ONE = Quantity.from_int(1)
 
 
 def add(total: Amounts, more: Mapping[str, Quantity]) -> None:
-    """Add amounts into `total`."""
+    """Add amounts to `total`."""
     for name, amount in more.items():
         total[name] = total[name] + amount if name in total else amount
 
@@ -44,14 +44,14 @@ def _total(spec: Mapping[str, Any], which: str) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        asked = _of(container, which)
+        requested = _of(container, which)
         if container.get("restartPolicy") == "Always":
-            add(sidecars, asked)
-            add(total, asked)
+            add(sidecars, requested)
+            add(total, requested)
             _at_least(peak, sidecars)
         else:
-            add(asked, sidecars)
-            _at_least(peak, asked)
+            add(requested, sidecars)
+            _at_least(peak, requested)
     _at_least(total, peak)
     overhead = spec.get("overhead") or {}
     if overhead and (which == "requests" or total):
@@ -61,22 +61,22 @@ def _total(spec: Mapping[str, Any], which: str) -> Amounts:
 
 
 def _present(amounts: Amounts, total: Amounts) -> Amounts:
-    """Overhead raises only those limits that exist."""
+    """Return the overhead of resources that have a limit."""
     return {name: amount for name, amount in amounts.items() if name in total}
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Amounts:
-    """What a pod spec requests in all."""
+    """Return the total requests of a pod spec."""
     return _total(spec, "requests")
 
 
 def pod_limits(spec: Mapping[str, Any]) -> Amounts:
-    """What a pod spec is limited to in all."""
+    """Return the total limits of a pod spec."""
     return _total(spec, "limits")
 
 
 def quota_usage(spec: Mapping[str, Any]) -> Amounts:
-    """A pod's usage under the names quotas use: `pods`, `cpu`, `requests.cpu`, `limits.cpu`, …"""
+    """Return a pod's usage with the names of quotas: `pods`, `cpu`, `requests.cpu`, …"""
     used: Amounts = {"pods": _ONE, "count/pods": _ONE}
     for name, amount in pod_requests(spec).items():
         if is_extended(name):

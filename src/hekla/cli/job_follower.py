@@ -27,13 +27,13 @@ from hekla.api.wellknown import (
     JobPhase,
     PodPhase,
 )
-from hekla.cli.runview import Jobs, Screen
+from hekla.cli.progress import Jobs, Screen
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, ApiError
 from hekla.kube.informers import Informer
 from hekla.kube.resources import COMMANDS, JOB_FLOWS, JOBS, PODGROUPS, PODS, Resource, resource
-from hekla.sdk import intents
-from hekla.sdk.asynchronous import Readers
+from hekla.sdk import job_commands
+from hekla.sdk.async_handle import Readers
 from hekla.units.objects import Object
 
 ENDS = {*JobPhase.FINISHED, JobPhase.ABORTED}
@@ -303,7 +303,7 @@ class Follower:
     async def _abort(self) -> None:
         for uid, job in self._jobs.followed.items():
             if self._jobs.phase(uid) not in ENDS:
-                await self._client.create(COMMANDS, intents.command(job, Action.ABORT_JOB))
+                await self._client.create(COMMANDS, job_commands.command(job, Action.ABORT_JOB))
                 self._screen.say(f"job {job['metadata']['name']}: asked to abort")
 
 

@@ -20,11 +20,11 @@ from hekla.kube.answers import LineSplitter
 from hekla.kube.client import Client
 from hekla.kube.errors import BadRequest, Gone, KubeError, NotFound, TransportError
 from hekla.kube.resources import COMMANDS, JOBS, PODS, Resource
-from hekla.sdk import intents
-from hekla.sdk.build import Job
+from hekla.sdk import job_commands, job_phases
+from hekla.sdk.builders import Job
+from hekla.sdk.container_runs import Run, Runs
+from hekla.sdk.job_wait import RETRY_S, WATCH_S, JobEnded
 from hekla.sdk.logs import LogLine, line_of, unreadable
-from hekla.sdk.runs import Run, Runs
-from hekla.sdk.waiting import RETRY_S, WATCH_S, JobEnded
 from hekla.units.objects import Object
 
 
@@ -62,13 +62,15 @@ class AsyncJobHandle:
     @property
     def phase(self) -> str:
         """As last seen."""
-        return intents.phase_of(self.object)
+        return job_phases.phase_of(self.object)
 
     async def refresh(self) -> Object:
         self.object = await self._client.get(JOBS, self.name, namespace=self.namespace)
         return self.object
 
-    async def wait(self, until: str = intents.FINISHED, *, timeout_s: float | None = None) -> str:
+    async def wait(
+        self, until: str = job_phases.FINISHED, *, timeout_s: float | None = None
+    ) -> str:
         """Until the job is `finished`, `started` or in a phase; returns its phase.
 
         JobEnded if it ended in another way, TimeoutError if time is up.
@@ -76,9 +78,9 @@ class AsyncJobHandle:
         async with asyncio.timeout(timeout_s):
             async for job in self._states():
                 self.object = job
-                if intents.is_reached(job, until):
+                if job_phases.is_reached(job, until):
                     return self.phase
-                if intents.is_beyond(job, until):
+                if job_phases.is_beyond(job, until):
                     raise JobEnded(job)
         raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{self.name}" was deleted')
 
@@ -102,7 +104,7 @@ class AsyncJobHandle:
             await asyncio.gather(feeding, return_exceptions=True)
 
     async def pods(self, task: str = "") -> list[Object]:
-        selector = intents.pods_selector(self.name)
+        selector = job_commands.pods_selector(self.name)
         if task:
             selector += f",{wellknown.TASK_SPEC}={task}"
         found = await self._client.list(PODS, namespace=self.namespace, label_selector=selector)
@@ -110,17 +112,17 @@ class AsyncJobHandle:
 
     async def suspend(self) -> None:
         """Ask the controller to stop its pods and keep the job."""
-        await self._client.create(COMMANDS, intents.command(self.object, Action.ABORT_JOB))
+        await self._client.create(COMMANDS, job_commands.command(self.object, Action.ABORT_JOB))
 
     async def resume(self) -> None:
-        await self._client.create(COMMANDS, intents.command(self.object, Action.RESUME_JOB))
+        await self._client.create(COMMANDS, job_commands.command(self.object, Action.RESUME_JOB))
 
     async def scale(
         self, replicas: int, *, task: str = "", min_available: int | None = None
     ) -> None:
         """Give a task another size; a job with one task needs no `task`."""
         job = await self.refresh()
-        patch = intents.scale(job, replicas, task=task, min_available=min_available)
+        patch = job_commands.scale_patch(job, replicas, task=task, min_available=min_available)
         self.object = await self._client.patch(
             JOBS, self.name, patch, namespace=self.namespace, kind="json"
         )
@@ -178,7 +180,7 @@ class AsyncJobHandle:
 
     async def _until_finished(self) -> None:
         async for job in self._states():
-            if intents.is_finished(job):
+            if job_phases.is_finished(job):
                 return
 
     async def _follow_pods(self, readers: Readers, task: str) -> None:
@@ -186,7 +188,9 @@ class AsyncJobHandle:
             try:
                 for pod in await self.pods(task):
                     readers.take_up(pod)
-                async with self._watch(PODS, "", intents.pods_selector(self.name), "") as events:
+                async with self._watch(
+                    PODS, "", job_commands.pods_selector(self.name), ""
+                ) as events:
                     async for event in events:
                         readers.take_up(event.object)
             except Gone:

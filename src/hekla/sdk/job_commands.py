@@ -1,25 +1,17 @@
-"""What is sent to change a job or a queue, and what counts as having got there. Pure functions.
+"""Commands and patches that change a job or a queue. Pure functions.
 
-What a newcomer gets wrong: a job is not suspended by editing it. A Command object asks its
-controller to, and is deleted when it is taken up; the owner reference makes it go with the job.
+Note: a job is not suspended by editing it. A Command object requests it from the controller, which
+deletes the Command when it handles it. The owner reference deletes the Command with the job.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from hekla.api import wellknown
-from hekla.api.wellknown import JobPhase
 from hekla.units.objects import Object
-
-FINISHED: Final = "finished"
-# What `wait` may wait for: one of these words, or the name of a phase.
-STARTED: Final = "started"
-_BEFORE_START: Final = frozenset({"", JobPhase.PENDING})
 
 
 def command(target: Object, action: str) -> Object:
-    """The Command that asks for `action` on a job or a queue."""
+    """Return the Command that requests `action` on a job or a queue."""
     metadata = target["metadata"]
     reference = {
         "apiVersion": target["apiVersion"],
@@ -34,7 +26,7 @@ def command(target: Object, action: str) -> Object:
         "kind": "Command",
         "metadata": {
             "generateName": f"{metadata['name']}-{action.lower()}-",
-            # A queue has no namespace; as Volcano's, its commands go to `default`.
+            # A queue has no namespace; its Commands are in `default`, as Volcano's.
             "namespace": metadata.get("namespace") or wellknown.DEFAULT_NAMESPACE,
             "ownerReferences": [reference],
         },
@@ -43,49 +35,25 @@ def command(target: Object, action: str) -> Object:
     }
 
 
-def phase_of(job: Object) -> str:
-    """The phase; Pending for a job that no controller has looked at yet."""
-    state = (job.get("status") or {}).get("state") or {}
-    return str(state.get("phase") or JobPhase.PENDING)
-
-
-def is_finished(job: Object) -> bool:
-    return phase_of(job) in JobPhase.FINISHED
-
-
-def is_reached(job: Object, until: str) -> bool:
-    """Whether a job is where the waiter wants it: `finished`, `started`, or in a phase."""
-    phase = phase_of(job)
-    if until == FINISHED:
-        return phase in JobPhase.FINISHED
-    if until == STARTED:
-        return phase not in _BEFORE_START
-    return phase == until
-
-
-def is_beyond(job: Object, until: str) -> bool:
-    """Whether waiting on is pointless: the job ended, and not as wanted."""
-    return is_finished(job) and not is_reached(job, until)
-
-
 def tasks_of(job: Object) -> list[Object]:
+    """Return the tasks of a job's spec."""
     return list((job.get("spec") or {}).get("tasks") or ())
 
 
-def scale(
+def scale_patch(
     job: Object, replicas: int, *, task: str = "", min_available: int | None = None
 ) -> list[Object]:
-    """A JSON patch that gives a task another size; ValueError names the tasks there are."""
+    """Return a JSON patch that sets the replicas of a task; ValueError lists the tasks."""
     tasks = tasks_of(job)
     names = [one.get("name", "") for one in tasks]
     if not task and len(tasks) != 1:
-        raise ValueError(f"the job has {len(tasks)} tasks: {', '.join(names)}; say which")
+        raise ValueError(f"the job has {len(tasks)} tasks: {', '.join(names)}; name one")
     if task and task not in names:
         raise ValueError(f"the job has no task {task!r}; there are: {', '.join(names)}")
     index = names.index(task) if task else 0
     path = f"/spec/tasks/{index}"
     patch: list[Object] = [
-        # Tasks are found by position: make sure it is still the one that was meant.
+        # Tasks are patched by position: check that the task is still there.
         {"op": "test", "path": f"{path}/name", "value": names[index]},
         {"op": "replace", "path": f"{path}/replicas", "value": replicas},
     ]
@@ -97,15 +65,16 @@ def scale(
     if min_available is not None:
         patch.append({"op": "replace", "path": "/spec/minAvailable", "value": min_available})
     elif gang > total:
-        # A gang larger than the job could never start again.
+        # A gang larger than the job could never start.
         patch.append({"op": "replace", "path": "/spec/minAvailable", "value": total})
     return patch
 
 
 def pods_selector(job: str) -> str:
+    """Return the label selector of a job's pods."""
     return f"{wellknown.JOB_NAME}={job}"
 
 
 def group_name(job: Object) -> str:
-    """The PodGroup of a job."""
+    """Return the name of a job's PodGroup."""
     return f"{job['metadata']['name']}-{job['metadata']['uid']}"

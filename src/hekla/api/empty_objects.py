@@ -1,8 +1,8 @@
-"""What an empty object of each built-in kind looks like on the wire: parts that are always there.
+"""The encoding of an empty object of each built-in kind: fields that Go always writes.
 
-Go writes a struct that is no pointer even when nothing is in it, and a list without `omitempty` as
-null. Upstream compares a new object with such an empty one to see what its creator set, so these
-parts are nobody's own (`metadata.managedFields`), while the fields below them are.
+Go encodes an empty struct that is not a pointer, and a list without `omitempty` as null.
+Kubernetes compares a new object with the empty one to find the fields that a manager owns
+(`metadata.managedFields`), so these fields have no owner, while fields below them have one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TEMPLATE: Final = {"metadata": {}, "spec": {"containers": None}}
 _SELECTED: Final = {"selector": None, "template": _TEMPLATE}
 _SPEC: Final[dict[str, Any]] = {"spec": {}}
 
-BLANKS: Final[dict[tuple[str, str], dict[str, Any]]] = {
+EMPTY_OBJECTS: Final[dict[tuple[str, str], dict[str, Any]]] = {
     ("v1", "LimitRange"): {"spec": {"limits": None}},
     ("v1", "Namespace"): _SPEC,
     ("v1", "Node"): _SPEC,

@@ -14,7 +14,7 @@ from typing import Literal
 
 from hekla.api import wellknown
 from hekla.apiserver.server import ApiServer, Config
-from hekla.apiserver.store import Durability
+from hekla.apiserver.storage.store import Durability
 from hekla.controllers.runner import WORKLOADS, Controllers
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client

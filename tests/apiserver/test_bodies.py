@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from hekla.apiserver import bodies, protobuf
+from hekla.apiserver.endpoints import bodies, protobuf
 from hekla.apiserver.errors import StatusError
-from hekla.apiserver.resources import Options
+from hekla.apiserver.registry.options import Options
 
 
 def options(validation: str) -> Options:

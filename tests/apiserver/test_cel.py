@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hekla.apiserver import cel, validations
+from hekla.apiserver import cel
+from hekla.apiserver.schema import validation_rules
 from hekla.apiserver.server import ApiServer
 from hekla.kube.client import Client
 from hekla.kube.errors import Invalid
@@ -69,7 +70,9 @@ def test_an_evaluation_that_fails_says_so(text: str) -> None:
 
 
 def test_names_that_cel_cannot_say_are_escaped() -> None:
-    found = [validations.escape(name) for name in ("a-b", "a.b", "a/b", "a__b", "namespace", "x")]
+    found = [
+        validation_rules.escape(name) for name in ("a-b", "a.b", "a/b", "a__b", "namespace", "x")
+    ]
     want = ["a__dash__b", "a__dot__b", "a__slash__b", "a__underscores__b", "__namespace__", "x"]
     assert found == want
 

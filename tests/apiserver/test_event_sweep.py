@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hekla.apiserver import caretakers
-from hekla.apiserver.caretakers import stale_events
-from hekla.apiserver.history import Entry
+from hekla.apiserver.background import tasks
+from hekla.apiserver.background.tasks import stale_events
+from hekla.apiserver.storage.watch_cache import Entry
 from hekla.units.timestamps import format_time
 
 NOW = 1_700_000_000.0
@@ -32,7 +32,7 @@ def test_an_event_goes_an_hour_after_it_was_last_seen() -> None:
 
 
 def test_of_too_many_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caretakers, "EVENTS_MOST", 3)
+    monkeypatch.setattr(tasks, "MAX_EVENTS", 3)
     entries = [event(f"e{number}", age=number) for number in range(5)]
     assert stale_events(entries, NOW) == ["default/e4", "default/e3"]
     assert stale_events(entries[:3], NOW) == []

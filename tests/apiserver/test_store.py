@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hekla.apiserver.history import Entry
-from hekla.apiserver.store import Stale, Store, StoreError
+from hekla.apiserver.storage.store import Stale, Store, StoreError
+from hekla.apiserver.storage.watch_cache import Entry
 
 
 def put(store: Store, name: str, body: bytes = b"{}") -> asyncio.Future[None]:

@@ -22,12 +22,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hekla.apiserver import lists
+from hekla.apiserver.endpoints.watch import Watch
 from hekla.apiserver.errors import StatusError
-from hekla.apiserver.filters import Fields, matcher
-from hekla.apiserver.history import Entry
-from hekla.apiserver.store import Store
-from hekla.apiserver.watch import Watch
+from hekla.apiserver.storage import pagination
+from hekla.apiserver.storage.selection import Fields, matcher
+from hekla.apiserver.storage.store import Store
+from hekla.apiserver.storage.watch_cache import Entry
 from hekla.units.selectors import LabelSelector
 
 RESOURCE = "things"
@@ -237,7 +237,7 @@ class StoreMachine(RuleBasedStateMachine):
         known: dict[str, str] = {}
         token = ""
         while True:
-            page = lists.page(
+            page = pagination.page(
                 self.store, RESOURCE, matches=watcher.matches(), limit=2, continue_token=token
             )
             for entry in page.entries:
@@ -271,7 +271,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Pages cut at one revision stay at that revision, whatever is written in between."""
         self.let_everything_commit()
         expected, found = self._contents(), {}
-        page = lists.page(self.store, RESOURCE, limit=2)
+        page = pagination.page(self.store, RESOURCE, limit=2)
         while True:
             for entry in page.entries:
                 found[entry.key] = msgspec.json.decode(entry.body)["metadata"]["labels"]["color"]
@@ -281,7 +281,9 @@ class StoreMachine(RuleBasedStateMachine):
             self._stage("b/new", "red")
             self.let_everything_commit()
             try:
-                page = lists.page(self.store, RESOURCE, limit=2, continue_token=page.continue_token)
+                page = pagination.page(
+                    self.store, RESOURCE, limit=2, continue_token=page.continue_token
+                )
             except StatusError as error:
                 if error.code != 410:
                     raise

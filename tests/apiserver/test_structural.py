@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.api import schemas
-from hekla.apiserver.structural import Structure
+from hekla.apiserver.schema.structural import StructuralSchema
 from hekla.units.objects import Object
 
 SCHEMA: Object = {
@@ -59,18 +59,18 @@ def widget(**spec: Any) -> Object:
 
 
 @pytest.fixture(scope="module")
-def structure() -> Structure:
-    return Structure(SCHEMA, {}, custom=True)
+def structure() -> StructuralSchema:
+    return StructuralSchema(SCHEMA, {}, custom=True)
 
 
-def test_defaults_are_filled_in_everywhere(structure: Structure) -> None:
+def test_defaults_are_filled_in_everywhere(structure: StructuralSchema) -> None:
     one = widget(parts=[{"name": "a"}, {"name": "b", "count": 3}])
     assert not structure.check(one).errors
     assert one["spec"]["mode"] == "fast"
     assert one["spec"]["parts"] == [{"name": "a", "count": 1}, {"name": "b", "count": 3}]
 
 
-def test_unknown_fields_are_dropped_and_named(structure: Structure) -> None:
+def test_unknown_fields_are_dropped_and_named(structure: StructuralSchema) -> None:
     one = widget(sise=3, parts=[{"name": "a", "colour": "red"}], free={"any": {"thing": 1}})
     findings = structure.check(one)
     assert not findings.errors
@@ -101,13 +101,13 @@ REFUSED: dict[str, tuple[Object, str, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_an_object_is_refused_for(structure: Structure, what: str) -> None:
+def test_an_object_is_refused_for(structure: StructuralSchema, what: str) -> None:
     spec, field, reason = REFUSED[what]
     (cause,) = structure.check(widget(**spec)).errors
     assert (cause["field"], cause["reason"]) == (field, reason)
 
 
-def test_a_required_field_is_asked_for_by_name(structure: Structure) -> None:
+def test_a_required_field_is_asked_for_by_name(structure: StructuralSchema) -> None:
     one = widget()
     del one["spec"]["size"]
     (cause,) = structure.check(one).errors
@@ -118,20 +118,20 @@ def test_a_required_field_is_asked_for_by_name(structure: Structure) -> None:
     }
 
 
-def test_null_is_kept_where_it_may_stand(structure: Structure) -> None:
+def test_null_is_kept_where_it_may_stand(structure: StructuralSchema) -> None:
     one = widget(note=None, mode=None)
     assert not structure.check(one).errors
     assert one["spec"]["note"] is None
     assert one["spec"]["mode"] == "fast", "a null where none may stand means: the default"
 
 
-def test_an_integer_or_a_string_is_either(structure: Structure) -> None:
+def test_an_integer_or_a_string_is_either(structure: StructuralSchema) -> None:
     for port in (80, "http"):
         assert not structure.check(widget(port=port)).errors
     assert structure.check(widget(port=[1])).errors
 
 
-def test_metadata_is_judged_by_kubernetes_own_schema(structure: Structure) -> None:
+def test_metadata_is_judged_by_kubernetes_own_schema(structure: StructuralSchema) -> None:
     one = widget()
     one["metadata"]["labels"] = {"a": 1}
     assert structure.check(one).errors
@@ -162,21 +162,21 @@ def test_what_was_accepted_once_is_accepted_again_unchanged(spec: Object) -> Non
     assert again == one
 
 
-_made: list[Structure] = []
+_made: list[StructuralSchema] = []
 
 
-def _shared() -> Structure:
+def _shared() -> StructuralSchema:
     if not _made:
-        _made.append(Structure(SCHEMA, {}, custom=True))
+        _made.append(StructuralSchema(SCHEMA, {}, custom=True))
     return _made[0]
 
 
 @pytest.fixture(scope="module")
-def pods() -> Structure:
-    return Structure(schemas.schema_for("v1", "Pod"), schemas.definitions(), custom=False)
+def pods() -> StructuralSchema:
+    return StructuralSchema(schemas.schema_for("v1", "Pod"), schemas.definitions(), custom=False)
 
 
-def test_built_in_kinds_are_judged_as_go_decodes_them(pods: Structure) -> None:
+def test_built_in_kinds_are_judged_as_go_decodes_them(pods: StructuralSchema) -> None:
     pod = {
         "metadata": {"name": "p", "creationTimestamp": None},
         "spec": {"containers": [{"name": "a", "image": "b", "colour": "red", "env": None,

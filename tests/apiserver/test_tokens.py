@@ -8,9 +8,9 @@ import jwt
 import msgspec
 import pytest
 
-from hekla.apiserver.history import Entry
-from hekla.apiserver.store import Store
-from hekla.apiserver.tokens import ISSUER, TokenIssuer, new_signing_key
+from hekla.apiserver.auth.tokens import ISSUER, TokenIssuer, new_signing_key
+from hekla.apiserver.storage.store import Store
+from hekla.apiserver.storage.watch_cache import Entry
 from hekla.units.clock import ManualClock
 from hekla.units.objects import Object
 

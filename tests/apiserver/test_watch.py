@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hekla.apiserver import watch
+from hekla.apiserver.endpoints import watch
 from hekla.apiserver.server import ApiServer, Config
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client

@@ -29,6 +29,6 @@ async def test_nonsense_at_the_socket_leaves_nothing_behind(tmp_path: Path) -> N
         totals = await api.run(server, 50, seed=2)
         assert totals.sent > 0
         async with asyncio.timeout(60):
-            turns = server.turns
-            while turns.taken or turns.waiting or turns.streams:  # noqa: ASYNC110
+            flow = server.flowcontrol
+            while flow.executing or flow.queued or flow.streams:  # noqa: ASYNC110
                 await asyncio.sleep(0)  # connections that were dropped are heard of one by one

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from hekla.apiserver.history import Entry, Event
-from hekla.apiserver.store import Durability, Stale, Store
+from hekla.apiserver.storage.store import Durability, Stale, Store
+from hekla.apiserver.storage.watch_cache import Entry, Event
 from tools.crash.vfs import Disk, Journal, Mark, Step, recording
 
 KEYS = 40

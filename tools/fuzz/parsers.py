@@ -10,11 +10,18 @@ import contextlib
 from collections.abc import Callable
 from random import Random
 
-from hekla.apiserver import bodies, cel, lists, protobuf
+from hekla.apiserver import cel
+from hekla.apiserver.endpoints import bodies, protobuf
+from hekla.apiserver.endpoints.request_info import (
+    Query,
+    parse_accept,
+    parse_request_info,
+    parse_revision,
+)
 from hekla.apiserver.errors import StatusError
-from hekla.apiserver.registry import Registry
-from hekla.apiserver.requests import Query, parse_accept, parse_revision, parse_target
-from hekla.apiserver.resources import Options
+from hekla.apiserver.registry.kinds import Registry
+from hekla.apiserver.registry.options import Options
+from hekla.apiserver.storage import pagination
 from hekla.units import apply, patches
 from hekla.units.cron import CronError, parse_cron
 from hekla.units.durations import parse_duration
@@ -138,7 +145,7 @@ def expression(data: bytes) -> None:
 
 def versions(data: bytes) -> None:
     with contextlib.suppress(StatusError):
-        lists._decode_token(_text(data))
+        pagination._decode_token(_text(data))
     with contextlib.suppress(StatusError):
         parse_revision(_text(data))
 
@@ -146,7 +153,7 @@ def versions(data: bytes) -> None:
 def address(data: bytes) -> None:
     path, _, query = data.partition(b"?")
     with contextlib.suppress(StatusError):
-        parse_target("GET", _text(path), Query.parse(query).values)
+        parse_request_info("GET", _text(path), Query.parse(query).values)
     with contextlib.suppress(StatusError):
         parse_accept(_text(data))
 

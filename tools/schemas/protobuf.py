@@ -30,7 +30,7 @@ MODULES = (
     "k8s.io/kube-aggregator",
 )
 
-# Messages with a JSON form of their own: hekla.apiserver.protobuf knows each by this name.
+# Messages with a special JSON form; hekla.apiserver.endpoints.protobuf uses these names.
 SPECIAL = {
     "resource.Quantity": "quantity",
     "intstr.IntOrString": "int-or-string",

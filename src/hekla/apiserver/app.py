@@ -15,19 +15,25 @@ from typing import Any
 
 import msgspec
 
-from hekla.apiserver import errors, streams
-from hekla.apiserver.authn import ANONYMOUS, Authenticator, User
-from hekla.apiserver.discovery import Discovery
-from hekla.apiserver.exchange import Request, Response
-from hekla.apiserver.handlers import Handlers
+from hekla.apiserver import errors
+from hekla.apiserver.auth.authenticator import ANONYMOUS, Authenticator, User
+from hekla.apiserver.auth.rbac import Authorizer
+from hekla.apiserver.endpoints import streams
+from hekla.apiserver.endpoints.access_reviews import AccessReviews
+from hekla.apiserver.endpoints.discovery import Discovery
+from hekla.apiserver.endpoints.handlers import Handlers
+from hekla.apiserver.endpoints.messages import Request, Response
+from hekla.apiserver.endpoints.request_info import (
+    Query,
+    RequestInfo,
+    parse_accept,
+    parse_request_info,
+)
+from hekla.apiserver.endpoints.streams import Streams
+from hekla.apiserver.endpoints.subresources import Subresources
+from hekla.apiserver.flowcontrol import Flow, FlowControl
 from hekla.apiserver.metrics import Metrics
-from hekla.apiserver.rbac import Authorizer
-from hekla.apiserver.registry import Registry
-from hekla.apiserver.requests import Query, Target, parse_accept, parse_target
-from hekla.apiserver.reviews import Reviews
-from hekla.apiserver.streams import Streams
-from hekla.apiserver.subresources import Subresources
-from hekla.apiserver.turns import Client, Turns
+from hekla.apiserver.registry.kinds import Registry
 
 log = logging.getLogger("hekla.apiserver")
 
@@ -49,13 +55,13 @@ class App:
         handlers: Handlers,
         subresources: Subresources,
         streams: Streams,
-        reviews: Reviews,
+        reviews: AccessReviews,
         discovery: Discovery,
         authenticator: Authenticator,
         authorizer: Authorizer,
         metrics: Metrics,
         is_ready: Callable[[], bool],
-        turns: Turns | None = None,
+        flowcontrol: FlowControl | None = None,
     ) -> None:
         self._registry = registry
         self._handlers = handlers
@@ -67,7 +73,7 @@ class App:
         self._authorizer = authorizer
         self._metrics = metrics
         self._is_ready = is_ready
-        self._turns = turns or Turns()
+        self._flowcontrol = flowcontrol or FlowControl()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -78,7 +84,7 @@ class App:
         started = self._metrics.now()
         try:
             query = Query.parse(scope["query_string"])
-            target = parse_target(scope["method"], scope["path"], query.values)
+            target = parse_request_info(scope["method"], scope["path"], query.values)
             verb, resource = target.verb, target.plural
             response = await self._respond(scope, receive, target, query, warnings)
         except errors.StatusError as error:
@@ -106,7 +112,7 @@ class App:
         try:
             await receive()  # websocket.connect
             query = Query.parse(scope["query_string"])
-            target = parse_target("GET", scope["path"], query.values)
+            target = parse_request_info("GET", scope["path"], query.values)
             if target.plural != "pods" or target.subresource not in streams.VERBS:
                 raise errors.no_such_path()
             headers = _headers(scope)
@@ -115,15 +121,15 @@ class App:
             target.verb = "create"
             self._authorize(user, target)
             await self._streams.review(target, query, user)
-            client = _client(scope, user, headers)
-            if client is None:
+            flow = _flow(scope, user, headers)
+            if flow is None:
                 await self._streams.handle(scope, receive, send, target, query)
                 return
-            self._turns.open(client)
+            self._flowcontrol.open_stream(flow)
             try:
                 await self._streams.handle(scope, receive, send, target, query)
             finally:
-                self._turns.close(client)
+                self._flowcontrol.close_stream(flow)
         except errors.StatusError as error:
             await streams.refuse(send, error)
 
@@ -134,32 +140,32 @@ class App:
         return self._impersonated(user, headers)
 
     async def _respond(
-        self, scope: Scope, receive: Receive, target: Target, query: Query, warnings: list[str]
+        self, scope: Scope, receive: Receive, target: RequestInfo, query: Query, warnings: list[str]
     ) -> Response:
         headers = _headers(scope)
         if not target.is_resource and (health := self._health(target.path)) is not None:
             return health
         user = self._user(headers)
         self._authorize(user, target)
-        client = _client(scope, user, headers)
-        if client is None or target.plural == "leases":
+        flow = _flow(scope, user, headers)
+        if flow is None or target.plural == "leases":
             return await self._answer(scope, receive, target, query, warnings, headers, user)
-        if not self._turns.take(client):
-            await self._turns.wait(client)
+        if not self._flowcontrol.try_acquire(flow):
+            await self._flowcontrol.wait(flow)
         try:
             response = await self._answer(scope, receive, target, query, warnings, headers, user)
         finally:
-            self._turns.leave(client)
+            self._flowcontrol.release(flow)
         if isinstance(response.body, AsyncIterator):
-            self._turns.open(client)
-            response.ended = partial(self._turns.close, client)
+            self._flowcontrol.open_stream(flow)
+            response.ended = partial(self._flowcontrol.close_stream, flow)
         return response
 
     async def _answer(
         self,
         scope: Scope,
         receive: Receive,
-        target: Target,
+        target: RequestInfo,
         query: Query,
         warnings: list[str],
         headers: dict[str, str],
@@ -203,7 +209,7 @@ class App:
         name = headers.get("impersonate-user")
         if not name:
             return user
-        wanted = Target("impersonate", plural="users", name=name)
+        wanted = RequestInfo("impersonate", plural="users", name=name)
         self._authorize(user, wanted)
         groups = (
             tuple(headers.get("impersonate-group", "").split("\n"))
@@ -211,10 +217,10 @@ class App:
             else ()
         )
         for group in groups:
-            self._authorize(user, Target("impersonate", plural="groups", name=group))
+            self._authorize(user, RequestInfo("impersonate", plural="groups", name=group))
         return User(name, (*groups, "system:authenticated"))
 
-    def _authorize(self, user: User, target: Target) -> None:
+    def _authorize(self, user: User, target: RequestInfo) -> None:
         allowed, why = self._authorizer.allows(user, target)
         if allowed:
             return
@@ -251,7 +257,7 @@ class App:
             return Response(200 if ready else 503, b"ok" if ready else b"starting", "text/plain")
         return None
 
-    def _other(self, target: Target, scope: Scope, headers: dict[str, str]) -> Response:
+    def _other(self, target: RequestInfo, scope: Scope, headers: dict[str, str]) -> Response:
         if target.verb != "get":
             raise errors.no_such_path()
         if target.path == "/metrics":
@@ -264,7 +270,7 @@ class App:
         return answer
 
 
-def _client(scope: Scope, user: User, headers: dict[str, str]) -> Client | None:
+def _flow(scope: Scope, user: User, headers: dict[str, str]) -> Flow | None:
     """Whom a request is counted for; None for the cluster's own parts, which have no address.
 
     Neither are leases counted: whoever cannot renew one stops working.
@@ -272,7 +278,7 @@ def _client(scope: Scope, user: User, headers: dict[str, str]) -> Client | None:
     source = scope.get("client")
     if source is None:
         return None
-    return Turns.client(user, headers.get("user-agent", ""), source[0])
+    return FlowControl.flow(user, headers.get("user-agent", ""), source[0])
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -300,7 +306,9 @@ async def _read_body(receive: Receive, headers: dict[str, str]) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise errors.bad_request("the client went away before the body was complete")
+                    raise errors.bad_request(
+                        "the client closed the connection before the body was complete"
+                    )
                 piece = message.get("body", b"")
                 size += len(piece)
                 if size > MAX_BODY:
@@ -341,10 +349,10 @@ async def _send_pieces(send: Send, pieces: Iterable[bytes]) -> None:
 
 
 async def _stream(send: Send, receive: Receive, pieces: AsyncIterator[bytes]) -> None:
-    """Send until the source ends or the client goes away, whichever is first."""
+    """Send until the source ends or the flow goes away, whichever is first."""
 
     async def pump() -> None:
-        # The client of a quiet watch must get its headers now, not with the first event.
+        # The flow of a quiet watch must get its headers now, not with the first event.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         async for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})

@@ -10,7 +10,8 @@ import msgspec
 
 from hekla.api import crds, wellknown
 from hekla.apiserver import errors
-from hekla.apiserver.resources import Options, Resources
+from hekla.apiserver.registry.options import Options
+from hekla.apiserver.registry.resources import Resources
 from hekla.units.objects import Object
 
 NAMESPACES = (

@@ -20,23 +20,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hekla.apiserver import bootstrap, certs, crds
+from hekla.apiserver import bootstrap
 from hekla.apiserver.app import App
-from hekla.apiserver.authn import AUTHENTICATED, MASTERS, Authenticator, StaticTokens, User
-from hekla.apiserver.caretakers import Caretakers
-from hekla.apiserver.discovery import Discovery
-from hekla.apiserver.handlers import Handlers
+from hekla.apiserver.auth import certificates
+from hekla.apiserver.auth.authenticator import (
+    AUTHENTICATED,
+    MASTERS,
+    Authenticator,
+    StaticTokens,
+    User,
+)
+from hekla.apiserver.auth.rbac import Authorizer
+from hekla.apiserver.auth.tokens import TokenIssuer, new_signing_key
+from hekla.apiserver.background.tasks import BackgroundTasks
+from hekla.apiserver.endpoints.access_reviews import AccessReviews
+from hekla.apiserver.endpoints.discovery import Discovery
+from hekla.apiserver.endpoints.handlers import Handlers
+from hekla.apiserver.endpoints.nodeproxy import Nodes
+from hekla.apiserver.endpoints.streams import Streams
+from hekla.apiserver.endpoints.subresources import Subresources
+from hekla.apiserver.flowcontrol import FlowControl, Limits
 from hekla.apiserver.metrics import Metrics
-from hekla.apiserver.nodeproxy import Nodes
-from hekla.apiserver.rbac import Authorizer
-from hekla.apiserver.registry import Registry
-from hekla.apiserver.resources import Resources
-from hekla.apiserver.reviews import Reviews
-from hekla.apiserver.store import Durability, Store
-from hekla.apiserver.streams import Streams
-from hekla.apiserver.subresources import Subresources
-from hekla.apiserver.tokens import TokenIssuer, new_signing_key
-from hekla.apiserver.turns import Bounds, Turns
+from hekla.apiserver.registry import crds
+from hekla.apiserver.registry.kinds import Registry
+from hekla.apiserver.registry.resources import Resources
+from hekla.apiserver.storage.store import Durability, Store
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
 from hekla.units.clock import Clock, SystemClock
@@ -58,7 +66,7 @@ class Config:
     names: tuple[str, ...] = ()
     """Further host names and addresses for the certificate."""
     clock: Clock = field(default_factory=SystemClock)
-    bounds: Bounds = field(default_factory=Bounds)
+    limits: Limits = field(default_factory=Limits)
     """How much clients may have under way."""
 
 
@@ -116,11 +124,11 @@ class ApiServer:
         stack.enter_context(_locked(config.data_dir))
         pki = config.data_dir / "pki"
         names = {config.host, "localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
-        serving = certs.ensure(pki, names | set(config.names), config.clock.now())
+        serving = certificates.ensure(pki, names | set(config.names), config.clock.now())
         self.store = Store.open(config.data_dir / "state.db", durability=config.durability)
         stack.push_async_callback(self.store.close)
         self.resources = Resources(self.store, self.registry, clock=config.clock)
-        stack.callback(self.resources.callouts.close)
+        stack.callback(self.resources.webhook_client.close)
         crds.follow(self.store, self.registry)
         self.issuer = TokenIssuer(
             self.store, _secret(pki / "sa.key", new_signing_key), config.clock
@@ -141,9 +149,9 @@ class ApiServer:
         stack.callback(self._end_watches)
         await bootstrap.announce(self.resources, self.port)
         ca = serving.ca_pem.decode()
-        caretakers = Caretakers(self.resources, ca)
-        caretakers.start()
-        stack.push_async_callback(caretakers.stop)
+        background = BackgroundTasks(self.resources, ca)
+        background.start()
+        stack.push_async_callback(background.stop)
         kubeconfig.write_kubeconfig(self.kubeconfig, self.address, ca, token, "hekla")
         self.ready = True
         log.info("serving on %s", self.address)
@@ -160,27 +168,31 @@ class ApiServer:
         authenticator = Authenticator(tokens, self.issuer)
         authorizer = Authorizer(self.store)
         handlers = Handlers(self.resources, self.closing)
-        self.turns = turns = Turns(self.config.bounds)
+        self.flowcontrol = flow = FlowControl(self.config.limits)
         metrics = Metrics()
-        metrics.gauge("hekla_requests_under_way", "Requests worked on.", lambda: turns.taken)
-        metrics.gauge("hekla_requests_waiting", "Requests waiting a turn.", lambda: turns.waiting)
-        metrics.gauge("hekla_requests_refused", "Requests answered 429.", lambda: turns.refused)
-        metrics.gauge("hekla_streams_open", "Watches and sessions open.", lambda: turns.streams)
-        metrics.gauge("hekla_store_revision", "Last revision.", lambda: self.store.revision)
-        metrics.gauge("hekla_store_commits", "Commits so far.", lambda: self.store.commits)
-        metrics.gauge("hekla_store_writes", "Writes so far.", lambda: self.store.writes)
+        metrics.gauge("hekla_requests_under_way", "Requests that execute.", lambda: flow.executing)
+        metrics.gauge("hekla_requests_waiting", "Queued requests.", lambda: flow.queued)
+        metrics.gauge("hekla_requests_refused", "Requests answered 429.", lambda: flow.rejected)
+        metrics.gauge(
+            "hekla_streams_open",
+            "Open long-running requests: watches, logs and sessions.",
+            lambda: flow.streams,
+        )
+        metrics.gauge("hekla_store_revision", "Newest revision.", lambda: self.store.revision)
+        metrics.gauge("hekla_store_commits", "Commits.", lambda: self.store.commits)
+        metrics.gauge("hekla_store_writes", "Writes.", lambda: self.store.writes)
         return App(
             registry=self.registry,
             handlers=handlers,
             subresources=Subresources(handlers, self.issuer, self.nodes),
             streams=Streams(self.resources, self.nodes),
-            reviews=Reviews(authorizer, authenticator, self.issuer),
+            reviews=AccessReviews(authorizer, authenticator, self.issuer),
             discovery=Discovery(self.registry),
             authenticator=authenticator,
             authorizer=authorizer,
             metrics=metrics,
             is_ready=lambda: self.ready,
-            turns=turns,
+            flowcontrol=flow,
         )
 
 
@@ -214,5 +226,5 @@ def _secret(path: Path, make: object) -> bytes:
     """A secret kept in a file, made on first use."""
     if not path.exists():
         assert callable(make)
-        certs.write_private(path, make())
+        certificates.write_private(path, make())
     return path.read_bytes()

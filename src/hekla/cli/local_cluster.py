@@ -19,7 +19,7 @@ import uvloop
 
 from hekla.api.numa import NONE
 from hekla.apiserver.server import AlreadyRunning
-from hekla.apiserver.store import StoreError
+from hekla.apiserver.storage.store import StoreError
 from hekla.cli.data_dir import PID_FILE, default_data_dir, running_pid
 from hekla.kube import kubeconfig
 from hekla.kube.resources import NODES, PODS

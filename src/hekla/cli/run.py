@@ -152,7 +152,7 @@ def read_manifests(path: Path) -> list[Object]:
 async def _run(data_dir: Path, wants: _Wants, *, host_images: bool) -> int:
     # The whole cluster is imported only where one is to be started.
     from hekla.apiserver.server import AlreadyRunning
-    from hekla.apiserver.store import StoreError
+    from hekla.apiserver.storage.store import StoreError
     from hekla.local import LocalConfig, cluster
     from hekla.nodeagent.images import ImagesError
 

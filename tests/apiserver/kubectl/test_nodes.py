@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hekla.apiserver.nodeproxy import Channels, LogRequest, StreamRequest
+from hekla.apiserver.endpoints.nodeproxy import Channels, LogRequest, StreamRequest
 from hekla.units.objects import Object
 from tests.apiserver.kubectl.conftest import Kubectl
 from tests.apiserver.kubectl.manifests import node, pod

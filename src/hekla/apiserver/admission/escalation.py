@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hekla.apiserver.admission.chain import Also, Attempt, Controller
-from hekla.apiserver.rbac import GROUP, Authorizer
+from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, RelatedWrite
+from hekla.apiserver.auth.rbac import GROUP, Authorizer
 
 if TYPE_CHECKING:
-    from hekla.apiserver.resources import Resources
+    from hekla.apiserver.registry.resources import Resources
 
 
-class Escalation(Controller):
+class Escalation(AdmissionPlugin):
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
         self._authorizer = Authorizer(resources.store)
 
-    def validate(self, attempt: Attempt) -> list[Also]:
-        if attempt.verb != "delete" and attempt.served.kind.group == GROUP:
-            user = attempt.options.user
-            self._authorizer.check_escalation(user, attempt.obj, attempt.namespace)
+    def validate(self, attributes: Attributes) -> list[RelatedWrite]:
+        if attributes.verb != "delete" and attributes.served.kind.group == GROUP:
+            user = attributes.options.user
+            self._authorizer.check_escalation(user, attributes.obj, attributes.namespace)
         return []

@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hekla.apiserver import cel, errors
-from hekla.apiserver.admission.conditions import VARIABLES, Conditions, facts
-from hekla.apiserver.admission.review import (
+from hekla.apiserver.admission.match_conditions import VARIABLES, MatchConditions, variables
+from hekla.apiserver.admission.matching import (
     EXEMPT_GROUP,
-    Review,
+    AdmissionRequest,
     Rule,
     Selectors,
     matched,
     namespace_object,
 )
-from hekla.apiserver.history import Event
-from hekla.apiserver.registry import Served
+from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.storage.watch_cache import Event
 from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 if TYPE_CHECKING:
-    from hekla.apiserver.resources import Resources
+    from hekla.apiserver.registry.resources import Resources
 
 log = logging.getLogger("hekla.apiserver")
 
@@ -73,7 +73,7 @@ class Match:
             return versions[0]
         return matched(self.rules, operation, versions, subresource, exact=self.exact)
 
-    def holds(self, review: Review, versions: list[Served], resources: Resources) -> bool:
+    def holds(self, review: AdmissionRequest, versions: list[Served], resources: Resources) -> bool:
         """With what the rules alone do not say: names, exceptions, labels."""
         if not self.selectors.match(review, resources.store):
             return False
@@ -117,7 +117,7 @@ class Validation:
 class Policy:
     name: str
     match: Match
-    conditions: Conditions
+    conditions: MatchConditions
     variables: tuple[tuple[str, cel.Program], ...]
     validations: tuple[Validation, ...]
     param_kind: tuple[str, str] | None
@@ -131,7 +131,7 @@ class Policy:
         return cls(
             obj["metadata"]["name"],
             Match.read(spec.get("matchConstraints")),
-            Conditions.read(spec.get("matchConditions") or (), names),
+            MatchConditions.read(spec.get("matchConditions") or (), names),
             tuple(
                 (variable["name"], cel.compile(variable["expression"], names, yields=""))
                 for variable in spec.get("variables") or ()
@@ -185,7 +185,7 @@ class Denial:
     message: str
     reason: str = "Invalid"
 
-    def error(self, review: Review) -> errors.StatusError:
+    def error(self, review: AdmissionRequest) -> errors.StatusError:
         text = (
             f"ValidatingAdmissionPolicy '{self.policy.name}' with binding '{self.binding.name}' "
             f"denied request: {self.message}"
@@ -234,7 +234,7 @@ class Policies:
         ]
         self._covering.clear()
 
-    def concern(self, operation: str, served: Served, subresource: str) -> bool:
+    def covers(self, operation: str, served: Served, subresource: str) -> bool:
         if not self._bound or served.kind.group == EXEMPT_GROUP:
             return False
         registry = self._resources.registry
@@ -256,9 +256,9 @@ class Policies:
 
     # Judging
 
-    async def validate(self, review: Review) -> None:
+    async def validate(self, review: AdmissionRequest) -> None:
         """Raise the first denial; warn of what is only to be warned of."""
-        if not self.concern(review.operation, review.served, review.subresource):
+        if not self.covers(review.operation, review.served, review.subresource):
             return
         denials: list[Denial] = []
         versions = self._versions(review.served)
@@ -280,10 +280,10 @@ class Policies:
             raise denials[0].error(review)
 
     async def _judge(
-        self, policy: Policy, binding: Binding, review: Review, seen: Served
+        self, policy: Policy, binding: Binding, review: AdmissionRequest, seen: Served
     ) -> list[tuple[str, str]]:
         """Message and reason of everything that does not hold."""
-        values = facts(review)
+        values = variables(review)
         if seen is not review.served and review.is_own_kind:
             for name in ("object", "oldObject"):
                 if values[name] is not None:
@@ -301,7 +301,9 @@ class Policies:
             found += _evaluated(policy, {**values, "params": param})
         return found
 
-    def _params(self, policy: Policy, binding: Binding, review: Review) -> list[Object | None]:
+    def _params(
+        self, policy: Policy, binding: Binding, review: AdmissionRequest
+    ) -> list[Object | None]:
         """The objects a policy is evaluated with, one after the other; [None] when it has none."""
         if policy.param_kind is None or binding.param_ref is None:
             return [None]

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
-from hekla.apiserver.admission.chain import Also, Attempt, Controller
+from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, RelatedWrite
 from hekla.units.objects import Object
 
 CLASSES = "scheduling.k8s.io/priorityclasses"
 
 
-class Priority(Controller):
-    def mutate(self, attempt: Attempt) -> None:
-        if not attempt.creates("pods"):
+class Priority(AdmissionPlugin):
+    def mutate(self, attributes: Attributes) -> None:
+        if not attributes.creates("pods"):
             return
-        spec = attempt.obj["spec"]
+        spec = attributes.obj["spec"]
         name = spec.get("priorityClassName")
         found = self._class(name) if name else self._default()
         if name and found is None:
-            raise attempt.forbid(f"no PriorityClass with name {name} was found")
+            raise attributes.forbid(f"no PriorityClass with name {name} was found")
         value = found["value"] if found else 0
         if spec.get("priority") not in (None, value):
-            raise attempt.forbid(
+            raise attributes.forbid(
                 "the integer value of priority must not be provided in pod spec; priority "
                 f"admission controller computed {value} from the given PriorityClass name"
             )
@@ -30,20 +30,20 @@ class Priority(Controller):
             spec["priorityClassName"] = found["metadata"]["name"]
         policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
         if spec.get("preemptionPolicy") not in (None, policy):
-            raise attempt.forbid(
+            raise attributes.forbid(
                 "the string value of PreemptionPolicy must not be provided in pod spec; priority "
                 f"admission controller computed {policy} from the given PriorityClass name"
             )
         spec["preemptionPolicy"] = policy
 
-    def validate(self, attempt: Attempt) -> list[Also]:
-        if attempt.verb != "delete" and attempt.served.storage == CLASSES:
+    def validate(self, attributes: Attributes) -> list[RelatedWrite]:
+        if attributes.verb != "delete" and attributes.served.storage == CLASSES:
             current = self._default()
-            mine = attempt.obj["metadata"]["name"]
-            if attempt.obj.get("globalDefault") and current:
+            mine = attributes.obj["metadata"]["name"]
+            if attributes.obj.get("globalDefault") and current:
                 other = current["metadata"]["name"]
                 if other != mine:
-                    raise attempt.forbid(
+                    raise attributes.forbid(
                         f"PriorityClass {other} is already marked as default. Only one default "
                         "can exist"
                     )

@@ -11,13 +11,13 @@ from hekla.api import volcano, wellknown
 from hekla.api.rules import causes
 from hekla.api.volcano.plugins import job_plugin_names
 from hekla.apiserver import errors
-from hekla.apiserver.admission.chain import Also, Attempt, Controller
-from hekla.apiserver.history import Entry
+from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, RelatedWrite
+from hekla.apiserver.storage.watch_cache import Entry
 from hekla.units.objects import Object
 
 if TYPE_CHECKING:
-    from hekla.apiserver.resources import Resources
-    from hekla.apiserver.store import Store
+    from hekla.apiserver.registry.resources import Resources
+    from hekla.apiserver.storage.store import Store
 
 QUEUES = "scheduling.volcano.sh/queues"
 JOBS = "batch.volcano.sh/jobs"
@@ -53,26 +53,26 @@ class StoreView:
         return None if entry is None else msgspec.json.decode(entry.body)
 
 
-class Volcano(Controller):
+class Volcano(AdmissionPlugin):
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
         self._view = StoreView(resources.store)
 
-    def _concerns(self, attempt: Attempt) -> bool:
-        return attempt.served.kind.group.endswith(_VOLCANO) or attempt.creates("pods")
+    def _concerns(self, attributes: Attributes) -> bool:
+        return attributes.served.kind.group.endswith(_VOLCANO) or attributes.creates("pods")
 
-    def mutate(self, attempt: Attempt) -> None:
+    def mutate(self, attributes: Attributes) -> None:
         # A changed job is completed again. `kubectl apply` replaces the list of tasks whole, and
         # what was filled in goes with it: without this, the rules would see the tasks change.
         # (Volcano completes only new jobs, and so refuses to apply one again with another size.)
-        again = attempt.verb == "update" and attempt.served.storage == JOBS
-        if (attempt.verb == "create" or again) and self._concerns(attempt):
-            volcano.default(attempt.obj, self._view)
+        again = attributes.verb == "update" and attributes.served.storage == JOBS
+        if (attributes.verb == "create" or again) and self._concerns(attributes):
+            volcano.default(attributes.obj, self._view)
 
-    def validate(self, attempt: Attempt) -> list[Also]:
-        if self._concerns(attempt):
-            found = list(volcano.check(attempt.verb, attempt.obj, attempt.old, self._view))
+    def validate(self, attributes: Attributes) -> list[RelatedWrite]:
+        if self._concerns(attributes):
+            found = list(volcano.check(attributes.verb, attributes.obj, attributes.old, self._view))
             if found:
-                kind, name = attempt.served.kind, attempt.obj["metadata"].get("name", "")
+                kind, name = attributes.served.kind, attributes.obj["metadata"].get("name", "")
                 raise errors.invalid(kind.group, kind.kind, name, causes(found))
         return []

@@ -5,7 +5,7 @@ of them cover a resource and an operation is found once and kept. While there ar
 pays for one look at an empty tuple.
 
 Mutating hooks are called one after the other, by the name of their configuration; those that ask
-for it (`reinvocationPolicy: IfNeeded`) a second time if the object changed after their turn.
+for it (`reinvocationPolicy: IfNeeded`) a second time if the object changed after their invocation.
 Validating hooks are called all at once, and the first of them that refuses, in order, is quoted.
 """
 
@@ -22,22 +22,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hekla.apiserver import cel, errors
-from hekla.apiserver.admission.conditions import Conditions, facts, request_facts
-from hekla.apiserver.admission.review import EXEMPT_GROUP, Review, Rule, Selectors, matched
-from hekla.apiserver.callouts import CallFailed, Callouts
-from hekla.apiserver.history import Event
-from hekla.apiserver.registry import Served
+from hekla.apiserver.admission.match_conditions import MatchConditions, request_variable, variables
+from hekla.apiserver.admission.matching import (
+    EXEMPT_GROUP,
+    AdmissionRequest,
+    Rule,
+    Selectors,
+    matched,
+)
+from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.storage.watch_cache import Event
+from hekla.apiserver.webhook_client import WebhookClient, WebhookError
 from hekla.units import patches
 from hekla.units.objects import Object
 
 if TYPE_CHECKING:
-    from hekla.apiserver.resources import Resources
+    from hekla.apiserver.registry.resources import Resources
 
 log = logging.getLogger("hekla.apiserver")
 
 MUTATING = f"{EXEMPT_GROUP}/mutatingwebhookconfigurations"
 VALIDATING = f"{EXEMPT_GROUP}/validatingwebhookconfigurations"
-MAX_ANSWER = 8 << 20
+MAX_RESPONSE_BYTES = 8 << 20
 _KNOWN_REVIEWS = ("v1", "v1beta1")
 _WITHOUT_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 
@@ -50,12 +56,12 @@ class Hook:
     configuration: str
     rules: tuple[Rule, ...]
     selectors: Selectors
-    conditions: Conditions
+    conditions: MatchConditions
     exact: bool
     fails_closed: bool
     timeout_s: float
     side_effects: str
-    again: bool
+    is_reinvoked: bool
     review_version: str
     client_config: Mapping[str, Any]
 
@@ -67,7 +73,7 @@ class Hook:
             configuration,
             tuple(map(Rule.read, hook.get("rules") or ())),
             Selectors.read(hook),
-            Conditions.read(hook.get("matchConditions") or ()),
+            MatchConditions.read(hook.get("matchConditions") or ()),
             hook.get("matchPolicy") == "Exact",
             hook.get("failurePolicy") != "Ignore",
             float(hook.get("timeoutSeconds") or 10),
@@ -79,14 +85,14 @@ class Hook:
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Invocation:
     """A hook to be called, and the version of the object it is to see."""
 
     hook: Hook
     served: Served
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     uid: str = ""
     allowed: bool = False
     status: Object | None = None
@@ -95,13 +101,13 @@ class _Answer(msgspec.Struct):
     warnings: list[str] | None = None
 
 
-class _Reviewed(msgspec.Struct):
-    response: _Answer | None = None
+class _ReviewResponse(msgspec.Struct):
+    response: _Response | None = None
     kind: str = ""
     apiVersion: str = ""
 
 
-class Refusal(Exception):
+class InvalidResponse(Exception):
     """A hook could not be asked, or answered nonsense."""
 
 
@@ -111,14 +117,14 @@ class Webhooks:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._store = resources.store
-        self._callouts = resources.callouts
+        self._callouts = resources.webhook_client
         self._mutating: tuple[Hook, ...] = ()
         self._validating: tuple[Hook, ...] = ()
-        self._covering: dict[tuple[Any, ...], tuple[_Turn, ...]] = {}
+        self._covering: dict[tuple[Any, ...], tuple[_Invocation, ...]] = {}
         self._registry_revision = -1
 
     @property
-    def callouts(self) -> Callouts:
+    def webhook_client(self) -> WebhookClient:
         return self._callouts
 
     def follow(self) -> None:
@@ -148,135 +154,142 @@ class Webhooks:
             self._validating = tuple(found)
         self._covering.clear()
 
-    def concern(self, operation: str, served: Served, subresource: str) -> bool:
+    def covers(self, operation: str, served: Served, subresource: str) -> bool:
         """Whether any hook may want to know."""
         if not self._mutating and not self._validating:
             return False
         return bool(
-            self._turns(True, operation, served, subresource)
-            or self._turns(False, operation, served, subresource)
+            self._invocations(True, operation, served, subresource)
+            or self._invocations(False, operation, served, subresource)
         )
 
-    def _turns(
+    def _invocations(
         self, mutating: bool, operation: str, served: Served, subresource: str
-    ) -> tuple[_Turn, ...]:
+    ) -> tuple[_Invocation, ...]:
         registry = self._resources.registry
         if self._registry_revision != registry.revision:
             self._covering.clear()
             self._registry_revision = registry.revision
         kind = served.kind
         key = (mutating, operation, kind.group, kind.version, kind.plural, subresource)
-        turns = self._covering.get(key)
-        if turns is None:
-            turns = self._covering[key] = self._find(mutating, operation, served, subresource)
-        return turns
+        invocations = self._covering.get(key)
+        if invocations is None:
+            invocations = self._covering[key] = self._find(mutating, operation, served, subresource)
+        return invocations
 
     def _find(
         self, mutating: bool, operation: str, served: Served, subresource: str
-    ) -> tuple[_Turn, ...]:
+    ) -> tuple[_Invocation, ...]:
         if served.kind.group == EXEMPT_GROUP:
             return ()
         versions = [served, *self._resources.registry.equivalents(served)]
-        turns = []
+        invocations = []
         for hook in self._mutating if mutating else self._validating:
             seen = matched(hook.rules, operation, versions, subresource, exact=hook.exact)
             if seen is not None:
-                turns.append(_Turn(hook, seen))
-        return tuple(turns)
+                invocations.append(_Invocation(hook, seen))
+        return tuple(invocations)
 
     # Asking
 
-    async def mutate(self, review: Review) -> bool:
+    async def mutate(self, review: AdmissionRequest) -> bool:
         """Let hooks change `review.obj`; whether any did."""
-        turns = self._turns(True, review.operation, review.served, review.subresource)
+        invocations = self._invocations(True, review.operation, review.served, review.subresource)
         changed = False
-        called: list[tuple[_Turn, int]] = []
+        called: list[tuple[_Invocation, int]] = []
         version = 0
-        for turn in turns:
-            if self._wants(turn.hook, review):
-                if await self._mutate_once(turn, review):
+        for invocation in invocations:
+            if self._wants(invocation.hook, review):
+                if await self._mutate_once(invocation, review):
                     changed, version = True, version + 1
-                called.append((turn, version))
-        for turn, seen in called:
-            if turn.hook.again and version > seen and self._wants(turn.hook, review):
-                changed |= await self._mutate_once(turn, review)
+                called.append((invocation, version))
+        for invocation, seen in called:
+            if (
+                invocation.hook.is_reinvoked
+                and version > seen
+                and self._wants(invocation.hook, review)
+            ):
+                changed |= await self._mutate_once(invocation, review)
         return changed
 
-    async def validate(self, review: Review) -> None:
+    async def validate(self, review: AdmissionRequest) -> None:
         """Raise the first refusal, in the order of the hooks."""
-        turns = self._turns(False, review.operation, review.served, review.subresource)
-        wanted = [turn for turn in turns if self._wants(turn.hook, review)]
+        invocations = self._invocations(False, review.operation, review.served, review.subresource)
+        wanted = [invocation for invocation in invocations if self._wants(invocation.hook, review)]
         if not wanted:
             return
         found = await asyncio.gather(
-            *(self._ask(turn, review, mutating=False) for turn in wanted), return_exceptions=True
+            *(self._call(invocation, review, mutating=False) for invocation in wanted),
+            return_exceptions=True,
         )
         for outcome in found:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _wants(self, hook: Hook, review: Review) -> bool:
+    def _wants(self, hook: Hook, review: AdmissionRequest) -> bool:
         if not hook.selectors.match(review, self._store):
             return False
         if not hook.conditions.programs:
             return True
         try:
-            return hook.conditions.hold(facts(review))
+            return hook.conditions.hold(variables(review))
         except cel.Failed as error:
             if not hook.fails_closed:
                 return False
             kind = review.served.kind
             raise errors.forbidden(kind.group, kind.plural, review.name, str(error)) from error
 
-    async def _mutate_once(self, turn: _Turn, review: Review) -> bool:
-        answer = await self._ask(turn, review, mutating=True)
-        if answer is None or answer.patch is None:
+    async def _mutate_once(self, invocation: _Invocation, review: AdmissionRequest) -> bool:
+        response = await self._call(invocation, review, mutating=True)
+        if response is None or response.patch is None:
             return False
-        hook = turn.hook
+        hook = invocation.hook
         if review.obj is None:
             raise errors.internal(
                 f'admission webhook "{hook.name}" attempted to modify the object, which is not '
                 "supported for this operation"
             )
         try:
-            patch = msgspec.json.decode(base64.b64decode(answer.patch, validate=True))
-            shown = await self._shown(turn, review, review.obj)
+            patch = msgspec.json.decode(base64.b64decode(response.patch, validate=True))
+            shown = await self._in_hook_version(invocation, review, review.obj)
             patched = patches.json_patch(shown, patch)
             if not isinstance(patched, dict):
                 raise ValueError("the patched object is no object")
         except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
-            said = f"received undecodable patch in webhook response: {error}"
-            self._fail(hook, said)
+            message = f"received undecodable patch in webhook response: {error}"
+            self._fail(hook, message)
             return False
-        back = await self._asked_for(turn, review, patched)
+        back = await self._in_request_version(invocation, review, patched)
         if back == review.obj:
             return False
         review.obj.clear()
         review.obj.update(back)
         return True
 
-    async def _ask(self, turn: _Turn, review: Review, *, mutating: bool) -> _Answer | None:
-        """The answer of a hook that allows; None when it failed and that is to be ignored."""
-        hook = turn.hook
+    async def _call(
+        self, invocation: _Invocation, review: AdmissionRequest, *, mutating: bool
+    ) -> _Response | None:
+        """The response of a hook that allows; None when it failed and that is to be ignored."""
+        hook = invocation.hook
         if review.options.dry_run and hook.side_effects not in _WITHOUT_SIDE_EFFECTS:
             raise errors.bad_request(f'admission webhook "{hook.name}" does not support dry run')
         uid = self._resources.new_uid()
         try:
-            body = msgspec.json.encode(await self._question(turn, review, uid))
+            body = msgspec.json.encode(await self._review_body(invocation, review, uid))
             raw = await self._callouts.post(
-                hook.client_config, body, timeout_s=hook.timeout_s, limit=MAX_ANSWER
+                hook.client_config, body, timeout_s=hook.timeout_s, limit=MAX_RESPONSE_BYTES
             )
-            answer = _checked(raw, uid, hook.review_version, mutating=mutating)
-        except CallFailed as error:
+            response = _validated(raw, uid, hook.review_version, mutating=mutating)
+        except WebhookError as error:
             self._fail(hook, f"failed to call webhook: {error}")
             return None
-        except Refusal as error:
+        except InvalidResponse as error:
             self._fail(hook, f"received invalid webhook response: {error}")
             return None
-        review.options.warnings.extend(answer.warnings or ())
-        if not answer.allowed:
-            raise _denial(hook.name, answer.status)
-        return answer
+        review.options.warnings.extend(response.warnings or ())
+        if not response.allowed:
+            raise _denial(hook.name, response.status)
+        return response
 
     def _fail(self, hook: Hook, why: str) -> None:
         """Refuse the write, or let it pass, as the hook's configuration has it."""
@@ -284,9 +297,11 @@ class Webhooks:
             raise errors.internal(f'failed calling webhook "{hook.name}": {why}')
         log.warning('failed calling webhook "%s", which may be ignored: %s', hook.name, why)
 
-    async def _question(self, turn: _Turn, review: Review, uid: str) -> Object:
-        request = {"uid": uid, **request_facts(review)}
-        seen = turn.served
+    async def _review_body(
+        self, invocation: _Invocation, review: AdmissionRequest, uid: str
+    ) -> Object:
+        request = {"uid": uid, **request_variable(review)}
+        seen = invocation.served
         if seen is not review.served:
             kind = seen.kind
             request["resource"] = {
@@ -297,69 +312,77 @@ class Webhooks:
             if review.is_own_kind:
                 request["kind"] = {"group": kind.group, "version": kind.version, "kind": kind.kind}
         for name, obj in (("object", review.obj), ("oldObject", review.old)):
-            request[name] = None if obj is None else await self._shown(turn, review, obj)
+            request[name] = (
+                None if obj is None else await self._in_hook_version(invocation, review, obj)
+            )
         return {
             "kind": "AdmissionReview",
-            "apiVersion": f"admission.k8s.io/{turn.hook.review_version}",
+            "apiVersion": f"admission.k8s.io/{invocation.hook.review_version}",
             "request": request,
         }
 
-    async def _shown(self, turn: _Turn, review: Review, obj: Object) -> Object:
+    async def _in_hook_version(
+        self, invocation: _Invocation, review: AdmissionRequest, obj: Object
+    ) -> Object:
         """The object in the version the hook asked for."""
-        if turn.served is review.served or not review.is_own_kind:
+        if invocation.served is review.served or not review.is_own_kind:
             return obj
-        return await self._resources.in_version(turn.served, obj)
+        return await self._resources.in_version(invocation.served, obj)
 
-    async def _asked_for(self, turn: _Turn, review: Review, obj: Object) -> Object:
+    async def _in_request_version(
+        self, invocation: _Invocation, review: AdmissionRequest, obj: Object
+    ) -> Object:
         """And back again, in the version of the request."""
-        if turn.served is review.served or not review.is_own_kind:
+        if invocation.served is review.served or not review.is_own_kind:
             return obj
         return await self._resources.in_version(review.served, obj)
 
 
-def _checked(raw: bytes, uid: str, version: str, *, mutating: bool) -> _Answer:
+def _validated(raw: bytes, uid: str, version: str, *, mutating: bool) -> _Response:
     """An AdmissionReview, as strictly read as upstream reads it."""
     try:
-        review = msgspec.json.decode(raw, type=_Reviewed)
+        review = msgspec.json.decode(raw, type=_ReviewResponse)
     except msgspec.MsgspecError as error:
-        raise Refusal(f"it is no AdmissionReview: {error}") from error
-    answer = review.response
-    if answer is None:
-        raise Refusal("webhook response was absent")
+        raise InvalidResponse(f"it is no AdmissionReview: {error}") from error
+    response = review.response
+    if response is None:
+        raise InvalidResponse("webhook response was absent")
     if version == "v1":
-        if answer.uid != uid:
-            raise Refusal(f'expected response.uid="{uid}", got "{answer.uid}"')
+        if response.uid != uid:
+            raise InvalidResponse(f'expected response.uid="{uid}", got "{response.uid}"')
         want = ("admission.k8s.io/v1", "AdmissionReview")
         if (review.apiVersion, review.kind) != want:
-            raise Refusal(
+            raise InvalidResponse(
                 f"expected webhook response of {want[0]}, Kind={want[1]}, got "
                 f"{review.apiVersion}, Kind={review.kind}"
             )
     if not mutating:
-        if answer.patch:
-            raise Refusal("validating webhook may not return response.patch")
-        if answer.patchType:
-            raise Refusal("validating webhook may not return response.patchType")
-    elif answer.patch and answer.patchType != "JSONPatch":
-        if not answer.patchType:
+        if response.patch:
+            raise InvalidResponse("validating webhook may not return response.patch")
+        if response.patchType:
+            raise InvalidResponse("validating webhook may not return response.patchType")
+    elif response.patch and response.patchType != "JSONPatch":
+        if not response.patchType:
             if version == "v1":
-                raise Refusal("webhook returned response.patch but not response.patchType")
+                raise InvalidResponse("webhook returned response.patch but not response.patchType")
         else:
-            raise Refusal(f'webhook returned invalid response.patchType of "{answer.patchType}"')
-    elif answer.patchType and not answer.patch:
-        raise Refusal("webhook returned response.patchType but not response.patch")
-    return answer
+            raise InvalidResponse(
+                f'webhook returned invalid response.patchType of "{response.patchType}"'
+            )
+    elif response.patchType and not response.patch:
+        raise InvalidResponse("webhook returned response.patchType but not response.patch")
+    return response
 
 
 def _denial(name: str, status: Object | None) -> errors.StatusError:
-    """The hook's own status, said by the server."""
+    """The hook's own status, message by the server."""
     status = status or {}
-    said = status.get("message") or status.get("reason")
+    message = status.get("message") or status.get("reason")
     by = f'admission webhook "{name}" denied the request'
     code = status.get("code") or 0
     return errors.StatusError(
         code if isinstance(code, int) and code >= 400 else 400,
         str(status.get("reason") or ""),
-        f"{by}: {said}" if said else f"{by} without explanation",
+        f"{by}: {message}" if message else f"{by} without explanation",
         status.get("details"),
     )

@@ -21,7 +21,7 @@ from hekla.apiserver.tables.formats import (
     NONE,
     UNSET,
     age_of,
-    is_leaving,
+    is_terminating,
     name_of,
     part,
     quantity_text,
@@ -61,7 +61,7 @@ def _class_of(obj: Object) -> str:
 
 
 def _phase(obj: Object) -> str:
-    return "Terminating" if is_leaving(obj) else part(obj, "status").get("phase", "")
+    return "Terminating" if is_terminating(obj) else part(obj, "status").get("phase", "")
 
 
 def _volume(obj: Object, now: float) -> list[Any]:
@@ -409,7 +409,7 @@ CLUSTER: dict[str, Printer] = {
     f"{_ADMISSION}/validatingadmissionpolicies": printer(
         (
             NAME,
-            number("Validations", "How many rules it has."),
+            number("ValidationRules", "How many rules it has."),
             Column("ParamKind", "The kind its parameters have."),
             AGE,
         ),

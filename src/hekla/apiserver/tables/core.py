@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hekla.apiserver import conversion
+from hekla.apiserver.registry import versions
 from hekla.apiserver.tables.age import UNKNOWN, age
 from hekla.apiserver.tables.columns import AGE, NAME, SELECTOR, WIDE, Column, Printer, printer, wide
 from hekla.apiserver.tables.formats import (
@@ -182,7 +182,7 @@ def _event_source(event: Object) -> str:
 
 def _event(event: Object, now: float) -> list[Any]:
     if "regarding" in event:
-        event = conversion.event_to_core(event)
+        event = versions.event_to_core(event)
     first = age(event.get("firstTimestamp") or event.get("eventTime"), now)
     last = age(event["lastTimestamp"], now) if event.get("lastTimestamp") else first
     count = event.get("count") or 1

@@ -32,7 +32,7 @@ def part(obj: Object, *path: str) -> Any:
     return value or {}
 
 
-def is_leaving(obj: Object) -> bool:
+def is_terminating(obj: Object) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 

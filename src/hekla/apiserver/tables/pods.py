@@ -13,7 +13,7 @@ from typing import Any
 
 from hekla.apiserver.tables.age import age
 from hekla.apiserver.tables.columns import AGE, NAME, Column, Printer, wide
-from hekla.apiserver.tables.formats import NONE, age_of, is_leaving, is_true, name_of, part
+from hekla.apiserver.tables.formats import NONE, age_of, is_terminating, is_true, name_of, part
 from hekla.units.objects import Object
 
 FINISHED = ("Succeeded", "Failed")
@@ -126,7 +126,7 @@ def _tally(pod: Object) -> _Tally:
         # Restarts of init containers that are done do not count any more.
         tally.restarts, tally.last_restart = beside.restarts, beside.last_restart
         _look_at_containers(pod, tally)
-    if is_leaving(pod):
+    if is_terminating(pod):
         if status.get("reason") == NODE_LOST:
             tally.reason = "Unknown"
         elif status.get("phase") not in FINISHED:

@@ -21,7 +21,7 @@ from hekla.apiserver.tables.formats import (
     NONE,
     UNSET,
     age_of,
-    is_leaving,
+    is_terminating,
     is_true,
     labels_text,
     name_of,
@@ -118,7 +118,7 @@ def _job_status(job: Object) -> str:
     for kind in ("Complete", "Failed"):
         if is_true(conditions, kind):
             return kind
-    if is_leaving(job):
+    if is_terminating(job):
         return "Terminating"
     return next((kind for kind in _JOB_CONDITIONS if is_true(conditions, kind)), "Running")
 

@@ -1,0 +1,93 @@
+"""ExpressionChecks are refused when they are written, not when they are needed.
+
+Whatever holds CEL (webhook configurations, policies, definitions) passes here; an update that
+leaves an expression as it was is let through, so that an object can still be changed after the
+evaluator was uninstalled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from hekla.api.rules import causes
+from hekla.api.rules.fields import FieldError, invalid
+from hekla.apiserver import cel, errors
+from hekla.apiserver.admission.match_conditions import VARIABLES
+from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, RelatedWrite
+from hekla.apiserver.admission.policies import POLICIES, variables_of
+from hekla.apiserver.admission.webhooks import MUTATING, VALIDATING
+from hekla.apiserver.auth.authenticator import SYSTEM
+from hekla.apiserver.registry.crds import CRDS
+from hekla.apiserver.schema.validation_rules import problems
+from hekla.units.objects import Object
+
+# Field, expression, the variables it may use, the type it must have.
+Found = Iterator[tuple[str, str, tuple[str, ...], str]]
+
+
+def _in_webhooks(configuration: Object) -> Found:
+    for index, hook in enumerate(configuration.get("webhooks") or ()):
+        for number, condition in enumerate(hook.get("matchConditions") or ()):
+            at = f"webhooks[{index}].matchConditions[{number}].expression"
+            yield at, condition["expression"], VARIABLES, "BOOL"
+
+
+def _in_policy(policy: Object) -> Found:
+    spec = policy.get("spec") or {}
+    names = variables_of(spec)
+    for field, key, yields in (
+        ("matchConditions", "expression", "BOOL"),
+        ("variables", "expression", ""),
+        ("validations", "expression", "BOOL"),
+        ("validations", "messageExpression", "STRING"),
+        ("auditAnnotations", "valueExpression", ""),
+    ):
+        for index, item in enumerate(spec.get(field) or ()):
+            if item.get(key):
+                yield f"spec.{field}[{index}].{key}", item[key], names, yields
+
+
+_WHERE: dict[str, Callable[[Object], Found]] = {
+    MUTATING: _in_webhooks,
+    VALIDATING: _in_webhooks,
+    POLICIES: _in_policy,
+}
+
+
+class ExpressionChecks(AdmissionPlugin):
+    def validate(self, attributes: Attributes) -> list[RelatedWrite]:
+        storage = attributes.served.storage
+        if attributes.verb == "delete" or (storage not in _WHERE and storage != CRDS):
+            return []
+        if storage == CRDS:
+            # What the server itself installs has its rules in hekla.api too, for want of CEL.
+            if attributes.options.user is SYSTEM:
+                return []
+            was = {text for _, text, _ in _in_definition(attributes.old or {})}
+            found = [
+                invalid(*each) for each in _in_definition(attributes.obj) if each[1] not in was
+            ]
+        else:
+            find = _WHERE[storage]
+            known = {text for _, text, *_ in find(attributes.old)} if attributes.old else set()
+            found = list(_refusals(find(attributes.obj), known))
+        if found:
+            kind, name = attributes.served.kind, attributes.obj["metadata"].get("name", "")
+            raise errors.invalid(kind.group, kind.kind, name, causes(found))
+        return []
+
+
+def _in_definition(crd: Object) -> Iterator[tuple[str, str, str]]:
+    for index, version in enumerate((crd.get("spec") or {}).get("versions") or ()):
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        yield from problems(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
+
+
+def _refusals(found: Found, known: set[str]) -> Iterator[FieldError]:
+    for field, text, variables, yields in found:
+        if text in known:
+            continue
+        try:
+            cel.compile(text, variables, yields=yields)
+        except cel.Refused as error:
+            yield invalid(field, text, str(error))

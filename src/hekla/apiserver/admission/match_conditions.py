@@ -1,0 +1,76 @@
+"""What match conditions and policies may look at, and match conditions themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hekla.apiserver import cel
+from hekla.apiserver.admission.matching import AdmissionRequest
+from hekla.units.objects import Object
+
+VARIABLES = ("object", "oldObject", "request")
+
+
+def request_variable(review: AdmissionRequest) -> Object:
+    """`request` in an expression: an AdmissionRequest without its objects."""
+    group, version, kind = review.kind
+    asked = review.served.kind
+    variables: Object = {
+        "kind": {"group": group, "version": version, "kind": kind},
+        "resource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
+        "name": review.name,
+        "namespace": review.namespace,
+        "operation": review.operation,
+        "userInfo": user_info(review),
+        "dryRun": review.options.dry_run,
+        "options": review.how,
+    }
+    variables["requestKind"] = variables["kind"]
+    variables["requestResource"] = variables["resource"]
+    if review.subresource:
+        variables["subResource"] = variables["requestSubResource"] = review.subresource
+    return variables
+
+
+def user_info(review: AdmissionRequest) -> Object:
+    user = review.options.user
+    info: Object = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.extra:
+        info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return info
+
+
+def variables(review: AdmissionRequest) -> Object:
+    return {"object": review.obj, "oldObject": review.old, "request": request_variable(review)}
+
+
+@dataclass(frozen=True, slots=True)
+class MatchConditions:
+    """All must hold for a hook or a policy to be asked."""
+
+    programs: tuple[tuple[str, cel.Program], ...] = ()
+
+    @classmethod
+    def read(
+        cls, conditions: Sequence[Mapping[str, Any]], variables: Sequence[str] = VARIABLES
+    ) -> MatchConditions:
+        return cls(
+            tuple((c["name"], cel.compile(c["expression"], variables)) for c in conditions or ())
+        )
+
+    def hold(self, values: Mapping[str, Any]) -> bool:
+        """As upstream, one that is false settles it even if others fail; cel.Failed else."""
+        failures = []
+        for name, program in self.programs:
+            try:
+                if not program.holds(values):
+                    return False
+            except cel.Failed as error:
+                failures.append(f'matchCondition "{name}": {error}')
+        if failures:
+            raise cel.Failed("; ".join(failures))
+        return True

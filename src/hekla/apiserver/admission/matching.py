@@ -1,0 +1,164 @@
+"""One write as hooks and policies are asked about it, and which of them it concerns.
+
+A write to a subresource is about another object than its parent: `pods/binding` is the creation of
+a Binding, `jobs/scale` the change of a Scale, `pods/exec` a CONNECT with its options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hekla.api import kinds
+from hekla.apiserver import errors
+from hekla.apiserver.registry.kinds import Served
+from hekla.units.objects import Object
+from hekla.units.selectors import LabelSelector
+
+if TYPE_CHECKING:
+    from hekla.apiserver.registry.options import Options
+    from hekla.apiserver.storage.store import Store
+
+
+EXEMPT_GROUP = "admissionregistration.k8s.io"
+"""What configures admission is never subject to it: nobody could undo a mistake."""
+
+
+@dataclass(slots=True)
+class AdmissionRequest:
+    """What is about to happen. `obj` is None for a DELETE, `old` for a CREATE or CONNECT."""
+
+    operation: str  # CREATE, UPDATE, DELETE or CONNECT
+    served: Served
+    namespace: str
+    name: str
+    obj: Object | None
+    old: Object | None
+    options: Options
+    subresource: str = ""
+    how: Object = field(default_factory=dict)
+    """The CreateOptions, UpdateOptions or DeleteOptions."""
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """Group, version and kind of the object in question."""
+        kind = self.served.kind
+        if self.subresource and self.subresource in kind.subresources:
+            inner = kinds.subresource(kind, self.subresource)
+            return inner.group, inner.version, inner.kind
+        return kind.group, kind.version, kind.kind
+
+    @property
+    def is_own_kind(self) -> bool:
+        """Whether the object is one of the resource itself, in one of its versions."""
+        kind = self.served.kind
+        return self.kind == (kind.group, kind.version, kind.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which operations on which resources."""
+
+    operations: frozenset[str]
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: tuple[tuple[str, str], ...]
+    scope: str
+    names: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, rule: Mapping[str, Any]) -> Rule:
+        pairs = [name.partition("/") for name in rule.get("resources") or ()]
+        return cls(
+            frozenset(rule.get("operations") or ()),
+            frozenset(rule.get("apiGroups") or ()),
+            frozenset(rule.get("apiVersions") or ()),
+            tuple((resource, subresource) for resource, _, subresource in pairs),
+            rule.get("scope") or "*",
+            frozenset(rule.get("resourceNames") or ()),
+        )
+
+    def covers(self, operation: str, served: Served, subresource: str) -> bool:
+        kind = served.kind
+        is_cluster = not kind.namespaced
+        return (
+            bool(self.operations & {"*", operation})
+            and bool(self.groups & {"*", kind.group})
+            and bool(self.versions & {"*", kind.version})
+            and (self.scope == "*" or (self.scope == "Cluster") == is_cluster)
+            and any(
+                resource in ("*", kind.plural) and inner in ("*", subresource)
+                for resource, inner in self.resources
+            )
+        )
+
+
+def matched(
+    rules: Sequence[Rule],
+    operation: str,
+    versions: Sequence[Served],
+    subresource: str,
+    *,
+    exact: bool,
+) -> Served | None:
+    """The version a rule covers: the one asked for (the first), or else an equivalent."""
+    for served in versions[:1] if exact else versions:
+        if any(rule.covers(operation, served, subresource) for rule in rules):
+            return served
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Selectors:
+    """By the labels of the namespace and of the object."""
+
+    namespace: LabelSelector
+    object: LabelSelector
+
+    @classmethod
+    def read(cls, match: Mapping[str, Any]) -> Selectors:
+        return cls(
+            LabelSelector.from_dict(match.get("namespaceSelector") or {}),
+            LabelSelector.from_dict(match.get("objectSelector") or {}),
+        )
+
+    def match(self, review: AdmissionRequest, store: Store) -> bool:
+        return self._match_namespace(review, store) and self._match_object(review)
+
+    def _match_namespace(self, review: AdmissionRequest, store: Store) -> bool:
+        if self.namespace.matches_everything:
+            return True
+        is_namespace = review.served.storage == "namespaces"
+        if is_namespace and review.obj is not None and not review.subresource:
+            return self.namespace.matches(_labels(review.obj))
+        name = review.name if is_namespace else review.namespace
+        if not name:
+            return True
+        found = namespace_object(store, name)
+        if found is None:
+            raise errors.not_found("", "namespaces", name)
+        return self.namespace.matches(_labels(found))
+
+    def _match_object(self, review: AdmissionRequest) -> bool:
+        if self.object.matches_everything:
+            return True
+        return any(
+            self.object.matches(_labels(obj))
+            for obj in (review.obj, review.old)
+            if obj is not None and "metadata" in obj
+        )
+
+
+def namespace_object(store: Store, name: str) -> Object | None:
+    entry = store.head("namespaces", name)
+    if entry is None:
+        return None
+    found: Object = msgspec.json.decode(entry.body)
+    return found
+
+
+def _labels(obj: Object) -> dict[str, str]:
+    return (obj.get("metadata") or {}).get("labels") or {}

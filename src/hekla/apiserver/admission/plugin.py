@@ -1,0 +1,60 @@
+"""What an admission plugin is: the attributes it sees, and what it may do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hekla.apiserver import errors
+from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.storage.watch_cache import Entry
+from hekla.units.objects import Object
+
+if TYPE_CHECKING:
+    from hekla.apiserver.registry.options import Options
+    from hekla.apiserver.registry.resources import Resources
+
+
+@dataclass(slots=True)
+class Attributes:
+    """A write on its way in."""
+
+    verb: str  # create, update or delete
+    served: Served
+    namespace: str
+    obj: Object
+    old: Object | None
+    options: Options
+    is_name_generated: bool = False
+
+    def creates(self, storage: str) -> bool:
+        return self.verb == "create" and self.served.storage == storage
+
+    def forbid(self, why: str) -> errors.StatusError:
+        kind = self.served.kind
+        name = self.obj["metadata"].get("name", "")
+        return errors.forbidden(kind.group, kind.plural, name, why)
+
+
+@dataclass(slots=True)
+class RelatedWrite:
+    """Another object to be changed in the same transaction (a quota's usage, say)."""
+
+    storage: str
+    entry: Entry
+    obj: Object
+
+
+class AdmissionPlugin:
+    """An admission plugin; override what it does."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self.store = resources.store
+
+    def mutate(self, attributes: Attributes) -> None:
+        """Change `attributes.obj` before it is validated."""
+
+    def validate(self, attributes: Attributes) -> list[RelatedWrite]:
+        """Refuse by raising; return what must change along with it."""
+        return []

@@ -1,0 +1,1 @@
+"""Authentication, RBAC authorization, service-account tokens and certificates."""

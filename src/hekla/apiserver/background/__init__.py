@@ -1,0 +1,1 @@
+"""Controllers that run inside the server: garbage collection, namespaces, usage status."""

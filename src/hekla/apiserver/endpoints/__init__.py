@@ -1,0 +1,1 @@
+"""HTTP requests to responses: verbs, subresources, discovery, OpenAPI and streams."""

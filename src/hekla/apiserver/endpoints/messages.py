@@ -1,0 +1,80 @@
+"""A request after parsing and authentication, and the response to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hekla.apiserver import errors
+from hekla.apiserver.auth.authenticator import User
+from hekla.apiserver.endpoints.request_info import Query, RequestInfo, Wants
+from hekla.apiserver.registry.options import Options
+
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Response:
+    status: int
+    body: bytes | Iterable[bytes] | AsyncIterator[bytes]
+    content_type: str = JSON
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    ended: Callable[[], None] | None = None
+    """Called when the last byte is sent, or the client is gone."""
+
+    @classmethod
+    def of(cls, obj: Any, status: int = 200) -> Response:
+        return cls(status, msgspec.json.encode(obj))
+
+
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+
+
+@dataclass(slots=True)
+class Request:
+    """A request after parsing and authentication, body read."""
+
+    target: RequestInfo
+    query: Query
+    wants: Wants
+    user: User
+    content_type: str = ""
+    user_agent: str = ""
+    body: bytes = b""
+    warnings: list[str] = field(default_factory=list)
+
+    def options(self) -> Options:
+        manager = self.query.get("fieldManager") or self.user_agent.split("/", 1)[0] or "unknown"
+        if len(manager) > 128:
+            raise errors.bad_request("fieldManager may not be longer than 128 characters")
+        validation = self.query.get("fieldValidation") or "Warn"
+        kind = _OPTIONS.get(self.target.verb, "DeleteOptions")
+        if validation not in ("Ignore", "Warn", "Strict"):
+            raise errors.invalid_options(
+                kind,
+                "fieldValidation",
+                "FieldValueNotSupported",
+                f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", '
+                '"Warn"',
+            )
+        asked = self.query.repeated.get("dryRun", [])
+        if any(value != "All" for value in asked):
+            listed = ", ".join(f'"{value}"' for value in asked)
+            raise errors.invalid_options(
+                kind,
+                "dryRun",
+                "FieldValueNotSupported",
+                f'Unsupported value: [{listed}]: supported values: "All"',
+            )
+        return Options(
+            user=self.user,
+            dry_run=self.query.is_dry_run,
+            manager=manager[:128],
+            field_validation=validation,
+            find_duplicates=validation != "Ignore" and "fieldValidation" in self.query.values,
+            subresource=self.target.subresource,
+            warnings=self.warnings,
+        )

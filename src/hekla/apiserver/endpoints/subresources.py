@@ -1,0 +1,372 @@
+"""Endpoints below an object: status, scale, binding, eviction, finalize, token, log.
+
+Each is a function from a request to a response, in one table at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from hekla.api import wellknown
+from hekla.apiserver import errors
+from hekla.apiserver.auth.tokens import TokenIssuer
+from hekla.apiserver.endpoints import bodies
+from hekla.apiserver.endpoints.handlers import Handlers, read_delete_options
+from hekla.apiserver.endpoints.messages import Request, Response
+from hekla.apiserver.endpoints.nodeproxy import LogRequest, Nodes
+from hekla.apiserver.endpoints.patching import patch_change
+from hekla.apiserver.registry import disruption
+from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.registry.options import DeleteOptions
+from hekla.apiserver.registry.resources import Change
+from hekla.apiserver.registry.server_metadata import check_delete_preconditions
+from hekla.units.objects import Object
+
+SUCCESS = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+    "code": 201,
+}
+decode = msgspec.json.decode
+
+
+class Subresources:
+    """Answers requests for subresources."""
+
+    def __init__(self, handlers: Handlers, issuer: TokenIssuer, nodes: Nodes) -> None:
+        self.handlers = handlers
+        self.resources = handlers.resources
+        self.issuer = issuer
+        self.nodes = nodes
+
+    async def handle(self, served: Served, request: Request) -> Response:
+        name = request.target.subresource
+        handler = _TABLE.get(name)
+        offered = served.kind.subresources
+        if handler is None or name not in offered:
+            kind = served.kind
+            if served.custom:
+                raise errors.not_found(kind.group, kind.plural, request.target.name)
+            raise errors.no_such_path()
+        return await handler(self, served, request)
+
+    def _body(self, request: Request) -> Object:
+        obj = bodies.read(request.body, request.content_type, request.options())
+        if not isinstance(obj, dict):
+            raise errors.bad_request("the body must be a JSON object")
+        return obj
+
+    async def status(self, served: Served, request: Request) -> Response:
+        match request.target.verb:
+            case "get":
+                return await self.handlers.get(served, request)
+            case "update":
+                return await self.handlers.update(served, request)
+            case "patch":
+                return await self.handlers.patch(served, request)
+        raise errors.method_not_allowed()
+
+    # Scale
+
+    async def scale(self, served: Served, request: Request) -> Response:
+        target = request.target
+        if target.verb == "get":
+            entry = self.resources.find(served, target.namespace, target.name)
+            found = await self.resources.in_version(served, decode(entry.body))
+            scale = _scale_of(served, found)
+            if request.wants.shape == "Table":
+                include = request.query.get("includeObject", "Metadata")
+                scale = self.handlers.tables.scale(scale, include)
+            return Response.of(scale)
+        options = request.options()
+        options.subresource, options.is_reviewed = "", True
+        change_scale: Change
+        if target.verb == "update":
+            asked = self._body(request)
+            change_scale = lambda _: asked  # noqa: E731 - one of two ways to get the same thing
+        elif target.verb == "patch":
+            change_scale, _ = patch_change(served, request, options, self.resources.now())
+        else:
+            raise errors.method_not_allowed()
+        assert served.scale is not None
+        path = served.scale.spec_replicas
+
+        def change(obj: Object) -> Object:
+            scale = change_scale(_scale_of(served, obj))
+            for part in ("metadata", "spec"):
+                if not isinstance(scale.get(part) or {}, dict):
+                    raise errors.bad_request(f"{part} of a Scale must be an object")
+            replicas = (scale.get("spec") or {}).get("replicas", 0)
+            if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+                raise errors.invalid(
+                    "autoscaling",
+                    "Scale",
+                    target.name,
+                    [
+                        {
+                            "reason": "FieldValueInvalid",
+                            "message": f"Invalid value: {replicas!r}: must be greater than or "
+                            "equal to 0",
+                            "field": "spec.replicas",
+                        }
+                    ],
+                )
+            asked_version = (scale.get("metadata") or {}).get("resourceVersion")
+            if asked_version:
+                obj["metadata"]["resourceVersion"] = asked_version
+            _put(obj, path, replicas)
+            return obj
+
+        admission = self.resources.admission
+        if admission.covers("UPDATE", served, "scale"):
+            entry = self.resources.find(served, target.namespace, target.name)
+            found = await self.resources.in_version(served, decode(entry.body))
+            old = _scale_of(served, found)
+            is_reviewed = await admission.review_subresource(
+                "UPDATE",
+                served,
+                target.name,
+                target.namespace,
+                "scale",
+                change_scale(_scale_of(served, found)),
+                options,
+                old,
+            )
+            change_scale = lambda _: is_reviewed  # noqa: E731
+        written = await self.resources.update(
+            served, target.namespace, target.name, change, options
+        )
+        return Response.of(_scale_of(served, written.obj))
+
+    # Pods
+
+    async def binding(self, served: Served, request: Request) -> Response:
+        """Give an unassigned pod a node: compare-and-set, so it happens once at most."""
+        if request.target.verb != "create":
+            raise errors.method_not_allowed()
+        binding = self._body(request)
+        await self.bind(served, request, binding)
+        return Response.of(SUCCESS, 201)
+
+    async def bind(self, served: Served, request: Request, binding: Object) -> None:
+        target = request.target
+        options = request.options()
+        options.subresource, options.is_reviewed = "binding", True
+        binding = await self.resources.admission.review_subresource(
+            "CREATE", served, target.name, target.namespace, "binding", binding, options
+        )
+        node = (binding.get("target") or {}).get("name")
+        if not node:
+            raise errors.bad_request("a binding needs target.name, the name of a node")
+        if (binding["target"].get("kind") or "Node") != "Node":
+            raise errors.bad_request("a pod can only be bound to a Node")
+        metadata = binding.get("metadata") or {}
+        now = self.resources.now()
+
+        def assign(pod: Object) -> Object:
+            _check_bindable(served, pod, node, metadata.get("uid"))
+            pod["spec"]["nodeName"] = node
+            for name in ("annotations", "labels"):
+                if metadata.get(name):
+                    pod["metadata"].setdefault(name, {}).update(metadata[name])
+            scheduled = {
+                "type": wellknown.PodCondition.SCHEDULED,
+                "status": "True",
+                "lastProbeTime": None,
+                "lastTransitionTime": now,
+            }
+            _set_condition(pod, scheduled)
+            return pod
+
+        await self.resources.update(served, target.namespace, target.name, assign, options)
+
+    async def eviction(self, served: Served, request: Request) -> Response:
+        """Delete a pod unless a disruption budget forbids it."""
+        if request.target.verb != "create":
+            raise errors.method_not_allowed()
+        target = request.target
+        eviction = self._body(request)
+        options = request.options()
+        options.is_reviewed = True
+        eviction = await self.resources.admission.review_subresource(
+            "CREATE", served, target.name, target.namespace, "eviction", eviction, options
+        )
+        inner = Request(request.target, request.query, request.wants, request.user)
+        inner.body = msgspec.json.encode(eviction.get("deleteOptions") or {})
+        how: DeleteOptions = read_delete_options(inner)
+        options.dry_run = request.query.is_dry_run
+        disruption.check(self.resources, target.namespace, target.name)
+        await self._mark_disrupted(served, request, how)
+        await self.resources.delete(served, target.namespace, target.name, options, how)
+        return Response.of(SUCCESS, 201)
+
+    async def _mark_disrupted(self, served: Served, request: Request, how: DeleteOptions) -> None:
+        """Say in the pod's status that it did not fail by itself."""
+        target, options = request.target, request.options()
+        options.subresource, options.is_reviewed = "status", True
+        condition = {
+            "type": wellknown.PodCondition.DISRUPTION_TARGET,
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastProbeTime": None,
+            "lastTransitionTime": self.resources.now(),
+        }
+
+        def mark(pod: Object) -> Object:
+            check_delete_preconditions(served, pod, how)
+            _set_condition(pod, condition)
+            return pod
+
+        if not request.query.is_dry_run:
+            written = await self.resources.update(
+                served, target.namespace, target.name, mark, options
+            )
+            if how.revision:  # that was ours
+                how.revision = written.obj["metadata"]["resourceVersion"]
+
+    async def log(self, served: Served, request: Request) -> Response:
+        if request.target.verb != "get":
+            raise errors.method_not_allowed()
+        target, query = request.target, request.query
+        pod = decode(self.resources.find(served, target.namespace, target.name).body)
+        container = query.get("container") or only_container(pod)
+        node = pod["spec"].get("nodeName")
+        if not node:
+            raise errors.bad_request(
+                f'container "{container}" in pod "{target.name}" is waiting to start: the pod '
+                "has no node yet"
+            )
+        agent = self.nodes.agent_of(node)
+        if agent is None:
+            raise errors.unavailable(
+                f"no node agent for node {node!r} is connected: logs of pod {target.name!r} "
+                "cannot be read"
+            )
+        lines = agent.logs(
+            pod,
+            LogRequest(
+                container=container,
+                follow=query.flag("follow"),
+                previous=query.flag("previous"),
+                timestamps=query.flag("timestamps"),
+                tail_lines=query.number("tailLines"),
+                since_s=query.number("sinceSeconds"),
+                since_time=query.get("sinceTime"),
+                limit_bytes=query.number("limitBytes"),
+                run=query.number("run"),
+            ),
+        )
+        return Response(200, lines, "text/plain")
+
+    # Others
+
+    async def finalize(self, served: Served, request: Request) -> Response:
+        if request.target.verb != "update":
+            raise errors.method_not_allowed()
+        return await self.handlers.update(served, request)
+
+    async def token(self, served: Served, request: Request) -> Response:
+        """A signed, expiring token for a service account."""
+        if request.target.verb != "create":
+            raise errors.method_not_allowed()
+        target = request.target
+        account = decode(self.resources.find(served, target.namespace, target.name).body)
+        asked = await self.resources.admission.review_subresource(
+            "CREATE",
+            served,
+            target.name,
+            target.namespace,
+            "token",
+            self._body(request),
+            request.options(),
+        )
+        return Response.of(self.issuer.answer(account, asked, self.resources), 201)
+
+
+def _check_bindable(served: Served, pod: Object, node: str, uid: str | None) -> None:
+    name = pod["metadata"]["name"]
+    why = ""
+    if uid and uid != pod["metadata"]["uid"]:
+        why = f"the pod's UID is {pod['metadata']['uid']}, not {uid}: it was made anew"
+    elif "deletionTimestamp" in pod["metadata"]:
+        why = f"pod {name} is being deleted, cannot be assigned to a host"
+    elif pod["spec"].get("nodeName"):
+        why = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+    elif pod["spec"].get("schedulingGates"):
+        why = f"pod {name} has non-empty .spec.schedulingGates"
+    if why:
+        raise errors.conflict("", "pods/binding", name, why)
+
+
+def _set_condition(pod: Object, condition: Object) -> None:
+    """This one, in place of any other of its type."""
+    conditions = pod["status"].setdefault("conditions", [])
+    conditions[:] = [c for c in conditions if c.get("type") != condition["type"]]
+    conditions.append(condition)
+
+
+def only_container(pod: Object) -> str:
+    """The container meant when none is named."""
+    names = [container["name"] for container in pod["spec"]["containers"]]
+    if len(names) == 1:
+        return str(names[0])
+    wanted = (pod["metadata"].get("annotations") or {}).get(wellknown.DEFAULT_CONTAINER)
+    if wanted in names:
+        return str(wanted)
+    raise errors.bad_request(
+        f"a container name must be specified for pod {pod['metadata']['name']}, "
+        f"choose one of: [{' '.join(names)}]"
+    )
+
+
+def _get(obj: Object, path: str) -> Any:
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _put(obj: Object, path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for part in parents:
+        obj = obj.setdefault(part, {})
+    obj[last] = value
+
+
+def _scale_of(served: Served, obj: Object) -> Object:
+    assert served.scale is not None
+    metadata = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: Object = {"replicas": _get(obj, served.scale.status_replicas) or 0}
+    selector = _get(obj, served.scale.selector) if served.scale.selector else None
+    if selector is None and not served.custom:
+        labels = (_get(obj, "spec.selector") or {}).get("matchLabels") or {}
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    if isinstance(selector, str) and selector:
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": _get(obj, served.scale.spec_replicas) or 0},
+        "status": status,
+    }
+
+
+_Handler = Callable[[Subresources, Served, Request], Awaitable[Response]]
+_TABLE: dict[str, _Handler] = {
+    "status": Subresources.status,
+    "approval": Subresources.status,
+    "scale": Subresources.scale,
+    "binding": Subresources.binding,
+    "eviction": Subresources.eviction,
+    "finalize": Subresources.finalize,
+    "token": Subresources.token,
+    "log": Subresources.log,
+}

@@ -1,0 +1,190 @@
+"""A watch: a position in a resource's log, read on and sent as lines of JSON.
+
+Each turn takes what is new, sends it in one piece and waits for the socket before taking more. A
+client that reads slowly therefore stays behind in the log, and when the log moves past it the watch
+ends with 410: memory never grows with a slow watcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from hekla.apiserver import errors
+from hekla.apiserver.storage.selection import Matcher
+from hekla.apiserver.storage.store import Store, Table
+from hekla.apiserver.storage.watch_cache import Entry, Event
+
+MAX_EVENTS_A_TURN = 500
+BOOKMARK_EVERY_S = 30.0
+
+Shaper = Callable[[bytes], bytes]
+Convert = Callable[[list[bytes]], Awaitable[None]]
+
+
+class Watch:
+    """One client's view of one resource."""
+
+    def __init__(
+        self,
+        store: Store,
+        resource: str,
+        *,
+        prefix: str = "",
+        name_key: str = "",
+        matches: Matcher | None = None,
+        shape: Shaper | None = None,
+        bookmark: Callable[[int, bool], bytes] | None = None,
+        convert: Convert | None = None,
+    ) -> None:
+        """`convert` makes stored bytes ready for `shape`, where that takes a webhook."""
+        self._store = store
+        self._table: Table = store.table(resource)
+        self._prefix = prefix
+        self._name_key = name_key
+        self._matches = matches
+        self._shape = shape
+        self._bookmark = bookmark
+        self._convert = convert
+
+    def covers(self, entry: Entry) -> bool:
+        if self._name_key:
+            return entry.key == self._name_key
+        return entry.key.startswith(self._prefix)
+
+    def initial(self) -> list[bytes]:
+        """ADDED lines for everything that is there now."""
+        entries = self._table.entries
+        keys = [self._name_key] if self._name_key else self._table.range(self._prefix)
+        found = (entries[key] for key in keys if key in entries)
+        return [
+            self._line(b"ADDED", entry.body)
+            for entry in found
+            if self._matches is None or self._matches(entry)
+        ]
+
+    async def lines(
+        self,
+        since: int | None,
+        *,
+        closing: asyncio.Event,
+        timeout_s: float,
+        initial_events_end: bool = False,
+    ) -> AsyncIterator[bytes]:
+        """Batches of lines: the present first when `since` is None, then changes as they come."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + timeout_s
+        next_bookmark = loop.time() + BOOKMARK_EVERY_S
+        if since is None:
+            position = self._store.revision
+            if self._convert is not None and (failure := await self._made_ready(self._present())):
+                yield failure
+                return
+            first = self.initial()
+            if initial_events_end and self._bookmark is not None:
+                first.append(self._line(b"BOOKMARK", self._bookmark(position, True)))
+            for start in range(0, len(first), MAX_EVENTS_A_TURN):
+                yield b"".join(first[start : start + MAX_EVENTS_A_TURN])
+        else:
+            position = since
+        while not closing.is_set():
+            if not self._table.log.reaches(position):
+                yield self._error(
+                    errors.expired(
+                        f"too old resource version: {position} ({self._table.log.floor})"
+                    )
+                )
+                return
+            events = self._table.log.after(position, MAX_EVENTS_A_TURN)
+            if events:
+                position = events[-1].revision
+                if self._convert is not None and (
+                    failure := await self._made_ready(_bodies(events))
+                ):
+                    yield failure
+                    return
+                batch = b"".join(line for event in events if (line := self._render(event)))
+                if batch:
+                    yield batch
+                continue
+            now = loop.time()
+            if self._bookmark is not None and now >= next_bookmark:
+                next_bookmark = now + BOOKMARK_EVERY_S
+                position = max(position, self._store.revision)
+                yield self._line(b"BOOKMARK", self._bookmark(position, False))
+                continue
+            if now >= ends:
+                return
+            wake_at = min(ends, next_bookmark) if self._bookmark is not None else ends
+            await self._wait(wake_at - now, closing)
+
+    def _present(self) -> list[bytes]:
+        keys = [self._name_key] if self._name_key else self._table.range(self._prefix)
+        entries = self._table.entries
+        return [entries[key].body for key in keys if key in entries]
+
+    async def _made_ready(self, bodies: list[bytes]) -> bytes | None:
+        """Have them converted; the line that ends the watch when they cannot be."""
+        assert self._convert is not None
+        try:
+            await self._convert(bodies)
+        except errors.StatusError as error:
+            return self._error(error)
+        return None
+
+    async def _wait(self, seconds: float, closing: asyncio.Event) -> None:
+        """Until something happens in the table, the server closes, or time is up."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._table.waiters.add(waiter)
+        timer = loop.call_later(max(0.0, seconds), _finish, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._table.waiters.discard(waiter)
+
+    def _render(self, event: Event) -> bytes | None:
+        entry, previous = event.entry, event.previous
+        if not self.covers(entry):
+            return None
+        if self._matches is None:
+            now, before = not event.removed, previous is not None
+        else:
+            now = not event.removed and self._matches(entry)
+            before = previous is not None and self._matches(previous)
+        if now:
+            return self._line(b"MODIFIED" if before else b"ADDED", entry.body)
+        if not before:
+            return None
+        if event.removed:
+            return self._line(b"DELETED", entry.body)
+        # It left the selection: the client sees the last version it knew, at the new revision.
+        assert previous is not None
+        body = previous.body
+        if self._convert is not None and self._shape is not None:
+            body = self._shape(body)
+        last: dict[str, Any] = msgspec.json.decode(body)
+        last["metadata"]["resourceVersion"] = str(event.revision)
+        return self._line(b"DELETED", msgspec.json.encode(last))
+
+    def _line(self, kind: bytes, body: bytes) -> bytes:
+        if self._shape is not None and kind != b"BOOKMARK":
+            body = self._shape(body)
+        return b'{"type":"' + kind + b'","object":' + body + b"}\n"
+
+    def _error(self, error: errors.StatusError) -> bytes:
+        return b'{"type":"ERROR","object":' + msgspec.json.encode(error.body()) + b"}\n"
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _bodies(events: list[Event]) -> list[bytes]:
+    found = [event.entry.body for event in events]
+    return found + [event.previous.body for event in events if event.previous is not None]

@@ -1,0 +1,1 @@
+"""Served kinds, and create, update and delete of their objects."""

@@ -1,0 +1,71 @@
+"""CustomResourceDefinitions at work: what a client installs is served the moment it is answered."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from hekla.apiserver.registry.kinds import Registry
+from hekla.apiserver.storage.store import Store
+from hekla.apiserver.storage.watch_cache import Event
+from hekla.units.objects import Object
+
+log = logging.getLogger("hekla.apiserver")
+
+CRDS = "apiextensions.k8s.io/customresourcedefinitions"
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+
+
+def follow(store: Store, registry: Registry) -> None:
+    """Serve every stored definition, now and as they change."""
+
+    def changed(resource: str, event: Event) -> None:
+        if resource != CRDS:
+            return
+        crd = msgspec.json.decode(event.entry.body)
+        if event.removed:
+            registry.uninstall(crd["metadata"]["name"])
+        else:
+            _install(registry, crd)
+
+    for entry in store.table(CRDS).entries.values():
+        _install(registry, msgspec.json.decode(entry.body))
+    store.subscribe(changed)
+
+
+def _install(registry: Registry, crd: Object) -> None:
+    try:
+        registry.install(crd)
+    except (KeyError, StopIteration, TypeError, ValueError):
+        # The rules keep such definitions out; one that got in must not stop the others.
+        log.exception("definition %s cannot be served", crd["metadata"]["name"])
+
+
+def prepare(crd: Object, now: str) -> None:
+    """Names accepted, established: there is nobody to negotiate with, so it is true at once."""
+    spec = crd.setdefault("spec", {})  # the rules, which come after this, say what it lacks
+    names = spec.get("names") or {}
+    status = crd.setdefault("status", {})
+    status["acceptedNames"] = names
+    stored = status.setdefault("storedVersions", [])
+    for version in spec.get("versions") or ():
+        if version.get("storage") and version.get("name") not in stored:
+            stored.append(version["name"])
+    if not status.get("conditions"):
+        status["conditions"] = [
+            {
+                "type": kind,
+                "status": "True",
+                "lastTransitionTime": now,
+                "reason": reason,
+                "message": message,
+            }
+            for kind, reason, message in (
+                ("NamesAccepted", "NoConflicts", "no conflicts found"),
+                ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+            )
+        ]
+    finalizers = crd["metadata"].setdefault("finalizers", [])
+    if CLEANUP not in finalizers and "deletionTimestamp" not in crd["metadata"]:
+        finalizers.append(CLEANUP)

@@ -1,0 +1,454 @@
+"""The verbs of the API on plain objects: create, update, delete, for every kind alike.
+
+HTTP comes in above (`app`), bytes go out below (`store`). In between every write goes one way:
+
+    decode > schema (prune, default, type) > kind's own preparation > admission > rules > stage
+
+A write decides on `store.head` and stages without giving up the event loop in between, so two
+writers cannot slip past each other; what is special about a kind lives in `strategies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from hekla.api import defaults
+from hekla.apiserver import errors
+from hekla.apiserver.admission.chain import AdmissionChain
+from hekla.apiserver.admission.plugin import Attributes, RelatedWrite
+from hekla.apiserver.registry import conversion_webhooks, server_metadata, strategies, validation
+from hekla.apiserver.registry.conversion_webhooks import ConversionWebhooks
+from hekla.apiserver.registry.decoding import check_identity, check_schema
+from hekla.apiserver.registry.identifiers import SUFFIX_LENGTH, Identifiers
+from hekla.apiserver.registry.kinds import Registry, Served
+from hekla.apiserver.registry.managed_fields import STATUS_LIKE, ManagedFields
+from hekla.apiserver.registry.options import DeleteOptions, Options, WriteResult
+from hekla.apiserver.storage.store import Stale, Store, StoreError
+from hekla.apiserver.storage.watch_cache import Entry
+from hekla.apiserver.webhook_client import WebhookClient
+from hekla.units.clock import Clock, SystemClock
+from hekla.units.objects import Object
+from hekla.units.timestamps import format_time
+
+Change = Callable[[Object], Object]
+
+_MAX_GENERATED = 63
+_STALE_RETRIES = 8
+
+encode = msgspec.json.encode
+decode = msgspec.json.Decoder().decode
+
+
+class Resources:
+    """Create, update and delete objects of any served kind."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        clock: Clock | None = None,
+        identifiers: Identifiers | None = None,
+    ) -> None:
+        self.store = store
+        self.registry = registry
+        self.clock = clock or SystemClock()
+        self._identifiers = identifiers or Identifiers()
+        self.webhook_client = WebhookClient(store)
+        self.conversions = ConversionWebhooks(self.webhook_client, self._identifiers)
+        self.admission = AdmissionChain(self)
+        self.managed_fields = ManagedFields(self.clock)
+
+    def now(self) -> str:
+        return format_time(self.clock.now())
+
+    def new_uid(self) -> str:
+        return self._identifiers.uid()
+
+    async def in_version(self, served: Served, obj: Object) -> Object:
+        """A copy of an object, in whatever version it is, as `served` shows it."""
+        if obj["apiVersion"] != served.kind.api_version:
+            if served.webhook is not None:
+                return (await self.conversions.convert(served, [obj]))[0]
+            source = self.registry.by_kind(obj["apiVersion"], served.kind.kind)
+            if source is not None and source.to_storage is not None:
+                obj = source.to_storage(obj)
+            if served.from_storage is not None:
+                obj = served.from_storage(obj)
+        copied: Object = decode(encode(obj))
+        return copied
+
+    async def ready(self, served: Served, bodies: Iterable[bytes]) -> Served:
+        """`served`, able to show these stored bytes; a copy where that takes a webhook."""
+        if served.webhook is None:
+            return served
+        _ = served.structure  # compiled once, for every copy
+        view = replace(served, converted={})
+        await self.conversions.prepare(view, bodies)
+        return view
+
+    async def _to_storage_version(self, served: Served, obj: Object) -> Object | None:
+        """What to store in place of `obj`; None when it is stored as it is."""
+        if served.webhook is None or served.is_stored:
+            return None
+        stored = self.registry.of_storage(served.storage)
+        if stored is None:
+            raise errors.internal(
+                f"the version that {served.kind.plural}.{served.kind.group} are stored in is "
+                "not served"
+            )
+        return await self.in_version(stored, obj)
+
+    # Reading
+
+    def find(self, served: Served, namespace: str, name: str) -> Entry:
+        """The committed object, or 404."""
+        entry = self.store.get(served.storage, served.key(namespace, name))
+        if entry is None:
+            raise errors.not_found(served.kind.group, served.kind.plural, name)
+        return entry
+
+    def must_exist(self, served: Served, namespace: str, name: str) -> None:
+        """404 for what is not there, before anybody looks at what is to be done to it."""
+        if self.store.head(served.storage, served.key(namespace, name)) is None:
+            raise errors.not_found(served.kind.group, served.kind.plural, name)
+
+    # Create
+
+    async def create(
+        self, served: Served, namespace: str, obj: Object, options: Options | None = None
+    ) -> WriteResult:
+        """Store a new object; 409 when the name is taken."""
+        options = options or Options()
+        check_identity(served, namespace, obj, name=None)
+        check_schema(served, obj, options)
+        metadata = obj["metadata"]
+        generate = not metadata.get("name")
+        for attempt in range(8):
+            if generate:
+                metadata["name"] = self._generate_name(served, metadata.get("generateName"))
+            try:
+                return await self._create(served, namespace, obj, options, generate)
+            except Stale:  # somebody was quicker while hooks were asked
+                error = errors.already_exists(
+                    served.kind.group, served.kind.plural, metadata["name"]
+                )
+                if not generate or attempt == 7:
+                    raise error from None
+            except errors.StatusError as error:
+                if not generate or error.reason != "AlreadyExists" or attempt == 7:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _generate_name(self, served: Served, base: str | None) -> str:
+        if not base:
+            causes = [
+                {
+                    "reason": "FieldValueRequired",
+                    "message": "Required value: name or generateName is required",
+                    "field": "metadata.name",
+                }
+            ]
+            raise errors.invalid(served.kind.group, served.kind.kind, "", causes)
+        return base[: _MAX_GENERATED - SUFFIX_LENGTH] + self._identifiers.suffix()
+
+    async def _create(
+        self,
+        served: Served,
+        namespace: str,
+        obj: Object,
+        options: Options,
+        is_name_generated: bool = False,
+    ) -> WriteResult:
+        metadata = obj["metadata"]
+        key = served.key(namespace, metadata["name"])
+        for stale in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"):
+            metadata.pop(stale, None)
+        if metadata.pop("resourceVersion", None) not in (None, "", "0"):
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        metadata["uid"] = self._identifiers.uid()
+        metadata["creationTimestamp"] = self.now()
+        metadata.pop("generation", None)
+        if served.has_generation:
+            metadata["generation"] = 1
+        validation.apply_defaults(served, obj)
+        # What admission and the kind's own preparation add is nobody's, as upstream.
+        self.managed_fields.track(served, None, obj, options)
+        attributes = Attributes("create", served, namespace, obj, None, options, is_name_generated)
+        await self.admission.mutate(attributes)
+        needs_review = self.admission.needs_review(attributes)
+        if needs_review and await self.admission.call_mutating(attributes):
+            name, uid = metadata["name"], metadata["uid"]
+            self._redecode(served, namespace, name, obj, options)
+            obj["metadata"]["uid"] = uid
+            validation.apply_defaults(served, obj)
+            await self.admission.mutate(attributes)
+        strategies.prepare_create(served, obj, self.now(), options.user)
+        validation.validate(served, obj, None, options)
+        if self.store.head(served.storage, key) is not None:
+            raise errors.already_exists(served.kind.group, served.kind.plural, metadata["name"])
+        related = self.admission.validate(attributes)
+        if needs_review:
+            await self.admission.call_validating(attributes)
+        stored = await self._to_storage_version(served, obj)
+        if needs_review or stored is not None:
+            related = self.admission.validate(attributes)  # the world may have moved meanwhile
+        return await self._stage(
+            served, key, obj, None, options, created=True, related=related, stored=stored
+        )
+
+    def _redecode(
+        self, served: Served, namespace: str, name: str, obj: Object, options: Options
+    ) -> None:
+        """Hooks changed an object: it is looked at as if it came in now. What they add beyond
+        the schema is dropped without a word, for the client did not send it."""
+        check_identity(served, namespace, obj, name=name)
+        check_schema(served, obj, replace(options, field_validation="Ignore"))
+
+    # Update
+
+    async def update(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        change: Change,
+        options: Options | None = None,
+        *,
+        create_missing: bool = False,
+    ) -> WriteResult:
+        """Replace an object by what `change` makes of the newest version.
+
+        `change` gets a copy it may alter. With a resourceVersion in its result the object must
+        not have changed meanwhile; without one, the change is made again on top of the newest.
+        """
+        options = options or Options()
+        key = served.key(namespace, name)
+        for _ in range(_STALE_RETRIES):
+            entry = self.store.head(served.storage, key)
+            if entry is None:
+                if not create_missing:
+                    raise errors.not_found(served.kind.group, served.kind.plural, name)
+                obj = change({})
+                check_identity(served, namespace, obj, name=name)
+                if obj["metadata"].get("uid"):
+                    gone = f"Precondition failed: UID in precondition: {obj['metadata']['uid']}"
+                    kind = served.kind
+                    raise errors.conflict(
+                        kind.group, kind.plural, name, f"{gone}, UID in object meta: "
+                    )
+                return await self.create(served, namespace, obj, options)
+            try:
+                return await self._update(served, namespace, name, entry, change, options)
+            except Stale:
+                continue
+        raise errors.conflict(
+            served.kind.group, served.kind.plural, name, "it is changing too quickly; try again"
+        )
+
+    async def _update(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        entry: Entry,
+        change: Change,
+        options: Options,
+    ) -> WriteResult:
+        old: Object = decode(entry.body)
+        if served.webhook is not None:
+            old = await self.in_version(served, old)
+        shown: Object = decode(encode(old)) if served.webhook is not None else decode(entry.body)
+        obj = change(served.from_storage(shown) if served.from_storage else shown)
+        check_identity(served, namespace, obj, name=name)
+        server_metadata.check_update_preconditions(served, obj, old)
+        check_schema(served, obj, options)
+        server_metadata.preserve_server_fields(served, obj, old, options)
+        attributes = Attributes("update", served, namespace, obj, old, options)
+        related: Sequence[RelatedWrite] = ()
+        # Status writes and bindings are not subject to the rules for what users write; those
+        # would refuse spec.nodeName, for example. A binding is checked in its subresource.
+        if options.subresource in STATUS_LIKE:
+            await self._admit_status(attributes, name)
+        elif options.subresource != "binding":
+            related = await self._admit_update(attributes, name)
+        stored = await self._to_storage_version(served, obj)
+        if options.subresource != "binding":  # where a pod runs is not what it is to do
+            server_metadata.bump_generation(served, obj, old)
+        self.managed_fields.track(served, old, obj, options)
+        if obj == old:
+            # As upstream, a change that changes nothing writes nothing. What it was compared with
+            # may still be on its way to the disk, so wait for that before saying so.
+            if not options.dry_run and self.store.get(served.storage, entry.key) is not entry:
+                await self._await(self.store.stage())
+            return WriteResult(obj, entry.body if served.webhook is None else encode(obj))
+        if _is_deletable(served, obj):
+            return await self._remove(served, entry, obj, options)
+        return await self._stage(
+            served, entry.key, obj, entry, options, related=related, stored=stored
+        )
+
+    async def _admit_update(self, attributes: Attributes, name: str) -> Sequence[RelatedWrite]:
+        """Run defaulting, admission and validation; return what to write along with the object."""
+        served, obj, options = attributes.served, attributes.obj, attributes.options
+        old = attributes.old
+        assert old is not None
+
+        async def prepare() -> None:
+            validation.apply_defaults(served, obj)
+            strategies.prepare_update(served, obj, old, options.subresource, self.now())
+            await self.admission.mutate(attributes)
+
+        await prepare()
+        needs_review = self.admission.needs_review(attributes)
+        if needs_review and await self.admission.call_mutating(attributes):
+            self._redecode(served, attributes.namespace, name, obj, options)
+            server_metadata.preserve_server_fields(served, obj, old, options)
+            await prepare()
+        validation.validate(served, obj, old, options)
+        related = self.admission.validate(attributes)
+        if needs_review:
+            await self.admission.call_validating(attributes)
+            related = self.admission.validate(attributes)
+        return related
+
+    async def _admit_status(self, attributes: Attributes, name: str) -> None:
+        """Run defaulting, webhooks and CEL rules for a write to the status."""
+        served, obj, old = attributes.served, attributes.obj, attributes.old
+        assert old is not None
+        options = attributes.options
+        if not served.custom:
+            defaults.apply_status_defaults(obj)
+        if self.admission.needs_review(attributes):
+            if await self.admission.call_mutating(attributes):
+                self._redecode(served, attributes.namespace, name, obj, options)
+                server_metadata.preserve_server_fields(served, obj, old, options)
+            await self.admission.call_validating(attributes)
+        validation.check_rules(served, obj, old, options)
+
+    # Delete
+
+    async def delete(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        options: Options | None = None,
+        how: DeleteOptions | None = None,
+    ) -> WriteResult:
+        """Delete, or begin to: finalizers and grace periods make it wait."""
+        options = options or Options()
+        how = how or DeleteOptions()
+        for _ in range(_STALE_RETRIES):
+            entry = self.store.head(served.storage, served.key(namespace, name))
+            if entry is None:
+                raise errors.not_found(served.kind.group, served.kind.plural, name)
+            try:
+                return await self._delete(served, namespace, entry, options, how)
+            except Stale:  # it changed while hooks were asked
+                continue
+        raise errors.conflict(
+            served.kind.group, served.kind.plural, name, "it is changing too quickly; try again"
+        )
+
+    async def _delete(
+        self, served: Served, namespace: str, entry: Entry, options: Options, how: DeleteOptions
+    ) -> WriteResult:
+        obj: Object = decode(entry.body)
+        key = entry.key
+        server_metadata.check_delete_preconditions(served, obj, how)
+        attributes = Attributes("delete", served, namespace, obj, obj, options)
+        self.admission.validate(attributes)
+        if self.admission.needs_review(attributes):
+            await self.admission.call_mutating(attributes)
+            await self.admission.call_validating(attributes)
+        before = decode(entry.body)
+        server_metadata.set_deletion_finalizers(obj, how.propagation)
+        grace = strategies.grace_period(served, obj, how.grace_s)
+        if grace == 0 and not server_metadata.has_finalizers(served, obj):
+            removed = await self._remove(served, entry, obj, options)
+            return strategies.shown_removed(served, removed, self.now())
+        metadata = obj["metadata"]
+        shorter = grace < metadata.get("deletionGracePeriodSeconds", grace + 1)
+        if "deletionTimestamp" not in metadata or shorter:
+            metadata["deletionTimestamp"] = format_time(self.clock.now() + grace)
+            metadata["deletionGracePeriodSeconds"] = grace
+            if "generation" in metadata:
+                metadata["generation"] += 1
+        strategies.prepare_delete(served, obj)
+        if obj == before:
+            return WriteResult(obj, entry.body)
+        return await self._stage(served, key, obj, entry, options)
+
+    async def _remove(
+        self, served: Served, entry: Entry, obj: Object, options: Options
+    ) -> WriteResult:
+        if options.dry_run:
+            return WriteResult(obj, encode(obj), removed=True)
+        return await self._stage(served, entry.key, obj, entry, options, removed=True)
+
+    # Shared
+
+    async def _stage(
+        self,
+        served: Served,
+        key: str,
+        obj: Object,
+        previous: Entry | None,
+        options: Options,
+        *,
+        created: bool = False,
+        removed: bool = False,
+        related: Sequence[RelatedWrite] = (),
+        stored: Object | None = None,
+    ) -> WriteResult:
+        if options.dry_run:
+            return WriteResult(obj, encode(obj), created=created, removed=removed)
+        revision = self.store.next_revision()
+        obj["metadata"]["resourceVersion"] = str(revision)
+        body = kept = encode(obj)
+        if stored is not None:
+            # Conversion may touch labels and annotations; the rest is the server's own.
+            changed = {
+                k: v
+                for k, v in stored["metadata"].items()
+                if k in conversion_webhooks.MUTABLE_METADATA
+            }
+            stored["metadata"] = {**obj["metadata"], **changed}
+            kept = encode(stored)
+        change = (served.storage, Entry(key, revision, kept), previous, removed)
+        await self._await(self.store.stage(change, *map(self._next_version, related)))
+        return WriteResult(obj, body, created=created, removed=removed)
+
+    async def write_back(self, changes: Sequence[RelatedWrite]) -> None:
+        """Store objects that another part of the server computed from their newest version."""
+        if changes:
+            await self._await(self.store.stage(*map(self._next_version, changes)))
+
+    def _next_version(self, related: RelatedWrite) -> tuple[str, Entry, Entry | None, bool]:
+        """An object's next version, as the store takes it."""
+        revision = self.store.next_revision()
+        related.obj["metadata"]["resourceVersion"] = str(revision)
+        entry = Entry(related.entry.key, revision, encode(related.obj))
+        return related.storage, entry, related.entry, False
+
+    async def _await(self, done: Any) -> None:
+        try:
+            await done
+        except StoreError as error:
+            raise errors.internal(str(error)) from error
+
+
+def _is_deletable(served: Served, obj: Object) -> bool:
+    """Whether an object that is being deleted waits for neither its node nor a finalizer."""
+    metadata = obj["metadata"]
+    waits_for_node = metadata.get("deletionGracePeriodSeconds", 0) > 0
+    return (
+        "deletionTimestamp" in metadata
+        and not waits_for_node
+        and not server_metadata.has_finalizers(served, obj)
+    )

@@ -1,0 +1,1 @@
+"""Structural schemas and CEL validation rules of custom resources."""

@@ -1,0 +1,1 @@
+"""Storage of encoded objects: SQLite, the watch cache, selection and pagination."""

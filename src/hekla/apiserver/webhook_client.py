@@ -1,0 +1,199 @@
+"""Calls from this server to webhooks: where a client configuration leads, TLS, time and size.
+
+A webhook is named by URL or by Service. This cluster is one machine and has no proxy in front of
+its Services, so a Service is followed to one of its endpoints; the certificate must still be the
+one of `name.namespace.svc`, as on any cluster.
+
+What a newcomer gets wrong: connections are kept, and a server may close one that rests. A call on
+such a connection is made once more on a new one; any other failure is the caller's to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ssl
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hekla import __version__
+from hekla.apiserver.storage.store import Store
+from hekla.kube.credentials import tls_context
+from hekla.kube.errors import ConfigError
+from hekla.kube.http1 import Answer, CutOff, NotHttp, Pool, TooLarge
+from hekla.units.objects import Object
+
+MAX_ENDPOINTS = 64
+MAX_CONCURRENT_CALLS = 64
+_HEAD = (
+    "POST {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: hekla-apiserver/{version}\r\n"
+    "Content-Type: application/json\r\nAccept: application/json\r\n"
+    "Accept-Encoding: identity\r\nContent-Length: {length}\r\n\r\n"
+)
+_MAX_SHOWN_CHARS = 300
+
+
+class WebhookError(Exception):
+    """No usable answer; the text says why, and names the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a call goes."""
+
+    host: str
+    port: int
+    server_name: str
+    path: str
+    ca_pem: str | None
+    url: str
+    """As an error names it."""
+
+
+class WebhookClient:
+    """Posts JSON to webhooks. Close at the end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pools: OrderedDict[tuple[str, int, str], Pool] = OrderedDict()
+        self._contexts: OrderedDict[str | None, ssl.SSLContext] = OrderedDict()
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+    async def post(
+        self, client_config: Mapping[str, Any], body: bytes, *, timeout_s: float, limit: int
+    ) -> bytes:
+        """The body of a good answer; WebhookError otherwise."""
+        endpoint = self._resolve(client_config)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._exchange(endpoint, body, timeout_s, limit)
+        except TimeoutError as error:
+            raise WebhookError(
+                f'Post "{endpoint.url}": no answer within {timeout_s:.0f} s: '
+                "context deadline exceeded"
+            ) from error
+        except TooLarge as error:
+            raise WebhookError(f'Post "{endpoint.url}": more than {limit} bytes came') from error
+        except (OSError, NotHttp) as error:
+            raise WebhookError(f'Post "{endpoint.url}": {_brief(error)}') from error
+        response_body = answer.body()
+        if answer.status != 200:
+            said = response_body[:_MAX_SHOWN_CHARS].decode("utf-8", "replace").strip()
+            raise WebhookError(f'Post "{endpoint.url}": it answered {answer.status}: {said}')
+        return response_body
+
+    async def _exchange(
+        self, endpoint: Endpoint, body: bytes, timeout_s: float, limit: int
+    ) -> Answer:
+        host = endpoint.url.split("/")[2]
+        path = f"{endpoint.path}{'&' if '?' in endpoint.path else '?'}timeout={timeout_s:.0f}s"
+        head = _HEAD.format(path=path, host=host, version=__version__, length=len(body))
+        request = head.encode("ascii", "replace") + body
+        context, pool = self._context(endpoint), self._pool(endpoint)
+        while True:
+            connection = await pool.take(context, timeout_s)
+            was_idle = connection.idle_since > 0
+            try:
+                return await connection.exchange(request, limit=limit, whole=True)
+            except CutOff:
+                if not was_idle:
+                    raise
+            finally:
+                pool.give_back(connection, context)
+
+    def _pool(self, endpoint: Endpoint) -> Pool:
+        key = (endpoint.host, endpoint.port, endpoint.server_name)
+        pool = self._pools.get(key)
+        if pool is None:
+            if len(self._pools) >= MAX_ENDPOINTS:
+                self._pools.popitem(last=False)[1].close()
+            pool = self._pools[key] = Pool(
+                endpoint.host,
+                endpoint.port,
+                limit=MAX_CONCURRENT_CALLS,
+                server_name=endpoint.server_name,
+            )
+        self._pools.move_to_end(key)
+        return pool
+
+    def _context(self, endpoint: Endpoint) -> ssl.SSLContext:
+        context = self._contexts.get(endpoint.ca_pem)
+        if context is None:
+            if len(self._contexts) >= MAX_ENDPOINTS:
+                self._contexts.popitem(last=False)
+            try:
+                context = tls_context(endpoint.ca_pem, insecure=False, certificate=None)
+            except ConfigError as error:
+                raise WebhookError(f'Post "{endpoint.url}": caBundle: {error}') from error
+            self._contexts[endpoint.ca_pem] = context
+        return context
+
+    # Where to
+
+    def _resolve(self, client_config: Mapping[str, Any]) -> Endpoint:
+        ca_pem = _ca(client_config.get("caBundle"))
+        url = client_config.get("url")
+        if url:
+            parts = urlsplit(url)
+            path = parts.path or "/"
+            if parts.query:
+                path += f"?{parts.query}"
+            host = parts.hostname or ""
+            return Endpoint(host, parts.port or 443, host, path, ca_pem, url)
+        service = client_config.get("service") or {}
+        name, namespace = service.get("name", ""), service.get("namespace", "")
+        port = service.get("port") or 443
+        path = service.get("path") or "/"
+        url = f"https://{name}.{namespace}.svc:{port}{path}"
+        host, target = self._service_endpoint(namespace, name, port, url)
+        return Endpoint(host, target, f"{name}.{namespace}.svc", path, ca_pem, url)
+
+    def _service_endpoint(self, namespace: str, name: str, port: int, url: str) -> tuple[str, int]:
+        entry = self._store.get("services", f"{namespace}/{name}")
+        if entry is None:
+            raise WebhookError(f'Post "{url}": service "{name}" not found')
+        service = msgspec.json.decode(entry.body)
+        spec = service.get("spec") or {}
+        asked = next((p for p in spec.get("ports") or () if p.get("port") == port), None)
+        if asked is None:
+            raise WebhookError(f'Post "{url}": service "{name}" has no port {port}')
+        for host, target in self._addresses(namespace, name, asked):
+            return host, target
+        raise WebhookError(f'Post "{url}": no endpoints available for service "{name}"')
+
+    def _addresses(self, namespace: str, name: str, port: Object) -> list[tuple[str, int]]:
+        """Ready addresses behind a Service's port."""
+        response_body: list[tuple[str, int]] = []
+        entry = self._store.get("endpoints", f"{namespace}/{name}")
+        subsets = (msgspec.json.decode(entry.body).get("subsets") or ()) if entry else ()
+        for subset in subsets:
+            for target in subset.get("ports") or ():
+                if (target.get("name") or "") == (port.get("name") or ""):
+                    for address in subset.get("addresses") or ():
+                        response_body.append((address["ip"], target["port"]))
+        return response_body
+
+
+def _ca(bundle: str | None) -> str | None:
+    if not bundle:
+        return None
+    try:
+        return base64.b64decode(bundle, validate=True).decode("ascii")
+    except (binascii.Error, ValueError) as error:
+        raise WebhookError("caBundle is not PEM in base64") from error
+
+
+def _brief(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"tls: failed to verify certificate: {error.verify_message}"
+    return (str(error) or type(error).__name__)[:_MAX_SHOWN_CHARS]

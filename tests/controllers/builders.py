@@ -1,4 +1,4 @@
-"""Objects for controller tests, in few words."""
+"""Builders of objects for controller tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def task(name: str = "worker", replicas: int = 2, **more: Any) -> Object:
 
 
 def job(name: str = "train", *, tasks: list[Object] | None = None, **spec: Any) -> Object:
-    """A job as the API server stores it: defaults filled in."""
+    """Return a job as the API server stores it, with defaults."""
     tasks = [task()] if tasks is None else tasks
     status = spec.pop("status", {})
     annotations = spec.pop("annotations", None)
@@ -66,7 +66,7 @@ def group(of: Object, phase: str = "Inqueue", **status: Any) -> Object:
 
 
 def pod(of: Object, task_name: str, index: int, phase: str = "Running", **more: Any) -> Object:
-    """A pod of a job, as the controller made it and the kubelet left it."""
+    """Return a pod of a job, as created by the controller and updated by the kubelet."""
     template = next(each for each in of["spec"]["tasks"] if each["name"] == task_name)
     body = PodMaker(of).pod(template, index)
     body["metadata"]["uid"] = f"uid-{body['metadata']['name']}"
@@ -86,7 +86,7 @@ def pod(of: Object, task_name: str, index: int, phase: str = "Running", **more: 
 
 
 def recorded(of: Object, pods: list[Object], phase: str = "Running", **more: Any) -> Object:
-    """The job with a status that tells of these pods."""
+    """Return the job with a status that counts these pods."""
     from hekla.controllers.job.status import status_patch
     from hekla.units.patches import merge_patch
 

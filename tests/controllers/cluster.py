@@ -1,7 +1,7 @@
-"""A cluster for controller tests: the embedded server, and a kubelet and scheduler played by hand.
+"""A cluster for controller tests: the embedded server, and a test double for kubelet and scheduler.
 
-`Cluster.settle` lets everything that has work do it, and returns when nobody has any: no test
-sleeps for a fixed time. Pods do what the test tells them to (`run`, `succeed`, `fail`).
+`Cluster.settle` returns when the controllers have no work left: no test sleeps for a fixed time.
+Pods change state by calls of the test (`run`, `succeed`, `fail`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hekla.apiserver.server import ApiServer, Config
+from hekla.controllers.informers import MutationCache
 from hekla.controllers.runner import Controllers
-from hekla.controllers.watched import Watched
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import NotFound
@@ -24,17 +24,17 @@ from hekla.units.clock import Clock, SystemClock
 from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 POLL_S = 0.004
-LOOK_AGAIN_S = 0.5  # what is waited for may be no object: a state of the controllers themselves
+POLL_AGAIN_S = 0.5  # the condition may depend on the controllers and not on a stored object
 
 
 class Crash(BaseException):
-    """The controllers' process ends here: nobody is to catch this."""
+    """The controllers' process ends here; nothing may catch this."""
 
 
-class Counting(Client):
-    """A client that counts its writes, and can lose its process after the n-th one."""
+class CountingClient(Client):
+    """A client that counts its writes, and can crash the controllers after the n-th one."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -43,17 +43,17 @@ class Counting(Client):
         self.crashed = asyncio.Event()
         send = self.transport.send
 
-        async def counted(call: Any) -> bytes:
+        async def counted(call: Any, **options: Any) -> bytes:
             is_write = call.method != "GET" and "/events" not in call.path
             if is_write and self.crashed.is_set():
-                await asyncio.Event().wait()  # the dead write nothing
+                await asyncio.Event().wait()  # a crashed process writes nothing
             if is_write:
                 self.writes.append(f"{call.method} {call.path}")
                 if self.crash_after is not None and len(self.writes) >= self.crash_after:
                     self.crashed.set()
-                    await send(call)
+                    await send(call, **options)
                     await asyncio.Event().wait()
-            return await send(call)
+            return await send(call, **options)
 
         self.transport.send = counted  # type: ignore[method-assign]
 
@@ -64,7 +64,7 @@ class Cluster:
         self.client = client
         self.clock = clock
         self.controllers: Controllers | None = None
-        self.control: Counting | None = None
+        self.control: CountingClient | None = None
         self.select = ["*"]
         self._task: asyncio.Task[None] | None = None
         self.admits = True
@@ -83,10 +83,12 @@ class Cluster:
     # Controllers
 
     async def start(self, *, crash_after: int | None = None, **more: Any) -> None:
-        self.control = Counting(kubeconfig.load(self.server.kubeconfig), component="controllers")
+        self.control = CountingClient(
+            kubeconfig.load(self.server.kubeconfig), component="controllers"
+        )
         self.control.crash_after = crash_after
         self.controllers = Controllers(
-            self.control, clock=self.clock, gather_counts_s=0.0, select=self.select, **more
+            self.control, clock=self.clock, counts_batch_period_s=0.0, select=self.select, **more
         )
         self._task = asyncio.create_task(self.controllers.run())
 
@@ -101,12 +103,12 @@ class Cluster:
 
     # Waiting
 
-    async def until(self, what: Callable[[], Any], told: str = "") -> Any:
-        """Wait for something to be true; `what` may be asynchronous.
+    async def until(self, what: Callable[[], Any], message: str = "") -> Any:
+        """Wait until `what` returns a true value; it may be asynchronous.
 
-        It is looked at again whenever the server has stored something or the controllers died.
+        It is called again whenever the server has stored an object or the controllers crashed.
         """
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + TIMEOUT_S
         while True:
             self._changed.clear()
             found = what()
@@ -114,26 +116,26 @@ class Cluster:
                 found = await found
             if found:
                 return found
-            await self._survive()
-            assert asyncio.get_running_loop().time() < deadline, f"in vain: {told}"
+            await self._restart_if_crashed()
+            assert asyncio.get_running_loop().time() < deadline, f"timed out: {message}"
             await self.admit()
-            await self._something_happens()
+            await self._wait_for_a_change()
 
-    async def _something_happens(self) -> None:
+    async def _wait_for_a_change(self) -> None:
         events = [self._changed] if self.control is None else [self._changed, self.control.crashed]
         waits = [asyncio.create_task(event.wait()) for event in events]
         try:
             running = [] if self._task is None else [self._task]
             await asyncio.wait(
-                [*waits, *running], timeout=LOOK_AGAIN_S, return_when=asyncio.FIRST_COMPLETED
+                [*waits, *running], timeout=POLL_AGAIN_S, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def _survive(self) -> None:
-        """Controllers that crashed as planned are started afresh; others must not end."""
+    async def _restart_if_crashed(self) -> None:
+        """Restart controllers that crashed as planned; raise the error of any others."""
         if self.control is not None and self.control.crashed.is_set():
             self.crashes += 1
             await self.stop()
@@ -142,36 +144,36 @@ class Cluster:
             await self._task
 
     async def settle(self) -> None:
-        """Until the controllers have seen everything and have nothing left to do."""
+        """Wait until the controllers have seen all objects and have nothing left to do."""
         quiet = 0
         seen = -1
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + TIMEOUT_S
         while quiet < 4:
-            assert asyncio.get_running_loop().time() < deadline, "the controllers never rest"
+            assert asyncio.get_running_loop().time() < deadline, "the controllers do not settle"
             await self.admit()
             await asyncio.sleep(POLL_S)
             now = self.server.store.revision
-            busy = self._are_behind() or any(
+            busy = self._any_informer_lags() or any(
                 len(each.queue) or each.queue.processing
                 for each in (self.controllers.controllers if self.controllers else {}).values()
             )
-            await self._survive()
+            await self._restart_if_crashed()
             quiet = quiet + 1 if not busy and now == seen else 0
             seen = now
 
-    def _are_behind(self) -> bool:
-        """Whether the controllers have not heard of everything that is stored."""
+    def _any_informer_lags(self) -> bool:
+        """Return whether an informer of the controllers lags behind the store."""
         if self._task is None or self.controllers is None:
             return False
         if self.controllers.what_is_missing():
             return True
-        needs = (watched for each in self.controllers._needs.values() for watched in each)
-        return any(map(self._is_behind, needs))
+        needs = (cache for each in self.controllers._caches.values() for cache in each)
+        return any(map(self._lags, needs))
 
-    def _is_behind(self, watched: Watched) -> bool:
-        informer = watched.informer
+    def _lags(self, cache: MutationCache) -> bool:
+        informer = cache.informer
         if informer._field_selector or informer._namespace:
-            return False  # what it leaves out moves it no further
+            return False  # objects that it does not select do not advance it
         kind = informer.resource
         served = self.server.registry.by_kind(kind.api_version, kind.kind)
         if served is None:
@@ -180,7 +182,7 @@ class Cluster:
         return bool(log.after(int(informer.resource_version or 0), 1))
 
     async def admit(self) -> None:
-        """Our scheduler lets every group in and binds every pod to `node`."""
+        """Admit every PodGroup, as the scheduler does."""
         if not self.admits:
             return
         for group in (await self.client.list(PODGROUPS)).items:
@@ -210,7 +212,7 @@ class Cluster:
         return await self.job(name)
 
     async def pods(self, phase: str | None = None) -> dict[str, Object]:
-        """Pods by name, those that are being deleted left out."""
+        """Return pods by name, without terminating ones."""
         found = (await self.client.list(PODS, namespace=self.namespace)).items
         return {
             pod["metadata"]["name"]: pod
@@ -229,7 +231,7 @@ class Cluster:
     # The kubelet
 
     async def run(self, names: Iterable[str] | None = None) -> None:
-        """Pods start."""
+        """Set pods to Running."""
         for name in list(names if names is not None else await self.pods("Pending")):
             await self.set_pod(name, "Running", {"running": {}})
 

@@ -1,4 +1,4 @@
-"""A cluster per test, controllers running."""
+"""Fixtures: a cluster with running controllers per test."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The crash law: whenever the controllers die, the end is the same.
+"""Crash consistency: controllers that crash after any write end with the same objects.
 
-A lifecycle is played once undisturbed and its writes are counted. Then it is played again once for
-every one of them, with controllers that reach no further than that write; fresh ones take over.
-The final objects must be equal, no pod may be made more often than before, and no policy may have
-fired twice or not at all (retry count and version tell).
+A lifecycle runs once and its writes are counted. Then it runs once for each of them, with
+controllers that crash after that write and are restarted. The final objects must be equal, no pod
+may be created more often than before, and no policy may fire twice or be missed (as shown by retry
+count and version).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def start(cluster: Cluster, count: int) -> None:
 
 
 async def retried(cluster: Cluster, count: int, pending: int) -> None:
-    """Wait for the restart, start its pods."""
+    """Wait for the restart, and run its pods."""
 
     async def there() -> bool:
         status = (await cluster.job())["status"]
@@ -161,7 +161,7 @@ async def completed_by_one_task(cluster: Cluster) -> None:
 
 
 async def one_after_the_other(cluster: Cluster) -> None:
-    """A flow of two steps, each a job made from a template."""
+    """A flow of two steps, each a job from a template."""
     spec = job("x", task("worker", 1))["spec"]
     for name in "ab":
         meta = {"name": name, "namespace": cluster.namespace}
@@ -185,7 +185,7 @@ async def one_after_the_other(cluster: Cluster) -> None:
 
 
 async def by_the_calendar(cluster: Cluster) -> None:
-    """A yearly run that was missed is made up for, once."""
+    """A missed yearly run is started once."""
     year = time.gmtime(cluster.clock.now()).tm_year
     meta = {"name": "yearly", "namespace": cluster.namespace}
     template = {"spec": job("x", task("worker", 1))["spec"]}
@@ -229,7 +229,7 @@ LIVES: dict[str, Life] = {
 
 
 async def play(cluster: Cluster, life: Life, name: str, crash_after: int | None) -> tuple[Any, int]:
-    """One life in a namespace of its own: what is left of it, and how many writes it took."""
+    """Run one lifecycle in a new namespace; return its final objects and the number of writes."""
     cluster.namespace = name
     await cluster.client.create(NAMESPACES, {"metadata": {"name": name}})
     await cluster.start(crash_after=crash_after)
@@ -249,7 +249,7 @@ async def _left(cluster: Cluster, kind: Any) -> list[Any]:
 
 
 def _essence(obj: Any) -> Any:
-    """An object without what differs from run to run: times, identities, keys."""
+    """Return an object without fields that differ between runs: times, identities, keys."""
     metadata = obj["metadata"]
     uid = (metadata.get("ownerReferences") or [{"uid": "?"}])[0]["uid"]
     status = obj.get("status") or {}
@@ -284,7 +284,9 @@ def _essence(obj: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES)
-async def test_whenever_the_controllers_die_the_end_is_the_same(life: str, tmp_path: Path) -> None:
+async def test_restart_after_any_write_gives_the_same_final_objects(
+    life: str, tmp_path: Path
+) -> None:
     async with running_cluster(tmp_path / "data", start=False) as cluster:
         cluster.select = ["job-controller", "queue-controller", *ALSO.get(life, ())]
         want, writes = await play(cluster, LIVES[life], "undisturbed", None)
@@ -292,5 +294,5 @@ async def test_whenever_the_controllers_die_the_end_is_the_same(life: str, tmp_p
         for number in range(1, writes + 1):
             found, _ = await play(cluster, LIVES[life], f"crash-{number}", number)
             assert want == found, f"after write {number}"
-        # How many writes a run needs is up to the clock: what changes at once is written once.
+        # The number of writes depends on timing: simultaneous changes are written once.
         assert cluster.crashes > writes / 2

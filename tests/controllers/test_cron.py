@@ -1,4 +1,4 @@
-"""Jobs by the calendar."""
+"""CronJobs."""
 
 import time
 from datetime import UTC, datetime
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from hekla.controllers import cronjob
-from hekla.controllers.cronjob import CronView, latest_missed, next_step
+from hekla.controllers.cronjob.schedule import CronView, job_for_run, latest_missed, next_step
+from hekla.controllers.effects import CreateJob, DeleteJob, EmitEvent, RequeueAfter, SetStatus
 from hekla.kube.resources import CRON_JOBS, JOBS
 from hekla.units.clock import ManualClock
 from hekla.units.cron import parse_cron
@@ -36,7 +36,7 @@ def cron(schedule: str = "*/10 * * * *", created: float = BASE, **spec: Any) -> 
 
 
 def run(of: Object, at: float, phase: str = "Running") -> Object:
-    made = cronjob.run(of, at, UTC)
+    made = job_for_run(of, at, UTC)
     made["metadata"] |= {"uid": f"uid-{at}", "creationTimestamp": format_time(at)}
     made["status"] = {"state": {"phase": phase, "lastTransitionTime": format_time(at + 5)}}
     return made
@@ -47,50 +47,50 @@ def only(effects: list[Any], kind: type) -> list[Any]:
 
 
 def started(effects: list[Any]) -> list[str]:
-    return [each.body["metadata"]["name"] for each in only(effects, cronjob.CreateJob)]
+    return [each.body["metadata"]["name"] for each in only(effects, CreateJob)]
 
 
-def test_a_run_starts_at_its_time_under_the_name_of_its_minute() -> None:
+def test_run_starts_at_its_scheduled_time_with_a_name_from_the_minute() -> None:
     of = cron()
     assert started(next_step(CronView(of, BASE + 599))) == []
-    (wake,) = only(next_step(CronView(of, BASE + 599)), cronjob.Wake)
+    (wake,) = only(next_step(CronView(of, BASE + 599)), RequeueAfter)
     assert round(wake.after_s, 3) == 1.1
     effects = next_step(CronView(of, BASE + 600.1))
     minute = int(BASE + 600) // 60
     assert [f"nightly-{minute}"] == started(effects)
-    body = only(effects, cronjob.CreateJob)[0].body
+    body = only(effects, CreateJob)[0].body
     stamp = body["metadata"]["annotations"]["volcano.sh/cronjob-scheduled-timestamp"]
     assert stamp == "2026-03-01T00:10:00Z"
-    (status,) = only(effects, cronjob.SetStatus)
+    (status,) = only(effects, SetStatus)
     assert status.patch["lastScheduleTime"] == "2026-03-01T00:10:00Z"
     assert [f"nightly-{minute}"] == [each["name"] for each in status.patch["active"]]
 
 
-def test_a_run_is_started_once_even_if_its_record_was_lost() -> None:
+def test_run_starts_once_even_if_the_status_write_was_lost() -> None:
     of = cron()
     effects = next_step(CronView(of, BASE + 601, [run(of, BASE + 600)]))
     assert started(effects) == []
-    assert only(effects, cronjob.SetStatus)[0].patch["lastScheduleTime"] == "2026-03-01T00:10:00Z"
+    assert only(effects, SetStatus)[0].patch["lastScheduleTime"] == "2026-03-01T00:10:00Z"
 
 
-def test_of_missed_runs_only_the_latest_is_made_up_for() -> None:
+def test_only_the_latest_missed_run_is_started() -> None:
     effects = next_step(CronView(cron(), BASE + 3700))
     assert [f"nightly-{int(BASE + 3600) // 60}"] == started(effects)
 
 
-def test_a_run_that_is_too_late_is_left_out() -> None:
+def test_run_past_its_starting_deadline_is_skipped() -> None:
     of = cron("0 * * * *", startingDeadlineSeconds=60)
     assert started(next_step(CronView(of, BASE + 3700))) == []
     assert len(started(next_step(CronView(of, BASE + 3650)))) == 1
 
 
-def test_very_many_missed_runs_are_told_and_the_latest_runs() -> None:
+def test_too_many_missed_runs_emit_an_event_and_start_the_latest() -> None:
     effects = next_step(CronView(cron("* * * * *"), BASE + 86_400 * 30 + 30))
     assert [f"nightly-{int(BASE + 86_400 * 30) // 60}"] == started(effects)
-    assert [each.reason for each in only(effects, cronjob.Tell)] == ["TooManyMissedTimes"]
+    assert [each.reason for each in only(effects, EmitEvent)] == ["TooManyMissedTimes"]
 
 
-def test_forbid_waits_and_replace_replaces() -> None:
+def test_forbid_skips_and_replace_deletes_the_active_job() -> None:
     for policy, want_started, want_deleted in (
         ("Allow", 1, 0),
         ("Forbid", 0, 0),
@@ -99,37 +99,37 @@ def test_forbid_waits_and_replace_replaces() -> None:
         of = cron(concurrencyPolicy=policy)
         effects = next_step(CronView(of, BASE + 1201, [run(of, BASE + 600)]))
         assert want_started == len(started(effects)), policy
-        assert want_deleted == len(only(effects, cronjob.DeleteJob)), policy
+        assert want_deleted == len(only(effects, DeleteJob)), policy
 
 
-def test_a_suspended_one_starts_nothing_and_still_clears_its_history() -> None:
+def test_suspended_cron_job_starts_nothing_but_prunes_its_history() -> None:
     of = cron(suspend=True, successfulJobsHistoryLimit=0)
     effects = next_step(CronView(of, BASE + 5000, [run(of, BASE + 600, "Completed")]))
     assert started(effects) == []
-    assert len(only(effects, cronjob.DeleteJob)) == 1
+    assert len(only(effects, DeleteJob)) == 1
 
 
-def test_old_runs_go_terminated_ones_too() -> None:
+def test_finished_jobs_beyond_the_history_limits_are_deleted() -> None:
     of = cron("0 0 1 1 *", successfulJobsHistoryLimit=1, failedJobsHistoryLimit=1)
     runs = [
         run(of, BASE + 600 * i, phase)
         for i, phase in enumerate(["Completed", "Failed", "Completed", "Terminated", "Aborted"])
     ]
     effects = next_step(CronView(of, BASE + 5000, runs))
-    assert [runs[0], runs[1]] == [each.job for each in only(effects, cronjob.DeleteJob)]
-    (status,) = only(effects, cronjob.SetStatus)
+    assert [runs[0], runs[1]] == [each.job for each in only(effects, DeleteJob)]
+    (status,) = only(effects, SetStatus)
     assert [runs[4]["metadata"]["name"]] == [each["name"] for each in status.patch["active"]]
     assert format_time(BASE + 1205) == status.patch["lastSuccessfulTime"]
 
 
-def test_time_zones_move_the_schedule_and_the_stamp() -> None:
+def test_time_zone_shifts_the_schedule_and_the_timestamp() -> None:
     of = cron("0 3 * * *", timeZone="Europe/Oslo")
     effects = next_step(CronView(of, BASE + 2 * 3600 + 1))
-    stamp = only(effects, cronjob.CreateJob)[0].body["metadata"]["annotations"]
+    stamp = only(effects, CreateJob)[0].body["metadata"]["annotations"]
     assert stamp["volcano.sh/cronjob-scheduled-timestamp"] == "2026-03-01T03:00:00+01:00"
 
 
-def test_summer_time_begins_without_a_run_lost_or_doubled() -> None:
+def test_daylight_saving_change_neither_skips_nor_repeats_a_run() -> None:
     zone = ZoneInfo("Europe/Oslo")
     start = datetime(2026, 3, 28, 12, 0, tzinfo=zone).timestamp()
     following = parse_cron("30 2 * * *")  # does not exist on 29 March
@@ -140,7 +140,7 @@ def test_summer_time_begins_without_a_run_lost_or_doubled() -> None:
     assert len(runs) == 4, "none at first, then one a day"
 
 
-def test_a_zone_or_schedule_that_nobody_knows_is_told() -> None:
+def test_unknown_time_zone_or_schedule_emits_an_event() -> None:
     for spec, reason in (
         ({"timeZone": "Nowhere/Land"}, "InvalidTimeZone"),
         ({"schedule": "often"}, "UnParseableCronJobSchedule"),
@@ -148,12 +148,12 @@ def test_a_zone_or_schedule_that_nobody_knows_is_told() -> None:
         of = cron()
         of["spec"] |= spec
         assert [reason] == [
-            each.reason for each in only(next_step(CronView(of, BASE + 601)), cronjob.Tell)
+            each.reason for each in only(next_step(CronView(of, BASE + 601)), EmitEvent)
         ]
 
 
 async def test_a_cron_job_starts_jobs_on_the_server(tmp_path: Path) -> None:
-    # Certificates are judged by the real date, so this begins near it.
+    # Certificates are checked against the real date, so the clock starts near it.
     clock = ManualClock(time.time() // 600 * 600 + 1)
     async with running_cluster(tmp_path / "data", clock=clock) as cluster:
         of = cron()

@@ -1,4 +1,4 @@
-"""The examples: taken by the server as they are, and all of them listed."""
+"""The examples are accepted by the server and listed."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import yaml
 from hekla.api import wellknown
 from hekla.controllers.job.plugins import known_plugins
 from hekla.kube.resources import CATALOGUE
+from hekla.units.objects import Object
 
 from .cluster import Cluster
 
@@ -15,11 +16,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 
-def documents(path: Path) -> list[dict]:
+def documents(path: Path) -> list[Object]:
     return [each for each in yaml.safe_load_all(path.read_text()) if each]
 
 
-async def test_every_example_is_accepted_as_written(cluster: Cluster) -> None:
+async def test_every_example_is_accepted_by_the_server(cluster: Cluster) -> None:
     await cluster.stop()
     for path in FILES:
         for document in documents(path):
@@ -32,7 +33,7 @@ async def test_every_example_is_accepted_as_written(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_an_example_says_what_it_shows_and_is_listed(path: Path) -> None:
+def test_example_has_a_heading_and_is_listed(path: Path) -> None:
     assert path.read_text().startswith("# ")
     assert f"({path.name})" in (EXAMPLES / "README.md").read_text()
 

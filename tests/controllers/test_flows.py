@@ -1,11 +1,18 @@
-"""Job flows: what starts after what."""
+"""JobFlows: the order in which jobs start."""
 
 import asyncio
 from typing import Any
 
-from hekla.controllers import jobflow
-from hekla.controllers.jobflow import FlowView, Probe, all_probes, next_step, patched
-from hekla.controllers.probing import knock
+from hekla.controllers.effects import CreateJob, DeleteJob, EmitEvent, RequeueAfter, SetStatus
+from hekla.controllers.jobflow.flow import (
+    FlowView,
+    Probe,
+    all_probes,
+    job_of,
+    next_step,
+    patched_job_spec,
+)
+from hekla.controllers.jobflow.probes import probe_succeeds
 from hekla.kube.resources import JOB_FLOWS, JOB_TEMPLATES, JOBS
 from hekla.units.objects import Object
 from hekla.units.patches import merge_patch
@@ -40,7 +47,7 @@ TEMPLATES = {name: template(name) for name in "abc"}
 
 
 def made(of: Object, name: str, phase: str, **status: Any) -> Object:
-    found = jobflow.job_of(of, {"name": name}, TEMPLATES[name])
+    found = job_of(of, {"name": name}, TEMPLATES[name])
     found["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     found["status"] = {
         "state": {"phase": phase, "lastTransitionTime": "2026-01-01T00:01:00Z"},
@@ -50,14 +57,14 @@ def made(of: Object, name: str, phase: str, **status: Any) -> Object:
 
 
 def created(effects: list[Any]) -> list[str]:
-    found = [each for each in effects if isinstance(each, jobflow.CreateJob)]
+    found = [each for each in effects if isinstance(each, CreateJob)]
     return [each.body["metadata"]["name"] for each in found]
 
 
 def after(of: Object, effects: list[Any]) -> Object:
-    status = of["status"]
+    status: Object = of["status"]
     for effect in effects:
-        if isinstance(effect, jobflow.SetStatus):
+        if isinstance(effect, SetStatus):
             status = merge_patch(status, effect.patch)
     return status
 
@@ -73,8 +80,8 @@ def test_steps_start_when_their_targets_have_completed() -> None:
     assert created(next_step(FlowView(of, jobs, TEMPLATES))) == ["f-c"]
 
 
-def test_jobs_bear_the_marks_of_their_flow_and_template() -> None:
-    body = jobflow.job_of(flow(step("a")), step("a"), TEMPLATES["a"])
+def test_jobs_are_labelled_with_their_flow_and_template() -> None:
+    body = job_of(flow(step("a")), step("a"), TEMPLATES["a"])
     marks = {
         "volcano.sh/createdByJobTemplate": "default.a",
         "volcano.sh/createdByJobFlow": "default.f",
@@ -83,15 +90,15 @@ def test_jobs_bear_the_marks_of_their_flow_and_template() -> None:
     assert body["metadata"]["ownerReferences"][0]["kind"] == "JobFlow"
 
 
-def test_a_name_too_long_for_a_label_is_an_annotation_only() -> None:
+def test_name_too_long_for_a_label_is_only_an_annotation() -> None:
     of = flow(step("a"))
     of["metadata"]["name"] = "f" * 60
-    metadata = jobflow.job_of(of, step("a"), TEMPLATES["a"])["metadata"]
+    metadata = job_of(of, step("a"), TEMPLATES["a"])["metadata"]
     assert list(metadata["labels"]) == ["volcano.sh/createdByJobTemplate"]
     assert len(metadata["annotations"]) == 2
 
 
-def test_phases_lists_and_histories_are_told() -> None:
+def test_status_has_phases_job_lists_and_histories() -> None:
     of = flow(step("a"), step("b", "a"))
     assert after(of, next_step(FlowView(of, [], TEMPLATES)))["state"]["phase"] == "Pending"
     jobs = [made(of, "a", "Running")]
@@ -100,9 +107,9 @@ def test_phases_lists_and_histories_are_told() -> None:
     assert of["status"]["runningJobs"] == ["f-a"]
     jobs = [made(of, "a", "Completed", runningDuration="2m0s", retryCount=1)]
     of["status"] = after(of, next_step(FlowView(of, jobs, TEMPLATES)))
-    (told,) = of["status"]["jobStatusList"]
-    assert (told["endTimestamp"], told["restartCount"]) == ("2026-01-01T00:02:00Z", 1)
-    assert [each["state"] for each in told["runningHistories"]] == ["Running", "Completed"]
+    (history,) = of["status"]["jobStatusList"]
+    assert (history["endTimestamp"], history["restartCount"]) == ("2026-01-01T00:02:00Z", 1)
+    assert [each["state"] for each in history["runningHistories"]] == ["Running", "Completed"]
     assert of["status"]["runningJobs"] == []
     jobs += [made(of, "b", "Completed")]
     of["status"] = after(of, next_step(FlowView(of, jobs, TEMPLATES)))
@@ -116,31 +123,31 @@ def test_a_failed_job_fails_the_flow_and_nothing_more_starts() -> None:
     assert created(next_step(FlowView(of, [made(of, "a", "Completed")], TEMPLATES))) == []
 
 
-def test_jobs_of_a_flow_that_succeeded_are_deleted_if_it_says_so() -> None:
+def test_jobs_of_a_succeeded_flow_are_deleted_by_retain_policy_delete() -> None:
     of = flow(step("a"), jobRetainPolicy="delete")
     of["status"] = {"state": {"phase": "Succeed"}}
     jobs = [made(of, "a", "Completed")]
-    assert [jobflow.DeleteJob(jobs[0])] == next_step(FlowView(of, jobs, TEMPLATES))
+    assert [DeleteJob(jobs[0])] == next_step(FlowView(of, jobs, TEMPLATES))
     of["spec"]["jobRetainPolicy"] = "retain"
     assert created(next_step(FlowView(of, jobs, TEMPLATES))) == []
 
 
-def test_a_template_that_is_missing_is_told_and_waited_for() -> None:
+def test_missing_template_emits_an_event_and_the_flow_waits() -> None:
     effects = next_step(FlowView(flow(step("a")), [], {}))
-    (told,) = [each for each in effects if isinstance(each, jobflow.Tell)]
-    assert "JobTemplate a does not exist" in told.message
+    (event,) = [each for each in effects if isinstance(each, EmitEvent)]
+    assert "JobTemplate a does not exist" in event.message
 
 
 def test_a_patch_changes_fields_and_tasks_by_name() -> None:
-    spec = {"queue": "q", "maxRetry": 1, "tasks": [task("x", 1), task("y", 1)]}
+    spec: Object = {"queue": "q", "maxRetry": 1, "tasks": [task("x", 1), task("y", 1)]}
     patch = {"queue": "r", "tasks": [{"name": "y", "replicas": 5}]}
-    found = patched(spec, patch)
+    found = patched_job_spec(spec, patch)
     assert (found["queue"], found["maxRetry"]) == ("r", 1)
     assert [(each["name"], each["replicas"]) for each in found["tasks"]] == [("x", 1), ("y", 5)]
     assert spec["tasks"][1]["template"] == found["tasks"][1]["template"]
 
 
-def test_a_task_status_probe_lets_the_next_start_while_its_target_runs() -> None:
+def test_task_status_probe_starts_the_next_job_while_its_target_runs() -> None:
     probe = {"taskStatusList": [{"taskName": "worker", "phase": "Running"}]}
     of = flow(step("a"), step("b", "a", probe=probe))
     waiting = made(of, "a", "Running", taskStatusCount={"worker": {"phase": {"Running": 1}}})
@@ -149,7 +156,7 @@ def test_a_task_status_probe_lets_the_next_start_while_its_target_runs() -> None
     assert created(next_step(FlowView(of, [ready], TEMPLATES))) == ["f-b"]
 
 
-def test_probes_are_asked_again_until_they_answer() -> None:
+def test_failing_probes_are_repeated_until_they_succeed() -> None:
     probe = {
         "httpGetList": [{"taskName": "worker", "path": "/ok", "port": 80}],
         "tcpSocketList": [{"taskName": "worker", "port": 81}],
@@ -161,12 +168,12 @@ def test_probes_are_asked_again_until_they_answer() -> None:
     assert want_probes == asked
     waiting = next_step(FlowView(of, jobs, TEMPLATES, {asked[0]: True, asked[1]: False}))
     assert created(waiting) == []
-    assert any(isinstance(each, jobflow.Wake) for each in waiting)
+    assert any(isinstance(each, RequeueAfter) for each in waiting)
     ready = next_step(FlowView(of, jobs, TEMPLATES, dict.fromkeys(asked, True)))
     assert created(ready) == ["f-b"]
 
 
-async def test_knocking_finds_who_listens_and_how_they_answer() -> None:
+async def test_tcp_and_http_probes_succeed_only_at_good_servers() -> None:
     seen: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,15 +187,15 @@ async def test_knocking_finds_who_listens_and_how_they_answer() -> None:
     port = server.sockets[0].getsockname()[1]
     async with server:
         good = Probe("http", "j", "t", port, "/ok", ("X-Me", "you"))
-        assert await knock(good, "127.0.0.1")
+        assert await probe_succeeds(good, "127.0.0.1")
         assert b"X-Me: you" in seen[-1]
-        assert not await knock(Probe("http", "j", "t", port, "/bad"), "127.0.0.1")
-        assert await knock(Probe("tcp", "j", "t", port), "127.0.0.1")
-        assert not await knock(Probe("http", "j", "t", port, "/a\r\nEvil: 1"), "127.0.0.1")
-    assert not await knock(Probe("tcp", "j", "t", port), "127.0.0.1")
+        assert not await probe_succeeds(Probe("http", "j", "t", port, "/bad"), "127.0.0.1")
+        assert await probe_succeeds(Probe("tcp", "j", "t", port), "127.0.0.1")
+        assert not await probe_succeeds(Probe("http", "j", "t", port, "/a\r\nEvil: 1"), "127.0.0.1")
+    assert not await probe_succeeds(Probe("tcp", "j", "t", port), "127.0.0.1")
 
 
-async def test_a_flow_runs_through_also_with_a_late_template(cluster: Cluster) -> None:
+async def test_flow_completes_even_if_a_template_appears_late(cluster: Cluster) -> None:
     of = flow(step("a"), step("b", "a", patch={"jobSpec": {"maxRetry": 7}}))
     del of["status"], of["metadata"]["uid"]
     await cluster.client.create(JOB_TEMPLATES, template("a"))
@@ -206,7 +213,7 @@ async def test_a_flow_runs_through_also_with_a_late_template(cluster: Cluster) -
 
     async def succeeded() -> bool:
         found = await cluster.client.get(JOB_FLOWS, "f", namespace="default")
-        return found["status"]["state"]["phase"] == "Succeed"
+        return bool(found["status"]["state"]["phase"] == "Succeed")
 
     await cluster.until(succeeded, "the flow succeeds")
 

@@ -1,4 +1,4 @@
-"""HyperNodes from labels, their counts of nodes, and what a crash of the controllers changes."""
+"""HyperNodes from labels, their node counts, and crash consistency."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.api import wellknown
-from hekla.controllers.networks import (
-    ConfigProblem,
+from hekla.controllers.hypernode.discovery import (
+    ConfigError,
     CreateHyperNode,
     DeleteHyperNode,
     PatchHyperNode,
+    TopologyTypes,
     discover,
     node_counts,
     parse_config,
@@ -35,7 +36,7 @@ networkTopologyDiscovery:
       - nodeLabel: x/rack
       - nodeLabel: kubernetes.io/hostname
 """
-TYPES = {"pods": ("x/rack", "x/spine")}
+TYPES: TopologyTypes = {"pods": ("x/rack", "x/spine")}
 
 
 def node(name: str, rack: str = "", spine: str = "") -> Object:
@@ -44,7 +45,7 @@ def node(name: str, rack: str = "", spine: str = "") -> Object:
 
 
 def play(existing: dict[str, Object], nodes: list[Object]) -> int:
-    """Carry out what discovery says; how much that was."""
+    """Apply the effects of discovery; return their number."""
     effects = discover(TYPES, nodes, existing.values())
     for effect in effects:
         match effect:
@@ -62,7 +63,7 @@ def play(existing: dict[str, Object], nodes: list[Object]) -> int:
 
 
 def members(existing: dict[str, Object]) -> dict[str, list[str]]:
-    """By label value, with members by theirs."""
+    """Return HyperNodes by label value, with members by theirs."""
     values = {}
     for name, each in existing.items():
         labels = each["metadata"]["labels"]
@@ -76,7 +77,7 @@ def members(existing: dict[str, Object]) -> dict[str, list[str]]:
     }
 
 
-def test_labels_become_tiers() -> None:
+def test_label_values_become_hypernodes_in_tiers() -> None:
     found: dict[str, Object] = {}
     play(found, [node("a", "r0", "s0"), node("b", "r0", "s0"), node("c", "r1", "s0"), node("d")])
     assert members(found) == {"r0": ["a", "b"], "r1": ["c"], "s0": ["r0", "r1"]}
@@ -95,7 +96,7 @@ def test_a_node_without_an_outer_label_is_in_the_inner_tier_only() -> None:
     assert members(found) == {"r0": ["a"]}
 
 
-def test_what_changes_is_patched_and_what_vanishes_is_deleted() -> None:
+def test_changed_hypernodes_are_patched_and_obsolete_ones_deleted() -> None:
     found: dict[str, Object] = {}
     play(found, [node("a", "r0", "s0"), node("b", "r1", "s0")])
     before = set(found)
@@ -105,7 +106,7 @@ def test_what_changes_is_patched_and_what_vanishes_is_deleted() -> None:
 
 
 def test_an_existing_hypernode_of_the_value_keeps_its_name() -> None:
-    """As Volcano left it, with its random ending."""
+    """A HyperNode of Volcano, with a random suffix."""
     old = {
         "metadata": {
             "name": "hypernode-pods-tier1-zzzzz",
@@ -119,7 +120,7 @@ def test_an_existing_hypernode_of_the_value_keeps_its_name() -> None:
     assert members(found) == {"r0": ["a"]}
 
 
-def test_hypernodes_of_others_are_left_alone() -> None:
+def test_hypernodes_of_other_sources_are_not_changed() -> None:
     theirs = {"metadata": {"name": "mine", "labels": {}}, "spec": {}}
     assert discover(TYPES, [], [theirs]) == []
 
@@ -131,7 +132,7 @@ def test_hypernodes_of_others_are_left_alone() -> None:
     ),
     st.lists(st.sampled_from(["", "r0", "r1"]), max_size=8),
 )
-def test_discovery_comes_to_rest_whatever_was_there_before(
+def test_discovery_converges_from_any_initial_state(
     labels: list[tuple[str, str]], earlier: list[str]
 ) -> None:
     found: dict[str, Object] = {}
@@ -146,21 +147,21 @@ def test_discovery_comes_to_rest_whatever_was_there_before(
 
 BROKEN = {
     "no list": ("networkTopologyDiscovery: x", "must be a list"),
-    "no YAML": ("{", "no YAML"),
-    "a label twice": (CONFIG.replace("x/spine", "x/rack"), "named twice"),
+    "no YAML": ("{", "invalid YAML"),
+    "a label twice": (CONFIG.replace("x/spine", "x/rack"), "duplicate nodeLabel"),
     "a type too long": (CONFIG.replace("pods:", "p" * 21 + ":"), "at most 20"),
     "no label": (CONFIG.replace("nodeLabel: x/rack", "label: x/rack"), "needs a nodeLabel"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_configuration_is_refused_and_says_where(name: str) -> None:
+def test_invalid_configuration_is_rejected_with_the_field(name: str) -> None:
     text, want = BROKEN[name]
-    with pytest.raises(ConfigProblem, match=want):
+    with pytest.raises(ConfigError, match=want):
         parse_config(text)
 
 
-def test_the_configuration_names_labels_from_the_outside_in() -> None:
+def test_configuration_lists_labels_from_widest_to_closest() -> None:
     assert parse_config(CONFIG) == (TYPES, [])
     assert parse_config(CONFIG.replace("enabled: true", "enabled: false")) == (None, [])
     assert parse_config(CONFIG.replace("source: label", "source: ufm")) == (None, ["ufm"])
@@ -198,7 +199,7 @@ async def shape(cluster: Cluster) -> dict[str, Object]:
 
 
 async def life(cluster: Cluster) -> None:
-    """Nodes come, get other labels, and go."""
+    """Create nodes, change their labels, and delete them."""
     await configure(cluster)
     for name, rack in (("a", "r0"), ("b", "r0"), ("c", "r1")):
         await cluster.client.create(NODES, node(name, rack, "s0"))
@@ -223,7 +224,7 @@ async def test_hypernodes_follow_the_nodes(tmp_path: Path) -> None:
         await life(cluster)
 
 
-async def test_controllers_that_die_at_any_write_end_up_with_the_same(tmp_path: Path) -> None:
+async def test_hypernodes_are_the_same_after_a_crash_at_any_write(tmp_path: Path) -> None:
     async with running_cluster(tmp_path / "whole") as cluster:
         cluster.select = ["hyperNode-controller"]
         await life(cluster)

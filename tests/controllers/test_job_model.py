@@ -1,8 +1,8 @@
-"""A model plays kubelet, user and scheduler at random against the pure core.
+"""A model plays kubelet, user and scheduler at random against the pure decisions.
 
-The controller's steps are carried out whole or, as if it had crashed, only in part. What must hold
-at all times: retries within bounds, finished jobs finished, versions only growing. What must hold
-whenever the controller has come to rest: the counts are what exists, and no pod is left over.
+The controller's effects are applied whole or, as after a crash, in part. Invariants at all times:
+retries within bounds, finished jobs stay finished, versions only grow. Invariants when the
+controller is idle: the counts match the pods, and no surplus pod exists.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class JobModel(RuleBasedStateMachine):
         parts = {"totalPartitions": 2, "partitionSize": 1} if partitions else None
         extra: Object = {"partitionPolicy": parts} if parts else {}
         tasks = [task("a", 2, minAvailable=min(2, least), **extra), task("b", 2, minAvailable=1)]
+        more: Object = {"minSuccess": min_success} if min_success else {}
         self.job = job(
             tasks=tasks,
             maxRetry=max_retry,
@@ -58,7 +59,7 @@ class JobModel(RuleBasedStateMachine):
                 {"event": event, "action": action, **({"timeout": "30s"} if late else {})}
                 for event, action, late in policies
             ],
-            **({"minSuccess": min_success} if min_success else {}),
+            **more,
         )
         self.group: Object | None = None
         self.pods: dict[str, Object] = {}
@@ -85,7 +86,7 @@ class JobModel(RuleBasedStateMachine):
         for effect in effects[:at_most]:
             self._perform(effect)
         self._check_history()
-        return any(not isinstance(effect, do.Tell | do.Wake) for effect in effects)
+        return any(not isinstance(effect, do.EmitEvent | do.RequeueAfter) for effect in effects)
 
     def _perform(self, effect: do.Effect) -> None:
         match effect:
@@ -145,7 +146,7 @@ class JobModel(RuleBasedStateMachine):
     def crash_in_a_step(self, at_most: int) -> None:
         self._step(at_most)
 
-    # The world
+    # The cluster
 
     def _named(self, data: st.DataObject, *phases: str) -> str | None:
         names = [

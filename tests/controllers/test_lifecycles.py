@@ -1,8 +1,9 @@
-"""Whole lives of jobs on the embedded server; kubelet and scheduler are played by the test."""
+"""Lifecycles of jobs on the embedded server; the test plays kubelet and scheduler."""
 
 import base64
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from hekla.kube.resources import (
     SERVICES,
 )
 from hekla.units.clock import ManualClock
+from hekla.units.objects import Object
 
 from .cluster import Cluster, running_cluster
 from .manifests import job, on, task
@@ -45,7 +47,7 @@ async def test_a_job_runs_to_completion(cluster: Cluster) -> None:
     assert len(await cluster.pods("Succeeded")) == 2, "finished pods are kept for their logs"
 
 
-async def running(cluster: Cluster, **spec) -> None:
+async def running(cluster: Cluster, **spec: Any) -> None:
     tasks = spec.pop("tasks", [task("ps", 1), task("worker", 2)])
     await cluster.client.create(JOBS, job("train", *tasks, **spec))
     count = sum(each["replicas"] for each in tasks)
@@ -67,7 +69,7 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize("action", RESTARTS)
-async def test_a_failed_pod_restarts_what_the_policy_says(cluster: Cluster, action: str) -> None:
+async def test_failed_pod_restarts_the_pods_of_the_policy(cluster: Cluster, action: str) -> None:
     await running(cluster, policies=on(action))
     before = await uids(cluster)
     group = (await cluster.client.list(PODGROUPS)).items[0]["metadata"]["uid"]
@@ -84,7 +86,7 @@ async def test_a_failed_pod_restarts_what_the_policy_says(cluster: Cluster, acti
     assert group == (await cluster.client.list(PODGROUPS)).items[0]["metadata"]["uid"]
 
 
-async def test_a_partition_restarts_alone(cluster: Cluster) -> None:
+async def test_restart_partition_restarts_only_that_partition(cluster: Cluster) -> None:
     parts = {"totalPartitions": 2, "partitionSize": 2}
     tasks = [task("worker", 4, partitionPolicy=parts)]
     await running(cluster, tasks=tasks, policies=on("RestartPartition"))
@@ -103,7 +105,7 @@ ENDS = {"AbortJob": "Aborted", "TerminateJob": "Terminated", "CompleteJob": "Com
 
 
 @pytest.mark.parametrize("action", ENDS)
-async def test_a_failed_pod_ends_the_job_as_the_policy_says(cluster: Cluster, action: str) -> None:
+async def test_failed_pod_ends_the_job_by_policy(cluster: Cluster, action: str) -> None:
     await running(cluster, policies=on(action), plugins={"svc": []})
     await cluster.fail("train-worker-0")
     await cluster.reaches(ENDS[action])
@@ -116,7 +118,7 @@ async def test_a_failed_pod_ends_the_job_as_the_policy_says(cluster: Cluster, ac
     assert (done["status"].get("controlledResources") or {}) == {}
 
 
-async def test_a_job_restarts_as_often_as_it_may_and_then_fails(cluster: Cluster) -> None:
+async def test_job_restarts_max_retry_times_and_then_fails(cluster: Cluster) -> None:
     await running(cluster, tasks=[task("worker", 1)], maxRetry=2, policies=on("RestartJob"))
     for count in (1, 2):
         await cluster.fail("train-worker-0")
@@ -148,16 +150,16 @@ async def test_suspend_and_resume_by_command(cluster: Cluster) -> None:
     resumed = await cluster.reaches("Running")
     assert resumed["status"].get("retryCount", 0) == 0
 
-    async def told() -> bool:
+    async def messages() -> bool:
         return any(
             event["reason"] == "CommandIssued"
             for event in (await cluster.client.list(EVENTS)).items
         )
 
-    await cluster.until(told, "an event tells of the command")
+    await cluster.until(messages, "an event tells of the command")
 
 
-async def test_a_job_grows_and_shrinks(cluster: Cluster) -> None:
+async def test_job_is_scaled_up_and_down(cluster: Cluster) -> None:
     await running(cluster, tasks=[task("worker", 2)], minAvailable=1, plugins={"svc": []})
     for replicas in (4, 1):
         body = {"replicas": replicas, "minAvailable": 1}
@@ -173,7 +175,7 @@ async def test_a_job_grows_and_shrinks(cluster: Cluster) -> None:
     assert (status["running"], status.get("pending", 0)) == (1, 0)
 
 
-async def test_min_success_is_enough(cluster: Cluster) -> None:
+async def test_job_completes_at_min_success(cluster: Cluster) -> None:
     await running(cluster, tasks=[task("worker", 3)], minSuccess=1)
     await cluster.succeed("train-worker-1")
     await cluster.reaches("Completed")
@@ -210,7 +212,7 @@ async def test_a_jobs_volumes_are_claimed_and_mounted(cluster: Cluster) -> None:
     assert await cluster.phase() == "Pending"
     shared = {"metadata": {"name": "shared", "namespace": "default"}, "spec": claim}
     await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, shared)
-    # Waiting for a claim is by the clock; a change of the job is noticed at once.
+    # The retry for a missing claim is timed; a change of the job reconciles at once.
     labels = {"metadata": {"labels": {"a": "b"}}}
     await cluster.client.patch(JOBS, "train", labels, namespace="default")
     pods = await cluster.has_pods(1)
@@ -226,11 +228,11 @@ async def test_a_jobs_volumes_are_claimed_and_mounted(cluster: Cluster) -> None:
     assert {f"volume-pvc-{made}": made, "volume-pvc-shared": "shared"} == marks
 
 
-async def test_svc_and_ssh_objects_live_as_long_as_the_job_runs(cluster: Cluster) -> None:
+async def test_svc_and_ssh_objects_exist_while_the_job_runs(cluster: Cluster) -> None:
     tasks = [task("master", 1), task("worker", 2)]
     await running(cluster, tasks=tasks, plugins={"svc": [], "ssh": []}, policies=on("RestartPod"))
 
-    async def objects() -> list[dict]:
+    async def objects() -> list[Object]:
         return [
             await cluster.client.get(kind, name, namespace="default")
             for kind, name in (
@@ -255,7 +257,7 @@ async def test_svc_and_ssh_objects_live_as_long_as_the_job_runs(cluster: Cluster
     assert marks == {"plugin-svc": "svc", "plugin-ssh": "ssh"}
 
 
-async def test_somebody_elses_service_is_neither_used_nor_deleted(cluster: Cluster) -> None:
+async def test_service_of_another_owner_is_neither_used_nor_deleted(cluster: Cluster) -> None:
     foreign = {
         "metadata": {"name": "train", "namespace": "default"},
         "spec": {"ports": [{"port": 80}]},
@@ -263,18 +265,18 @@ async def test_somebody_elses_service_is_neither_used_nor_deleted(cluster: Clust
     made = await cluster.client.create(SERVICES, foreign)
     await cluster.client.create(JOBS, job("train", plugins={"svc": []}))
 
-    async def told() -> list[str]:
+    async def messages() -> list[str]:
         events = (await cluster.client.list(EVENTS)).items
         return [event["message"] for event in events if event["reason"] == "PluginError"]
 
-    (message,) = await cluster.until(told, "the job says what is wrong")
-    assert "Service default/train exists and is not this job's" in message
+    (message,) = await cluster.until(messages, "a PluginError event")
+    assert "Service default/train exists and is not owned by this job" in message
     await cluster.client.delete(JOBS, "train", namespace="default")
     found = await cluster.client.get(SERVICES, "train", namespace="default")
     assert made["metadata"]["uid"] == found["metadata"]["uid"]
 
 
-async def test_an_evicted_pod_aborts_the_job_also_if_the_controllers_were_away(
+async def test_evicted_pod_aborts_the_job_even_if_the_controllers_were_down(
     cluster: Cluster,
 ) -> None:
     await running(cluster, policies=on("AbortJob", "PodEvicted"))
@@ -284,7 +286,7 @@ async def test_an_evicted_pod_aborts_the_job_also_if_the_controllers_were_away(
     await cluster.reaches("Aborted")
 
 
-async def test_a_pod_that_failed_while_the_controllers_were_away_is_noticed(
+async def test_pod_failure_while_the_controllers_were_down_is_handled(
     cluster: Cluster,
 ) -> None:
     await running(cluster, policies=on("TerminateJob"))
@@ -294,7 +296,7 @@ async def test_a_pod_that_failed_while_the_controllers_were_away_is_noticed(
     await cluster.reaches("Terminated")
 
 
-async def test_a_pod_of_the_same_name_that_is_not_ours_is_left_alone(cluster: Cluster) -> None:
+async def test_pod_of_the_same_name_with_another_owner_is_not_changed(cluster: Cluster) -> None:
     container = {"name": "main", "image": "host"}
     foreign = {
         "metadata": {"name": "train-worker-0", "namespace": "default"},
@@ -303,16 +305,16 @@ async def test_a_pod_of_the_same_name_that_is_not_ours_is_left_alone(cluster: Cl
     made = await cluster.client.create(PODS, foreign)
     await cluster.client.create(JOBS, job("train", task("worker", 1)))
 
-    async def told() -> list[str]:
+    async def messages() -> list[str]:
         events = (await cluster.client.list(EVENTS)).items
         return [event["message"] for event in events if event["reason"] == "FailedCreate"]
 
-    await cluster.until(told, "the job says what is wrong")
+    await cluster.until(messages, "a PluginError event")
     found = (await cluster.pods())["train-worker-0"]
     assert made["metadata"]["uid"] == found["metadata"]["uid"]
 
 
-async def test_deleting_a_job_leaves_nothing_behind(cluster: Cluster) -> None:
+async def test_deleting_a_job_deletes_all_its_objects(cluster: Cluster) -> None:
     await running(cluster, plugins={"svc": [], "ssh": []})
     await cluster.client.delete(JOBS, "train", namespace="default")
 
@@ -326,18 +328,18 @@ async def test_deleting_a_job_leaves_nothing_behind(cluster: Cluster) -> None:
     await cluster.until(empty, "everything is gone")
 
 
-async def test_a_plugin_that_cannot_work_says_so_on_the_job(cluster: Cluster) -> None:
+async def test_plugin_that_does_not_support_the_job_emits_an_event(cluster: Cluster) -> None:
     await cluster.client.create(JOBS, job("train", task("worker", 1), plugins={"ray": []}))
 
-    async def told() -> list[str]:
+    async def messages() -> list[str]:
         events = (await cluster.client.list(EVENTS)).items
         return [event["message"] for event in events if event["reason"] == "PluginError"]
 
-    (message,) = await cluster.until(told, "the job says what is wrong")
-    assert "there is no task 'head'; name one so, or give --head=TASK" in message
+    (message,) = await cluster.until(messages, "a PluginError event")
+    assert "there is no task 'head'; rename a task or set --head=TASK" in message
 
 
-async def test_a_kind_that_the_server_does_not_know_stops_only_those_who_need_it(
+async def test_kind_that_the_server_lacks_blocks_only_its_controllers(
     cluster: Cluster,
 ) -> None:
     await cluster.stop()
@@ -349,7 +351,7 @@ async def test_a_kind_that_the_server_does_not_know_stops_only_those_who_need_it
     await cluster.has_pods(2, "Pending")
 
 
-async def test_a_deadline_that_passes_while_the_controllers_are_away_is_kept(
+async def test_deadline_that_passes_while_the_controllers_are_down_is_kept(
     tmp_path: Path,
 ) -> None:
     clock = ManualClock(float(int(time.time())))

@@ -1,4 +1,4 @@
-"""What a job needs done, from what exists: pure decisions."""
+"""Pure decisions about a job."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def names(effects: list[do.Effect], kind: type) -> list[str]:
 
 def status(of: Object, effects: list[do.Effect]) -> Object:
     """The job's status after the effects."""
-    now = of["status"]
+    now: Object = of["status"]
     for effect in only(effects, do.SetStatus):
         now = merge_patch(now, effect.patch)
     return now
@@ -50,12 +50,12 @@ def test_a_new_job_gets_its_group_and_is_pending() -> None:
 
 
 @pytest.mark.parametrize("phase", ["", "Pending"])
-def test_pods_wait_until_the_group_is_let_in(phase: str) -> None:
+def test_pods_wait_until_the_group_is_admitted(phase: str) -> None:
     waiting = recorded(job(), [], "Pending")
     assert names(steps(waiting, group=group(waiting, phase)), do.CreatePod) == []
 
 
-def test_all_pods_are_made_at_once_when_the_group_is_let_in() -> None:
+def test_all_pods_are_created_at_once_when_the_group_is_admitted() -> None:
     waiting = recorded(job(), [], "Pending")
     effects = steps(waiting)
     assert names(effects, do.CreatePod) == ["train-worker-0", "train-worker-1"]
@@ -70,7 +70,7 @@ def test_counts_and_phase_follow_the_pods() -> None:
     assert after["taskStatusCount"] == {"worker": {"phase": {"Running": 2}}}
 
 
-def test_a_job_that_is_as_recorded_needs_nothing() -> None:
+def test_unchanged_job_needs_no_effects() -> None:
     of = job()
     pods = [pod(of, "worker", 0), pod(of, "worker", 1)]
     of = recorded(of, pods)
@@ -79,7 +79,7 @@ def test_a_job_that_is_as_recorded_needs_nothing() -> None:
     assert steps(of, pods, group=wanted) == []
 
 
-def test_the_time_of_the_phase_does_not_move_with_the_counts() -> None:
+def test_transition_time_does_not_change_with_the_counts() -> None:
     of = job(tasks=[task(replicas=3)], minAvailable=1)
     pods = [pod(of, "worker", i) for i in range(3)]
     of = recorded(of, pods)
@@ -90,7 +90,7 @@ def test_the_time_of_the_phase_does_not_move_with_the_counts() -> None:
     assert of["status"]["conditions"] == after["conditions"]
 
 
-def test_reentering_a_phase_moves_its_condition_to_the_end() -> None:
+def test_reentered_phase_moves_its_condition_to_the_end() -> None:
     of = recorded(recorded(job(), [], "Pending"), [], "Running")
     of = recorded(of, [], "Pending")
     assert [each["status"] for each in of["status"]["conditions"]] == ["Running", "Pending"]
@@ -101,7 +101,7 @@ def policy(action: str, **when: Any) -> list[Object]:
 
 
 def failing(action: str, **when: Any) -> tuple[Object, list[Object]]:
-    """A running job of two tasks, one of whose pods has failed with 3."""
+    """A running job of two tasks, with one pod that failed with exit code 3."""
     tasks = [task("ps", 1), task("worker", 4, partitionPolicy={
         "totalPartitions": 2, "partitionSize": 2})]  # fmt: skip
     of = job(tasks=tasks, policies=policy(action, **when))
@@ -123,7 +123,7 @@ ACTIONS = {
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_failed_pod_leads_to_the_policys_action(action: str) -> None:
+def test_failed_pod_triggers_the_action_of_the_policy(action: str) -> None:
     of, pods = failing(action)
     want_phase, want_version, want_retries, want_killed = ACTIONS[action]
     effects = steps(of, pods)
@@ -137,19 +137,19 @@ def test_a_failed_pod_leads_to_the_policys_action(action: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["RestartJob", "AbortJob", "RestartPod"])
-def test_the_decision_is_recorded_before_pods_are_killed(action: str) -> None:
+def test_status_is_written_before_pods_are_deleted(action: str) -> None:
     kinds = [type(each) for each in steps(*failing(action))]
     assert kinds.index(do.SetStatus) < kinds.index(do.DeletePod)
 
 
-def test_the_other_pods_of_a_task_are_marked_before_the_record() -> None:
+def test_other_pods_of_a_task_are_annotated_before_the_status_write() -> None:
     effects = steps(*failing("RestartTask"))
     kinds = [type(each) for each in effects]
     assert max(i for i, kind in enumerate(kinds) if kind is do.MarkPod) < kinds.index(do.SetStatus)
     assert "train-worker-0" not in names(effects, do.MarkPod)
 
 
-def test_any_failed_containers_exit_code_counts() -> None:
+def test_exit_code_of_any_container_matches() -> None:
     of, pods = failing("RestartJob", exitCode=7)
     pods[1]["status"]["containerStatuses"].append(
         {"name": "side", "state": {"terminated": {"exitCode": 7}}}
@@ -157,18 +157,18 @@ def test_any_failed_containers_exit_code_counts() -> None:
     assert status(of, steps(of, pods))["state"]["phase"] == JobPhase.RESTARTING
 
 
-def test_another_exit_code_is_no_match() -> None:
+def test_other_exit_code_does_not_match() -> None:
     of, pods = failing("RestartJob", exitCode=7)
     assert status(of, steps(of, pods))["state"]["phase"] == JobPhase.RUNNING
 
 
-def test_a_tasks_policy_beats_the_jobs() -> None:
+def test_policy_of_the_task_precedes_that_of_the_job() -> None:
     of, pods = failing("RestartJob")
     of["spec"]["tasks"][1]["policies"] = policy("TerminateJob")
     assert status(of, steps(of, pods))["state"]["phase"] == JobPhase.TERMINATING
 
 
-def test_the_star_matches_failures_but_not_pods_that_wait() -> None:
+def test_any_event_matches_failures_but_not_pending_pods() -> None:
     of = job(policies=policy("RestartJob", event="*"))
     pods = [pod(of, "worker", 0, "Pending"), pod(of, "worker", 1)]
     of = recorded(of, pods)
@@ -177,7 +177,7 @@ def test_the_star_matches_failures_but_not_pods_that_wait() -> None:
     assert status(of, steps(of, pods))["retryCount"] == 1
 
 
-def test_the_last_retry_runs_and_the_next_request_fails_the_job() -> None:
+def test_last_retry_runs_and_the_next_restart_fails_the_job() -> None:
     of, pods = failing("RestartJob")
     of["status"]["retryCount"] = 2
     assert status(of, steps(of, pods))["state"]["phase"] == JobPhase.RESTARTING
@@ -186,17 +186,17 @@ def test_the_last_retry_runs_and_the_next_request_fails_the_job() -> None:
     after = status(of, effects)
     assert (after["state"]["phase"], after["retryCount"]) == (JobPhase.FAILED, 3)
     assert "train-worker-0" not in names(effects, do.DeletePod), "its log is still wanted"
-    assert "all 3 retries are spent" in after["state"]["message"]
+    assert "all 3 retries are used" in after["state"]["message"]
 
 
-def test_a_restarting_job_finishes_its_kills_after_a_crash() -> None:
+def test_restarting_job_continues_its_deletions_after_a_crash() -> None:
     of, pods = failing("RestartJob")
     of = {**of, "status": status(of, steps(of, pods))}
     assert len(names(steps(of, pods), do.DeletePod)) == 5
     assert "retryCount" not in str(steps(of, pods))
 
 
-def test_a_restarted_task_finishes_its_kills_after_a_crash() -> None:
+def test_restarted_task_continues_its_deletions_after_a_crash() -> None:
     of, pods = failing("RestartTask")
     of = {**of, "status": status(of, steps(of, pods))}
     for each in pods[2:]:
@@ -209,19 +209,19 @@ def test_a_restarted_task_finishes_its_kills_after_a_crash() -> None:
     ]
 
 
-def test_a_restarting_job_is_pending_only_when_its_kills_are_seen() -> None:
+def test_restarting_job_is_pending_only_after_its_deletions_are_observed() -> None:
     of, pods = failing("RestartJob")
     of = {**of, "status": status(of, steps(of, pods))}
     assert status(of, steps(of, pods))["state"]["phase"] == JobPhase.RESTARTING
     assert status(of, steps(of, []))["state"]["phase"] == JobPhase.PENDING
 
 
-def test_the_group_survives_a_restart_of_the_whole_job() -> None:
+def test_group_is_kept_through_a_job_restart() -> None:
     of, pods = failing("RestartJob")
     assert only(steps(of, pods), do.DeleteGroup) == []
 
 
-def test_targeted_restarts_leave_the_plugins_objects_alone() -> None:
+def test_targeted_restart_does_not_change_the_plugins_objects() -> None:
     of, pods = failing("RestartPod")
     of["spec"]["plugins"] = {"svc": [], "ssh": []}
     assert only(steps(of, pods), do.DropObjects) == []
@@ -233,14 +233,14 @@ def evicted(**policies: Any) -> tuple[Object, list[Object]]:
     return recorded(of, pods), pods
 
 
-def test_a_pod_that_somebody_deletes_is_an_eviction_also_if_nobody_saw_it() -> None:
+def test_deleted_pod_is_an_eviction_even_if_its_deletion_was_not_observed() -> None:
     of, pods = evicted(policies=policy("RestartJob", event="PodEvicted"))
     after = status(of, steps(of, pods[:1]))
     assert (after["state"]["phase"], after["retryCount"]) == (JobPhase.RESTARTING, 1)
-    assert "train-worker-1 was deleted" in after["state"]["message"]
+    assert "train-worker-1 was evicted" in after["state"]["message"]
 
 
-def test_a_pod_that_is_being_deleted_is_an_eviction_already() -> None:
+def test_terminating_pod_is_an_eviction() -> None:
     of, pods = evicted(policies=policy("AbortJob", event="PodEvicted"))
     pods[1] = pod(of, "worker", 1, deleting=True)
     assert status(of, steps(of, pods))["state"]["phase"] == JobPhase.ABORTING
@@ -257,10 +257,10 @@ def test_an_eviction_counts_once() -> None:
     assert status(of, effects)["retryCount"] == 1
 
 
-def test_an_eviction_with_a_timeout_is_written_down_and_fires_if_the_pod_is_not_back() -> None:
+def test_eviction_with_a_timeout_is_stored_and_fires_if_the_pod_does_not_return() -> None:
     of, pods = evicted(policies=policy("RestartJob", event="PodEvicted", timeout="30s"))
     effects = steps(of, pods[:1])
-    assert [each.after_s for each in only(effects, do.Wake)] == [30.0]
+    assert [each.after_s for each in only(effects, do.RequeueAfter)] == [30.0]
     of["metadata"] = merge_patch(of["metadata"], only(effects, do.PatchJob)[0].patch["metadata"])
     of = {**of, "status": status(of, effects)}
     waiting = [pods[0], pod(of, "worker", 1, "Pending")]
@@ -269,7 +269,7 @@ def test_an_eviction_with_a_timeout_is_written_down_and_fires_if_the_pod_is_not_
     assert "retryCount" not in status(of, steps(of, pods, now=NOW + 31)), "it is back"
 
 
-def test_scaling_down_is_no_eviction() -> None:
+def test_scale_down_is_no_eviction() -> None:
     of, pods = evicted(policies=policy("RestartJob", event="PodEvicted"))
     of["spec"]["tasks"][0]["replicas"] = 1
     effects = steps(of, pods)
@@ -277,7 +277,7 @@ def test_scaling_down_is_no_eviction() -> None:
     assert "retryCount" not in status(of, steps(of, pods[:1]))
 
 
-def test_scaling_up_adds_the_higher_indices() -> None:
+def test_scale_up_adds_the_higher_indices() -> None:
     of, pods = evicted()
     of["spec"]["tasks"][0]["replicas"] = 4
     assert names(steps(of, pods), do.CreatePod) == ["train-worker-2", "train-worker-3"]
@@ -288,14 +288,14 @@ def test_a_pod_that_stays_pending_too_long_is_restarted() -> None:
     pods = [pod(of, "worker", 0), pod(of, "worker", 1, "Pending", created=NOW - 200)]
     of = recorded(of, pods)
     early = steps(of, pods)
-    assert [each.after_s for each in only(early, do.Wake)] == [100.0]
+    assert [each.after_s for each in only(early, do.RequeueAfter)] == [100.0]
     late = steps(of, pods, now=NOW + 100)
     assert names(late, do.DeletePod) == ["train-worker-1"]
 
 
-def test_a_failure_with_a_timeout_waits_from_the_time_it_failed() -> None:
+def test_timeout_of_a_failure_counts_from_the_time_of_the_failure() -> None:
     of, pods = failing("AbortJob", event="PodFailed", timeout="10s")
-    assert [each.after_s for each in only(steps(of, pods), do.Wake)] == [9.0]
+    assert [each.after_s for each in only(steps(of, pods), do.RequeueAfter)] == [9.0]
     assert status(of, steps(of, pods, now=NOW + 9))["state"]["phase"] == JobPhase.ABORTING
 
 
@@ -319,7 +319,7 @@ def test_containers_restarted_too_often_fail_the_task() -> None:
     assert status(of, steps(of, pods))["retryCount"] == 1
 
 
-def test_the_unknown_policy_fires_again_after_a_restart() -> None:
+def test_job_unknown_policy_fires_again_after_a_restart() -> None:
     of = job(policies=policy("RestartJob", event="Unknown"))
     pods = [pod(of, "worker", 0), pod(of, "worker", 1, "Pending")]
     of = recorded(of, pods)
@@ -334,7 +334,7 @@ def test_the_unknown_policy_fires_again_after_a_restart() -> None:
     assert status(of, steps(of, pods, group=unknown))["retryCount"] == 2
 
 
-def test_old_pods_of_an_earlier_life_fire_nothing() -> None:
+def test_pods_of_an_earlier_version_cause_no_events() -> None:
     of, pods = failing("RestartJob")
     of["status"]["version"] = 1
     assert "retryCount" not in status(of, steps(of, pods))
@@ -360,7 +360,7 @@ def test_suspend_and_resume_by_command() -> None:
     ) == (JobPhase.PENDING, 0)
 
 
-def test_a_command_is_carried_out_once_even_if_its_deletion_was_lost() -> None:
+def test_command_is_carried_out_once_even_if_its_deletion_was_lost() -> None:
     of, pods = evicted()
     again = command("RestartJob", of)
     of = {**of, "status": status(of, steps(of, pods, commands=[again]))}
@@ -369,7 +369,7 @@ def test_a_command_is_carried_out_once_even_if_its_deletion_was_lost() -> None:
     assert status(of, effects)["retryCount"] == 1
 
 
-def test_a_resumed_job_keeps_the_pods_that_were_done() -> None:
+def test_resumed_job_keeps_its_finished_pods() -> None:
     of = job(tasks=[task(replicas=2)])
     pods = [pod(of, "worker", 0, "Succeeded"), pod(of, "worker", 1)]
     of = recorded(of, pods)
@@ -389,13 +389,13 @@ def finished() -> tuple[Object, list[Object]]:
     return {**of, "status": status(of, steps(of, pods))}, pods
 
 
-def test_min_success_completes_the_job_and_removes_what_still_runs() -> None:
+def test_min_success_completes_the_job_and_deletes_running_pods() -> None:
     of, pods = finished()
     assert of["status"]["state"]["phase"] == JobPhase.COMPLETED
     assert names(steps(of, pods), do.DeletePod) == ["train-worker-1"]
 
 
-def test_a_finished_job_keeps_its_counts_and_gives_up_its_group_and_objects() -> None:
+def test_finished_job_keeps_its_counts_and_deletes_its_group_and_objects() -> None:
     of, pods = finished()
     effects = steps(of, pods[:1])
     after = status(of, effects)
@@ -408,7 +408,7 @@ def test_a_finished_job_keeps_its_counts_and_gives_up_its_group_and_objects() ->
     assert steps(of, [], group=None) == [], "its pods may be cleared away"
 
 
-def test_a_finished_job_stays_finished_and_its_version_stands() -> None:
+def test_finished_job_ignores_commands_and_keeps_its_version() -> None:
     of, pods = finished()
     for action in ("RestartJob", "AbortJob", "ResumeJob", "TerminateJob"):
         effects = steps(of, pods[:1], commands=[command(action, of)])
@@ -427,7 +427,7 @@ DEPENDS = {
 
 
 @pytest.mark.parametrize("case", DEPENDS)
-def test_a_task_waits_for_those_it_depends_on(case: str) -> None:
+def test_task_waits_for_the_tasks_it_depends_on(case: str) -> None:
     iteration, phases, want_started = DEPENDS[case]
     needs: Object = {"name": ["a", "b"]}
     if iteration:
@@ -438,21 +438,21 @@ def test_a_task_waits_for_those_it_depends_on(case: str) -> None:
     assert want_started == (names(steps(of, pods), do.CreatePod) == ["train-c-0"])
 
 
-def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
+def test_terminating_job_has_no_effects() -> None:
     of, pods = evicted()
     of["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert steps(of, pods[:1]) == []
 
 
-def test_a_claim_that_the_job_names_must_exist() -> None:
+def test_job_waits_for_a_named_claim() -> None:
     of = recorded(job(volumes=[{"mountPath": "/d", "volumeClaimName": "data"}]), [], "Pending")
     effects = steps(of, claims={"data": False})
-    assert [each.reason for each in only(effects, do.Tell)] == ["PVCError"]
+    assert [each.reason for each in only(effects, do.EmitEvent)] == ["PVCError"]
     assert names(effects, do.CreatePod) == []
     assert len(names(steps(of, claims={"data": True}), do.CreatePod)) == 2
 
 
-def test_a_claim_is_named_first_made_then_and_always_the_same() -> None:
+def test_claim_is_named_before_creation_with_a_stable_name() -> None:
     of = recorded(job(volumes=[{"mountPath": "/d", "volumeClaim": {"x": 1}}]), [], "Pending")
     (patch,) = [each.patch for each in only(steps(of), do.PatchJob)]
     assert [patch] == [each.patch for each in only(steps(of), do.PatchJob)]

@@ -1,4 +1,4 @@
-"""Job plugins: what they do to pods, which objects they ask for, how they read arguments."""
+"""Job plugins: changes of pods, requested objects, and arguments."""
 
 import base64
 import json
@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from hekla.api import wellknown
-from hekla.controllers.job.plugins import JobPlugin, Place, known_plugins, plugins_of
+from hekla.controllers.job.plugins import JobPlugin, PodContext, known_plugins, plugins_of
 from hekla.controllers.job.plugins.flags import FlagError, parse_flags
 from hekla.controllers.job.plugins.plugin import containers, set_env
+from hekla.controllers.job.plugins.pytorch import PyTorch
 from hekla.controllers.job.pods import PodMaker
 from hekla.units.objects import Object
 
@@ -34,11 +35,11 @@ def objects(of: Object) -> dict[str, Object]:
     }
 
 
-def test_all_plugins_of_the_api_are_there() -> None:
+def test_all_plugins_of_the_api_are_registered() -> None:
     assert set(wellknown.JOB_PLUGINS) <= set(known_plugins())
 
 
-def test_env_tells_every_container_its_index() -> None:
+def test_env_sets_the_index_in_every_container() -> None:
     of = job(plugins={"env": []})
     of["spec"]["tasks"][0]["template"]["spec"]["initContainers"] = [{"name": "first"}]
     pod = made(of, "worker", 1)
@@ -79,7 +80,7 @@ def test_svc_names_hosts_and_publishes_them() -> None:
     assert service["metadata"]["ownerReferences"][0]["uid"] == "uid-train"
 
 
-def test_svc_can_do_without_policy_and_variables() -> None:
+def test_svc_can_omit_network_policy_and_variables() -> None:
     arguments = ["--disable-network-policy", "--inject-hosts-env=false"]
     of = job(plugins={"svc": [*arguments, "--publish-not-ready-addresses=true"]})
     assert env(made(of, "worker")) == {}
@@ -87,13 +88,13 @@ def test_svc_can_do_without_policy_and_variables() -> None:
     assert objects(of)["Service/train"]["spec"]["publishNotReadyAddresses"]
 
 
-def test_a_fixed_host_name_is_one_address() -> None:
+def test_fixed_host_name_gives_one_address() -> None:
     of = job(plugins={"svc": []})
     of["spec"]["tasks"][0]["template"]["spec"]["hostname"] = "box"
     assert objects(of)["ConfigMap/train-svc"]["data"]["VC_WORKER_HOSTS"] == "box.train"
 
 
-def test_ssh_mounts_keys_and_knows_all_hosts() -> None:
+def test_ssh_mounts_keys_and_configures_all_hosts() -> None:
     of = job(plugins={"ssh": ["--ssh-port=2222"]})
     pod = made(of, "worker")
     (volume,) = pod["spec"]["volumes"]
@@ -105,7 +106,7 @@ def test_ssh_mounts_keys_and_knows_all_hosts() -> None:
     assert "Host train-worker-1\n  HostName train-worker-1.train\n  Port 2222\n" in config
 
 
-def test_ssh_makes_a_key_pair_once_or_takes_the_given_one() -> None:
+def test_ssh_generates_a_key_pair_once_or_uses_the_given_one() -> None:
     (managed,) = plugins_of(job(plugins={"ssh": []}))[0].objects(job())
     assert managed.make_once is not None
     data = managed.make_once()["data"]
@@ -117,14 +118,14 @@ def test_ssh_makes_a_key_pair_once_or_takes_the_given_one() -> None:
     assert managed.make_once()["data"]["id_rsa"] == "YQ=="
 
 
-def test_ssh_keys_elsewhere_are_readable_and_a_bad_port_is_22() -> None:
+def test_ssh_keys_outside_root_are_readable_and_an_invalid_port_is_22() -> None:
     of = job(plugins={"ssh": ["--ssh-key-file-path=/home/me/.ssh", "--ssh-port=99999"]})
     assert made(of, "worker")["spec"]["volumes"][0]["secret"]["defaultMode"] == 0o644
     config = base64.b64decode(objects(of)["Secret/train-ssh"]["data"]["config"]).decode()
     assert "Port 22\n" in config
 
 
-def test_tensorflow_tells_the_whole_cluster() -> None:
+def test_tensorflow_sets_tf_config_with_the_whole_cluster() -> None:
     of = job(tasks=[task("ps", 1), task("worker", 2)], plugins={"tensorflow": ["--port=3000"]})
     config = json.loads(env(made(of, "worker", 1))["TF_CONFIG"])
     assert config == {
@@ -136,7 +137,7 @@ def test_tensorflow_tells_the_whole_cluster() -> None:
     }
 
 
-def test_tensorflow_leaves_a_single_pod_alone() -> None:
+def test_tensorflow_does_not_change_a_single_pod() -> None:
     assert env(made(job(tasks=[task("worker", 1)], plugins={"tensorflow": []}), "worker")) == {}
 
 
@@ -160,7 +161,7 @@ def test_pytorch_workers_can_wait_for_their_master() -> None:
     assert "initContainers" not in made(of, "master")["spec"]
 
 
-def test_mpi_gives_the_master_its_hosts() -> None:
+def test_mpi_sets_the_hosts_in_the_master() -> None:
     of = job(tasks=[task("master", 1), task("worker", 2)], plugins={"mpi": []})
     hosts = "train-worker-0.train,train-worker-1.train"
     assert {"MPI_HOST": hosts} == env(made(of, "master"))
@@ -189,7 +190,7 @@ def test_ray_starts_head_and_workers_as_one_cluster() -> None:
     assert [each["port"] for each in service["spec"]["ports"]] == [6379, 9000, 10001]
 
 
-def test_ray_without_a_head_says_so() -> None:
+def test_ray_without_a_head_task_raises() -> None:
     with pytest.raises(ValueError, match="there is no task 'boss'"):
         made(ray_job("--head=boss"), "worker")
 
@@ -202,7 +203,7 @@ RANKS = {
 
 
 @pytest.mark.parametrize("case", RANKS)
-def test_hcclrank_marks_the_rank(case: str) -> None:
+def test_hcclrank_annotates_the_rank(case: str) -> None:
     name, index, rank, want_rank = RANKS[case]
     of = job(tasks=[task("master", 1), task("worker", 2)], plugins={"hcclrank": []})
     if rank is not None:
@@ -211,20 +212,20 @@ def test_hcclrank_marks_the_rank(case: str) -> None:
     assert want_rank == made(of, name, index)["metadata"]["annotations"]["hccl/rankIndex"]
 
 
-def test_hcclrank_follows_the_rank_that_pytorch_gives() -> None:
+def test_hcclrank_uses_the_rank_set_by_pytorch() -> None:
     tasks = [task("master", 1), task("worker", 2)]
     of = job(tasks=tasks, plugins={"hcclrank": [], "pytorch": []})
     assert made(of, "worker", 1)["metadata"]["annotations"]["hccl/rankIndex"] == "2"
 
 
-def test_a_plugin_of_ones_own_is_a_class() -> None:
+def test_custom_plugin_is_a_class() -> None:
     class Greeting(JobPlugin, name="greeting"):
         text: str = "hello"
         loud: bool = False
 
-        def on_pod(self, pod: Object, place: Place) -> None:
+        def on_pod(self, pod: Object, context: PodContext) -> None:
             said = self.text.upper() if self.loud else self.text
-            set_env(containers(pod), {"GREETING": f"{said} {place.index}"})
+            set_env(containers(pod), {"GREETING": f"{said} {context.index}"})
 
     of = job(plugins={"greeting": ["--text", "hi", "-loud"]})
     assert env(made(of, "worker", 1)) == {"GREETING": "HI 1"}
@@ -244,18 +245,19 @@ KINDS = {"port": ("port", int), "name": ("name", str), "on": ("on", bool)}
 
 
 @pytest.mark.parametrize("case", FLAGS)
-def test_flags_are_read_as_go_reads_them(case: str) -> None:
+def test_flags_are_parsed_as_in_go(case: str) -> None:
     arguments, want_values = FLAGS[case]
     assert want_values == dict(parse_flags(KINDS, arguments))
 
 
 @pytest.mark.parametrize("wrong", [["--what=1"], ["--port=x"], ["--on=maybe"], ["--name"]])
-def test_a_wrong_flag_is_named(wrong: list[str]) -> None:
+def test_invalid_flag_is_named_in_the_error(wrong: list[str]) -> None:
     with pytest.raises(FlagError, match=wrong[0].lstrip("-").split("=")[0]):
         dict(parse_flags(KINDS, wrong))
 
 
-def test_arguments_before_a_wrong_one_stand() -> None:
+def test_arguments_before_an_invalid_one_are_used() -> None:
     (plugin,) = plugins_of(job(plugins={"pytorch": ["--port=1", "--nonsense", "--master=m"]}))
+    assert isinstance(plugin, PyTorch)
     assert (plugin.port, plugin.master) == (1, "master")
     assert "unknown flag '--nonsense'" in plugin.problem

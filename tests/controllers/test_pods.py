@@ -1,15 +1,15 @@
-"""Pods and groups as Volcano's clients know them."""
+"""Pods and PodGroups of jobs, in the form that Volcano's clients read."""
 
 import pytest
 
-from hekla.controllers.job.group import min_resources, pod_group, upkeep
+from hekla.controllers.job.group import min_resources, pod_group, spec_patch
 from hekla.controllers.job.pods import PodMaker
 from hekla.units.objects import Object
 
 from .builders import job, task
 
 
-def test_a_pod_bears_the_marks_that_clients_read() -> None:
+def test_pod_has_the_labels_and_annotations_that_clients_read() -> None:
     of = job(status={"version": 2, "retryCount": 1})
     pod = PodMaker(of).pod(of["spec"]["tasks"][0], 1)
     assert pod["metadata"]["labels"] == {
@@ -38,7 +38,7 @@ def test_a_pod_bears_the_marks_that_clients_read() -> None:
     assert pod["spec"]["schedulerName"] == "volcano"
 
 
-def test_hints_of_the_job_reach_its_pods() -> None:
+def test_scheduling_annotations_of_the_job_are_copied_to_its_pods() -> None:
     hints = {
         "volcano.sh/preemptable": "true",
         "volcano.sh/cooldown-time": "10s",
@@ -76,7 +76,7 @@ def test_a_claim_that_is_named_twice_is_mounted_once() -> None:
     assert [each["mountPath"] for each in pod["spec"]["containers"][0]["volumeMounts"]] == ["/a"]
 
 
-def test_a_group_tells_the_gang() -> None:
+def test_group_has_the_minimum_of_the_gang() -> None:
     parts = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 1,
              "networkTopology": {"mode": "soft", "highestTierName": "rack"}}  # fmt: skip
     tasks = [task("ps", 1), task("worker", 4, minAvailable=2, partitionPolicy=parts)]
@@ -101,13 +101,13 @@ def test_a_group_tells_the_gang() -> None:
     ]
 
 
-def test_a_group_follows_its_job_and_keeps_what_others_wrote() -> None:
+def test_group_follows_its_job_and_keeps_fields_of_other_writers() -> None:
     now = {"spec": {"minMember": 2, "queue": "q", "minTaskMember": {"a": 1, "gone": 1}}}
     wanted = {"minMember": 3, "minTaskMember": {"a": 2}}
-    assert upkeep(now, wanted) == {
+    assert spec_patch(now, wanted) == {
         "spec": {"minMember": 3, "minTaskMember": {"a": 2, "gone": None}}
     }
-    assert upkeep({"spec": {**wanted, "queue": "q"}}, wanted) is None
+    assert spec_patch({"spec": {**wanted, "queue": "q"}}, wanted) is None
 
 
 def asking(name: str, replicas: int, least: int | None, cpu: str, priority: str = "") -> Object:
@@ -118,7 +118,7 @@ def asking(name: str, replicas: int, least: int | None, cpu: str, priority: str 
     return one
 
 
-MINIMUM = {
+MINIMUM: dict[str, tuple[int, list[tuple[int, int | None, str]], str]] = {
     "below the tasks' sum: pods in order": (2, [(2, 2, "1"), (2, 2, "10")], "2"),
     "the tasks' minimum first": (3, [(4, 1, "1"), (2, 2, "10")], "21"),
     "then what is left of the replicas": (4, [(4, 1, "1"), (2, 2, "10")], "22"),
@@ -127,7 +127,7 @@ MINIMUM = {
 
 
 @pytest.mark.parametrize("case", MINIMUM)
-def test_the_least_resources_are_those_of_the_first_pods(case: str) -> None:
+def test_min_resources_are_those_of_the_first_min_available_pods(case: str) -> None:
     least, tasks, want_cpu = MINIMUM[case]
     made = [asking(f"t{i}", *each) for i, each in enumerate(tasks)]
     of = job(tasks=made, minAvailable=least)
@@ -136,7 +136,7 @@ def test_the_least_resources_are_those_of_the_first_pods(case: str) -> None:
     assert str(least) == found["pods"] == found["count/pods"]
 
 
-def test_important_tasks_count_first_and_devices_under_both_names() -> None:
+def test_high_priority_tasks_count_first_and_devices_under_both_names() -> None:
     made = [asking("low", 2, 2, "1"), asking("high", 2, 2, "10", "urgent")]
     made[1]["template"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "1"
     found = min_resources(job(tasks=made, minAvailable=2), made, {"urgent": 100})

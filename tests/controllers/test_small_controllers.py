@@ -1,4 +1,4 @@
-"""Expiry, groups for foreign pods, selection of controllers."""
+"""TTL of jobs, PodGroups of other pods, selection of controllers."""
 
 import time
 from pathlib import Path
@@ -28,8 +28,8 @@ def test_only_finished_jobs_expire_counted_from_their_end() -> None:
     assert seconds_left(recorded(stored_job(ttlSecondsAfterFinished=0), [], "Aborted"), NOW) is None
 
 
-async def test_a_finished_job_goes_when_its_time_is_up(tmp_path: Path) -> None:
-    clock = ManualClock(float(int(time.time())))  # certificates are judged by the real date
+async def test_finished_job_is_deleted_after_its_ttl(tmp_path: Path) -> None:
+    clock = ManualClock(float(int(time.time())))  # certificates are checked against the real date
     async with running_cluster(tmp_path / "data", clock=clock) as cluster:
         await cluster.client.create(
             JOBS, job("train", task("worker", 1), ttlSecondsAfterFinished=60)
@@ -52,9 +52,13 @@ async def test_a_finished_job_goes_when_its_time_is_up(tmp_path: Path) -> None:
         await cluster.has_pods(0)
 
 
-def bare(name: str = "p", owner: Object | None = None, **annotations: str) -> Object:
+def bare(
+    name: str = "p",
+    owner: Object | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Object:
     container = {"name": "c", "image": "host", "resources": {"requests": {"cpu": "2"}}}
-    metadata: Object = {"name": name, "namespace": "default", "annotations": annotations}
+    metadata: Object = {"name": name, "namespace": "default", "annotations": annotations or {}}
     if owner is not None:
         metadata["ownerReferences"] = [
             {
@@ -70,7 +74,7 @@ def bare(name: str = "p", owner: Object | None = None, **annotations: str) -> Ob
 
 def test_a_bare_pods_group_is_made_from_its_annotations() -> None:
     pod = bare(
-        **{
+        annotations={
             "scheduling.volcano.sh/queue-name": "q",
             "volcano.sh/preemptable": "true",
             "volcano.sh/network-topology-mode": "SOFT",
@@ -88,13 +92,13 @@ def test_a_bare_pods_group_is_made_from_its_annotations() -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", ""])
-def test_pods_of_other_schedulers_are_left_alone(scheduler: str) -> None:
+def test_pods_of_other_schedulers_get_no_group(scheduler: str) -> None:
     pod = bare()
     pod["spec"]["schedulerName"] = scheduler
     assert not podgroup.wants_group(pod, ["volcano"])
 
 
-async def test_a_bare_pod_gets_a_group_of_its_own(cluster: Cluster) -> None:
+async def test_bare_pod_gets_a_group(cluster: Cluster) -> None:
     made = await cluster.client.create(PODS, bare())
     name = f"podgroup-{made['metadata']['uid']}"
 
@@ -142,7 +146,7 @@ async def test_pods_of_a_replica_set_share_a_group_that_follows_it(cluster: Clus
     await cluster.until(lambda: has(0), "no group")
 
 
-def test_controllers_are_chosen_by_name() -> None:
+def test_controllers_are_selected_by_name() -> None:
     assert list(BUILDERS) == selected(["*"]) == selected([])
     assert "gc-controller" not in selected(["*", "-gc-controller"])
     assert selected(["+job-controller"]) == ["job-controller"]

@@ -1,4 +1,4 @@
-"""The job state machine over all states and actions, and its rules."""
+"""The job state machine over all phases and actions, and its rules."""
 
 import pytest
 
@@ -8,14 +8,15 @@ from hekla.controllers.job.state import (
     TARGETED,
     Counts,
     Facts,
-    Primitive,
+    PodOperation,
+    Rule,
     rule_aborting,
     rule_completing,
     rule_pending,
     rule_restarting,
     rule_running,
     rule_terminating,
-    step_for,
+    transition_for,
 )
 
 FACTS = Facts(replicas=3, min_available=2, tasks=(("worker", 3, 2),))
@@ -23,8 +24,8 @@ SPENT = Facts(replicas=3, min_available=2, retry_count=3)
 ACTIONS = [*sorted(Action.IN_POLICIES), Action.SYNC_JOB, Action.ENQUEUE_JOB, "Nonsense"]
 
 P, R = JobPhase.PENDING, JobPhase.RUNNING
-ALL, SOFT, TARGET = Primitive.KILL_ALL, Primitive.KILL_SOFT, Primitive.KILL_TARGET
-SYNC, NOTHING = Primitive.SYNC, Primitive.NOTHING
+ALL, SOFT, TARGET = PodOperation.KILL_ALL, PodOperation.KILL_SOFT, PodOperation.KILL_TARGET
+SYNC, NOTHING = PodOperation.SYNC, PodOperation.NOTHING
 STOPS = {
     Action.ABORT_JOB: JobPhase.ABORTING,
     Action.TERMINATE_JOB: JobPhase.TERMINATING,
@@ -37,8 +38,8 @@ ENDING = {
 }
 
 
-def want(phase: str, action: str) -> tuple:
-    """Primitive, next phase, rule and whether it is a retry, as in reference §2.1."""
+def want(phase: str, action: str) -> tuple[PodOperation, str | None, Rule | None, bool]:
+    """Return operation, next phase, rule and whether it is a retry, as in reference §2.1."""
     if phase in (P, R):
         if action == Action.RESTART_JOB:
             return ALL, JobPhase.RESTARTING, None, True
@@ -52,7 +53,7 @@ def want(phase: str, action: str) -> tuple:
             return TARGET, None, rule_restarting, False
         if action == Action.RESTART_JOB:
             return ALL, None, rule_restarting, False
-        if action in STOPS:  # ours: the wish is not forgotten
+        if action in STOPS:  # unlike Volcano, the command is not dropped
             return SOFT, STOPS[action], None, False
         return NOTHING, None, rule_restarting, False
     if phase in (JobPhase.ABORTING, JobPhase.ABORTED) and action == Action.RESUME_JOB:
@@ -66,31 +67,40 @@ def want(phase: str, action: str) -> tuple:
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("phase", PHASES)
-def test_every_state_answers_every_action_as_the_reference_says(phase: str, action: str) -> None:
-    step = step_for(phase, action, FACTS)
-    assert want(phase, action) == (step.primitive, step.to, step.rule, step.is_retry)
+def test_every_phase_and_action_gives_the_transition_of_the_reference(
+    phase: str, action: str
+) -> None:
+    transition = transition_for(phase, action, FACTS)
+    assert want(phase, action) == (
+        transition.operation,
+        transition.to,
+        transition.rule,
+        transition.is_retry,
+    )
 
 
 @pytest.mark.parametrize("action", [Action.RESTART_JOB, *TARGETED])
 @pytest.mark.parametrize("phase", [P, R])
 def test_a_restart_without_retries_left_fails_the_job(phase: str, action: str) -> None:
-    step = step_for(phase, action, SPENT)
-    assert (step.primitive, step.to) == (SOFT, JobPhase.FAILED)
+    transition = transition_for(phase, action, SPENT)
+    assert (transition.operation, transition.to) == (SOFT, JobPhase.FAILED)
 
 
-def test_an_explicit_zero_allows_no_restart() -> None:
+def test_max_retry_zero_allows_no_restart() -> None:
     none = Facts(replicas=1, min_available=1, max_retry=0)
-    assert step_for(R, Action.RESTART_JOB, none).to == JobPhase.FAILED
+    assert transition_for(R, Action.RESTART_JOB, none).to == JobPhase.FAILED
 
 
 def test_resuming_needs_no_retry() -> None:
-    step = step_for(JobPhase.ABORTED, Action.RESUME_JOB, SPENT)
-    assert step.to == JobPhase.RESTARTING
+    transition = transition_for(JobPhase.ABORTED, Action.RESUME_JOB, SPENT)
+    assert transition.to == JobPhase.RESTARTING
 
 
 @pytest.mark.parametrize("phase", ["", "Strange"])
-def test_an_unheard_of_phase_counts_as_pending(phase: str) -> None:
-    assert step_for(P, Action.SYNC_JOB, FACTS) == step_for(phase, Action.SYNC_JOB, FACTS)
+def test_unknown_phase_counts_as_pending(phase: str) -> None:
+    assert transition_for(P, Action.SYNC_JOB, FACTS) == transition_for(
+        phase, Action.SYNC_JOB, FACTS
+    )
 
 
 def tasks(**phases: dict[str, int]) -> dict[str, dict[str, int]]:
@@ -132,7 +142,7 @@ RUNNING = {
 
 
 @pytest.mark.parametrize("case", RUNNING)
-def test_running_jobs_end_or_stay(case: str) -> None:
+def test_running_job_ends_or_stays_by_its_counts(case: str) -> None:
     facts, counts, want_phase = RUNNING[case]
     assert want_phase == rule_running(facts, counts)
 
@@ -155,7 +165,7 @@ def test_a_restarting_job_is_pending_when_enough_pods_are_gone() -> None:
         (rule_terminating, JobPhase.TERMINATED),
     ],
 )
-def test_a_stopping_job_has_stopped_when_nothing_runs_or_leaves(rule, end) -> None:
+def test_stopping_job_ends_when_no_pod_runs_or_terminates(rule: Rule, end: str) -> None:
     for left in (Counts(terminating=1), Counts(pending=1), Counts(running=1)):
         assert rule(FACTS, left) is None
     assert end == rule(FACTS, Counts(succeeded=1, failed=1))

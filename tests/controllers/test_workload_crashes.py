@@ -1,7 +1,7 @@
-"""The crash law for Kubernetes' own workloads: whenever the controllers die, the end is the same.
+"""Crash consistency of Kubernetes' own workloads.
 
-As `test_crashes`, with lives of these kinds. Names of pods are drawn, so what is compared is what
-they stand for; and no pod may be made more often than in the undisturbed life.
+As `test_crashes`, with lifecycles of these kinds. Names of pods are random, so their roles are
+compared; and no pod may be created more often than without a crash.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ async def _rolled_out(cluster: Cluster, revision: str) -> None:
     async def done() -> bool:
         await make_ready(cluster)
         found = await cluster.client.get(DEPLOYMENTS, "web", namespace=cluster.namespace)
-        told = found["metadata"]["annotations"].get("deployment.kubernetes.io/revision")
+        message = found["metadata"]["annotations"].get("deployment.kubernetes.io/revision")
         status = found.get("status") or {}
         counts = {status.get(name) for name in ("replicas", "updatedReplicas", "availableReplicas")}
-        return told == revision and counts == {2}
+        return message == revision and counts == {2}
 
     await cluster.until(done, f"revision {revision}")
     await cluster.settle()
@@ -203,7 +203,9 @@ def _counts(obj: Object) -> tuple[Any, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES)
-async def test_whenever_the_controllers_die_the_end_is_the_same(life: str, tmp_path: Path) -> None:
+async def test_restart_after_any_write_gives_the_same_final_objects(
+    life: str, tmp_path: Path
+) -> None:
     async with running_cluster(tmp_path / "data", start=False) as cluster:
         cluster.select = [*EVERY]
         want, writes = await play(cluster, LIVES[life], "undisturbed", None)
@@ -211,5 +213,5 @@ async def test_whenever_the_controllers_die_the_end_is_the_same(life: str, tmp_p
         for number in range(1, writes + 1):
             found, _ = await play(cluster, LIVES[life], f"crash-{number}", number)
             assert want == found, f"after write {number}"
-        # How many writes a run needs is up to the clock: what changes at once is written once.
+        # The number of writes depends on timing: simultaneous changes are written once.
         assert cluster.crashes > writes / 2

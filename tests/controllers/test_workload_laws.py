@@ -1,4 +1,4 @@
-"""What holds for every deployment, set and job, whatever happens: pure decisions, no server."""
+"""Invariants of deployments, sets and jobs: pure decisions, no server."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hekla.controllers.workloads.cronjob import KUBERNETES
 from hekla.controllers.workloads.effects import Create, Delete, Patch, SetStatus
 from hekla.controllers.workloads.job import JobView, backoff_s
 from hekla.controllers.workloads.job import next_step as job_step
-from hekla.controllers.workloads.replicaset import SetView
+from hekla.controllers.workloads.job_tracking import FINALIZER
+from hekla.controllers.workloads.replicaset import ReplicaSetView
 from hekla.controllers.workloads.replicaset import next_step as set_step
-from hekla.controllers.workloads.tally import FINALIZER
 from hekla.units.objects import Object
 from hekla.units.patches import merge_patch
 from hekla.units.timestamps import format_time
@@ -47,12 +47,12 @@ sets = st.tuples(numbers, numbers)
 
 
 @given(numbers, shares, shares, sets, st.lists(sets, max_size=3))
-def test_a_rollout_never_asks_for_more_than_its_surge_nor_gives_up_what_is_needed(
+def test_rollout_stays_within_max_surge_and_max_unavailable(
     replicas: int, surge: Any, unavailable: Any, new: Any, old: Any
 ) -> None:
     of = deployment(replicas, surge, unavailable)
     newest = replica_set("new", *new)
-    others = [replica_set(f"old-{n}", *each, age=n + 1) for n, each in enumerate(old)]
+    others = [replica_set(f"old-{n}", size, up, n + 1) for n, (size, up) in enumerate(old)]
     more, fewer = rollout.bounds(of)
     sizes = rollout.roll(of, newest, others)
     before = {rollout.name_of(e): rollout.size(e) for e in [newest, *others]}
@@ -60,7 +60,7 @@ def test_a_rollout_never_asks_for_more_than_its_surge_nor_gives_up_what_is_neede
     assert all(each >= 0 for each in after.values())
     if sum(after.values()) > sum(before.values()):
         assert sum(after.values()) <= replicas + more
-    # Old sets keep as many working pods as are needed; a set gives up broken pods first.
+    # Old sets keep the needed number of available pods, and lose unavailable ones first.
     working = sum(map(rollout.available, [newest, *others]))
     left = sum(
         min(after[rollout.name_of(e)], rollout.available(e)) for e in others
@@ -70,7 +70,7 @@ def test_a_rollout_never_asks_for_more_than_its_surge_nor_gives_up_what_is_neede
 
 
 @given(numbers, shares, shares, st.lists(sets, max_size=2))
-def test_a_rollout_whose_pods_all_get_ready_comes_to_an_end(
+def test_rollout_completes_if_all_pods_become_ready(
     replicas: int, surge: Any, unavailable: Any, old: Any
 ) -> None:
     of = deployment(replicas, surge, unavailable)
@@ -88,7 +88,7 @@ def test_a_rollout_whose_pods_all_get_ready_comes_to_an_end(
 
 
 @given(numbers, numbers, shares, st.lists(numbers.filter(bool), min_size=2, max_size=3))
-def test_scaling_in_the_middle_of_a_rollout_keeps_to_the_bound(
+def test_scaling_during_a_rollout_stays_within_max_surge(
     before: int, after: int, surge: Any, sizes: list[int]
 ) -> None:
     of = deployment(after, surge, 1)
@@ -101,11 +101,11 @@ def test_scaling_in_the_middle_of_a_rollout_keeps_to_the_bound(
 
 
 @given(st.sets(st.integers(0, 40)))
-def test_indexes_read_back_as_written(given: set[int]) -> None:
+def test_indexes_round_trip(given: set[int]) -> None:
     assert indexes.parse(indexes.write(given), 41) == given
 
 
-def test_indexes_are_written_as_upstream_writes_them() -> None:
+def test_indexes_are_formatted_as_upstream() -> None:
     assert indexes.write({0, 1, 2, 5, 7, 8}) == "0-2,5,7,8"
     assert indexes.parse("0-9999999999", 3) == {0, 1, 2}
 
@@ -136,8 +136,8 @@ def crowd(given: Any) -> list[Object]:
 
 
 @given(numbers, crowds)
-def test_a_set_makes_or_removes_exactly_the_difference(replicas: int, given: Any) -> None:
-    from hekla.controllers.workloads.pods import is_active, matcher
+def test_replica_set_creates_or_deletes_exactly_the_difference(replicas: int, given: Any) -> None:
+    from hekla.controllers.workloads.pods import is_active, label_selector
 
     selector = {"matchLabels": {"app": "web"}}
     owner: Object = {
@@ -145,7 +145,7 @@ def test_a_set_makes_or_removes_exactly_the_difference(replicas: int, given: Any
         "spec": {"replicas": replicas, "selector": selector, "template": template()},
     }
     pods = crowd(given)
-    effects = set_step(SetView(owner, NOW, pods, selector=matcher(selector)))
+    effects = set_step(ReplicaSetView(owner, NOW, pods, selector=label_selector(selector)))
     active = sum(map(is_active, pods))
     made = sum(isinstance(each, Create) for each in effects)
     gone = sum(isinstance(each, Delete) for each in effects)
@@ -169,10 +169,10 @@ def job(**spec: Any) -> Object:
 
 
 @given(st.integers(0, 4), st.integers(1, 6), crowds)
-def test_a_job_counts_every_pod_once_and_never_runs_too_many(
+def test_job_counts_every_pod_once_and_never_exceeds_its_parallelism(
     parallelism: int, completions: int, given: Any
 ) -> None:
-    """Looks at a job until nothing changes, carrying out what it decides."""
+    """Reconcile a job and apply the effects until nothing changes."""
     of = job(parallelism=parallelism, completions=completions)
     pods = crowd(given)
     succeeded = sum(phase == "Succeeded" for phase, _ in given)
@@ -207,7 +207,7 @@ def test_the_next_pod_waits_longer_after_each_failure_in_a_row() -> None:
     assert backoff_s([], NOW) == 0.0
 
 
-def test_kubernetes_cron_jobs_read_how_their_jobs_ended() -> None:
+def test_kubernetes_cron_job_reads_the_outcome_of_its_jobs() -> None:
     done = job()
     assert KUBERNETES.outcome(done) == ""
     done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}

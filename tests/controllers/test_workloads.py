@@ -1,4 +1,4 @@
-"""Kubernetes' own workloads on the embedded server: what their controllers make of manifests."""
+"""Kubernetes' own workloads on the embedded server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def create(cluster: Cluster, kind: Resource[Any], body: Object) -> Object:
 
 
 async def sets(cluster: Cluster) -> dict[int, Object]:
-    """Replica sets by revision."""
+    """Return replica sets by revision."""
     found = (await cluster.client.list(REPLICA_SETS, namespace="default")).items
     return {
         int(each["metadata"]["annotations"]["deployment.kubernetes.io/revision"]): each
@@ -69,7 +69,7 @@ def conditions(obj: Object) -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["reason"]) for each in found}
 
 
-def test_workloads_run_only_where_they_are_named() -> None:
+def test_workload_controllers_run_only_if_named() -> None:
     assert not set(selected(["*"])) & set(WORKLOADS)
     assert set(WORKLOADS) == set(EVERY)
     assert set(selected(["*", *WORKLOADS])) >= set(WORKLOADS)
@@ -101,7 +101,7 @@ async def test_a_replica_set_keeps_its_number_of_pods(
     await cluster.has_pods(1)
 
 
-async def test_of_pods_too_many_those_that_do_not_work_go_first(cluster: Cluster) -> None:
+async def test_scale_down_deletes_unready_pods_first(cluster: Cluster) -> None:
     await create(cluster, REPLICA_SETS, workload("web", 3))
     names = sorted(await cluster.has_pods(3))
     await make_ready(cluster, names[1])
@@ -110,7 +110,7 @@ async def test_of_pods_too_many_those_that_do_not_work_go_first(cluster: Cluster
     assert list(await cluster.has_pods(1)) == [names[1]]
 
 
-async def test_pods_without_an_owner_are_adopted_and_others_let_go(cluster: Cluster) -> None:
+async def test_matching_orphans_are_adopted_and_other_pods_released(cluster: Cluster) -> None:
     stray = {"metadata": {"name": "stray", "labels": {"app": "web"}}, "spec": template()["spec"]}
     await create(cluster, PODS, stray)
     await create(cluster, REPLICA_SETS, workload("web", 2))
@@ -125,16 +125,16 @@ async def test_pods_without_an_owner_are_adopted_and_others_let_go(cluster: Clus
     assert not (await cluster.pods())["stray"]["metadata"].get("ownerReferences")
 
 
-async def test_a_set_that_a_quota_holds_back_says_so_and_goes_on_later(cluster: Cluster) -> None:
+async def test_set_refused_by_a_quota_reports_it_and_retries(cluster: Cluster) -> None:
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
     await create(cluster, RESOURCE_QUOTAS, quota)
     await create(cluster, REPLICA_SETS, workload("web", 50))
 
-    async def told() -> bool:
+    async def reported() -> bool:
         found = await get(cluster, REPLICA_SETS, "web")
         return conditions(found).get("ReplicaFailure") == ("True", "FailedCreate")
 
-    await cluster.until(told, "the condition")
+    await cluster.until(reported, "the condition")
     assert cluster.control is not None
     tries = [each for each in cluster.control.writes if each.endswith("/pods")]
     assert len(tries) < 20, "a refused pod is not tried fifty times"
@@ -171,7 +171,7 @@ async def test_a_deployment_becomes_available(cluster: Cluster) -> None:
         assert pod["metadata"]["labels"]["pod-template-hash"] == digest
 
 
-async def test_an_update_rolls_within_its_bounds_and_can_be_undone(cluster: Cluster) -> None:
+async def test_update_rolls_within_its_bounds_and_can_be_undone(cluster: Cluster) -> None:
     strategy = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}
     await deployed(cluster, 4, strategy=strategy)
     most = least_ready = 4
@@ -210,7 +210,7 @@ async def test_an_update_rolls_within_its_bounds_and_can_be_undone(cluster: Clus
     assert annotations["deployment.kubernetes.io/revision-history"] == "1"
 
 
-async def test_recreate_waits_until_the_last_old_pod_is_gone(cluster: Cluster) -> None:
+async def test_recreate_waits_until_the_last_old_pod_has_ended(cluster: Cluster) -> None:
     await deployed(cluster, 2, strategy={"type": "Recreate"})
     old = set(await cluster.pods())
     await cluster.client.create(NODES, {"metadata": {"name": "n"}})
@@ -226,7 +226,7 @@ async def test_recreate_waits_until_the_last_old_pod_is_gone(cluster: Cluster) -
     assert not old & set(await cluster.pods())
 
 
-async def test_a_paused_deployment_scales_and_does_not_roll(cluster: Cluster) -> None:
+async def test_paused_deployment_scales_but_does_not_roll(cluster: Cluster) -> None:
     await deployed(cluster, 2)
     await change(cluster, DEPLOYMENTS, "web", paused=True, template=template("web", A="2"))
     await change(cluster, DEPLOYMENTS, "web", replicas=3)
@@ -242,7 +242,7 @@ async def test_a_paused_deployment_scales_and_does_not_roll(cluster: Cluster) ->
     assert conditions(found)["Progressing"] == ("True", "NewReplicaSetAvailable")
 
 
-async def test_history_is_kept_as_far_as_asked(cluster: Cluster) -> None:
+async def test_history_is_kept_up_to_its_limit(cluster: Cluster) -> None:
     await deployed(cluster, 1, revisionHistoryLimit=1)
     for version in "234":
         await change(cluster, DEPLOYMENTS, "web", template=template("web", A=version))
@@ -250,7 +250,7 @@ async def test_history_is_kept_as_far_as_asked(cluster: Cluster) -> None:
     assert sorted(await sets(cluster)) == [3, 4]
 
 
-async def test_deleting_a_deployment_takes_everything_with_it(cluster: Cluster) -> None:
+async def test_deleting_a_deployment_deletes_all_its_objects(cluster: Cluster) -> None:
     await deployed(cluster)
     await cluster.client.delete(DEPLOYMENTS, "web", namespace="default")
     await cluster.has_pods(0)
@@ -264,7 +264,7 @@ async def test_deleting_a_deployment_takes_everything_with_it(cluster: Cluster) 
 # Stateful sets
 
 
-async def test_stateful_pods_come_one_after_the_other_and_go_in_reverse(cluster: Cluster) -> None:
+async def test_stateful_pods_are_created_in_order_and_deleted_in_reverse(cluster: Cluster) -> None:
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -396,7 +396,7 @@ async def test_an_indexed_job_runs_every_index_once(cluster: Cluster) -> None:
         assert not pod["metadata"].get("finalizers")
 
 
-async def test_pods_that_vanish_are_counted_before_they_go(cluster: Cluster) -> None:
+async def test_deleted_pods_are_counted_before_their_finalizer_is_removed(cluster: Cluster) -> None:
     await create(cluster, BATCH_JOBS, batch_job("work", backoffLimit=0))
     (name,) = await cluster.has_pods(1, "Pending")
     await cluster.client.delete(PODS, name, namespace="default")
@@ -406,7 +406,7 @@ async def test_pods_that_vanish_are_counted_before_they_go(cluster: Cluster) -> 
     assert await cluster.pods() == {}
 
 
-async def test_a_suspended_job_gives_up_its_pods_without_failing(cluster: Cluster) -> None:
+async def test_suspended_job_deletes_its_pods_without_counting_failures(cluster: Cluster) -> None:
     await create(cluster, BATCH_JOBS, batch_job("work", parallelism=2, completions=2))
     await cluster.has_pods(2, "Pending")
     await change(cluster, BATCH_JOBS, "work", suspend=True)
@@ -422,7 +422,7 @@ async def test_a_suspended_job_gives_up_its_pods_without_failing(cluster: Cluste
     assert "Complete" in conditions(await finished(cluster))
 
 
-async def test_a_rule_on_exit_codes_ends_the_job(cluster: Cluster) -> None:
+async def test_pod_failure_policy_on_exit_codes_fails_the_job(cluster: Cluster) -> None:
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
     body = batch_job("work", parallelism=2, completions=2, podFailurePolicy={"rules": [rule]})
     await create(cluster, BATCH_JOBS, body)
@@ -433,7 +433,7 @@ async def test_a_rule_on_exit_codes_ends_the_job(cluster: Cluster) -> None:
     assert conditions(found)["Failed"] == ("True", "PodFailurePolicy")
 
 
-async def test_a_deleted_job_leaves_no_pod_that_its_finalizer_keeps(cluster: Cluster) -> None:
+async def test_deleted_job_leaves_no_pod_with_its_finalizer(cluster: Cluster) -> None:
     await create(cluster, BATCH_JOBS, batch_job("work", parallelism=3))
     await cluster.has_pods(3, "Pending")
     await cluster.client.delete(BATCH_JOBS, "work", namespace="default", propagation="Background")
@@ -446,18 +446,22 @@ async def test_a_deleted_job_leaves_no_pod_that_its_finalizer_keeps(cluster: Clu
 
 @pytest.fixture
 async def timed(tmp_path: Path) -> AsyncIterator[tuple[Cluster, ManualClock]]:
-    """A cluster whose time the test moves."""
-    clock = ManualClock(float(int(time.time())))  # certificates are judged by the real date
+    """A cluster with a manual clock."""
+    clock = ManualClock(float(int(time.time())))  # certificates are checked against the real date
     async with running_cluster(tmp_path / "data", clock=clock, start=False) as running:
         running.select = [*EVERY]
         await running.start()
         yield running, clock
 
 
-async def test_a_cron_job_starts_its_runs_by_the_clock(timed: tuple[Cluster, ManualClock]) -> None:
+async def test_cron_job_starts_its_runs_on_schedule(timed: tuple[Cluster, ManualClock]) -> None:
     cluster, clock = timed
     inner = batch_job("x")["spec"]
-    spec = {"schedule": "*/5 * * * *", "timeZone": "Etc/UTC", "jobTemplate": {"spec": inner}}
+    spec: Object = {
+        "schedule": "*/5 * * * *",
+        "timeZone": "Etc/UTC",
+        "jobTemplate": {"spec": inner},
+    }
     spec["successfulJobsHistoryLimit"] = 1
     await create(cluster, BATCH_CRON_JOBS, {"metadata": {"name": "often"}, "spec": spec})
     await cluster.settle()
@@ -480,7 +484,7 @@ async def test_a_cron_job_starts_its_runs_by_the_clock(timed: tuple[Cluster, Man
     assert jobs[0]["metadata"]["name"] == f"often-{due // 60}"
 
 
-async def test_deadlines_and_expiry_of_jobs_follow_the_clock(
+async def test_job_deadline_and_ttl_follow_the_clock(
     timed: tuple[Cluster, ManualClock],
 ) -> None:
     cluster, clock = timed
@@ -502,7 +506,7 @@ async def test_deadlines_and_expiry_of_jobs_follow_the_clock(
     await cluster.until(gone, "it expires")
 
 
-async def test_a_rollout_that_does_not_move_misses_its_deadline(
+async def test_rollout_without_progress_exceeds_its_deadline(
     timed: tuple[Cluster, ManualClock],
 ) -> None:
     cluster, clock = timed
@@ -521,11 +525,11 @@ async def test_a_rollout_that_does_not_move_misses_its_deadline(
     assert found["Progressing"] == ("True", "NewReplicaSetAvailable")
 
 
-async def test_what_was_done_is_told_in_events(cluster: Cluster) -> None:
+async def test_actions_emit_events(cluster: Cluster) -> None:
     await deployed(cluster, 1)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         found = (await cluster.client.list(EVENTS, namespace="default")).items
         return {"ScalingReplicaSet", "SuccessfulCreate"} <= {each["reason"] for each in found}
 
-    await cluster.until(told, "events")
+    await cluster.until(reported, "events")

@@ -1,4 +1,4 @@
-"""Workloads in few words, and a kubelet that makes their pods ready."""
+"""Builders of workloads, and a kubelet that makes their pods ready."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def template(app: str = "web", policy: str = "Always", **env: str) -> Object:
 
 
 def workload(name: str, replicas: int, **spec: Any) -> Object:
-    """What Deployments, ReplicaSets and StatefulSets have in common."""
+    """Return the spec fields that Deployments, ReplicaSets and StatefulSets share."""
     return {
         "metadata": {"name": name},
         "spec": {
@@ -49,7 +49,7 @@ def batch_job(name: str, **spec: Any) -> Object:
 
 
 async def make_ready(cluster: Cluster, *names: str, ready: bool = True) -> None:
-    """Pods run, and are ready, or no longer are."""
+    """Set pods to Running, and ready or not."""
     for number, name in enumerate(names or tuple(await cluster.pods("Pending"))):
         now = format_time(cluster.clock.now())
         condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": now}
@@ -67,7 +67,7 @@ async def make_ready(cluster: Cluster, *names: str, ready: bool = True) -> None:
 
 
 async def keep_ready(cluster: Cluster) -> None:
-    """Until the controllers rest: whatever they make gets ready."""
+    """Wait until the controllers are idle; their pods become ready."""
     while True:
         await cluster.settle()
         if not await cluster.pods("Pending"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hekla.api import wellknown
-from hekla.controllers.job.plugins.plugin import JobPlugin, Place, known_plugins
+from hekla.controllers.job.plugins.plugin import JobPlugin, PodContext, known_plugins
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -33,7 +33,7 @@ def test_the_scheduler_plugin_of_the_guide_does_what_it_says() -> None:
 def test_the_job_plugin_of_the_guide_does_what_it_says() -> None:
     plugin: JobPlugin = python_in("job-plugins.md")["Greeting"](["--text=good morning"])
     pod: dict[str, Any] = {"spec": {"containers": [{"name": "a"}]}}
-    plugin.on_pod(pod, Place({}, {}, 3))
+    plugin.on_pod(pod, PodContext({}, {}, 3))
     assert pod["spec"]["containers"][0]["env"] == [{"name": "GREETING", "value": "good morning, 3"}]
 
 

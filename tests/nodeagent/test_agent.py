@@ -95,7 +95,7 @@ async def test_volumes_are_where_they_are_mounted(
     await machine.client.create(
         SECRETS, {"metadata": {"name": "s", "namespace": "default"}, "stringData": {"k": "key"}}
     )
-    mounts = [
+    mounts: list[Object] = [
         {"name": "m", "mountPath": "/etc/hekla-mount-test"},
         {"name": "s", "mountPath": "/run/hekla-mount-test", "readOnly": True},
         {"name": "e", "mountPath": "/tmp/hekla-mount-test"},
@@ -125,7 +125,7 @@ async def test_volumes_are_where_they_are_mounted(
     assert "read-only" in text
     assert text.endswith(f"mapsub\nx\n{os.geteuid()}\n755\n")
     for mount in mounts:
-        assert not os.path.exists(mount["mountPath"]), "on the machine"  # type: ignore[arg-type] # noqa: ASYNC240
+        assert not os.path.exists(str(mount["mountPath"])), "on the machine"  # noqa: ASYNC240
 
 
 async def test_pods_of_a_job_find_each_other_by_name(machine: Machine, isolation: None) -> None:

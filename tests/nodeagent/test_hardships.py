@@ -14,11 +14,13 @@ from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import PODS
 from hekla.nodeagent.cgroups import Cgroups
+from hekla.units.objects import Object
 from tests.nodeagent.conftest import Machine
 
 
-def state(pod: dict) -> dict:  # type: ignore[type-arg]
-    return pod["status"]["containerStatuses"][0]["state"]
+def state(pod: Object) -> Object:
+    found: Object = pod["status"]["containerStatuses"][0]["state"]
+    return found
 
 
 @pytest.fixture

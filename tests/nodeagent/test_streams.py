@@ -108,7 +108,7 @@ async def test_a_port_of_a_pod_is_reached_through_the_server(machine: Machine) -
 
     def ask() -> bytes:
         configuration = official.Configuration()
-        official_config.load_kube_config(
+        official_config.load_kube_config(  # type: ignore[no-untyped-call]
             str(machine.server.kubeconfig), client_configuration=configuration
         )
         with official.ApiClient(configuration) as api:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from hekla.api import crds, wellknown
+from hekla.api.volcano.queues import BUILTIN_QUEUES, builtin_queue
 from hekla.apiserver import errors
 from hekla.apiserver.registry.options import Options
 from hekla.apiserver.registry.resources import Resources
@@ -162,7 +163,7 @@ async def populate(resources: Resources) -> None:
         await _ensure(resources, obj)
     for crd in crds.load():
         await _ensure(resources, crd, refresh=True)
-    for name in (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE):
+    for name in BUILTIN_QUEUES:
         await _ensure_queue(resources, name)
 
 
@@ -209,8 +210,7 @@ async def _ensure_queue(resources: Resources, name: str) -> None:
     served = resources.registry.by_kind(wellknown.SCHEDULING_API, "Queue")
     assert served is not None
     if resources.store.get(served.storage, name) is None:
-        spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
-        await resources.create(served, "", {"metadata": {"name": name}, "spec": spec})
+        await resources.create(served, "", builtin_queue(name))
         await resources.update(
             served,
             "",

@@ -1,1 +1,1 @@
-"""A job's life from submission to the end, except placement."""
+"""The controllers: they create and delete what jobs, queues and workloads need."""

@@ -1,9 +1,8 @@
-"""Command objects: how `vcctl` asks for a job to be suspended or a queue to be closed.
+"""Command objects, by which `vcctl` suspends a job or closes a queue.
 
-The controllers of jobs and of queues carry out the commands on their objects themselves: a command
-is part of what they decide from. It is carried out at most once: the record that it leaves on its
-target names it, and it is deleted right after. Here is what they share, and what becomes of
-commands that nobody is there to carry out.
+The job and queue controllers carry out the commands on their objects. A command is carried out at
+most once: the status of its target names it, and it is deleted right after. This module has what
+both share, and deletes commands without a target.
 """
 
 from __future__ import annotations
@@ -11,26 +10,21 @@ from __future__ import annotations
 from typing import Final
 
 from hekla.api import wellknown
-from hekla.controllers.keyed import KeyedController
+from hekla.controllers.informers import InformerFactory, MutationCache
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import Key, created_at, key_of, uid_of
-from hekla.controllers.watched import Watched, World
+from hekla.controllers.reconciler import Reconciler
 from hekla.kube.client import Client
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import COMMANDS, JOBS, QUEUES
 from hekla.units.objects import Object
 
-# A target may be on its way through the watch; a command older than this has none.
-PATIENCE_S: Final = 30.0
+# The cache of targets may lag behind that of commands by this much.
+TARGET_TIMEOUT_S: Final = 30.0
 
 
-def signature(command: Object) -> str:
-    """How the record of a carried-out command names it."""
-    return f"command {command['metadata']['name']} ({uid_of(command)})"
-
-
-async def finish(client: Client, commands: Watched, command: Object) -> None:
-    """The command has been carried out, or cannot be: it goes."""
+async def delete_command(client: Client, commands: MutationCache, command: Object) -> None:
+    """Delete a command that was carried out or cannot be."""
     await client.delete(
         COMMANDS,
         command["metadata"]["name"],
@@ -38,30 +32,32 @@ async def finish(client: Client, commands: Watched, command: Object) -> None:
         uid=uid_of(command),
         missing_ok=True,
     )
-    commands.deleted(command)
+    commands.record_delete(command)
 
 
-class CommandController(KeyedController):
-    """Removes commands whose target does not exist."""
+class CommandController(Reconciler):
+    """Deletes commands whose target does not exist."""
 
     name = "command-controller"
     workers = 1
 
-    def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
-        super().__init__(world, recorder, metrics)
-        self._commands = world.watch(COMMANDS)
-        self._jobs = world.watch(JOBS)
-        self._queues = world.watch(QUEUES)
+    def __init__(
+        self, informers: InformerFactory, recorder: EventRecorder, metrics: Metrics
+    ) -> None:
+        super().__init__(informers, recorder, metrics)
+        self._commands = informers.cache(COMMANDS)
+        self._jobs = informers.cache(JOBS)
+        self._queues = informers.cache(QUEUES)
         self._commands.add_handler(self.enqueue)
 
-    async def sync(self, key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> float | None:
         command = self._commands.get(*key)
         if command is None or self._has_target(command):
             return None
-        left_s = created_at(command) + PATIENCE_S - self.clock.now()
+        left_s = created_at(command) + TARGET_TIMEOUT_S - self.clock.now()
         if left_s > 0:
             return left_s
-        await finish(self.client, self._commands, command)
+        await delete_command(self.client, self._commands, command)
         self.metrics.count("commands_without_target")
         return None
 

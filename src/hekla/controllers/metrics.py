@@ -1,8 +1,7 @@
-"""What the controllers have done, as Prometheus wants it; under Volcano's names where it has one.
+"""The controllers' metrics, under Volcano's names where it has them.
 
-Every metric is declared here, once: counting one that is not is a mistake. Series that name a job
-are dropped with the job, and those that name a queue with the queue; Volcano's counters grow with
-every job there ever was.
+Every metric is declared here; counting an undeclared one raises. Series of a job are removed with
+the job, and series of a queue with the queue; Volcano's counters keep those of all jobs.
 """
 
 from __future__ import annotations
@@ -13,30 +12,30 @@ from typing import Final
 from hekla.web.metrics import Counter, Gauge, Registry, exponential_buckets, keep_series, series
 
 COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
-    "pods_created": ("hekla_controller_pods_created_total", "Pods made for jobs.", ()),
-    "pods_deleted": ("hekla_controller_pods_deleted_total", "Pods of jobs removed.", ()),
-    "job_phase_changes": ("hekla_job_phase_changes_total", "Phases that jobs came to.", ("phase",)),
+    "pods_created": ("hekla_controller_pods_created_total", "Pods created.", ()),
+    "pods_deleted": ("hekla_controller_pods_deleted_total", "Pods deleted.", ()),
+    "job_phase_changes": ("hekla_job_phase_changes_total", "Phases that jobs entered.", ("phase",)),
     "job_sync_conflicts": (
         "hekla_job_sync_conflicts_total",
-        "Looks at a job that had changed meanwhile.",
+        "Reconciliations of a job that met a conflict.",
         (),
     ),
-    "job_sync_errors": ("hekla_job_sync_errors_total", "Looks at a job that failed.", ()),
+    "job_sync_errors": ("hekla_job_sync_errors_total", "Reconciliations of a job that failed.", ()),
     "sync_errors": (
         "hekla_controller_sync_errors_total",
-        "Looks at an object that failed, by controller.",
+        "Reconciliations that failed, by controller.",
         ("controller",),
     ),
-    "cronjob_runs_started": ("hekla_cronjob_runs_started_total", "Jobs made by CronJobs.", ()),
+    "cronjob_runs_started": ("hekla_cronjob_runs_started_total", "Jobs created by CronJobs.", ()),
     "commands_without_target": (
         "hekla_commands_without_target_total",
-        "Commands whose job or queue was gone.",
+        "Commands deleted because their target does not exist.",
         (),
     ),
-    "jobs_expired": ("hekla_jobs_expired_total", "Ended jobs removed after their time.", ()),
+    "jobs_expired": ("hekla_jobs_expired_total", "Finished jobs deleted after their TTL.", ()),
     "job_completed_phase_count": (
         "volcano_job_completed_phase_count",
-        "Times a job was completed.",
+        "Times a job completed.",
         ("job_name", "queue_name"),
     ),
     "job_failed_phase_count": (
@@ -60,7 +59,7 @@ BY_JOB: Final = ("job_completed_phase_count", "job_failed_phase_count")
 
 
 class Metrics:
-    """Counters by the short names that controllers use."""
+    """Counters by short names, and gauges."""
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.registry = registry or Registry()
@@ -81,7 +80,9 @@ class Metrics:
             )
             for phase in GROUP_PHASES
         }
-        self._leader = self.registry.gauge("hekla_leader", "1 while this process acts, else 0.")
+        self._leader = self.registry.gauge(
+            "hekla_leader", "1 while this process is the leader, else 0."
+        )
 
     def _declare(self, name: str, text: str, labels: tuple[str, ...]) -> Counter | Gauge:
         is_suffixed = name.endswith("_total")
@@ -97,7 +98,7 @@ class Metrics:
         self._creation.observe(max(job_age_s, 0.0) * 1000)
 
     def count_groups(self, queue: str, counts: Mapping[str, int]) -> None:
-        """How many PodGroups of a queue are in each phase."""
+        """Set the number of PodGroups of a queue in each phase."""
         for phase, gauge in self._groups.items():
             gauge.labels(queue).set(counts[phase])
 
@@ -116,6 +117,6 @@ class Metrics:
         return int(values.get(tuple(labels[label] for label in COUNTERS[name][2]), 0))
 
     def keep_jobs(self, exists: Callable[[str], bool]) -> None:
-        """Drop the series of jobs that are gone."""
+        """Remove the series of deleted jobs."""
         for name in BY_JOB:
             keep_series(self._counters[name], lambda labels: exists(labels[0]))

@@ -1,6 +1,6 @@
-"""Reading plain API objects: the few questions every controller asks.
+"""Accessors for plain API objects.
 
-Objects stay dicts from the watch to the patch: a typed one would lose fields on the way.
+Objects stay dicts from the watch to the patch: a typed struct would lose unknown fields.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def status_of(obj: Object) -> Object:
 
 
 def job_phase(job: Object) -> str:
-    """A Job's phase; empty before its controller has seen it."""
+    """Return a Job's phase; empty before its first reconciliation."""
     return str((status_of(job).get("state") or {}).get("phase") or "")
 
 
 def created_at(obj: Object) -> float:
-    """Unix seconds; 0 for an object that has not been stored yet."""
+    """Return the creation time in unix seconds; 0 for an object that is not stored."""
     return seconds(obj["metadata"].get("creationTimestamp")) or 0.0
 
 
 def seconds(text: Any) -> float | None:
-    """A time as unix seconds, or None where there is none that can be read."""
+    """Return a timestamp as unix seconds; None if it is absent or invalid."""
     if not text:
         return None
     try:
@@ -60,7 +60,7 @@ def seconds(text: Any) -> float | None:
 
 
 def controller_of(obj: Object) -> Object | None:
-    """The owner that manages this object, if any."""
+    """Return the owner reference of the controller of an object, if any."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             found: Object = owner
@@ -74,7 +74,7 @@ def is_controlled_by(obj: Object, uid: str) -> bool:
 
 
 def owner_reference(api_version: str, kind: str, obj: Object) -> Object:
-    """What makes `obj` the manager of another object, and that object go with it."""
+    """Return a reference that makes `obj` the controller of another object."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -86,10 +86,15 @@ def owner_reference(api_version: str, kind: str, obj: Object) -> Object:
 
 
 def version_number(obj: Object) -> int:
-    """The resourceVersion as the number it is on every known server; -1 for one of another make."""
+    """Return the resourceVersion as a number; -1 if it is not one."""
     text = str(obj["metadata"].get("resourceVersion") or "")
     return int(text) if text.isdecimal() else -1
 
 
 def by_name(objects: Iterable[Object]) -> list[Object]:
     return sorted(objects, key=key_of)
+
+
+def command_signature(command: Object) -> str:
+    """Return the text by which the status of a target names a carried-out command."""
+    return f"command {command['metadata']['name']} ({uid_of(command)})"

@@ -1,12 +1,10 @@
-"""PodGroups for pods that no job controller of ours made: bare pods, ReplicaSets, StatefulSets,
-DaemonSets and Kubernetes' own Jobs, if they name our scheduler.
+"""PodGroups for pods that do not belong to a Volcano Job: bare pods, and pods of ReplicaSets,
+StatefulSets, DaemonSets and Kubernetes' Jobs, if their scheduler is ours.
 
-Pods of one owner share a group, `podgroup-<uid of the owner>`; a bare pod has one of its own. The
-group follows its owner: more members asked for by annotation are more members, no replicas are no
-group.
+Pods of one owner share a group, `podgroup-<uid of the owner>`; a bare pod has a group for itself.
+The group follows the owner's annotations, and is deleted when the owner is scaled to zero.
 
-What a newcomer gets wrong: the annotation on the pod is what the scheduler reads, and it is written
-last, when the group is there.
+Note: the scheduler reads the annotation on the pod. It is written last, when the group exists.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Final
 from hekla.api import wellknown
 from hekla.api.pod_resources import Amounts, quota_usage
 from hekla.api.wellknown import PodGroupPhase
-from hekla.controllers.keyed import KeyedController
+from hekla.controllers.informers import OWNER, InformerFactory, is_volcano_job_ref
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
@@ -30,7 +28,7 @@ from hekla.controllers.objects import (
     owner_reference,
     uid_of,
 )
-from hekla.controllers.watched import OWNER, World, is_volcano_job_ref
+from hekla.controllers.reconciler import Reconciler
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import (
@@ -55,7 +53,7 @@ _FROM_POD: Final = (wellknown.PREEMPTABLE, wellknown.COOLDOWN_TIME, wellknown.RE
 
 
 def wants_group(pod: Object, schedulers: Sequence[str]) -> bool:
-    """Whether it is on us to give this pod a group."""
+    """Return whether this controller has to create a group for a pod."""
     return (
         (pod.get("spec") or {}).get("schedulerName") in schedulers
         and wellknown.GROUP_NAME not in annotations_of(pod)
@@ -70,13 +68,13 @@ def name_for(pod: Object) -> str:
 
 
 def min_member(owner: Object | None) -> int:
-    """How many pods make the gang: what the owner's annotation says, or one."""
+    """Return the gang's minimum: the owner's annotation, or one."""
     text = annotations_of(owner).get(wellknown.GROUP_MIN_MEMBER, "") if owner else ""
     return int(text) if text.isdecimal() else 1
 
 
 def build(pod: Object, owner: Object | None) -> Object:
-    """The group of a pod, from it and its owner."""
+    """Return the group of a pod, from the pod and its owner."""
     spec, annotations, members = pod["spec"], annotations_of(pod), min_member(owner)
     wanted: Object = {
         "minMember": members,
@@ -120,7 +118,7 @@ def build(pod: Object, owner: Object | None) -> Object:
 
 
 def update(group: Object, wanted: Object) -> Object:
-    """What must change in a group so that it follows its owner; what others wrote stays."""
+    """Return a patch that makes a group follow its owner; fields of other writers stay."""
     spec = {**(group.get("spec") or {}), **wanted["spec"]}
     annotations = {**annotations_of(group), **(wanted["metadata"].get("annotations") or {})}
     patch: Object = {}
@@ -150,35 +148,35 @@ def wants_no_pods(owner: Object) -> bool:
     return (owner.get("spec") or {}).get("replicas") == 0
 
 
-class PodGroupController(KeyedController):
-    """Keys are pods."""
+class PodGroupController(Reconciler):
+    """Reconciles pods; also groups of workloads that were scaled to zero."""
 
     name = "pg-controller"
     workers = 5
 
     def __init__(
         self,
-        world: World,
+        informers: InformerFactory,
         recorder: EventRecorder,
         metrics: Metrics,
         *,
         schedulers: Sequence[str] = (wellknown.DEFAULT_SCHEDULER,),
     ) -> None:
-        super().__init__(world, recorder, metrics)
+        super().__init__(informers, recorder, metrics)
         self._schedulers = schedulers
-        self._pods = world.watch(PODS)
-        self._groups = world.watch(PODGROUPS)
-        self._owners = {kind: world.watch(resource) for kind, resource in WORKLOADS.items()}
+        self._pods = informers.cache(PODS)
+        self._groups = informers.cache(PODGROUPS)
+        self._owners = {kind: informers.cache(resource) for kind, resource in WORKLOADS.items()}
         self._pods.add_handler(self._on_pod)
-        for watched in self._owners.values():
-            watched.add_handler(self._on_owner)
+        for cache in self._owners.values():
+            cache.add_handler(self._on_owner)
 
     def _on_pod(self, event: str, old: Object | None, new: Object | None) -> None:
         if new is not None and wants_group(new, self._schedulers):
             self.queue.add(key_of(new))
 
     def _on_owner(self, event: str, old: Object | None, new: Object | None) -> None:
-        """One pod of the owner stands for all: its group is looked at again."""
+        """Reconcile the group by one pod of the owner."""
         if new is None:
             return
         namespace = key_of(new)[0]
@@ -197,7 +195,7 @@ class PodGroupController(KeyedController):
         found = self._owners[reference["kind"]].get(key_of(pod)[0], reference["name"])
         return found if found is not None and uid_of(found) == reference["uid"] else None
 
-    async def sync(self, key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> float | None:
         namespace, name = key
         pod = self._pods.get(*key)
         if pod is None:
@@ -209,21 +207,21 @@ class PodGroupController(KeyedController):
         wanted = build(pod, self._owner(pod))
         group = self._groups.get(namespace, wanted["metadata"]["name"])
         if group is None:
-            with suppress(AlreadyExists):  # a pod of the same owner was first
-                self._groups.wrote(await self.client.create(PODGROUPS, wanted))
+            with suppress(AlreadyExists):  # by another pod of the same owner
+                self._groups.record_write(await self.client.create(PODGROUPS, wanted))
         elif controller_of(pod) is not None and (patch := update(group, wanted)):
             written = await self.client.patch(
                 PODGROUPS, wanted["metadata"]["name"], patch, namespace=namespace
             )
-            self._groups.wrote(written)
+            self._groups.record_write(written)
         if not ours:
             marks = {wellknown.GROUP_NAME: wanted["metadata"]["name"]}
             patch = {"metadata": {"uid": uid_of(pod), "annotations": marks}}
-            self._pods.wrote(await self.client.patch(PODS, name, patch, namespace=namespace))
+            self._pods.record_write(await self.client.patch(PODS, name, patch, namespace=namespace))
         return None
 
     async def _drop_empty(self, namespace: str, name: str) -> None:
-        """The group of a workload that was scaled to nothing."""
+        """Delete the group of a workload that was scaled to zero."""
         if not name.startswith(wellknown.BARE_POD_GROUP_PREFIX):
             return
         group = self._groups.get(namespace, name)

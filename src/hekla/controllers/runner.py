@@ -1,4 +1,4 @@
-"""The controllers as a running part: one set of watches, the controllers that were asked for.
+"""Run the selected controllers on one set of informers.
 
 await Controllers(client).run()                                  # all of them, until cancelled
 await Controllers(client, select=["*", "-gc-controller"]).run()
@@ -7,91 +7,91 @@ await Controllers(client, select=["*", "-gc-controller"]).run()
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from hekla.api import wellknown
 from hekla.controllers.command import CommandController
-from hekla.controllers.cronjob import CronJobController
-from hekla.controllers.flowcontroller import JobFlowController
+from hekla.controllers.cronjob.controller import CronJobController
 from hekla.controllers.gc import GarbageController
-from hekla.controllers.hypernode import HyperNodeController
+from hekla.controllers.hypernode.controller import HyperNodeController
+from hekla.controllers.informers import InformerFactory, MutationCache
 from hekla.controllers.job.controller import JobController
-from hekla.controllers.jobtemplate import JobTemplateController
+from hekla.controllers.jobflow.controller import JobFlowController
+from hekla.controllers.jobflow.jobtemplate import JobTemplateController
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.podgroup import PodGroupController
-from hekla.controllers.queue import QueueController
-from hekla.controllers.watched import Watched, World
-from hekla.controllers.workloads.cronjob import BatchCronJobController
-from hekla.controllers.workloads.deployment import DeploymentController
-from hekla.controllers.workloads.endpoints import EndpointsController
-from hekla.controllers.workloads.jobcontroller import BatchJobController
-from hekla.controllers.workloads.replicaset import ReplicaSetController, ReplicationControllers
-from hekla.controllers.workloads.statefulset import StatefulSetController
+from hekla.controllers.queue.controller import QueueController
+from hekla.controllers.reconciler import Reconciler
+from hekla.controllers.workloads.controllers import (
+    BatchCronJobController,
+    BatchJobController,
+    DeploymentController,
+    EndpointsController,
+    ReplicaSetController,
+    ReplicationControllerController,
+    StatefulSetController,
+)
 from hekla.kube.client import Client
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOBS
 from hekla.units.clock import Clock, SystemClock
 
-log = logging.getLogger("hekla.controllers")
-
 LEASE: Final = "vc-controller-manager"
 
-
-class Controller(Protocol):
-    """Something that works while the world is watched."""
-
-    workers: int
-
-    async def run(self) -> None: ...
+Builder = Callable[[InformerFactory, EventRecorder, Metrics], Reconciler]
 
 
-Builder = Callable[[World, EventRecorder, Metrics], Controller]
-
-BUILDERS: Final[dict[str, Builder]] = {
-    "job-controller": JobController,
-    "queue-controller": QueueController,
-    "command-controller": CommandController,
-    "cronjob-controller": CronJobController,
-    "pg-controller": PodGroupController,
-    "gc-controller": GarbageController,
-    "jobflow-controller": JobFlowController,
-    "jobtemplate-controller": JobTemplateController,
-    "hyperNode-controller": HyperNodeController,
-}
-
-WORKLOADS: Final[dict[str, Builder]] = {
-    "replicaset-controller": ReplicaSetController,
-    "replicationcontroller-controller": ReplicationControllers,
-    "deployment-controller": DeploymentController,
-    "statefulset-controller": StatefulSetController,
-    "batchjob-controller": BatchJobController,
-    "batchcronjob-controller": BatchCronJobController,
-    "endpoints-controller": EndpointsController,
-}
-"""Kubernetes' own; off unless named: where there is a kube-controller-manager, it does this."""
+def _by_name(*controllers: type[Reconciler]) -> dict[str, Builder]:
+    return {controller.name: controller for controller in controllers}
 
 
-def selected(asked: Sequence[str]) -> list[str]:
-    """The controllers that `--controllers` names: `*` for all, `-x` without, `x` or `+x` with.
+BUILDERS: Final = _by_name(
+    JobController,
+    QueueController,
+    CommandController,
+    CronJobController,
+    PodGroupController,
+    GarbageController,
+    JobFlowController,
+    JobTemplateController,
+    HyperNodeController,
+)
 
-    `*` does not stand for those of Kubernetes' own workloads: they must be named.
+WORKLOADS: Final = _by_name(
+    ReplicaSetController,
+    ReplicationControllerController,
+    DeploymentController,
+    StatefulSetController,
+    BatchJobController,
+    BatchCronJobController,
+    EndpointsController,
+)
+"""Controllers of Kubernetes' own kinds.
+
+Off unless named: a cluster has a kube-controller-manager.
+"""
+
+
+def selected(requested: Sequence[str]) -> list[str]:
+    """Return the controllers that `--controllers` selects.
+
+    `*` selects all but `WORKLOADS`, `x` or `+x` adds one, `-x` removes one.
     """
     known = [*BUILDERS, *WORKLOADS]
-    for word in asked:
+    for word in requested:
         if word != "*" and word.lstrip("+-") not in known:
-            raise ValueError(f"no controller {word.lstrip('+-')!r}; there are {', '.join(known)}")
-    everything = not asked or "*" in asked
+            raise ValueError(f"no controller {word.lstrip('+-')!r}; known are {', '.join(known)}")
+    everything = not requested or "*" in requested
     chosen = {name for name in BUILDERS if everything}
-    chosen |= {word.lstrip("+") for word in asked if word != "*" and not word.startswith("-")}
-    chosen -= {word[1:] for word in asked if word.startswith("-")}
+    chosen |= {word.lstrip("+") for word in requested if word != "*" and not word.startswith("-")}
+    chosen -= {word[1:] for word in requested if word.startswith("-")}
     return [name for name in known if name in chosen]
 
 
 class Controllers:
-    """All controllers on one client."""
+    """All selected controllers on one client."""
 
     def __init__(
         self,
@@ -103,10 +103,12 @@ class Controllers:
         schedulers: Sequence[str] = (wellknown.DEFAULT_SCHEDULER,),
         metrics: Metrics | None = None,
         recorder_client: Client | None = None,
-        gather_counts_s: float | None = None,
+        counts_batch_period_s: float | None = None,
     ) -> None:
-        """`workers` says of how many objects a controller looks after at once; pods that belong to
-        no group get one if they name one of `schedulers`.
+        """Select controllers by name.
+
+        `workers` is the number of objects that a controller reconciles at once. Pods without a
+        PodGroup get one if their scheduler is one of `schedulers`.
         """
         self._client = client
         self._clock: Clock = clock or SystemClock()
@@ -117,40 +119,41 @@ class Controllers:
             **WORKLOADS,
             PodGroupController.name: partial(PodGroupController, schedulers=tuple(schedulers)),
         }
+        if counts_batch_period_s is not None:
+            self._builders[JobController.name] = partial(
+                JobController, counts_batch_period_s=counts_batch_period_s
+            )
         self._recorder_client = recorder_client or client
-        self._gather_counts_s = gather_counts_s
         self.metrics = metrics or Metrics()
-        self.controllers: dict[str, Controller] = {}
-        self._needs: dict[str, list[Watched]] = {}
+        self.controllers: dict[str, Reconciler] = {}
+        self._caches: dict[str, list[MutationCache]] = {}
+        """The caches of each controller."""
 
     async def run(self) -> None:
-        """Until cancelled."""
-        world = World(self._client, self._clock)
+        """Run until cancelled."""
+        informers = InformerFactory(self._client, self._clock)
         recorder = EventRecorder(
             self._recorder_client, component=wellknown.CONTROLLER_COMPONENT, clock=self._clock
         )
-        self.controllers, self._needs = {}, {}
+        self.controllers, self._caches = {}, {}
         for name in self._names:
-            self.controllers[name] = self._builders[name](world, recorder, self.metrics)
-            self._needs[name] = world.asked_for()
+            self.controllers[name] = self._builders[name](informers, recorder, self.metrics)
+            self._caches[name] = informers.take_requested()
             if name in self._workers:
                 self.controllers[name].workers = self._workers[name]
-        jobs = self.controllers.get("job-controller")
-        if isinstance(jobs, JobController) and self._gather_counts_s is not None:
-            jobs.gather_counts_for(self._gather_counts_s)
-        async with recorder, world.running(), asyncio.TaskGroup() as group:
+        async with recorder, informers.running(), asyncio.TaskGroup() as group:
             for name, controller in self.controllers.items():
-                group.create_task(_run_when_ready(controller, self._needs[name]), name=name)
+                group.create_task(_run_when_synced(controller, self._caches[name]), name=name)
 
     def what_is_missing(self) -> str:
-        """Kinds that have not been seen yet; controllers that need them do not act. Else empty."""
+        """Name the kinds whose informers have not synced; empty if all have."""
         missing = {
-            str(watched.informer.resource): watched.informer.problem
-            for needs in self._needs.values()
-            for watched in needs
-            if not watched.informer.has_synced
+            str(cache.informer.resource): cache.informer.problem
+            for caches in self._caches.values()
+            for cache in caches
+            if not cache.informer.has_synced
         }
-        if not self._needs:
+        if not self._caches:
             return "not started yet"
         if not missing:
             return ""
@@ -159,25 +162,25 @@ class Controllers:
         )
 
     def what_is_wrong(self) -> str:
-        """Why this process should be started again: a controller that fails ends it by itself."""
+        """Return why this process should restart: never, as a controller that fails ends it."""
         return ""
 
     def leads(self, is_leader: bool) -> None:
-        """Whether this process is the one that acts, for the metrics."""
+        """Record in the metrics whether this process is the leader."""
         self.metrics.leads(is_leader)
 
     def pages(self) -> dict[str, Callable[[], bytes]]:
-        """Nothing to show beside the metrics."""
+        """Return no pages besides the metrics."""
         return {}
 
     async def render_metrics(self) -> bytes:
-        """Prometheus' text, less the series of jobs that are gone."""
+        """Render the metrics without the series of deleted jobs."""
         jobs = next(
             (
-                watched.informer
-                for needs in self._needs.values()
-                for watched in needs
-                if watched.informer.resource.kind == JOBS.kind
+                cache.informer
+                for caches in self._caches.values()
+                for cache in caches
+                if cache.informer.resource.kind == JOBS.kind
             ),
             None,
         )
@@ -186,8 +189,8 @@ class Controllers:
         return self.metrics.registry.render()
 
 
-async def _run_when_ready(controller: Controller, needs: Iterable[Watched]) -> None:
-    """A controller that acted on half of what there is would do harm."""
-    for watched in needs:
-        await watched.informer.synced()
+async def _run_when_synced(controller: Reconciler, caches: Iterable[MutationCache]) -> None:
+    """Run a controller once its caches hold all objects: it must not decide on a part of them."""
+    for cache in caches:
+        await cache.informer.synced()
     await controller.run()

@@ -18,7 +18,13 @@ from hekla.units.quantity import Quantity, QuantityError, parse_quantity
 MAX_DEPTH: Final = 5
 Amounts = dict[str, Quantity]
 _ZERO: Final = Quantity.from_int(0)
-_UNDELETABLE: Final = (wellknown.DEFAULT_QUEUE, wellknown.ROOT_QUEUE)
+BUILTIN_QUEUES: Final = (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE)
+
+
+def builtin_queue(name: str) -> Json:
+    """Return one of the `BUILTIN_QUEUES` to create; `root` is not reclaimable."""
+    spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 def default(queue: Json) -> None:
@@ -78,7 +84,7 @@ def check(queue: Json, old: Json | None, view: View) -> Found:
 def check_delete(queue: Json, view: View) -> Found:
     """Why a queue may not go."""
     name = queue["metadata"]["name"]
-    if name in _UNDELETABLE:
+    if name in BUILTIN_QUEUES:
         yield forbidden("metadata.name", f"queue {name!r} is always there and cannot be deleted")
     elif children := children_of(name, view):
         listed = ", ".join(sorted(child["metadata"]["name"] for child in children))

@@ -1,1 +1,1 @@
-"""The job controller: see `state` for the machine and `sync` for how it is driven."""
+"""Volcano's Jobs: `state` is the state machine, `sync` decides, `writer` applies."""

@@ -1,23 +1,23 @@
-"""The job controller as a running part: watches in, `next_step`, effects out.
+"""The controller of Volcano's Jobs.
 
-A job is handled by one worker at a time, and different jobs at once; pods are written with bounded
-parallelism, over all jobs together.
+One worker reconciles a job at a time, and several jobs at once; the parallel writes of pods are
+bounded over all jobs together.
 
-What a newcomer gets wrong: every write that carries a decision names the resourceVersion that the
-decision was made on. A conflict is no error: the job has changed, and is looked at again.
+Note: every write that carries a decision names the resourceVersion that the decision was made on. A
+conflict is no error: the job has changed and is reconciled again.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from hekla.api.wellknown import JobPhase, JobReason
-from hekla.controllers.job import effects as do
-from hekla.controllers.job.performer import Desk, Performer
+from hekla.controllers.effects import EmitEvent
+from hekla.controllers.informers import OWNER, InformerFactory, is_volcano_job_ref
 from hekla.controllers.job.pods import group_name, queue_of
 from hekla.controllers.job.sync import next_step
 from hekla.controllers.job.view import JobView
+from hekla.controllers.job.writer import JobWriter, WriterContext
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     Key,
@@ -28,9 +28,8 @@ from hekla.controllers.objects import (
     key_of,
     uid_of,
 )
-from hekla.controllers.watched import OWNER, World, is_volcano_job_ref
-from hekla.kube.errors import AlreadyExists, Conflict, NotFound
-from hekla.kube.recorder import EventRecorder, reference
+from hekla.controllers.reconciler import Reconciler
+from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import (
     COMMANDS,
     JOBS,
@@ -40,73 +39,54 @@ from hekla.kube.resources import (
     PRIORITY_CLASSES,
     QUEUES,
 )
-from hekla.kube.workqueue import WorkQueue, run_workers
 from hekla.units.objects import Object
 
-log = logging.getLogger("hekla.controllers")
-
-WORKERS: Final = 32
-GATHER_COUNTS_S: Final = 0.1
-MAX_TOLD: Final = 4096
+COUNTS_BATCH_PERIOD_S: Final = 0.1
 
 
-class JobController:
-    """Looks after all jobs. `run` it while the world is watched."""
+class JobController(Reconciler):
+    """Reconciles Volcano's Jobs."""
 
     name = "job-controller"
-    workers = WORKERS
+    workers = 32
 
     def __init__(
         self,
-        world: World,
+        informers: InformerFactory,
         recorder: EventRecorder,
         metrics: Metrics,
         *,
-        gather_counts_s: float = GATHER_COUNTS_S,
+        counts_batch_period_s: float = COUNTS_BATCH_PERIOD_S,
     ) -> None:
-        self._client = world.client
-        self._clock = world.clock
-        self._recorder = recorder
-        self._metrics = metrics
-        self._jobs = world.watch(JOBS)
-        self._pods = world.watch(PODS)
-        self._groups = world.watch(PODGROUPS)
-        self._queues = world.watch(QUEUES)
-        self._priorities = world.watch(PRIORITY_CLASSES)
-        self._commands = world.watch(COMMANDS)
-        self._desk = Desk(
-            client=world.client,
-            clock=world.clock,
+        """Write changes of mere counts once per `counts_batch_period_s`."""
+        super().__init__(informers, recorder, metrics)
+        self._jobs = informers.cache(JOBS)
+        self._pods = informers.cache(PODS)
+        self._groups = informers.cache(PODGROUPS)
+        self._queues = informers.cache(QUEUES)
+        self._priorities = informers.cache(PRIORITY_CLASSES)
+        self._commands = informers.cache(COMMANDS)
+        self._context = WriterContext(
+            client=informers.client,
+            clock=informers.clock,
             metrics=metrics,
             jobs=self._jobs,
             pods=self._pods,
             groups=self._groups,
             commands=self._commands,
-            tell=self._tell,
-            gather_counts_s=gather_counts_s,
+            emit_event=self._emit,
+            counts_batch_period_s=counts_batch_period_s,
         )
-        self.queue: WorkQueue[Key] = WorkQueue(clock=world.clock)
-        self._told: dict[tuple[str, str, str], None] = {}
         self._jobs.add_handler(self._on_job)
-        for watched in (self._pods, self._groups):
-            watched.add_handler(self._on_owned)
+        for cache in (self._pods, self._groups):
+            cache.add_handler(self._on_owned)
         self._commands.add_handler(self._on_command)
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        await run_workers(self.queue, self._sync, self.workers)
-
-    def gather_counts_for(self, seconds: float) -> None:
-        """How long mere counts wait for more of their kind; tests want none of that."""
-        self._desk.gather_counts_s = seconds
-
-    # Watching
 
     def _on_job(self, event: str, old: Object | None, new: Object | None) -> None:
         job = new or old
         assert job is not None
         if event == "DELETED":
-            self._desk.forget(uid_of(job))
+            self._context.forget(uid_of(job))
         self.queue.add(key_of(job))
 
     def _on_owned(self, event: str, old: Object | None, new: Object | None) -> None:
@@ -123,43 +103,36 @@ class JobController:
         if is_volcano_job_ref(target):
             self.queue.add((key_of(command)[0], target["name"]))
 
-    # Deciding
-
-    async def _sync(self, key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> float | None:
         job = self._jobs.get(*key)
         if job is None or is_deleting(job):
             return None
         view = await self._view(job)
         try:
             effects = next_step(view)
-        except ValueError as error:  # a plugin that cannot work with this job
-            self._tell(job, do.Tell("Warning", JobReason.PLUGIN_ERROR, str(error)))
+        except ValueError as error:  # a plugin that does not support this job
+            self._emit(job, EmitEvent("Warning", JobReason.PLUGIN_ERROR, str(error)))
             raise
-        try:
-            return await Performer(self._desk, job).perform(effects)
-        except AlreadyExists:
-            raise
-        except (Conflict, NotFound) as error:
-            # Somebody else changed or removed it meanwhile; what is true now decides.
-            log.debug("job %s/%s has changed: %s", *key, error)
-            self._metrics.count("job_sync_conflicts")
-            return 0.02
-        except Exception:
-            self._metrics.count("job_sync_errors")
-            raise
+        return await JobWriter(self._context, job).apply(effects)
+
+    def count_conflict(self) -> None:
+        self.metrics.count("job_sync_conflicts")
+
+    def count_error(self) -> None:
+        self.metrics.count("job_sync_errors")
 
     async def _view(self, job: Object) -> JobView:
         namespace, name = key_of(job)
         uid = uid_of(job)
         group = self._groups.get(namespace, group_name(job))
         if group is None:
-            # Jobs that were submitted before Volcano 1.5 have a group of their own name.
+            # The PodGroup of a job from before Volcano 1.5 has the name of the job.
             group = self._groups.get(namespace, name)
             if group is not None and not is_controlled_by(group, uid):
                 group = None
         return JobView(
             job=job,
-            now=self._clock.now(),
+            now=self.clock.now(),
             group=group,
             pods=sorted(self._pods.by_index(OWNER, uid), key=key_of),
             commands=[
@@ -174,29 +147,25 @@ class JobController:
                 each["metadata"]["name"]: int(each.get("value") or 0)
                 for each in self._priorities.all()
             },
-            ensured=self._desk.ensured.get(uid, ""),
+            ensured=self._context.ensured.get(uid, ""),
         )
 
     async def _claims(self, job: Object) -> dict[str, bool]:
-        """Whether the claims that a waiting job names exist: rare enough to ask the server."""
+        """Return whether the claims that a pending job names exist.
+
+        They are read from the server: few jobs name claims, so no informer is kept.
+        """
         if job_phase(job) not in ("", JobPhase.PENDING):
             return {}
         found: dict[str, bool] = {}
         for volume in job["spec"].get("volumes") or ():
             name = volume.get("volumeClaimName")
             if name and not volume.get("volumeClaim"):
-                claim = await self._client.find(
+                claim = await self.client.find(
                     PERSISTENT_VOLUME_CLAIMS, name, namespace=key_of(job)[0]
                 )
                 found[name] = claim is not None
         return found
 
-    def _tell(self, job: Object, told: do.Tell) -> None:
-        """An Event, once for each text: people want news."""
-        mark = (uid_of(job), told.reason, told.message)
-        if mark in self._told:
-            return
-        self._told[mark] = None
-        if len(self._told) > MAX_TOLD:
-            self._told.pop(next(iter(self._told)))
-        self._recorder.event(reference(JOBS, job), told.type, told.reason, told.message)
+    def _emit(self, job: Object, event: EmitEvent) -> None:
+        self.emit_event(JOBS, job, event.type, event.reason, event.message)

@@ -1,8 +1,8 @@
-"""What a job needs done, as data.
+"""Effects that are decided for a job, as data; `writer` applies them.
 
-A list of effects is carried out in order: pods that stand next to each other at once, everything
-else one by one, and nothing after one that failed. So whoever returns effects puts the record of a
-decision (`SetStatus`) before the acts that follow from it.
+Effects are applied in order: adjacent pod effects in parallel, all others one by one, and none
+after a failure. So the record of a decision (`SetStatus`) comes before the effects that follow from
+it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hekla.controllers.effects import (
-    Tell as Tell,
+    EmitEvent as EmitEvent,
 )
 from hekla.controllers.effects import (
-    Wake as Wake,
+    RequeueAfter as RequeueAfter,
 )
-from hekla.controllers.job.plugins.plugin import Managed
+from hekla.controllers.job.plugins.plugin import ManagedObject
 from hekla.units.objects import Object
 
 
@@ -43,24 +43,24 @@ class CreateClaim:
 
 @dataclass(frozen=True, slots=True)
 class PatchJob:
-    """A merge patch of metadata or spec, if the job is still what was decided on."""
+    """Merge-patch metadata or spec, if the job's version is still the same."""
 
     patch: Object
 
 
 @dataclass(frozen=True, slots=True)
 class EnsureObjects:
-    """The plugins' objects shall exist and hold this."""
+    """Create or update the plugins' objects."""
 
-    objects: tuple[Managed, ...]
+    objects: tuple[ManagedObject, ...]
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class DropObjects:
-    """The plugins' objects shall go, if they are this job's."""
+    """Delete the plugins' objects that the job owns."""
 
-    objects: tuple[Managed, ...]
+    objects: tuple[ManagedObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class MarkPod:
-    """The pod is to be replaced: from now on what happens to it is no event."""
+    """Annotate a pod that is to be replaced; it causes no events from then on."""
 
     pod: Object
 
@@ -82,11 +82,11 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """A merge patch of the status, if the job is still what was decided on."""
+    """Merge-patch the status, if the job's version is still the same."""
 
     patch: Object
     is_urgent: bool = True
-    """False for mere counts, which may wait a moment for more of their kind."""
+    """False for mere counts, whose writes are batched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,6 @@ Effect = (
     | DeletePod
     | SetStatus
     | FinishCommand
-    | Tell
-    | Wake
+    | EmitEvent
+    | RequeueAfter
 )

@@ -1,14 +1,13 @@
-"""What has happened to a job, read off what exists.
+"""The events of a job, derived from the objects that exist.
 
-Nothing is remembered in the controller: an event *is* a difference that can be seen, and acting on
-it makes the difference go away. A failed pod of the present job version is PodFailed until it is
-gone or the job has moved on to another version. A pod that somebody deleted leaves no trace of its
-own, so PodEvicted is the difference between the pods that the job's status recorded and those that
-are there; the write that records the new count carries the consequence. So a restarted controller
-misses nothing and repeats nothing.
+The controller stores no events: an event *is* a visible difference, and handling it removes the
+difference. A failed pod of the current job version is PodFailed until it is deleted or the job
+version changes. A deleted pod leaves no object, so PodEvicted is the difference between the pods
+that the job's status counts and those that exist; the write of the new counts also carries the
+consequence. So a restarted controller misses no event and repeats none.
 
-What a newcomer gets wrong: an event stays true for as long as its cause lasts. A policy that does
-nothing about the cause is asked again, and answers the same.
+Note: an event lasts as long as its cause. A policy that does not remove the cause matches again,
+with the same result.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from hekla.controllers.job.view import (
 from hekla.controllers.objects import annotations_of, created_at, is_deleting, seconds, status_of
 from hekla.units.objects import Object
 
-# On the job: pods that were evicted under a policy with a timeout, and when. JSON of name to time.
+# On the job: pods evicted under a policy with a timeout. JSON of pod name to time.
 EVICTED_PODS: Final = "volcano.sh/evicted-pods"
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """One event: what, to which task and pod, since when."""
+class ObservedEvent:
+    """One event of a job, and the task and pod that caused it."""
 
-    event: str
+    name: str
     task: str = ""
     pod: str = ""
     index: int = -1
     exit_codes: frozenset[int] = frozenset()
     since: float = 0.0
-    told: str = ""
-    """The fact, for people."""
+    message: str = ""
+    """The fact, for status messages and Events."""
 
 
-def happenings(view: JobView) -> list[Happening]:
-    """Everything that is true of the job now, the oldest first."""
+def observed_events(view: JobView) -> list[ObservedEvent]:
+    """Return all current events of a job, the oldest first."""
     found = [
         *_unknown(view),
         *_evicted(view),
@@ -62,7 +61,7 @@ def happenings(view: JobView) -> list[Happening]:
     return sorted(found, key=lambda each: (each.since, each.pod))
 
 
-def _unknown(view: JobView) -> Iterator[Happening]:
+def _unknown(view: JobView) -> Iterator[ObservedEvent]:
     group = view.group
     if group is None or status_of(group).get("phase") != PodGroupPhase.UNKNOWN:
         return
@@ -74,12 +73,14 @@ def _unknown(view: JobView) -> Iterator[Happening]:
         ),
         default=view.now,
     )
-    yield Happening(
-        JobEvent.UNKNOWN, since=since, told="only part of the gang runs, the rest cannot be placed"
+    yield ObservedEvent(
+        JobEvent.UNKNOWN,
+        since=since,
+        message="only part of the gang runs; the rest is unschedulable",
     )
 
 
-def _pods(view: JobView) -> Iterator[Happening]:
+def _pods(view: JobView) -> Iterator[ObservedEvent]:
     for pod in view.pods:
         if is_deleting(pod) or not view.is_current(pod):
             continue
@@ -87,22 +88,24 @@ def _pods(view: JobView) -> Iterator[Happening]:
         phase = pod_phase(pod)
         if phase == PodPhase.FAILED:
             codes = exit_codes(pod)
-            told = f"pod {name} failed"
+            message = f"pod {name} failed"
             if codes:
-                told += f" with exit code {', '.join(map(str, sorted(codes)))}"
-            yield Happening(JobEvent.POD_FAILED, task, name, index, codes, failed_at(pod), told)
+                message += f" with exit code {', '.join(map(str, sorted(codes)))}"
+            yield ObservedEvent(
+                JobEvent.POD_FAILED, task, name, index, codes, failed_at(pod), message
+            )
         elif phase == PodPhase.PENDING:
-            yield Happening(
+            yield ObservedEvent(
                 JobEvent.POD_PENDING,
                 task,
                 name,
                 index,
                 since=created_at(pod),
-                told=f"pod {name} is pending",
+                message=f"pod {name} is pending",
             )
 
 
-def _tasks(view: JobView) -> Iterator[Happening]:
+def _tasks(view: JobView) -> Iterator[ObservedEvent]:
     pods: dict[str, list[Object]] = {}
     for pod in view.pods:
         if not is_deleting(pod):
@@ -113,19 +116,19 @@ def _tasks(view: JobView) -> Iterator[Happening]:
         done = [pod for pod in mine if pod_phase(pod) == PodPhase.SUCCEEDED]
         latest = [pod for pod in done if view.is_current(pod)]
         if latest and len(done) >= replicas > 0:
-            yield Happening(
+            yield ObservedEvent(
                 JobEvent.TASK_COMPLETED,
                 name,
                 pod=latest[-1]["metadata"]["name"],
                 index=index_of(latest[-1]),
                 since=max(map(finished_at, latest)),
-                told=f"all {replicas} pods of task {name} succeeded",
+                message=f"all {replicas} pods of task {name} succeeded",
             )
         yield from _task_failed(view, task, mine)
 
 
-def _task_failed(view: JobView, task: Object, pods: list[Object]) -> Iterator[Happening]:
-    """Containers were restarted in place too often."""
+def _task_failed(view: JobView, task: Object, pods: list[Object]) -> Iterator[ObservedEvent]:
+    """Yield an event if the containers of a task were restarted too often."""
     allowed = int(task.get("maxRetry") or DEFAULT_RETRIES)
     if allowed < 0:
         return
@@ -135,18 +138,18 @@ def _task_failed(view: JobView, task: Object, pods: list[Object]) -> Iterator[Ha
     restarts = {pod["metadata"]["name"]: _restarts(pod) for pod in alive}
     if sum(restarts.values()) >= allowed:
         worst = max(alive, key=lambda pod: restarts[pod["metadata"]["name"]])
-        yield Happening(
+        yield ObservedEvent(
             JobEvent.TASK_FAILED,
             task["name"],
             worst["metadata"]["name"],
             index_of(worst),
             since=created_at(worst),
-            told=f"containers of task {task['name']} were restarted {sum(restarts.values())} times",
+            message=f"containers of task {task['name']} restarted {sum(restarts.values())} times",
         )
 
 
-def _evicted(view: JobView) -> Iterator[Happening]:
-    """Pods that the status counted and that are gone or going, by nobody of ours."""
+def _evicted(view: JobView) -> Iterator[ObservedEvent]:
+    """Yield events for pods that the status counts and that something else deleted."""
     recorded = view.status.get("taskStatusCount") or {}
     for task in view.tasks:
         name, replicas = task["name"], int(task.get("replicas") or 0)
@@ -156,18 +159,18 @@ def _evicted(view: JobView) -> Iterator[Happening]:
             continue
         for index in _gone(view, task, replicas)[:lost]:
             pod = pod_name(view.job, task, index)
-            yield Happening(
+            yield ObservedEvent(
                 JobEvent.POD_EVICTED,
                 name,
                 pod,
                 index,
                 since=view.now,
-                told=f"pod {pod} was deleted from outside",
+                message=f"pod {pod} was evicted",
             )
 
 
 def _gone(view: JobView, task: Object, replicas: int) -> list[int]:
-    """Indices whose pod is leaving, then those that have none."""
+    """Return the indices whose pod is terminating, then those without a pod."""
     leaving, missing = [], []
     for index in range(replicas):
         pod = view.by_name.get(pod_name(view.job, task, index))
@@ -179,7 +182,7 @@ def _gone(view: JobView, task: Object, replicas: int) -> list[int]:
 
 
 def remembered_evictions(job: Object) -> dict[str, float]:
-    """The evictions that a timeout is running for."""
+    """Return the pods with an eviction timeout, and the time of each eviction."""
     try:
         found = json.loads(annotations_of(job).get(EVICTED_PODS) or "{}")
         return {str(name): float(at) for name, at in found.items()}
@@ -187,7 +190,7 @@ def remembered_evictions(job: Object) -> dict[str, float]:
         return {}
 
 
-def _evicted_before(view: JobView) -> Iterator[Happening]:
+def _evicted_before(view: JobView) -> Iterator[ObservedEvent]:
     waiting = remembered_evictions(view.job)
     if not waiting:
         return
@@ -196,13 +199,13 @@ def _evicted_before(view: JobView) -> Iterator[Happening]:
             name = pod_name(view.job, task, index)
             if name not in waiting or is_back(view, name):
                 continue
-            yield Happening(
+            yield ObservedEvent(
                 JobEvent.POD_EVICTED,
                 task["name"],
                 name,
                 index,
                 since=waiting[name],
-                told=f"pod {name} was deleted from outside and is not back",
+                message=f"pod {name} was evicted and has not returned",
             )
 
 
@@ -222,7 +225,7 @@ def _restarts(pod: Object) -> int:
 
 
 def exit_codes(pod: Object) -> frozenset[int]:
-    """How the pod's containers failed: all of them, where Volcano looks at the first alone."""
+    """Return the non-zero exit codes of all containers; Volcano reads only the first container."""
     codes = (
         ((status.get("state") or {}).get("terminated") or {}).get("exitCode")
         for status in _statuses(pod)
@@ -231,7 +234,7 @@ def exit_codes(pod: Object) -> frozenset[int]:
 
 
 def finished_at(pod: Object) -> float:
-    """When the last container ended; the pod's creation if nobody wrote that down."""
+    """Return when the last container finished; the pod's creation time if unknown."""
     times = [
         seconds(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
         for status in _statuses(pod)

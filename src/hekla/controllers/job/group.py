@@ -1,7 +1,7 @@
-"""The PodGroup of a job: what the scheduler admits and places as one.
+"""The PodGroup of a job, which the scheduler admits and places as a whole.
 
-What a newcomer gets wrong: the group is made once and kept through restarts. Volcano deletes it and
-makes it anew, which costs a job its place in the queue; here its UID stays.
+Note: the group is created once and kept through restarts, with its UID. Volcano deletes and
+re-creates it, by which a job loses its position in the queue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NATIVE = ("cpu", "memory", "ephemeral-storage", "storage")
 
 
 def pod_group(job: Object, tasks: list[Object], priorities: Mapping[str, int]) -> Object:
-    """The group as it is created."""
+    """Return the group to create."""
     metadata: Object = {
         "name": group_name(job),
         "namespace": job["metadata"]["namespace"],
@@ -29,7 +29,7 @@ def pod_group(job: Object, tasks: list[Object], priorities: Mapping[str, int]) -
         if job["metadata"].get(which):
             metadata[which] = dict(job["metadata"][which])
     metadata.get("annotations", {}).pop(wellknown.LAST_APPLIED, None)
-    spec: Object = {"queue": queue_of(job), **kept_up(job, tasks, priorities)}
+    spec: Object = {"queue": queue_of(job), **managed_spec(job, tasks, priorities)}
     if topology := _topology(job["spec"].get("networkTopology")):
         spec["networkTopology"] = topology
     return {
@@ -40,8 +40,8 @@ def pod_group(job: Object, tasks: list[Object], priorities: Mapping[str, int]) -
     }
 
 
-def kept_up(job: Object, tasks: list[Object], priorities: Mapping[str, int]) -> Object:
-    """The part of the group's spec that follows the job for as long as it lives."""
+def managed_spec(job: Object, tasks: list[Object], priorities: Mapping[str, int]) -> Object:
+    """Return the part of the group's spec that follows the job."""
     spec: Object = {
         "minMember": int(job["spec"].get("minAvailable") or 0),
         "minTaskMember": {task["name"]: _least(task) for task in tasks},
@@ -54,8 +54,8 @@ def kept_up(job: Object, tasks: list[Object], priorities: Mapping[str, int]) -> 
     return spec
 
 
-def upkeep(group: Object, wanted: Object) -> Object | None:
-    """A merge patch that brings the group's spec up to date; None when it is."""
+def spec_patch(group: Object, wanted: Object) -> Object | None:
+    """Return a merge patch that updates the group's spec; None if it is up to date."""
     spec = group.get("spec") or {}
     changed: Object = {}
     for name, value in wanted.items():
@@ -75,7 +75,7 @@ def upkeep(group: Object, wanted: Object) -> Object | None:
 def min_resources(
     job: Object, tasks: list[Object], priorities: Mapping[str, int]
 ) -> dict[str, str]:
-    """What the first `minAvailable` pods use together, the most important tasks first."""
+    """Return the sum of the requests of the first `minAvailable` pods, highest priority first."""
     total: Amounts = {}
     for task, count in _members(job, tasks, priorities):
         if count > 0:
@@ -86,14 +86,14 @@ def min_resources(
 def _members(
     job: Object, tasks: list[Object], priorities: Mapping[str, int]
 ) -> Iterator[tuple[Object, int]]:
-    """How many pods of which task count towards the job's minimum."""
+    """Yield the number of pods of each task that count towards the job's minimum."""
 
     def priority(task: Object) -> int:
         spec = task["template"].get("spec") or {}
         name = spec.get("priorityClassName") or job["spec"].get("priorityClassName") or ""
         return -priorities.get(name, 0)
 
-    ordered = sorted(tasks, key=priority)  # stable: equal ones keep the order of the spec
+    ordered = sorted(tasks, key=priority)  # stable: tasks of equal priority keep their order
     left = int(job["spec"].get("minAvailable") or 0)
     together = sum(_minimum(task) for task in tasks)
     taken: dict[str, int] = {}
@@ -115,7 +115,7 @@ def _minimum(task: Object) -> int:
 
 
 def _usage(task: Object) -> Amounts:
-    """A pod's usage under quota names, and devices under their own name too."""
+    """Return a pod's usage under quota names, and devices also under their resource name."""
     used = quota_usage(task["template"].get("spec") or {})
     for name in list(used):
         bare = name.removeprefix(wellknown.REQUESTS_PREFIX)

@@ -1,8 +1,7 @@
-"""The pods of a job: names, marks, volumes, and what its plugins add.
+"""The pods of a job: names, labels, annotations, volumes, and what its plugins add.
 
-What a newcomer gets wrong: labels are for selecting and annotations for telling, and Volcano's
-clients read either, so most marks are both. The job version on a pod says which life of the job it
-belongs to; after a restart, what happens to older pods is nobody's business.
+Note: Volcano's clients read labels or annotations, so most values are in both. The job version on a
+pod names the version it was created for; events of older pods are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from hekla.api import wellknown
-from hekla.controllers.job.plugins import JobPlugin, Place, plugins_of
+from hekla.controllers.job.plugins import JobPlugin, PodContext, plugins_of
 from hekla.controllers.objects import annotations_of, labels_of, owner_reference
 from hekla.units.objects import Object
 
@@ -33,7 +32,7 @@ def pod_name(job: Object, task: Object, index: int) -> str:
 
 
 def group_name(job: Object) -> str:
-    """The UID keeps it apart from that of an earlier namesake."""
+    """Return the name of the PodGroup; the UID distinguishes jobs of the same name."""
     return f"{job['metadata']['name']}-{job['metadata']['uid']}"
 
 
@@ -42,7 +41,7 @@ def queue_of(job: Object) -> str:
 
 
 def fingerprint(*parts: object) -> str:
-    """Twelve letters and digits that look drawn and are the same after a restart."""
+    """Return twelve letters and digits derived from `parts`, the same after a restart."""
     number = int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest(), "big")
     letters = []
     for _ in range(RANDOM_CHARS):
@@ -52,12 +51,15 @@ def fingerprint(*parts: object) -> str:
 
 
 def claim_name(job: Object, index: int) -> str:
-    """The claim made for a job's volume: Volcano draws it, we derive it, so it is made once."""
+    """Return the name of the claim of a volume.
+
+    It is derived, so it is created once; Volcano's is random.
+    """
     return f"{job['metadata']['name']}-pvc-{fingerprint(job['metadata']['uid'], index)}"
 
 
 class PodMaker:
-    """Makes the pods of one job in its present state."""
+    """Builds the pods of one job."""
 
     def __init__(self, job: Object) -> None:
         self._job = job
@@ -67,7 +69,7 @@ class PodMaker:
         self._volumes = list(_volumes(job))
 
     def pod(self, task: Object, index: int) -> Object:
-        """The pod of a task at an index."""
+        """Return the pod of a task at an index."""
         job, template = self._job, task["template"]
         given = template.get("metadata") or {}
         body: Object = {
@@ -85,9 +87,9 @@ class PodMaker:
             },
             "spec": self._spec(task),
         }
-        place = Place(job, task, index)
+        context = PodContext(job, task, index)
         for plugin in self._plugins:
-            plugin.on_pod(body, place)
+            plugin.on_pod(body, context)
         return body
 
     def _labels(self, task: Object, index: int) -> dict[str, str]:
@@ -137,8 +139,8 @@ class PodMaker:
 
     def _spec(self, task: Object) -> Object:
         given = task["template"].get("spec") or {}
-        # Only plugins and volumes change what is below the first level; copying is most of the
-        # work of making a pod, so it is done only for them.
+        # Only plugins and volumes change nested fields. The copy is most of the cost of a pod, so
+        # it is made only for them.
         spec: Object = deepcopy(given) if self._plugins or self._volumes else dict(given)
         if not spec.get("schedulerName"):
             spec["schedulerName"] = self._job["spec"].get("schedulerName") or (
@@ -157,7 +159,10 @@ class PodMaker:
 
 
 def _volumes(job: Object) -> Iterator[tuple[Object, str]]:
-    """The job's volumes as pods mount them; a claim named twice is mounted once, as in Volcano."""
+    """Yield the job's volumes and mount paths.
+
+    A claim named twice is mounted once, as in Volcano.
+    """
     seen: set[str] = set()
     for index, volume in enumerate(job["spec"].get("volumes") or ()):
         claim = volume.get("volumeClaimName") or claim_name(job, index)

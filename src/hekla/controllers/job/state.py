@@ -1,18 +1,18 @@
-"""The job state machine: one table, and the rules that move a job on its own.
+"""The job state machine: a table of transitions, and the rules that change the phase by themselves.
 
-A *state* meets an *action* (of a policy, a command, or plain SyncJob) and yields a `Step`: what is
-done to the pods, and where the phase goes. Everything here is pure and knows no API objects.
+A phase and an action (of a policy, a command, or plain SyncJob) yield a `Transition`: the operation
+on the pods, and the next phase. This module is pure and has no API objects.
 
-What a newcomer gets wrong: a restart is two moves. The action moves the job to Restarting and
-records that in its status; the pods go because of that record; and rule X moves it on to Pending
-when enough of them are gone. So a controller that dies in between finds its intent in the status.
+Note: a restart is two transitions. The action sets the phase to Restarting and records it in the
+status; the pods are deleted because of that record; rule X sets the phase to Pending when enough of
+them are gone. So a controller that restarts in between finds the intent in the status.
 
-Where we differ from Volcano on purpose:
+Deliberate differences from Volcano:
 - `maxRetry` is exact: that many restarts run, and the next request fails the job at once, keeping
   its finished pods. Volcano counts first and compares after, which loses one; 0 means none here.
-- A resume is no retry: whoever suspends a job with maxRetry 0 can resume it.
-- Pods are made in Pending and Running only, so a restarting job never fights its own kill.
-- Aborting, terminating or completing a job that is just restarting works; Volcano forgets the wish.
+- A resume is no retry: a suspended job with maxRetry 0 can be resumed.
+- Pods are created only in Pending and Running, so a restarting job does not create what it deletes.
+- A restarting job can be aborted, terminated or completed; Volcano drops the command.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from typing import Final
 from hekla.api.wellknown import Action, JobPhase, PodPhase
 
 
-class Primitive(Enum):
-    """What is done to a job's pods."""
+class PodOperation(Enum):
+    """An operation on a job's pods."""
 
     SYNC = "create missing pods, delete surplus ones"
-    KILL_SOFT = "delete all pods but the finished"
+    KILL_SOFT = "delete all unfinished pods"
     KILL_ALL = "delete all pods"
-    KILL_TARGET = "delete the pods of a task, a partition, or one"
+    KILL_TARGET = "delete the pods of a task or partition, or one pod"
     NOTHING = "only the phase rule"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """A job's pods as they exist; those being deleted count only as terminating."""
+    """The pods of a job by phase; pods that are being deleted count only as terminating."""
 
     pending: int = 0
     running: int = 0
@@ -53,7 +53,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rules need to know of a job's spec and record."""
+    """The part of a job's spec and status that the rules need."""
 
     replicas: int
     min_available: int
@@ -69,7 +69,7 @@ class Facts:
 
 
 Rule = Callable[[Facts, Counts], str | None]
-"""The phase that follows from what exists, or None to stay."""
+"""Returns the next phase, or None to stay."""
 
 
 def rule_pending(facts: Facts, counts: Counts) -> str | None:
@@ -78,7 +78,7 @@ def rule_pending(facts: Facts, counts: Counts) -> str | None:
 
 
 def rule_running(facts: Facts, counts: Counts) -> str | None:
-    """Rule R: how a running job ends, or falls back to Pending."""
+    """Rule R: a running job ends, or falls back to Pending."""
     if facts.replicas == 0:
         return None
     wanted = facts.min_success
@@ -97,7 +97,10 @@ def rule_running(facts: Facts, counts: Counts) -> str | None:
 
 
 def _a_task_fell_short(facts: Facts, counts: Counts) -> bool:
-    """Only a job whose own minimum covers its tasks' holds each task to its minimum."""
+    """Return whether a task missed its minimum.
+
+    Checked only if the job's minimum covers the tasks'.
+    """
     together = sum(replicas if least is None else least for _, replicas, least in facts.tasks)
     if facts.min_available < together:
         return False
@@ -108,7 +111,7 @@ def _a_task_fell_short(facts: Facts, counts: Counts) -> bool:
 
 
 def rule_restarting(facts: Facts, counts: Counts) -> str | None:
-    """Rule X. More retries than allowed are only found on jobs that another system brought here."""
+    """Rule X. More retries than allowed occur only on jobs imported from another system."""
     if facts.retry_count > facts.max_retry:
         return JobPhase.FAILED
     enough_are_free = facts.replicas - counts.terminating >= facts.min_available
@@ -116,7 +119,7 @@ def rule_restarting(facts: Facts, counts: Counts) -> str | None:
 
 
 def _when_stopped(phase: str) -> Rule:
-    """Rules A, C and T: nothing runs or leaves any more."""
+    """Rules A, C and T: no pod is pending, running or terminating."""
 
     def rule(facts: Facts, counts: Counts) -> str | None:
         return None if counts.terminating or counts.pending or counts.running else phase
@@ -130,79 +133,79 @@ rule_terminating = _when_stopped(JobPhase.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What an action does to a job in some state."""
+class Transition:
+    """The effect of an action on a job in some phase."""
 
-    primitive: Primitive
+    operation: PodOperation
     to: str | None = None
     """The phase that is entered at once."""
     rule: Rule | None = None
-    """Otherwise: what may move the phase."""
+    """The rule for the next phase, if `to` is None."""
     is_retry: bool = False
-    """Counts against maxRetry; with none left the job fails instead."""
+    """Counts against maxRetry; without retries left the job fails instead."""
 
 
-_RESTART_JOB: Final = Step(Primitive.KILL_ALL, to=JobPhase.RESTARTING, is_retry=True)
-_RESTART_PART: Final = Step(Primitive.KILL_TARGET, to=JobPhase.RESTARTING, is_retry=True)
-_RESUME: Final = Step(Primitive.KILL_SOFT, to=JobPhase.RESTARTING)
-_OUT_OF_RETRIES: Final = Step(Primitive.KILL_SOFT, to=JobPhase.FAILED)
+_RESTART_JOB: Final = Transition(PodOperation.KILL_ALL, to=JobPhase.RESTARTING, is_retry=True)
+_RESTART_TARGET: Final = Transition(PodOperation.KILL_TARGET, to=JobPhase.RESTARTING, is_retry=True)
+_RESUME: Final = Transition(PodOperation.KILL_SOFT, to=JobPhase.RESTARTING)
+_OUT_OF_RETRIES: Final = Transition(PodOperation.KILL_SOFT, to=JobPhase.FAILED)
 
 TARGETED: Final = (Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
-_OTHER: Final = "anything else"
+_ANY: Final = "any other action"
 
 
-_STOP: Final[Mapping[str, Step]] = {
-    Action.ABORT_JOB: Step(Primitive.KILL_SOFT, to=JobPhase.ABORTING),
-    Action.TERMINATE_JOB: Step(Primitive.KILL_SOFT, to=JobPhase.TERMINATING),
-    Action.COMPLETE_JOB: Step(Primitive.KILL_SOFT, to=JobPhase.COMPLETING),
+_STOP: Final[Mapping[str, Transition]] = {
+    Action.ABORT_JOB: Transition(PodOperation.KILL_SOFT, to=JobPhase.ABORTING),
+    Action.TERMINATE_JOB: Transition(PodOperation.KILL_SOFT, to=JobPhase.TERMINATING),
+    Action.COMPLETE_JOB: Transition(PodOperation.KILL_SOFT, to=JobPhase.COMPLETING),
 }
 
 
-def _alive(rule: Rule) -> Mapping[str, Step]:
+def _alive(rule: Rule) -> Mapping[str, Transition]:
     return {
         Action.RESTART_JOB: _RESTART_JOB,
-        **dict.fromkeys(TARGETED, _RESTART_PART),
+        **dict.fromkeys(TARGETED, _RESTART_TARGET),
         **_STOP,
-        _OTHER: Step(Primitive.SYNC, rule=rule),
+        _ANY: Transition(PodOperation.SYNC, rule=rule),
     }
 
 
-_STAY_STOPPED: Final = Step(Primitive.KILL_SOFT)
+_STAY_STOPPED: Final = Transition(PodOperation.KILL_SOFT)
 
-TABLE: Final[Mapping[str, Mapping[str, Step]]] = {
+TABLE: Final[Mapping[str, Mapping[str, Transition]]] = {
     JobPhase.PENDING: _alive(rule_pending),
     JobPhase.RUNNING: _alive(rule_running),
     JobPhase.RESTARTING: {
-        Action.RESTART_JOB: Step(Primitive.KILL_ALL, rule=rule_restarting),
-        **dict.fromkeys(TARGETED, Step(Primitive.KILL_TARGET, rule=rule_restarting)),
+        Action.RESTART_JOB: Transition(PodOperation.KILL_ALL, rule=rule_restarting),
+        **dict.fromkeys(TARGETED, Transition(PodOperation.KILL_TARGET, rule=rule_restarting)),
         **_STOP,
-        # Pods are made once the job is Pending again; until then a sync is the rule alone.
-        _OTHER: Step(Primitive.NOTHING, rule=rule_restarting),
+        # Pods are created once the job is Pending again; until then a sync applies only the rule.
+        _ANY: Transition(PodOperation.NOTHING, rule=rule_restarting),
     },
     JobPhase.ABORTING: {
         Action.RESUME_JOB: _RESUME,
-        **dict.fromkeys(_STOP, Step(Primitive.NOTHING, rule=rule_aborting)),
-        _OTHER: Step(Primitive.KILL_SOFT, rule=rule_aborting),
+        **dict.fromkeys(_STOP, Transition(PodOperation.NOTHING, rule=rule_aborting)),
+        _ANY: Transition(PodOperation.KILL_SOFT, rule=rule_aborting),
     },
     JobPhase.ABORTED: {
         Action.RESUME_JOB: _RESUME,
-        **dict.fromkeys((*TARGETED, *_STOP), Step(Primitive.NOTHING)),
-        _OTHER: _STAY_STOPPED,
+        **dict.fromkeys((*TARGETED, *_STOP), Transition(PodOperation.NOTHING)),
+        _ANY: _STAY_STOPPED,
     },
-    JobPhase.COMPLETING: {_OTHER: Step(Primitive.KILL_SOFT, rule=rule_completing)},
-    JobPhase.TERMINATING: {_OTHER: Step(Primitive.KILL_SOFT, rule=rule_terminating)},
-    JobPhase.COMPLETED: {_OTHER: _STAY_STOPPED},
-    JobPhase.FAILED: {_OTHER: _STAY_STOPPED},
-    JobPhase.TERMINATED: {_OTHER: _STAY_STOPPED},
+    JobPhase.COMPLETING: {_ANY: Transition(PodOperation.KILL_SOFT, rule=rule_completing)},
+    JobPhase.TERMINATING: {_ANY: Transition(PodOperation.KILL_SOFT, rule=rule_terminating)},
+    JobPhase.COMPLETED: {_ANY: _STAY_STOPPED},
+    JobPhase.FAILED: {_ANY: _STAY_STOPPED},
+    JobPhase.TERMINATED: {_ANY: _STAY_STOPPED},
 }
 
 PHASES: Final = tuple(TABLE)
 
 
-def step_for(phase: str, action: str, facts: Facts) -> Step:
-    """What `action` does to a job in `phase`; an unheard-of phase counts as Pending."""
+def transition_for(phase: str, action: str, facts: Facts) -> Transition:
+    """Return the transition of `action` in `phase`; an unknown phase counts as Pending."""
     row = TABLE.get(phase, TABLE[JobPhase.PENDING])
-    step = row.get(action, row[_OTHER])
-    if step.is_retry and facts.retries_are_spent:
+    transition = row.get(action, row[_ANY])
+    if transition.is_retry and facts.retries_are_spent:
         return _OUT_OF_RETRIES
-    return step
+    return transition

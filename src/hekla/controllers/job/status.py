@@ -1,7 +1,7 @@
-"""A job's status as a function of what exists, written as the patch that is missing.
+"""The status of a job, as the patch to its stored status.
 
-What a newcomer gets wrong: `lastTransitionTime` moves with the phase alone. Volcano stamps it on
-every write, which makes it useless as the time a job finished.
+Note: `lastTransitionTime` changes only with the phase. Volcano changes it on every write, so it
+does not give the time at which a job finished.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def status_patch(
     retry_count: int | None = None,
     controlled: dict[str, str] | None = None,
 ) -> Object | None:
-    """What must change in the stored status; None if nothing."""
+    """Return the merge patch of the status; None if nothing changes."""
     old = view.status
     numbers: dict[str, Any] = {
         "minAvailable": view.facts.min_available,
@@ -43,7 +43,7 @@ def status_patch(
     }
     new: Object = {
         **old,
-        # As Volcano, which leaves zeros out: a number is written once it is or was something.
+        # As Volcano, which omits zeros: a number is written once it is or was non-zero.
         **{name: value for name, value in numbers.items() if value or name in old},
     }
     tasks = _tasks(view.counts, old, view.phase in JobPhase.FINISHED)
@@ -80,7 +80,7 @@ def _enter(new: Object, view: JobView, phase: str, reason: str, message: str) ->
 def _counted(counts: Counts, old: Object, has_finished: bool) -> dict[str, int]:
     found = {name: int(getattr(counts, name)) for name in _NUMBERS}
     if has_finished:
-        # How a job ended stays told, also when its pods are cleared away.
+        # A finished job keeps its counts when its pods are deleted.
         for name in _FINAL:
             found[name] = max(found[name], int(old.get(name) or 0))
     return found

@@ -1,13 +1,13 @@
-"""What a job needs done now: `next_step`, a pure function of what exists.
+"""Decide what to do for a job: `next_step`, a pure function of a `JobView`.
 
     effects = next_step(JobView(job, now, group, pods, commands))
 
-The order of asking: a command of the user; then what happened, by policy; then the plain upkeep of
-the phase. Each call decides one thing, and the record of it brings the next call.
+In order: a command of the user; then events, by policy; then the sync of the phase. Each call makes
+one decision, and its record triggers the next call.
 
-What a newcomer gets wrong: the status is written *before* the pods are killed. It is the record of
-the decision; the kills follow from it, here or after a restart. Only targeted restarts mark pods
-first: the record has no room for which ones.
+Note: the status is written *before* the pods are deleted. It is the record of the decision; the
+deletions follow from it, here or after a restart. Only targeted restarts annotate pods first, as
+the status does not list pods.
 """
 
 from __future__ import annotations
@@ -18,43 +18,49 @@ from typing import Final
 
 from hekla.api import wellknown
 from hekla.api.wellknown import Action, JobEvent, JobPhase, JobReason, PodGroupPhase
-from hekla.controllers.command import signature
-from hekla.controllers.job import upkeep
+from hekla.controllers.job import dependents
 from hekla.controllers.job.effects import (
     DeleteGroup,
     DeletePod,
     DropObjects,
     Effect,
+    EmitEvent,
     FinishCommand,
     MarkPod,
     PatchGroup,
     PatchJob,
+    RequeueAfter,
     SetStatus,
-    Tell,
-    Wake,
 )
 from hekla.controllers.job.events import (
     EVICTED_PODS,
-    Happening,
-    happenings,
+    ObservedEvent,
     is_back,
+    observed_events,
     partition_of,
     remembered_evictions,
 )
 from hekla.controllers.job.plugins import plugins_of
-from hekla.controllers.job.policies import verdict_on
-from hekla.controllers.job.state import TARGETED, Primitive, Step, step_for
+from hekla.controllers.job.policies import matching_policy
+from hekla.controllers.job.state import TARGETED, PodOperation, Transition, transition_for
 from hekla.controllers.job.status import status_patch
 from hekla.controllers.job.view import JobView, is_finished, task_of, version_of
-from hekla.controllers.objects import annotations_of, created_at, is_deleting, key_of, uid_of
+from hekla.controllers.objects import (
+    annotations_of,
+    command_signature,
+    created_at,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from hekla.units.objects import Object
 
 __all__ = ["next_step"]
 
 _ALIVE: Final = (JobPhase.PENDING, JobPhase.RUNNING)
 _ENDED: Final = JobPhase.FINISHED | {JobPhase.ABORTED}
-# Of a job that is being restarted only what a restart can mend is heard; the rest waits.
-_HEARD_WHILE_RESTARTING: Final = (
+# While a job restarts, only events that a restart can fix are handled; others wait.
+_HANDLED_WHILE_RESTARTING: Final = (
     JobEvent.POD_FAILED,
     JobEvent.TASK_FAILED,
     JobEvent.TASK_COMPLETED,
@@ -62,7 +68,7 @@ _HEARD_WHILE_RESTARTING: Final = (
 
 
 def next_step(view: JobView) -> list[Effect]:
-    """What to do about a job, given everything that exists of it."""
+    """Return the effects that reconcile a job."""
     if is_deleting(view.job):
         return []
     effects: list[Effect] = []
@@ -75,25 +81,25 @@ def next_step(view: JobView) -> list[Effect]:
         if acted:
             return effects
     acted, wake = _by_policy(view)
-    return effects + (acted or _stay(view)) + wake
+    return effects + (acted or _sync_phase(view)) + wake
 
 
 # Commands
 
 
 def _is_done(view: JobView, command: Object) -> bool:
-    """Whether the record shows that the command was carried out before we could delete it."""
+    """Return whether the status names the command: it was carried out but not deleted yet."""
     message = (view.status.get("state") or {}).get("message") or ""
-    return signature(command) in message
+    return command_signature(command) in message
 
 
 def _by_command(view: JobView, command: Object) -> list[Effect]:
     action = str(command.get("action") or "")
-    told = command.get("message") or command.get("reason") or ""
-    why = f"{action} by {signature(command)}" + (f": {told}" if told else "")
-    acted = _act(view, action, [], why)
+    reason = command.get("message") or command.get("reason") or ""
+    why = f"{action} by {command_signature(command)}" + (f": {reason}" if reason else "")
+    acted = _apply_action(view, action, [], why)
     if acted:
-        acted.append(Tell("Normal", JobReason.COMMAND_ISSUED, f"{action}: job carries it out"))
+        acted.append(EmitEvent("Normal", JobReason.COMMAND_ISSUED, f"{action}: carried out"))
     return acted
 
 
@@ -101,168 +107,176 @@ def _by_command(view: JobView, command: Object) -> list[Effect]:
 
 
 def _by_policy(view: JobView) -> tuple[list[Effect], list[Effect]]:
-    """What policies make of what happened, and when to ask again."""
+    """Return the effects of matching policies, and those that wait for timeouts."""
     if view.phase not in (*_ALIVE, JobPhase.RESTARTING) or not _has_policies(view):
         return [], []
     chosen, fired, wake = "", [], []
-    waiting_evictions: list[Happening] = []
-    for happening in happenings(view):
-        if view.phase == JobPhase.RESTARTING and happening.event not in _HEARD_WHILE_RESTARTING:
+    pending_evictions: list[ObservedEvent] = []
+    for event in observed_events(view):
+        if view.phase == JobPhase.RESTARTING and event.name not in _HANDLED_WHILE_RESTARTING:
             continue
-        verdict = verdict_on(happening, view.job, view.tasks)
-        if verdict is None or verdict.action == Action.SYNC_JOB:
+        match = matching_policy(event, view.job, view.tasks)
+        if match is None or match.action == Action.SYNC_JOB:
             continue
-        left_s = happening.since + verdict.timeout_s - view.now if verdict.timeout_s else 0.0
+        left_s = event.since + match.timeout_s - view.now if match.timeout_s else 0.0
         if left_s > 0:
             wake.append(left_s)
-            if happening.event == JobEvent.POD_EVICTED:
-                waiting_evictions.append(happening)
-        elif not chosen or verdict.action == chosen:
-            chosen = verdict.action
-            fired.append(happening)
+            if event.name == JobEvent.POD_EVICTED:
+                pending_evictions.append(event)
+        elif not chosen or match.action == chosen:
+            chosen = match.action
+            fired.append(event)
     effects: list[Effect] = []
     if chosen:
-        why = f"{fired[0].told}; by policy: {chosen}"
-        effects = _act(view, chosen, fired, why)
+        why = f"{fired[0].message}; by policy: {chosen}"
+        effects = _apply_action(view, chosen, fired, why)
         if effects:
-            effects.append(Tell("Normal", JobReason.EXECUTE_ACTION, why))
-    remember = _remember_evictions(view, waiting_evictions)
+            effects.append(EmitEvent("Normal", JobReason.EXECUTE_ACTION, why))
+    remember = _remember_evictions(view, pending_evictions)
     return remember + effects if effects else [], (
-        [*([] if effects else remember), *([Wake(min(wake))] if wake else [])]
+        [*([] if effects else remember), *([RequeueAfter(min(wake))] if wake else [])]
     )
 
 
 def _has_policies(view: JobView) -> bool:
-    """Most jobs have none; then nothing that happens needs looking for."""
+    """Return whether any policy exists; without one, events need not be computed."""
     return bool(view.spec.get("policies")) or any(task.get("policies") for task in view.tasks)
 
 
-def _remember_evictions(view: JobView, waiting: list[Happening]) -> list[Effect]:
-    """A deleted pod leaves no time behind: it is written down while a timeout runs."""
+def _remember_evictions(view: JobView, pending: list[ObservedEvent]) -> list[Effect]:
+    """Store the time of evictions while a timeout runs.
+
+    A deleted pod has no object that holds it.
+    """
     known = remembered_evictions(view.job)
     alive = view.phase in _ALIVE
     wanted = {name: at for name, at in known.items() if alive and not is_back(view, name)}
-    for happening in waiting:
-        wanted.setdefault(happening.pod, happening.since)
+    for event in pending:
+        wanted.setdefault(event.pod, event.since)
     if wanted == known:
         return []
     text = json.dumps(wanted, sort_keys=True) if wanted else None
     return [PatchJob({"metadata": {"annotations": {EVICTED_PODS: text}}})]
 
 
-# Acting
+# Actions
 
 
-def _act(view: JobView, action: str, happened: list[Happening], why: str) -> list[Effect]:
-    """Carry out an action; nothing if it changes nothing in this state."""
-    step = step_for(view.phase, action, view.facts)
-    if step.primitive is Primitive.KILL_TARGET:
-        return _restart_part(view, step, action, happened, why)
-    if step.to is None and step.primitive is not Primitive.KILL_ALL:
+def _apply_action(
+    view: JobView, action: str, events: list[ObservedEvent], why: str
+) -> list[Effect]:
+    """Return the effects of an action; none if it changes nothing in this phase."""
+    transition = transition_for(view.phase, action, view.facts)
+    if transition.operation is PodOperation.KILL_TARGET:
+        return _restart_part(view, transition, action, events, why)
+    if transition.to is None and transition.operation is not PodOperation.KILL_ALL:
         return []
-    if step.to is None and not any(view.is_current(pod) for pod in view.pods):
-        return []  # restarting already, and nothing new is there to be killed
-    spent = step.to == JobPhase.FAILED
+    if transition.to is None and not any(view.is_current(pod) for pod in view.pods):
+        return []  # restarting already, and no pod of the current version is left
+    spent = transition.to == JobPhase.FAILED
     if spent:
-        why = f"{why}, but all {view.facts.max_retry} retries are spent"
+        why = f"{why}, but all {view.facts.max_retry} retries are used"
     patch = status_patch(
         view,
-        phase=step.to or view.phase,
+        phase=transition.to or view.phase,
         reason=action,
         message=why,
         version=view.version + 1,
-        retry_count=view.retry_count + (1 if step.is_retry else 0),
+        retry_count=view.retry_count + (1 if transition.is_retry else 0),
     )
     assert patch is not None, "a version that grows is a change"
-    soft = step.primitive is Primitive.KILL_SOFT
-    return [SetStatus(patch), *_kills(pod for pod in view.pods if not (soft and is_finished(pod)))]
+    soft = transition.operation is PodOperation.KILL_SOFT
+    return [
+        SetStatus(patch),
+        *_delete_pods(pod for pod in view.pods if not (soft and is_finished(pod))),
+    ]
 
 
 def _restart_part(
-    view: JobView, step: Step, action: str, happened: list[Happening], why: str
+    view: JobView, transition: Transition, action: str, events: list[ObservedEvent], why: str
 ) -> list[Effect]:
-    """Restart the pods that the events point at. The ones they do not name are marked first."""
-    targets = _targets(view, action, happened)
+    """Restart the pods that the events select. Pods that no event names are annotated first."""
+    targets = _targets(view, action, events)
     if action == Action.RESTART_PARTITION and not targets:
         return []
-    named = {happening.pod for happening in happened}
+    named = {event.pod for event in events}
     effects: list[Effect] = [
         MarkPod(pod)
         for pod in targets
         if pod["metadata"]["name"] not in named and view.is_current(pod)
     ]
-    if step.to is not None:
+    if transition.to is not None:
         patch = status_patch(
             view,
-            phase=step.to,
+            phase=transition.to,
             reason=action,
             message=why,
             retry_count=view.retry_count + 1,
         )
         assert patch is not None, "a retry count that grows is a change"
         effects.append(SetStatus(patch))
-    return effects + _kills(targets)
+    return effects + _delete_pods(targets)
 
 
-def _targets(view: JobView, action: str, happened: list[Happening]) -> list[Object]:
+def _targets(view: JobView, action: str, events: list[ObservedEvent]) -> list[Object]:
     found: dict[str, Object] = {}
-    for happening in happened:
+    for event in events:
         for pod in view.pods:
-            if is_deleting(pod) or task_of(pod) != happening.task:
+            if is_deleting(pod) or task_of(pod) != event.task:
                 continue
             name = pod["metadata"]["name"]
-            if action == Action.RESTART_TASK or name == happening.pod:
+            if action == Action.RESTART_TASK or name == event.pod:
                 found[name] = pod
             elif action == Action.RESTART_PARTITION:
-                mine = upkeep.partition(view, happening.task, happening.index)
+                mine = dependents.partition_at(view, event.task, event.index)
                 if mine is not None and partition_of(pod) == mine:
                     found[name] = pod
     return list(found.values())
 
 
-def _kills(pods: Iterable[Object]) -> list[Effect]:
+def _delete_pods(pods: Iterable[Object]) -> list[Effect]:
     return [DeletePod(pod) for pod in pods if not is_deleting(pod)]
 
 
-# Staying in a phase
+# Sync of a phase
 
 
-def _stay(view: JobView) -> list[Effect]:
+def _sync_phase(view: JobView) -> list[Effect]:
     if view.phase in _ALIVE:
-        return upkeep.alive(view)
+        return dependents.sync_dependents(view)
     if view.phase == JobPhase.RESTARTING:
         return _restarting(view)
-    effects = _kills(pod for pod in view.pods if not is_finished(pod))
+    effects = _delete_pods(pod for pod in view.pods if not is_finished(pod))
     if view.phase in _ENDED:
-        return effects + _clear_away(view, bool(effects))
-    step = step_for(view.phase, Action.SYNC_JOB, view.facts)
-    follow = step.rule(view.facts, view.counts) if step.rule and not effects else None
+        return effects + _clean_up(view, bool(effects))
+    transition = transition_for(view.phase, Action.SYNC_JOB, view.facts)
+    follow = transition.rule(view.facts, view.counts) if transition.rule and not effects else None
     return effects + _record(view, follow)
 
 
 def _restarting(view: JobView) -> list[Effect]:
-    effects = _kills(_doomed(view))
+    effects = _delete_pods(_pods_to_restart(view))
     group = view.group
     if group is not None and (group.get("status") or {}).get("phase") == PodGroupPhase.UNKNOWN:
-        # The state that may have caused the restart ends with it, or it would cause the next.
+        # This state may have caused the restart; if it stayed, it would cause the next one.
         effects.append(
             PatchGroup(group["metadata"]["name"], {"status": {"phase": PodGroupPhase.INQUEUE}})
         )
-    step = step_for(view.phase, Action.SYNC_JOB, view.facts)
-    follow = step.rule(view.facts, view.counts) if step.rule and not effects else None
+    transition = transition_for(view.phase, Action.SYNC_JOB, view.facts)
+    follow = transition.rule(view.facts, view.counts) if transition.rule and not effects else None
     return effects + _remember_evictions(view, []) + _record(view, follow)
 
 
-def _doomed(view: JobView) -> Iterable[Object]:
-    """The pods that a restart in progress still has to remove."""
+def _pods_to_restart(view: JobView) -> Iterable[Object]:
+    """Yield the pods that a restart in progress still has to delete."""
     for pod in view.pods:
         if wellknown.OUT_OF_SYNC in annotations_of(pod) or (
-            version_of(pod) < view.version and not _outlives_restart(view, pod)
+            version_of(pod) < view.version and not _survives_restart(view, pod)
         ):
             yield pod
 
 
-def _outlives_restart(view: JobView, pod: Object) -> bool:
+def _survives_restart(view: JobView, pod: Object) -> bool:
     return view.reason in TARGETED or (view.reason == Action.RESUME_JOB and is_finished(pod))
 
 
@@ -271,8 +285,8 @@ def _record(view: JobView, phase: str | None) -> list[Effect]:
     return [] if patch is None else [SetStatus(patch, is_urgent=phase is not None)]
 
 
-def _clear_away(view: JobView, has_kills: bool) -> list[Effect]:
-    """A job that has ended gives up its group and its plugins' objects, and keeps its numbers."""
+def _clean_up(view: JobView, has_kills: bool) -> list[Effect]:
+    """Delete the group and the plugins' objects of an ended job; its counts stay in the status."""
     effects: list[Effect] = _remember_evictions(view, [])
     if view.group is not None and not is_deleting(view.group):
         effects.append(DeleteGroup(view.group["metadata"]["name"], uid_of(view.group)))

@@ -1,4 +1,4 @@
-"""What a decision about one job is made from: everything that exists of it, at one moment."""
+"""The input of a decision about one job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_RETRIES = 3
 
 @dataclass(frozen=True)
 class JobView:
-    """One job and what exists of it. Shared objects: do not change them."""
+    """A job and its dependents at one moment. The objects are shared: do not change them."""
 
     job: Object
     now: float
@@ -27,11 +27,11 @@ class JobView:
     commands: Sequence[Object] = ()
     queue: Object | None = None
     claims: Mapping[str, bool] = field(default_factory=dict)
-    """Whether the claims that the job names exist; what is not in here was not looked up."""
+    """Whether the named claims exist; claims that are not listed were not looked up."""
     priorities: Mapping[str, int] = field(default_factory=dict)
-    """Values of priority classes."""
+    """The values of priority classes, by name."""
     ensured: str = ""
-    """The digest of the plugins' objects that are known to exist."""
+    """The digest of the plugins' objects that exist."""
 
     @cached_property
     def phase(self) -> str:
@@ -63,7 +63,7 @@ class JobView:
 
     @property
     def reason(self) -> str:
-        """The action that led to the present phase; Volcano leaves this field empty."""
+        """The action that led to the current phase; Volcano leaves this field empty."""
         return str((self.status.get("state") or {}).get("reason") or "")
 
     @cached_property
@@ -91,7 +91,7 @@ class JobView:
         return {pod["metadata"]["name"]: pod for pod in self.pods}
 
     def is_current(self, pod: Object) -> bool:
-        """Whether what happens to this pod still concerns the job."""
+        """Return whether events of this pod still concern the job."""
         return version_of(pod) >= self.version and wellknown.OUT_OF_SYNC not in annotations_of(pod)
 
 
@@ -104,7 +104,7 @@ _COUNTED = {
 
 
 def count(pods: Sequence[Object]) -> Counts:
-    """The pods that exist, by phase and by task."""
+    """Count pods by phase and by task."""
     totals: dict[str, int] = {}
     by_task: dict[str, dict[str, int]] = {}
     for pod in pods:
@@ -134,12 +134,12 @@ def task_of(pod: Object) -> str:
 
 
 def index_of(pod: Object) -> int:
-    """A pod's place in its task; -1 if it does not say."""
+    """Return a pod's index in its task; -1 if it has none."""
     text = annotations_of(pod).get(wellknown.TASK_INDEX, "")
     return int(text) if text.isdecimal() else -1
 
 
 def version_of(pod: Object) -> int:
-    """The job version a pod was made for."""
+    """Return the job version that a pod was created for."""
     text = annotations_of(pod).get(wellknown.JOB_VERSION, "")
     return int(text) if text.isdecimal() else 0

@@ -1,5 +1,5 @@
-"""Kubernetes' own workloads, for a machine that has no kube-controller-manager.
+"""Kubernetes' own workloads, for a machine without kube-controller-manager.
 
-Only what users of a batch system meet: ReplicaSet, Deployment, StatefulSet, Job, CronJob and the
-endpoints of services. On a real Kubernetes its own controllers do this, and these stay off.
+These are ReplicaSet, Deployment, StatefulSet, Job, CronJob and the endpoints of services. They are
+off on a real Kubernetes, which has its own controllers.
 """

@@ -1,10 +1,10 @@
-"""Kubernetes' own CronJobs: Volcano's, with another sort of job."""
+"""Kubernetes' CronJobs, in terms of `hekla.controllers.cronjob`."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from hekla.controllers.cronjob import FAILED, SUCCEEDED, CronJobController, Flavour
+from hekla.controllers.cronjob.schedule import FAILED, SUCCEEDED, CronJobKind
 from hekla.controllers.objects import status_of
 from hekla.controllers.workloads.job import COMPLETE, holds
 from hekla.controllers.workloads.job import FAILED as JOB_FAILED
@@ -25,9 +25,4 @@ def ended(job: Object) -> str | None:
     return found
 
 
-KUBERNETES: Final = Flavour(BATCH_CRON_JOBS, BATCH_JOBS, TIMESTAMP, outcome, ended)
-
-
-class BatchCronJobController(CronJobController):
-    name = "batchcronjob-controller"
-    flavour = KUBERNETES
+KUBERNETES: Final = CronJobKind(BATCH_CRON_JOBS, BATCH_JOBS, TIMESTAMP, outcome, ended)

@@ -1,12 +1,12 @@
-"""Deployments: a replica set for each template, and the way from one to the next.
+"""Decide about Deployments: one replica set per template, and the rollout from one to the next.
 
-`next_step` is pure. The sizes of the sets come from `rollout`, the status from `deploymentstatus`;
-here is which set is the new one, its revision, and what of the history is kept. `kubectl rollout`
-works by what is written here: revisions are annotations of the sets, and undoing is writing an old
-template into the deployment, whose set is then found again and becomes the newest.
+`next_step` is pure. `rollout` computes the sizes of the sets, `deployment_status` the status; this
+module finds the new set, its revision, and the history to keep. `kubectl rollout` reads what is
+written here: revisions are annotations of the sets, and an undo writes an old template into the
+deployment, whose set then becomes the newest.
 
-What a newcomer gets wrong: two templates are the same when they are equal apart from the label
-`pod-template-hash`; the hash in a set's name only keeps the names apart.
+Note: two templates are equal if they differ only in the label `pod-template-hash`. The hash in a
+set's name only makes names unique.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
     annotations_of,
     created_at,
-    is_controlled_by,
     is_deleting,
     key_of,
-    labels_of,
     owner_reference,
     status_of,
     uid_of,
 )
-from hekla.controllers.watched import OWNER, World
 from hekla.controllers.workloads import rollout
-from hekla.controllers.workloads.base import WorkloadController, wakes
-from hekla.controllers.workloads.deploymentstatus import deadline_in, status
-from hekla.controllers.workloads.effects import Create, Delete, Effect, Patch, SetStatus, Tell, Wake
-from hekla.controllers.workloads.pods import claims, is_over, matcher, template_hash
+from hekla.controllers.workloads.deployment_status import deadline_in, status
+from hekla.controllers.workloads.effects import (
+    Create,
+    Delete,
+    Effect,
+    EmitEvent,
+    Patch,
+    RequeueAfter,
+    SetStatus,
+    requeue,
+)
+from hekla.controllers.workloads.pods import claims, is_finished, label_selector, template_hash
 from hekla.controllers.workloads.rollout import Sizes, name_of, size
-from hekla.kube.recorder import EventRecorder
-from hekla.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from hekla.kube.resources import DEPLOYMENTS, REPLICA_SETS
 from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 
@@ -61,7 +64,7 @@ class DeploymentView:
     sets: Sequence[Object] = ()
     orphans: Sequence[Object] = ()
     pods: Mapping[str, Sequence[Object]] = field(default_factory=dict)
-    """Pods by the UID of their set; only those of old sets of a `Recreate` matter."""
+    """Pods by the UID of their set; only needed for `Recreate`."""
 
     @property
     def spec(self) -> Object:
@@ -70,43 +73,43 @@ class DeploymentView:
 
 
 def next_step(view: DeploymentView) -> list[Effect]:
-    """What to do about a deployment."""
-    selector = matcher(view.spec.get("selector"))
+    """Return the effects that reconcile a deployment."""
+    selector = label_selector(view.spec.get("selector"))
     taken = claims(DEPLOYMENTS, view.deployment, selector, REPLICA_SETS, view.sets, view.orphans)
     if taken:
-        return [*taken, Wake(0.0)]
+        return [*taken, RequeueAfter(0.0)]
     new, old = newest(view)
     effects: list[Effect] = []
     if not is_deleting(view.deployment):
         effects = _change(view, new, old)
-    if any(isinstance(effect, Wake) for effect in effects):
+    if any(isinstance(effect, RequeueAfter) for effect in effects):
         return effects
     patch = create_merge_patch(
         status_of(view.deployment), status(view.deployment, new, old, view.now)
     )
     if patch:
         effects.append(SetStatus(patch))
-    return [*effects, *wakes(deadline_in(view.deployment, view.now))]
+    return [*effects, *requeue(deadline_in(view.deployment, view.now))]
 
 
 def newest(view: DeploymentView) -> tuple[Object | None, list[Object]]:
-    """The set of the present template, if there is one, and all the others."""
+    """Return the set of the current template, if any, and all others."""
     wanted = plain(view.spec.get("template") or {})
-    same = [each for each in rollout.oldest_first(view.sets) if _template_of(each) == wanted]
+    same = [each for each in rollout.oldest_first(view.sets) if template_of(each) == wanted]
     new = same[0] if same else None
     return new, [each for each in rollout.oldest_first(view.sets) if each is not new]
 
 
-def _template_of(replica_set: Object) -> Object:
+def template_of(replica_set: Object) -> Object:
     return plain(replica_set["spec"].get("template") or {})
 
 
 def plain(template: Object) -> Object:
-    """A template without the label that tells sets apart."""
+    """Return a template without the hash label."""
     metadata = dict(template.get("metadata") or {})
     labels = {key: v for key, v in (metadata.get("labels") or {}).items() if key != HASH_LABEL}
     metadata["labels"] = labels
-    # The server fills this in or not, by kind; it means nothing.
+    # Some kinds get this from the server and others do not; it has no meaning.
     metadata.pop("creationTimestamp", None)
     return {**template, "metadata": metadata}
 
@@ -116,7 +119,7 @@ def _change(view: DeploymentView, new: Object | None, old: list[Object]) -> list
     if view.spec.get("paused"):
         return _sized(view, every, rollout.rescale(view.deployment, new, old))
     if new is not None and (numbered := _renumbered(view, new, old)):
-        return [*numbered, Wake(0.0)]
+        return [*numbered, RequeueAfter(0.0)]
     if rollout.is_rescaled(view.deployment, every):
         if sizes := rollout.rescale(view.deployment, new, old):
             return _sized(view, every, sizes)
@@ -132,9 +135,11 @@ def _change(view: DeploymentView, new: Object | None, old: list[Object]) -> list
 def _recreate(view: DeploymentView, new: Object | None, old: list[Object]) -> list[Effect]:
     if any(size(each) > 0 for each in old):
         return _sized(view, old, {name_of(each): 0 for each in old if size(each) > 0})
-    lingering = [pod for each in old for pod in view.pods.get(uid_of(each), ()) if not is_over(pod)]
+    lingering = [
+        pod for each in old for pod in view.pods.get(uid_of(each), ()) if not is_finished(pod)
+    ]
     if lingering:
-        return []  # their end wakes us
+        return []  # a deleted pod reconciles the deployment
     if new is None:
         return _new_set(view, old)
     goal = rollout.wanted(view.deployment)
@@ -168,8 +173,12 @@ def _new_set(view: DeploymentView, old: list[Object]) -> list[Effect]:
     }
     if view.spec.get("minReadySeconds"):
         body["spec"]["minReadySeconds"] = view.spec["minReadySeconds"]
-    told = f"Scaled up replica set {name_of(body)} from 0 to {replicas}"
-    return [Create(REPLICA_SETS, body), Tell("Normal", "ScalingReplicaSet", told), Wake(0.0)]
+    message = f"Scaled up replica set {name_of(body)} from 0 to {replicas}"
+    return [
+        Create(REPLICA_SETS, body),
+        EmitEvent("Normal", "ScalingReplicaSet", message),
+        RequeueAfter(0.0),
+    ]
 
 
 def revision(replica_set: Object) -> int:
@@ -193,7 +202,7 @@ def _sizes_told(deployment: Object) -> dict[str, str]:
 
 
 def _renumbered(view: DeploymentView, new: Object, old: list[Object]) -> list[Effect]:
-    """The newest set has the highest revision, and the deployment says which it is."""
+    """Give the newest set the highest revision, and the deployment the same one."""
     effects: list[Effect] = []
     number, known = max(_next_revision(old), revision(new)), revision(new)
     annotations = {**annotations_of(new), **_copied(view.deployment), REVISION: str(number)}
@@ -209,8 +218,8 @@ def _renumbered(view: DeploymentView, new: Object, old: list[Object]) -> list[Ef
     if patch:
         effects.append(Patch(REPLICA_SETS, new, patch))
     if annotations_of(view.deployment).get(REVISION) != str(number):
-        told = {"metadata": {"annotations": {REVISION: str(number)}}}
-        effects.append(Patch(DEPLOYMENTS, view.deployment, told))
+        marks = {"metadata": {"annotations": {REVISION: str(number)}}}
+        effects.append(Patch(DEPLOYMENTS, view.deployment, marks))
     return effects
 
 
@@ -218,7 +227,7 @@ def _renumbered(view: DeploymentView, new: Object, old: list[Object]) -> list[Ef
 
 
 def _sized(view: DeploymentView, sets: Sequence[Object], sizes: Sizes) -> list[Effect]:
-    """Sets brought to their sizes; sizes that are right already only get their marks."""
+    """Scale sets to their sizes; sets of the right size only get the annotations."""
     effects: list[Effect] = []
     marks = _sizes_told(view.deployment)
     for each in sets:
@@ -230,15 +239,15 @@ def _sized(view: DeploymentView, sets: Sequence[Object], sizes: Sizes) -> list[E
         if after != before:
             patch["spec"] = {"replicas": after}
             way = "up" if after > before else "down"
-            told = f"Scaled {way} replica set {name_of(each)} from {before} to {after}"
-            effects.append(Tell("Normal", "ScalingReplicaSet", told))
+            message = f"Scaled {way} replica set {name_of(each)} from {before} to {after}"
+            effects.append(EmitEvent("Normal", "ScalingReplicaSet", message))
         if patch:
             effects.append(Patch(REPLICA_SETS, each, patch))
-    return [*effects, Wake(0.0)] if effects else []
+    return [*effects, RequeueAfter(0.0)] if effects else []
 
 
 def _history(view: DeploymentView, new: Object, old: list[Object]) -> list[Effect]:
-    """Old sets that nothing runs in, beyond the limit; only once the rollout is complete."""
+    """Delete old sets without pods beyond the limit, once the rollout is complete."""
     limit = view.spec.get("revisionHistoryLimit")
     if limit is None or limit == NO_LIMIT or any(map(size, old)):
         return []
@@ -251,54 +260,3 @@ def _history(view: DeploymentView, new: Object, old: list[Object]) -> list[Effec
     ]
     idle.sort(key=lambda each: (revision(each), created_at(each), key_of(each)))
     return [Delete(REPLICA_SETS, each) for each in idle[: max(0, len(idle) - int(limit))]]
-
-
-class DeploymentController(WorkloadController):
-    name = "deployment-controller"
-    resource = DEPLOYMENTS
-
-    def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
-        super().__init__(world, recorder, metrics)
-        self._sets = self.follow(REPLICA_SETS)
-        self._pods = world.watch(PODS)
-        self._pods.add_handler(self._on_pod)
-
-    def _on_pod(self, event: str, old: Object | None, new: Object | None) -> None:
-        """The last pod of the old template is gone: what `Recreate` waits for."""
-        if event != "DELETED" and (new is None or not is_over(new)):
-            return
-        pod = new or old
-        assert pod is not None
-        label = labels_of(pod).get(HASH_LABEL)
-        if label is None:
-            return
-        for owner in self.owners.all():
-            if key_of(owner)[0] == key_of(pod)[0] and not rollout.is_rolling(owner):
-                self.queue.add(key_of(owner))
-
-    def decide(self, owner: Object) -> list[Effect]:
-        sets = self.owned(REPLICA_SETS, owner)
-        pods: dict[str, list[Object]] = {}
-        if not rollout.is_rolling(owner):
-            pods = {uid_of(each): self._pods.by_index(OWNER, uid_of(each)) for each in sets}
-        orphans = self.orphans(REPLICA_SETS, owner)
-        return next_step(DeploymentView(owner, self.clock.now(), sets, orphans, pods))
-
-    def is_same(self, found: Object, wanted: Object) -> bool:
-        return _template_of(found) == _template_of(wanted)
-
-    async def name_taken(self, owner: Object, kind: Resource[Any], found: Object) -> float | None:
-        """Another template has our hash: count it, so that the next try draws another."""
-        if is_controlled_by(found, uid_of(owner)) and is_deleting(found):
-            return 0.05
-        collisions = (status_of(owner).get("collisionCount") or 0) + 1
-        self.owners.wrote(
-            await self.client.patch_status(
-                DEPLOYMENTS,
-                name_of(owner),
-                {"collisionCount": collisions},
-                namespace=key_of(owner)[0],
-                expect=str(owner["metadata"]["resourceVersion"]),
-            )
-        )
-        return 0.0

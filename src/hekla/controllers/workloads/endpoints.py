@@ -1,12 +1,8 @@
-"""Which pods stand behind a service, as Endpoints and EndpointSlices.
+"""Decide the Endpoints and EndpointSlices of a service.
 
-`next_step` is pure: the service and the pods it selects in, the objects it should have out. Ready
-pods are addresses; others are listed as not ready, or as addresses too where the service asks for
-that (`publishNotReadyAddresses`). A service without a selector is left to whoever made it.
-
-What a newcomer gets wrong: changes are gathered for a moment before they are written. A job of a
-thousand pods behind a headless service changes a thousand times while it starts, and nobody needs
-to read each of them.
+`next_step` is pure: the service and its selected pods in, effects out. Ready pods are addresses;
+others are listed as not ready, or as addresses too if the service sets `publishNotReadyAddresses`.
+A service without a selector is ignored.
 """
 
 from __future__ import annotations
@@ -15,9 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
-    Key,
     annotations_of,
     is_deleting,
     key_of,
@@ -26,12 +20,9 @@ from hekla.controllers.objects import (
     status_of,
     uid_of,
 )
-from hekla.controllers.watched import World
-from hekla.controllers.workloads.base import WorkloadController
 from hekla.controllers.workloads.effects import Create, Delete, Effect, Patch
-from hekla.controllers.workloads.pods import is_over, is_ready
-from hekla.kube.recorder import EventRecorder
-from hekla.kube.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES, Resource
+from hekla.controllers.workloads.pods import is_finished, is_ready
+from hekla.kube.resources import ENDPOINT_SLICES, ENDPOINTS, Resource
 from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
 from hekla.units.selectors import LabelSelector
@@ -43,9 +34,6 @@ HEADLESS: Final = "service.kubernetes.io/headless"
 OVER_CAPACITY: Final = "endpoints.kubernetes.io/over-capacity"
 MAX_ADDRESSES: Final = 1000
 SLICE_SIZE: Final = 100
-GATHER_S: Final = 0.05
-GATHER_MANY_S: Final = 1.0
-MANY: Final = 100
 
 
 @dataclass(frozen=True)
@@ -58,7 +46,7 @@ class ServiceView:
 
 @dataclass(frozen=True)
 class Address:
-    """One pod behind the service."""
+    """A pod of the service."""
 
     ip: str
     pod: Object
@@ -66,7 +54,7 @@ class Address:
     is_serving: bool
     is_terminating: bool
     ports: tuple[tuple[str, str, int], ...]
-    """(name, protocol, number): a named target port may differ from pod to pod."""
+    """(name, protocol, number): a named target port may differ between pods."""
 
 
 def selector_of(service: Object) -> LabelSelector | None:
@@ -78,7 +66,7 @@ def selector_of(service: Object) -> LabelSelector | None:
 
 
 def next_step(view: ServiceView) -> list[Effect]:
-    """What to write for a service."""
+    """Return the effects that reconcile a service."""
     if selector_of(view.service) is None or is_deleting(view.service):
         return []
     addresses = sorted(_addresses(view), key=lambda each: (each.ports, each.ip))
@@ -89,7 +77,7 @@ def _addresses(view: ServiceView) -> Iterable[Address]:
     everyone = bool(view.service["spec"].get("publishNotReadyAddresses"))
     for pod in view.pods:
         ip = status_of(pod).get("podIP")
-        if not ip or is_over(pod):
+        if not ip or is_finished(pod):
             continue
         serving, leaving = is_ready(pod), is_deleting(pod)
         ready = everyone or (serving and not leaving)
@@ -186,7 +174,7 @@ def _port(name: str, protocol: str, number: int) -> Object:
 def _brought(
     kind: Resource[Any], found: Object | None, wanted: Object, fields: Sequence[str]
 ) -> list[Effect]:
-    """Create it, or change of it what is ours and differs."""
+    """Create an object, or patch the given fields that differ."""
     if found is None:
         return [Create(kind, wanted)]
     patch: Object = {}
@@ -196,9 +184,9 @@ def _brought(
     labels = wanted["metadata"]["labels"]
     if changes := create_merge_patch(labels_of(found), labels):
         patch.setdefault("metadata", {})["labels"] = changes
-    told = (wanted["metadata"].get("annotations") or {}).get(OVER_CAPACITY)
-    if annotations_of(found).get(OVER_CAPACITY) != told:
-        patch.setdefault("metadata", {})["annotations"] = {OVER_CAPACITY: told}
+    truncated = (wanted["metadata"].get("annotations") or {}).get(OVER_CAPACITY)
+    if annotations_of(found).get(OVER_CAPACITY) != truncated:
+        patch.setdefault("metadata", {})["annotations"] = {OVER_CAPACITY: truncated}
     return [Patch(kind, found, patch)] if patch else []
 
 
@@ -206,7 +194,7 @@ def _brought(
 
 
 def _slices(view: ServiceView, addresses: list[Address]) -> list[Effect]:
-    """Slices of a hundred, filled in order; names follow from the service and their number."""
+    """Fill slices of a hundred in order; a name follows from the service and the slice's number."""
     service = view.service
     labels = {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: MANAGER}
     if _is_headless(service):
@@ -250,77 +238,14 @@ def _endpoint(service: Object, address: Address) -> Object:
     return made
 
 
-class EndpointsController(WorkloadController):
-    name = "endpoints-controller"
-    resource = SERVICES
-
-    def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
-        super().__init__(world, recorder, metrics)
-        self._endpoints = self.follow(ENDPOINTS)
-        self.follow(ENDPOINT_SLICES)
-        self._pods = world.watch(PODS)
-        self._pods.add_handler(self._on_pod)
-        self.owners.add_handler(self._on_service)
-        self._selectors: dict[str, dict[str, LabelSelector]] = {}
-        """By namespace and name of the service: a pod's change asks all of its namespace's."""
-
-    def selector(self, owner: Object) -> LabelSelector | None:
-        return None  # nothing is adopted
-
-    def _on_service(self, event: str, old: Object | None, new: Object | None) -> None:
-        service = new or old
-        assert service is not None
-        namespace, name = key_of(service)
-        selector = selector_of(service) if new is not None else None
-        if selector is not None:
-            self._selectors.setdefault(namespace, {})[name] = selector
-        elif namespace in self._selectors:
-            self._selectors[namespace].pop(name, None)
-            if not self._selectors[namespace]:
-                del self._selectors[namespace]
-
-    def _on_pod(self, event: str, old: Object | None, new: Object | None) -> None:
-        pod = new or old
-        assert pod is not None
-        services = self._selectors.get(key_of(pod)[0])
-        if not services or (old is not None and new is not None and _same(old, new)):
-            return
-        for name, selector in services.items():
-            if any(each is not None and selector.matches(labels_of(each)) for each in (old, new)):
-                self.queue.add_after((key_of(pod)[0], name), self._gather_s(key_of(pod)[0], name))
-
-    def _gather_s(self, namespace: str, name: str) -> float:
-        known = self._endpoints.get(namespace, name)
-        subsets = (known or {}).get("subsets") or ()
-        many = sum(
-            len(e.get("addresses") or ()) + len(e.get("notReadyAddresses") or ()) for e in subsets
-        )
-        return GATHER_MANY_S if many >= MANY else GATHER_S
-
-    def _selected(self, key: Key) -> list[Object]:
-        selector = self._selectors.get(key[0], {}).get(key[1])
-        if selector is None:
-            return []
-        return [
-            pod
-            for pod in self._pods.all()
-            if key_of(pod)[0] == key[0] and selector.matches(labels_of(pod))
-        ]
-
-    def decide(self, owner: Object) -> list[Effect]:
-        key = key_of(owner)
-        slices = self.owned(ENDPOINT_SLICES, owner)
-        return next_step(ServiceView(owner, self._selected(key), self._endpoints.get(*key), slices))
-
-
-def _same(old: Object, new: Object) -> bool:
-    """Whether nothing changed that an endpoint shows."""
+def is_same_endpoint(old: Object, new: Object) -> bool:
+    """Return whether two states of a pod give the same endpoint."""
 
     def shown(pod: Object) -> tuple[Any, ...]:
         return (
             status_of(pod).get("podIP"),
             is_ready(pod),
-            is_over(pod),
+            is_finished(pod),
             is_deleting(pod),
             labels_of(pod),
             pod["spec"].get("nodeName"),

@@ -1,4 +1,4 @@
-"""Sets of completion indexes as Jobs write them: `0-2,5`. Pure."""
+"""Sets of completion indexes in the notation of Jobs: `0-2,5`. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def parse(text: str | None, limit: int) -> set[int]:
-    """The indexes below `limit` that a text names; what cannot be read is left out."""
+    """Return the indexes below `limit` in a text; invalid parts are ignored."""
     found: set[int] = set()
     for part in (text or "").split(","):
         first, _, last = part.partition("-")
@@ -16,7 +16,7 @@ def parse(text: str | None, limit: int) -> set[int]:
 
 
 def write(indexes: Iterable[int]) -> str:
-    """The shortest text; two neighbours are `3,4`, three are `3-5`, as upstream."""
+    """Return the shortest text; two neighbours are `3,4`, three are `3-5`, as upstream."""
     runs: list[list[int]] = []
     for index in sorted(indexes):
         if runs and runs[-1][1] == index - 1:

@@ -1,11 +1,12 @@
-"""Kubernetes' own Jobs: run pods until enough of them have succeeded. Pure.
+"""Decide about Kubernetes' Jobs: run pods until enough have succeeded. Pure.
 
-`next_step` decides in two halves. First what has happened (`tally`) and whether that decides the
-job; a decided job is marked (`SuccessCriteriaMet`, `FailureTarget`), loses its running pods, and
-ends when they have. Then, for a job that goes on, which pods to make or remove.
+`next_step` has two parts. First it counts the ended pods (`job_tracking`) and checks whether the
+job is finished; a finished job gets a condition (`SuccessCriteriaMet`, `FailureTarget`), its
+running pods are deleted, and it ends when they have. For any other job it then creates or deletes
+pods.
 
-What a newcomer gets wrong: status is written before finalizers are taken away and before pods are
-made. Whatever is lost in a crash is then only what can be decided again.
+Note: the status is written before finalizers are removed and before pods are created. What a crash
+loses can then be decided again.
 """
 
 from __future__ import annotations
@@ -17,28 +18,37 @@ from typing import Final
 from hekla.api.wellknown import PodPhase
 from hekla.controllers.objects import is_deleting, seconds, status_of, uid_of
 from hekla.controllers.workloads import indexes
-from hekla.controllers.workloads.base import MAX_BURST, wakes
-from hekla.controllers.workloads.effects import Create, Delete, Effect, Patch, SetStatus, Tell, Wake
-from hekla.controllers.workloads.pods import (
-    claims,
-    condition,
-    first_to_go,
-    from_template,
-    is_active,
-    is_over,
-    is_ready,
-    matcher,
-    phase_of,
-    with_condition,
+from hekla.controllers.workloads.effects import (
+    MAX_BURST,
+    Create,
+    Delete,
+    Effect,
+    EmitEvent,
+    Patch,
+    RequeueAfter,
+    SetStatus,
+    requeue,
 )
-from hekla.controllers.workloads.tally import (
+from hekla.controllers.workloads.job_tracking import (
     FAILURES,
     FINALIZER,
     INDEX,
-    Tally,
+    PodCounts,
     failures,
     index_of,
     is_tracked,
+)
+from hekla.controllers.workloads.pods import (
+    claims,
+    condition,
+    deletion_order,
+    from_template,
+    is_active,
+    is_finished,
+    is_ready,
+    label_selector,
+    phase_of,
+    with_condition,
 )
 from hekla.kube.resources import BATCH_JOBS, PODS
 from hekla.units.objects import Object
@@ -78,8 +88,8 @@ class JobView:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How a job is going to end."""
+class FinishedCondition:
+    """The condition by which a job is going to finish."""
 
     kind: str
     reason: str
@@ -90,120 +100,124 @@ def holds(job: Object, kind: str) -> bool:
     return (condition(job, kind) or {}).get("status") == "True"
 
 
-def is_finished(job: Object) -> bool:
+def is_job_finished(job: Object) -> bool:
     return holds(job, COMPLETE) or holds(job, FAILED)
 
 
 def next_step(view: JobView) -> list[Effect]:
-    """What to do about a job."""
+    """Return the effects that reconcile a job."""
     if view.spec.get("managedBy") not in (None, "", MANAGER):
         return []
-    if is_finished(view.job):
+    if is_job_finished(view.job):
         return _expired(view)
-    selector = matcher(view.spec.get("selector"))
+    selector = label_selector(view.spec.get("selector"))
     taken = claims(BATCH_JOBS, view.job, selector, PODS, view.pods, view.orphans)
     if taken:
-        return [*taken, Wake(0.0)]
-    tally = Tally.of(view.job, view.pods)
-    verdict = _verdict(view, tally)
+        return [*taken, RequeueAfter(0.0)]
+    counts = PodCounts.of(view.job, view.pods)
+    finished = _finished_condition(view, counts)
     effects: list[Effect] = []
-    patch = create_merge_patch(status_of(view.job), _status(view, tally, verdict))
+    patch = create_merge_patch(status_of(view.job), _status(view, counts, finished))
     if patch:
         effects.append(SetStatus(patch))
-    effects += _told(view, verdict, patch)
-    effects += [released(pod) for pod in tally.to_release]
+    effects += _events(view, finished, patch)
+    effects += [without_finalizer(pod) for pod in counts.to_release]
     if is_deleting(view.job):
         return effects
-    if verdict is not None:
+    if finished is not None:
         doomed = (pod for pod in view.pods if is_active(pod))
         return [*effects, *(Delete(PODS, pod) for pod in doomed)]
     deadline_s = _deadline_in(view)
-    return [*effects, *_pods(view, tally), *wakes(deadline_s)]
+    return [*effects, *_pods(view, counts), *requeue(deadline_s)]
 
 
-def released(pod: Object) -> Effect:
-    """The pod without our finalizer: it is counted, or nobody counts it any more."""
+def without_finalizer(pod: Object) -> Effect:
+    """Remove the finalizer of a pod that is counted or has no job."""
     kept = [each for each in pod["metadata"].get("finalizers") or () if each != FINALIZER]
     return Patch(PODS, pod, {"metadata": {"uid": uid_of(pod), "finalizers": kept or None}})
 
 
 def _expired(view: JobView) -> list[Effect]:
-    """A finished job goes when its time is up, counted from its end."""
+    """Delete a finished job after `ttlSecondsAfterFinished`, counted from its end."""
     ttl_s = view.spec.get("ttlSecondsAfterFinished")
     ended = condition(view.job, COMPLETE if holds(view.job, COMPLETE) else FAILED) or {}
     ended_at = seconds(ended.get("lastTransitionTime"))
     leftover: list[Effect] = [Delete(PODS, pod) for pod in view.pods if is_active(pod)]
-    leftover += [released(pod) for pod in Tally.of(view.job, view.pods).to_release]
+    leftover += [without_finalizer(pod) for pod in PodCounts.of(view.job, view.pods).to_release]
     if ttl_s is None or ended_at is None or is_deleting(view.job):
         return leftover
     left_s = ended_at + float(ttl_s) - view.now
-    return [*leftover, Delete(BATCH_JOBS, view.job) if left_s <= 0 else Wake(left_s + 0.01)]
+    return [*leftover, Delete(BATCH_JOBS, view.job) if left_s <= 0 else RequeueAfter(left_s + 0.01)]
 
 
-# The verdict
+# Finished condition
 
 
-def _verdict(view: JobView, tally: Tally) -> Verdict | None:
-    """How the job ends, if that is decided; what was decided before stays so."""
+def _finished_condition(view: JobView, counts: PodCounts) -> FinishedCondition | None:
+    """Return the condition by which the job finishes, if any; an existing condition stays."""
     for kind in (TARGET, MET):
         known = condition(view.job, kind)
         if known is not None and known.get("status") == "True":
-            return Verdict(kind, str(known.get("reason")), str(known.get("message") or ""))
-    return _failure(view, tally) or _success(view, tally)
+            return FinishedCondition(
+                kind, str(known.get("reason")), str(known.get("message") or "")
+            )
+    return _failure(view, counts) or _success(view, counts)
 
 
-def _failure(view: JobView, tally: Tally) -> Verdict | None:
-    if tally.fails_job:
-        return Verdict(TARGET, "PodFailurePolicy", tally.fails_job)
+def _failure(view: JobView, counts: PodCounts) -> FinishedCondition | None:
+    if counts.fails_job:
+        return FinishedCondition(TARGET, "PodFailurePolicy", counts.fails_job)
     limit = view.number("backoffLimit", 6)
-    if tally.failed > limit or _restarts(view) > max(limit - 1, 0):
-        told = "Job has reached the specified backoff limit"
-        return Verdict(TARGET, "BackoffLimitExceeded", told)
+    if counts.failed > limit or _restarts(view) > max(limit - 1, 0):
+        message = "Job has reached the specified backoff limit"
+        return FinishedCondition(TARGET, "BackoffLimitExceeded", message)
     deadline_s = _deadline_in(view)
     if deadline_s is not None and deadline_s <= 0:
-        told = "Job was active longer than specified deadline"
-        return Verdict(TARGET, "DeadlineExceeded", told)
+        message = "Job was active longer than specified deadline"
+        return FinishedCondition(TARGET, "DeadlineExceeded", message)
     if view.spec.get("backoffLimitPerIndex") is not None:
         most = view.spec.get("maxFailedIndexes")
-        if most is not None and len(tally.failed_indexes) > int(most):
-            told = "Job has exceeded the specified maximal number of failed indexes"
-            return Verdict(TARGET, "MaxFailedIndexesExceeded", told)
-        over = len(tally.completed | tally.failed_indexes)
-        if tally.failed_indexes and over >= view.number("completions"):
-            return Verdict(TARGET, "FailedIndexes", "Job has failed indexes")
+        if most is not None and len(counts.failed_indexes) > int(most):
+            message = "Job has exceeded the specified maximal number of failed indexes"
+            return FinishedCondition(TARGET, "MaxFailedIndexesExceeded", message)
+        over = len(counts.completed | counts.failed_indexes)
+        if counts.failed_indexes and over >= view.number("completions"):
+            return FinishedCondition(TARGET, "FailedIndexes", "Job has failed indexes")
     return None
 
 
 def _restarts(view: JobView) -> int:
-    """Restarts in place count as failures where the template asks for them."""
+    """Count container restarts, which are failures if the restart policy is OnFailure."""
     if (view.spec["template"].get("spec") or {}).get("restartPolicy") != "OnFailure":
         return 0
     return sum(
         each.get("restartCount") or 0
         for pod in view.pods
-        if not is_over(pod)
+        if not is_finished(pod)
         for each in status_of(pod).get("containerStatuses") or ()
     )
 
 
-def _success(view: JobView, tally: Tally) -> Verdict | None:
-    if view.is_indexed and _meets_policy(view, tally):
-        return Verdict(MET, "SuccessPolicy", "Matched rules at index 0")
-    reached = Verdict(MET, "CompletionsReached", "Reached expected number of succeeded pods")
+def _success(view: JobView, counts: PodCounts) -> FinishedCondition | None:
+    if view.is_indexed and _meets_policy(view, counts):
+        return FinishedCondition(MET, "SuccessPolicy", "Matched rules at index 0")
+    reached = FinishedCondition(
+        MET, "CompletionsReached", "Reached expected number of succeeded pods"
+    )
     completions = view.spec.get("completions")
     if completions is None:
-        busy = any(not is_over(pod) for pod in view.pods)
-        return reached if tally.succeeded > 0 and not busy else None
-    return reached if tally.succeeded >= int(completions) else None
+        busy = any(not is_finished(pod) for pod in view.pods)
+        return reached if counts.succeeded > 0 and not busy else None
+    return reached if counts.succeeded >= int(completions) else None
 
 
-def _meets_policy(view: JobView, tally: Tally) -> bool:
+def _meets_policy(view: JobView, counts: PodCounts) -> bool:
     completions = view.number("completions")
     for rule in (view.spec.get("successPolicy") or {}).get("rules") or ():
         named = rule.get("succeededIndexes")
         among = set(range(completions)) if named is None else indexes.parse(named, completions)
         need = rule.get("succeededCount")
-        if len(among & tally.completed) >= (len(among) if need is None else int(need)):
+        if len(among & counts.completed) >= (len(among) if need is None else int(need)):
             return True
     return False
 
@@ -219,23 +233,23 @@ def _deadline_in(view: JobView) -> float | None:
 # Status
 
 
-def _status(view: JobView, tally: Tally, verdict: Verdict | None) -> Object:
+def _status(view: JobView, counts: PodCounts, finished: FinishedCondition | None) -> Object:
     old, now = status_of(view.job), format_time(view.now)
     active = [pod for pod in view.pods if is_active(pod)]
-    terminating = sum(1 for pod in view.pods if is_deleting(pod) and not is_over(pod))
+    terminating = sum(1 for pod in view.pods if is_deleting(pod) and not is_finished(pod))
     is_per_index = view.spec.get("backoffLimitPerIndex") is not None
     new: Object = {
         "active": len(active),
         "ready": sum(map(is_ready, active)),
         "terminating": terminating,
-        **tally.status(view.is_indexed, is_per_index),
+        **counts.status(view.is_indexed, is_per_index),
     }
     for count in ("active", "succeeded", "failed"):
         if not new[count]:
             del new[count]
     conditions: list[Object] = list(old.get("conditions") or [])
     was_suspended = holds(view.job, SUSPENDED)
-    if verdict is None and view.is_suspended and not was_suspended:
+    if finished is None and view.is_suspended and not was_suspended:
         conditions = _with(conditions, SUSPENDED, True, "JobSuspended", "Job suspended", now)
     elif was_suspended and not view.is_suspended:
         conditions = _with(conditions, SUSPENDED, False, "JobResumed", "Job resumed", now)
@@ -243,12 +257,12 @@ def _status(view: JobView, tally: Tally, verdict: Verdict | None) -> Object:
         new["startTime"] = now if was_suspended else old.get("startTime") or now
     elif old.get("startTime") and not was_suspended:
         new["startTime"] = old["startTime"]
-    if verdict is not None:
-        conditions = _with(conditions, verdict.kind, True, verdict.reason, verdict.message, now)
-        quiet = not active and not terminating and not any(tally.uncounted.values())
-        if quiet and not tally.to_release:
-            end = COMPLETE if verdict.kind == MET else FAILED
-            conditions = _with(conditions, end, True, verdict.reason, verdict.message, now)
+    if finished is not None:
+        conditions = _with(conditions, finished.kind, True, finished.reason, finished.message, now)
+        quiet = not active and not terminating and not any(counts.uncounted.values())
+        if quiet and not counts.to_release:
+            end = COMPLETE if finished.kind == MET else FAILED
+            conditions = _with(conditions, end, True, finished.reason, finished.message, now)
             if end == COMPLETE:
                 new["completionTime"] = now
     if conditions:
@@ -265,68 +279,70 @@ def _with(
     return with_condition(conditions, kind, is_true, reason, message, now, stamped=stamped)
 
 
-def _told(view: JobView, verdict: Verdict | None, patch: Object) -> list[Effect]:
+def _events(view: JobView, finished: FinishedCondition | None, patch: Object) -> list[Effect]:
     set_now = {e["type"]: e for e in patch.get("conditions") or ()}
     if COMPLETE in set_now:
-        return [Tell("Normal", "Completed", "Job completed")]
-    if FAILED in set_now and verdict is not None:
-        return [Tell("Warning", verdict.reason, verdict.message)]
+        return [EmitEvent("Normal", "Completed", "Job completed")]
+    if FAILED in set_now and finished is not None:
+        return [EmitEvent("Warning", finished.reason, finished.message)]
     if SUSPENDED in set_now and view.is_suspended != holds(view.job, SUSPENDED):
         change = "Suspended" if view.is_suspended else "Resumed"
-        return [Tell("Normal", change, f"Job {change.lower()}")]
+        return [EmitEvent("Normal", change, f"Job {change.lower()}")]
     return []
 
 
 # Pods
 
 
-def _pods(view: JobView, tally: Tally) -> Iterable[Effect]:
+def _pods(view: JobView, counts: PodCounts) -> Iterable[Effect]:
     active = [pod for pod in view.pods if is_active(pod)]
-    wanted = _wanted(view, tally, len(active))
+    wanted = _wanted(view, counts, len(active))
     if len(active) > wanted:
         doomed = _in_vain_first(view, active)[: min(len(active) - wanted, MAX_BURST)]
-        # Without its finalizer first: a pod that we end ourselves has not failed.
-        yield from (released(pod) for pod in doomed if is_tracked(pod))
+        # The finalizer is removed first: a pod that the controller deletes has not failed.
+        yield from (without_finalizer(pod) for pod in doomed if is_tracked(pod))
         yield from (Delete(PODS, pod) for pod in doomed)
         return
-    leaving = [pod for pod in view.pods if is_deleting(pod) and not is_over(pod)]
+    leaving = [pod for pod in view.pods if is_deleting(pod) and not is_finished(pod)]
     patient = view.spec.get("podReplacementPolicy") == "Failed"
     missing = min(wanted - len(active) - (len(leaving) if patient else 0), MAX_BURST)
     if missing <= 0:
         return
     if view.is_indexed:
-        yield from _indexed(view, tally, active + (leaving if patient else []), missing)
+        yield from _indexed(view, counts, active + (leaving if patient else []), missing)
         return
     if (wait_s := backoff_s(view.pods, view.now)) > 0:
-        yield Wake(wait_s + 0.01)
+        yield RequeueAfter(wait_s + 0.01)
         return
     yield from (Create(PODS, _pod(view)) for _ in range(missing))
 
 
 def _in_vain_first(view: JobView, active: list[Object]) -> list[Object]:
-    """Pods of indexes that no longer exist go before others."""
+    """Order pods for deletion; those of removed indexes come first."""
     limit = view.number("completions")
-    ranked = first_to_go(active)
+    ranked = deletion_order(active)
     if view.is_indexed:
         ranked.sort(key=lambda pod: (index_of(pod) or 0) < limit)
     return ranked
 
 
-def _wanted(view: JobView, tally: Tally, active: int) -> int:
+def _wanted(view: JobView, counts: PodCounts, active: int) -> int:
     if view.is_suspended:
         return 0
     parallelism = view.number("parallelism", 1)
     if view.spec.get("completions") is None:
-        return min(active, parallelism) if tally.succeeded else parallelism
-    left = view.number("completions") - tally.succeeded
+        return min(active, parallelism) if counts.succeeded else parallelism
+    left = view.number("completions") - counts.succeeded
     if view.is_indexed:
-        left -= len(tally.failed_indexes - tally.completed)
+        left -= len(counts.failed_indexes - counts.completed)
     return max(0, min(parallelism, left))
 
 
-def _indexed(view: JobView, tally: Tally, busy: Sequence[Object], missing: int) -> Iterable[Effect]:
-    """One pod for each of the lowest indexes that have none."""
-    taken = {index_of(pod) for pod in busy} | tally.completed | tally.failed_indexes
+def _indexed(
+    view: JobView, counts: PodCounts, busy: Sequence[Object], missing: int
+) -> Iterable[Effect]:
+    """Create one pod for each of the lowest free indexes."""
+    taken = {index_of(pod) for pod in busy} | counts.completed | counts.failed_indexes
     per_index = view.spec.get("backoffLimitPerIndex") is not None
     waits: list[float] = []
     common_s = 0.0 if per_index else backoff_s(view.pods, view.now)
@@ -344,12 +360,12 @@ def _indexed(view: JobView, tally: Tally, busy: Sequence[Object], missing: int) 
         failed = [failures(pod) + 1 for pod in earlier if phase_of(pod) == PodPhase.FAILED]
         made += 1
         yield Create(PODS, _pod(view, index, max(failed, default=0) if per_index else None))
-    yield from wakes(min(waits, default=None))
+    yield from requeue(min(waits, default=None))
 
 
 def backoff_s(pods: Sequence[Object], now: float) -> float:
-    """How long the next pod has to wait after those that failed since the last success."""
-    ended = [(at, phase_of(pod)) for pod in pods if is_over(pod) and (at := _ended_at(pod))]
+    """Return how long the next pod waits after the failures since the last success."""
+    ended = [(at, phase_of(pod)) for pod in pods if is_finished(pod) and (at := _ended_at(pod))]
     good = max((at for at, phase in ended if phase == PodPhase.SUCCEEDED), default=0.0)
     bad = [at for at, phase in ended if phase == PodPhase.FAILED and at > good]
     if not bad:

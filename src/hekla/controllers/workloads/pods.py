@@ -1,4 +1,4 @@
-"""What the workloads ask of pods: ready, available, ours; and pods made from templates. Pure."""
+"""Pods of workloads: readiness, adoption, deletion order, and pods from templates. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 SAFE_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""No vowels, nothing that looks like another: no word comes about by chance."""
+"""As in Kubernetes: no vowels and no lookalikes, so that no words appear."""
 HASH_CHARS: Final = 10
 FINISHED: Final = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -37,7 +37,7 @@ _PHASE_RANK: Final = {PodPhase.PENDING: 0, PodPhase.UNKNOWN: 1, PodPhase.RUNNING
 
 
 def template_hash(template: Object, collisions: int = 0) -> str:
-    """Ten letters that follow from a template; another ten after each collision."""
+    """Return ten letters derived from a template and the number of collisions."""
     text = msgspec.json.encode(template, order="sorted") + (b"%d" % collisions)
     number = int.from_bytes(sha256(text).digest(), "big")
     letters = []
@@ -47,8 +47,8 @@ def template_hash(template: Object, collisions: int = 0) -> str:
     return "".join(letters)
 
 
-def matcher(selector: Object | None) -> LabelSelector | None:
-    """A selector that can be matched; None for one that selects nothing or cannot be read."""
+def label_selector(selector: Object | None) -> LabelSelector | None:
+    """Return a label selector; None if it selects nothing or is invalid."""
     given = {key: value for key, value in (selector or {}).items() if value}
     if not given:
         return None
@@ -59,7 +59,7 @@ def matcher(selector: Object | None) -> LabelSelector | None:
 
 
 def from_template(resource: Resource[Any], owner: Object, template: Object) -> Object:
-    """A pod without a name, as an owner's template says, controlled by it."""
+    """Return a pod without a name from a template, controlled by the owner."""
     given = template.get("metadata") or {}
     metadata: Object = {
         "namespace": owner["metadata"]["namespace"],
@@ -73,7 +73,7 @@ def from_template(resource: Resource[Any], owner: Object, template: Object) -> O
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-# Claims
+# Adoption
 
 
 def claims(
@@ -84,7 +84,7 @@ def claims(
     owned: Iterable[Object],
     orphans: Iterable[Object],
 ) -> list[Effect]:
-    """Let go what no longer matches the selector, take what does and belongs to nobody."""
+    """Release objects that no longer match the selector, and adopt orphans that do."""
     effects: list[Effect] = []
     for obj in owned:
         fits = selector is not None and selector.matches(labels_of(obj))
@@ -112,13 +112,13 @@ def phase_of(pod: Object) -> str:
     return str(status_of(pod).get("phase") or PodPhase.PENDING)
 
 
-def is_over(pod: Object) -> bool:
+def is_finished(pod: Object) -> bool:
     return phase_of(pod) in FINISHED
 
 
 def is_active(pod: Object) -> bool:
-    """Neither ended nor asked to."""
-    return not is_over(pod) and not is_deleting(pod)
+    """Return whether a pod is neither finished nor being deleted."""
+    return not is_finished(pod) and not is_deleting(pod)
 
 
 def condition(obj: Object, kind: str) -> Object | None:
@@ -130,11 +130,11 @@ def condition(obj: Object, kind: str) -> Object | None:
 
 
 def is_ready(pod: Object) -> bool:
-    return (condition(pod, "Ready") or {}).get("status") == "True" and not is_over(pod)
+    return (condition(pod, "Ready") or {}).get("status") == "True" and not is_finished(pod)
 
 
 def available_in(pod: Object, min_ready_s: float, now: float) -> float | None:
-    """Seconds until a ready pod counts as available, 0 when it does; None while it is not ready."""
+    """Return the seconds until a ready pod is available, 0 if it is; None if it is not ready."""
     ready = condition(pod, "Ready")
     if ready is None or not is_ready(pod):
         return None
@@ -149,13 +149,13 @@ def is_available(pod: Object, min_ready_s: float, now: float) -> bool:
 
 
 def next_available(pods: Iterable[Object], min_ready_s: float, now: float) -> float | None:
-    """When the next ready pod becomes available."""
+    """Return the seconds until the next ready pod is available."""
     waits = [wait for pod in pods if (wait := available_in(pod, min_ready_s, now))]
     return min(waits, default=None)
 
 
-def first_to_go(pods: Sequence[Object]) -> list[Object]:
-    """Pods in the order in which a smaller set gives them up: the least loss first."""
+def deletion_order(pods: Sequence[Object]) -> list[Object]:
+    """Return pods in the order in which a scale-down deletes them, as upstream."""
     crowd = Counter(pod["spec"].get("nodeName") for pod in pods if is_active(pod))
 
     def rank(pod: Object) -> tuple[Any, ...]:
@@ -204,12 +204,12 @@ def with_condition(
     *,
     stamped: Mapping[str, str] | None = None,
 ) -> list[Object]:
-    """The conditions with one of them set; its time of change moves only when its status does."""
+    """Return the conditions with one set; lastTransitionTime changes only with its status."""
     old = next((each for each in conditions if each.get("type") == kind), None)
     status = "True" if holds else "False"
     same = old is not None and old.get("status") == status
-    told = (reason, message)
-    if old is not None and same and not stamped and (old.get("reason"), old.get("message")) == told:
+    is_unchanged = old is not None and (old.get("reason"), old.get("message")) == (reason, message)
+    if same and not stamped and is_unchanged:
         return list(conditions)
     new: Object = {"type": kind, "status": status, "reason": reason, "message": message}
     new["lastTransitionTime"] = old["lastTransitionTime"] if same and old else now

@@ -1,7 +1,7 @@
-"""The history of a stateful set's template: one ControllerRevision for each. Pure.
+"""The ControllerRevisions of a stateful set, one per template. Pure.
 
-`kubectl rollout history` and `undo` read them: the data is a strategic-merge patch that puts the
-template back.
+`kubectl rollout history` and `undo` read them: the data is a strategic-merge patch that restores
+the template.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HASH_LABEL: Final = "controller.kubernetes.io/hash"
 
 
 class Revisions:
-    """The revisions of one owner, and which of them are current and newest."""
+    """The revisions of one owner, with the current and the updated one."""
 
     def __init__(self, resource: Resource[Any], owner: Object, known: Sequence[Object]) -> None:
         self._resource = resource
@@ -32,13 +32,13 @@ class Revisions:
 
     @property
     def updated(self) -> str:
-        """The name of the newest template's revision."""
+        """The name of the revision of the newest template."""
         assert self._newest is not None
         return str(self._newest["metadata"]["name"])
 
     @property
     def current(self) -> str:
-        """The name of the revision that a rollout started from, or has arrived at."""
+        """The name of the revision that a rollout started from, or reached."""
         named = status_of(self._owner).get("currentRevision")
         names = {each["metadata"]["name"] for each in self._known}
         return str(named) if named in names else self.updated
@@ -53,7 +53,7 @@ class Revisions:
         return found
 
     def changes(self) -> list[Effect]:
-        """The newest template has a revision, and no other has a higher number."""
+        """Create the revision of the newest template, or give it the highest number."""
         last = max((each.get("revision") or 0 for each in self._known), default=0)
         if self._newest is None:
             return [Create(CONTROLLER_REVISIONS, self._body(last + 1))]
@@ -62,7 +62,7 @@ class Revisions:
         return []
 
     def surplus(self, in_use: Collection[str]) -> list[Effect]:
-        """Old revisions that nobody uses, beyond the limit."""
+        """Delete unused revisions beyond the history limit."""
         limit = self._owner["spec"].get("revisionHistoryLimit")
         kept = {self.updated, self.current, *in_use}
         idle = [

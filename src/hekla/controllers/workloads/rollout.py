@@ -1,8 +1,8 @@
-"""How many pods each replica set of a deployment should have next. Pure arithmetic.
+"""The sizes of the replica sets of a deployment during a rollout. Pure arithmetic.
 
-Every function takes the deployment and its replica sets and returns wanted sizes by name of the
-set; a set that is not named stays as it is. The bounds: at no time are more than replicas + surge
-asked for, and nothing that works is given up below replicas - unavailable.
+Every function takes the deployment and its replica sets and returns sizes by set name; sets that
+are not named keep their size. Bounds: never more than replicas + maxSurge pods, and no fewer
+available ones than replicas - maxUnavailable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def name_of(obj: Object) -> str:
 
 
 def size(replica_set: Object) -> int:
-    """How many pods it is asked to have."""
+    """Return a set's `spec.replicas`."""
     return int((replica_set.get("spec") or {}).get("replicas") or 0)
 
 
@@ -44,7 +44,7 @@ def is_rolling(deployment: Object) -> bool:
 
 
 def bounds(deployment: Object) -> tuple[int, int]:
-    """How many pods may be there too many, and how many too few."""
+    """Return maxSurge and maxUnavailable as numbers."""
     if not is_rolling(deployment):
         return 0, 0
     given = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
@@ -52,12 +52,12 @@ def bounds(deployment: Object) -> tuple[int, int]:
     surge = share(given.get("maxSurge", "25%"), total, is_up=True)
     unavailable = share(given.get("maxUnavailable", "25%"), total, is_up=False)
     if surge == 0 and unavailable == 0:
-        unavailable = 1  # nothing could ever move
+        unavailable = 1  # otherwise no progress is possible
     return surge, min(unavailable, total) if total else unavailable
 
 
 def share(given: Any, total: int, *, is_up: bool) -> int:
-    """`3` or `25%` of a total; rounded up for what may be added, down for what may be missing."""
+    """Resolve `3` or `25%` of a total, rounded up for maxSurge, down for maxUnavailable."""
     if isinstance(given, int):
         return max(0, given)
     percent = int(str(given).rstrip("%") or 0)
@@ -65,7 +65,7 @@ def share(given: Any, total: int, *, is_up: bool) -> int:
 
 
 def size_of_new(deployment: Object, sets: Sequence[Object], now_has: int) -> int:
-    """What the newest set may grow (or must shrink) to."""
+    """Return the size to which the newest set may grow or must shrink."""
     goal = wanted(deployment)
     if not is_rolling(deployment) or now_has >= goal:
         return goal
@@ -74,7 +74,7 @@ def size_of_new(deployment: Object, sets: Sequence[Object], now_has: int) -> int
 
 
 def roll(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
-    """The next step of a rolling update: first the new set grows, then old ones shrink."""
+    """Return the next sizes of a rolling update: first the new set grows, then old ones shrink."""
     grown = size_of_new(deployment, [new, *old], size(new))
     if grown != size(new):
         return {name_of(new): grown}
@@ -82,7 +82,7 @@ def roll(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
 
 
 def shrink(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
-    """Old sets give up pods that do not work, then such as are more than needed."""
+    """Shrink old sets: first by unavailable pods, then by surplus ones."""
     least = wanted(deployment) - bounds(deployment)[1]
     sizes = {name_of(each): size(each) for each in oldest_first(old)}
     missing_new = size(new) - available(new)
@@ -103,7 +103,7 @@ def shrink(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
 
 
 def is_saturated(deployment: Object, replica_set: Object | None) -> bool:
-    """Whether one set alone has all that is wanted, and it works."""
+    """Return whether one set alone has all replicas, and all are available."""
     goal = wanted(deployment)
     return (
         replica_set is not None
@@ -113,13 +113,13 @@ def is_saturated(deployment: Object, replica_set: Object | None) -> bool:
 
 
 def is_rescaled(deployment: Object, sets: Iterable[Object]) -> bool:
-    """Whether somebody changed `replicas` since the sets were sized."""
+    """Return whether `replicas` changed since the sets were sized."""
     goal = str(wanted(deployment))
     return any(size(each) > 0 and annotations_of(each).get(DESIRED, goal) != goal for each in sets)
 
 
 def rescale(deployment: Object, new: Object | None, old: Sequence[Object]) -> Sizes:
-    """Spread a new number of replicas over the sets that have pods, as they are now."""
+    """Spread a new number of replicas over the sets that have pods."""
     every = [*([new] if new is not None else []), *old]
     alive = [each for each in every if size(each) > 0]
     if len(alive) <= 1:

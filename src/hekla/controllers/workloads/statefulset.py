@@ -1,49 +1,49 @@
-"""StatefulSets: pods with names, places and claims that stay theirs.
+"""Decide about StatefulSets: pods with stable names, ordinals and claims.
 
-`next_step` is pure. Pods come up in order, each when those before it are available, and go in the
-reverse order; with `podManagementPolicy: Parallel` all at once. An update goes from the last pod to
-the first, one at a time, down to the partition.
+`next_step` is pure. Pods are created in order, each when those before it are available, and deleted
+in reverse order; with `podManagementPolicy: Parallel` all at once. An update goes from the last pod
+to the first, one at a time, down to the partition.
 
-What a newcomer gets wrong: names are fixed, so a pod can be replaced only when its predecessor is
-gone for good. A pod that is being deleted therefore always means: wait.
+Note: names are fixed, so a pod can be replaced only when its predecessor no longer exists. While a
+pod is being deleted, the set waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
-    is_controlled_by,
     is_deleting,
-    key_of,
     labels_of,
     owner_reference,
     status_of,
-    uid_of,
 )
-from hekla.controllers.watched import World
-from hekla.controllers.workloads.base import MAX_BURST, WorkloadController, wakes
-from hekla.controllers.workloads.effects import Create, Delete, Effect, SetStatus, Tell, Wake
+from hekla.controllers.workloads.effects import (
+    MAX_BURST,
+    Create,
+    Delete,
+    Effect,
+    EmitEvent,
+    RequeueAfter,
+    SetStatus,
+    requeue,
+)
 from hekla.controllers.workloads.pods import (
     claims,
     from_template,
     is_available,
-    is_over,
+    is_finished,
     is_ready,
-    matcher,
+    label_selector,
     next_available,
 )
 from hekla.controllers.workloads.revisions import REVISION_LABEL, Revisions
-from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import (
-    CONTROLLER_REVISIONS,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     STATEFUL_SETS,
-    Resource,
 )
 from hekla.units.objects import Object
 from hekla.units.patches import create_merge_patch
@@ -53,14 +53,14 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 
 
 @dataclass(frozen=True)
-class StatefulView:
+class StatefulSetView:
     owner: Object
     now: float
     pods: Sequence[Object] = ()
     orphans: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
     claims: Mapping[str, Object] = field(default_factory=dict)
-    """The claims of its namespace by name."""
+    """The claims of the namespace, by name."""
 
     @property
     def spec(self) -> Object:
@@ -80,7 +80,7 @@ class StatefulView:
         return range(self.first, self.first + int(self.spec.get("replicas") or 0))
 
     def ordinal(self, pod: Object) -> int | None:
-        """Its place; None for a pod that is ours and has no such name."""
+        """Return the ordinal of a pod; None if its name has none."""
         base, _, number = str(pod["metadata"]["name"]).rpartition("-")
         return int(number) if base == self.name and number.isdecimal() else None
 
@@ -89,18 +89,18 @@ class StatefulView:
         return not is_deleting(pod) and is_available(pod, least, self.now)
 
 
-def next_step(view: StatefulView) -> list[Effect]:
-    """What to do about a stateful set."""
-    selector = matcher(view.spec.get("selector"))
+def next_step(view: StatefulSetView) -> list[Effect]:
+    """Return the effects that reconcile a stateful set."""
+    selector = label_selector(view.spec.get("selector"))
     named = [pod for pod in view.orphans if view.ordinal(pod) is not None]
     taken = claims(STATEFUL_SETS, view.owner, selector, PODS, view.pods, named)
     if taken:
-        return [*taken, Wake(0.0)]
+        return [*taken, RequeueAfter(0.0)]
     revisions = Revisions(STATEFUL_SETS, view.owner, view.revisions)
     if is_deleting(view.owner):
         return []
     if changes := revisions.changes():
-        return [*changes, Wake(0.0)]
+        return [*changes, RequeueAfter(0.0)]
     pods = {at: pod for pod in view.pods if (at := view.ordinal(pod)) is not None}
     effects: list[Effect] = [*_unsupported(view), *_pods(view, pods, revisions)]
     patch = create_merge_patch(status_of(view.owner), _status(view, pods, revisions))
@@ -109,21 +109,21 @@ def next_step(view: StatefulView) -> list[Effect]:
     in_use = {labels_of(pod).get(REVISION_LABEL, "") for pod in view.pods}
     effects += revisions.surplus(in_use)
     wait = next_available(pods.values(), view.spec.get("minReadySeconds") or 0, view.now)
-    return [*effects, *wakes(wait)]
+    return [*effects, *requeue(wait)]
 
 
-def _unsupported(view: StatefulView) -> list[Effect]:
+def _unsupported(view: StatefulSetView) -> list[Effect]:
     given = (view.spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
     if given.get("maxUnavailable") in (None, 1):
         return []
-    told = "updateStrategy.rollingUpdate.maxUnavailable is not supported here: one pod at a time"
-    return [Tell("Warning", "UnsupportedField", told)]
+    message = "updateStrategy.rollingUpdate.maxUnavailable is not supported; only 1 is"
+    return [EmitEvent("Warning", "UnsupportedField", message)]
 
 
 # Pods
 
 
-def _pods(view: StatefulView, pods: dict[int, Object], revisions: Revisions) -> list[Effect]:
+def _pods(view: StatefulSetView, pods: dict[int, Object], revisions: Revisions) -> list[Effect]:
     is_parallel = view.spec.get("podManagementPolicy") == "Parallel"
     effects, is_settled = _grown(view, pods, revisions, is_parallel)
     if not is_settled and not is_parallel:
@@ -137,9 +137,9 @@ def _pods(view: StatefulView, pods: dict[int, Object], revisions: Revisions) -> 
 
 
 def _grown(
-    view: StatefulView, pods: dict[int, Object], revisions: Revisions, is_parallel: bool
+    view: StatefulSetView, pods: dict[int, Object], revisions: Revisions, is_parallel: bool
 ) -> tuple[list[Effect], bool]:
-    """Pods that are missing or have ended; whether all are there and available."""
+    """Create missing pods and replace ended ones; return whether all are available."""
     effects: list[Effect] = []
     is_settled = True
     for at in view.ordinals:
@@ -149,35 +149,36 @@ def _grown(
         is_settled = False
         if pod is None:
             effects += _made(view, at, revisions)
-        elif not is_deleting(pod) and (is_over(pod) or _is_stuck(view, at, pod, revisions)):
-            told = f"StatefulSet {view.name} is recreating pod {pod['metadata']['name']}"
-            effects += [Tell("Warning", "RecreatingFailedPod", told), Delete(PODS, pod)]
+        elif not is_deleting(pod) and (is_finished(pod) or _is_stuck(view, at, pod, revisions)):
+            message = f"StatefulSet {view.name} is recreating pod {pod['metadata']['name']}"
+            effects += [EmitEvent("Warning", "RecreatingFailedPod", message), Delete(PODS, pod)]
         if not is_parallel or len(effects) >= MAX_BURST:
             break
     return effects, is_settled
 
 
-def _is_stuck(view: StatefulView, at: int, pod: Object, revisions: Revisions) -> bool:
-    """A pod of an old template that does not work. Kubernetes waits for it for ever, even when the
-    new template is there to mend it; we do not.
+def _is_stuck(view: StatefulSetView, at: int, pod: Object, revisions: Revisions) -> bool:
+    """Return whether a pod of an old template is not ready.
+
+    Kubernetes waits for such a pod for ever, even if the new template would fix it; we replace it.
     """
     is_old = labels_of(pod).get(REVISION_LABEL) != revisions.updated
     return is_old and not is_ready(pod) and at >= _partition(view) and not _is_manual(view)
 
 
-def _partition(view: StatefulView) -> int:
+def _partition(view: StatefulSetView) -> int:
     given = (view.spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
     return int(given.get("partition") or 0)
 
 
-def _is_manual(view: StatefulView) -> bool:
+def _is_manual(view: StatefulSetView) -> bool:
     return (view.spec.get("updateStrategy") or {}).get("type") == "OnDelete"
 
 
 def _shrunk(
-    view: StatefulView, pods: dict[int, Object], is_parallel: bool
+    view: StatefulSetView, pods: dict[int, Object], is_parallel: bool
 ) -> tuple[list[Effect], bool]:
-    """Pods beyond the last ordinal, from the highest down; whether none is left."""
+    """Delete pods beyond the last ordinal, highest first; return whether none is left."""
     effects: list[Effect] = []
     surplus = sorted((at for at in pods if at not in view.ordinals), reverse=True)
     for at in surplus[:MAX_BURST]:
@@ -188,8 +189,8 @@ def _shrunk(
     return effects, not surplus
 
 
-def _updated(view: StatefulView, pods: dict[int, Object], revisions: Revisions) -> list[Effect]:
-    """The highest pod of an old revision, when all others are fine."""
+def _updated(view: StatefulSetView, pods: dict[int, Object], revisions: Revisions) -> list[Effect]:
+    """Delete the highest pod of an old revision, when all others are available."""
     if _is_manual(view):
         return []
     for at in reversed(view.ordinals):
@@ -199,19 +200,21 @@ def _updated(view: StatefulView, pods: dict[int, Object], revisions: Revisions) 
     return []
 
 
-def _made(view: StatefulView, at: int, revisions: Revisions) -> list[Effect]:
+def _made(view: StatefulSetView, at: int, revisions: Revisions) -> list[Effect]:
     is_old = not _is_manual(view) and at < _partition(view)
     revision = revisions.current if is_old else revisions.updated
     pod = pod_of(view, at, revisions.template(revision), revision)
-    missing = [body for body in claims_of(view, at) if body["metadata"]["name"] not in view.claims]
+    missing = [
+        body for body in claim_bodies(view, at) if body["metadata"]["name"] not in view.claims
+    ]
     made: list[Effect] = [
         Create(PERSISTENT_VOLUME_CLAIMS, body, is_shared=True) for body in missing
     ]
     return [*made, Create(PODS, pod)]
 
 
-def pod_of(view: StatefulView, at: int, template: Object, revision: str) -> Object:
-    """The pod of an ordinal, with its name, its host name and its claims."""
+def pod_of(view: StatefulSetView, at: int, template: Object, revision: str) -> Object:
+    """Return the pod of an ordinal, with its name, host name and claims."""
     pod = from_template(STATEFUL_SETS, view.owner, template)
     name = f"{view.name}-{at}"
     pod["metadata"]["name"] = name
@@ -237,8 +240,8 @@ def pod_of(view: StatefulView, at: int, template: Object, revision: str) -> Obje
 # Claims
 
 
-def claims_of(view: StatefulView, at: int) -> Iterable[Object]:
-    """The claims of an ordinal; they outlive pods, and the set too unless it says otherwise."""
+def claim_bodies(view: StatefulSetView, at: int) -> Iterable[Object]:
+    """Yield the claims of an ordinal; by default they outlive the pods and the set."""
     policy = view.spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for template in view.spec.get("volumeClaimTemplates") or ():
         given = template["metadata"]
@@ -263,8 +266,8 @@ def claims_of(view: StatefulView, at: int) -> Iterable[Object]:
         }
 
 
-def _freed_claims(view: StatefulView, pods: dict[int, Object]) -> list[Effect]:
-    """Claims of ordinals that were given up, if the set says that they go with them."""
+def _freed_claims(view: StatefulSetView, pods: dict[int, Object]) -> list[Effect]:
+    """Delete claims of removed ordinals, if the retention policy is Delete."""
     policy = view.spec.get("persistentVolumeClaimRetentionPolicy") or {}
     if policy.get("whenScaled") != "Delete":
         return []
@@ -283,9 +286,9 @@ def _freed_claims(view: StatefulView, pods: dict[int, Object]) -> list[Effect]:
 # Status
 
 
-def _status(view: StatefulView, pods: dict[int, Object], revisions: Revisions) -> Object:
+def _status(view: StatefulSetView, pods: dict[int, Object], revisions: Revisions) -> Object:
     old = status_of(view.owner)
-    here = [pod for pod in pods.values() if not is_deleting(pod) and not is_over(pod)]
+    here = [pod for pod in pods.values() if not is_deleting(pod) and not is_finished(pod)]
     ready = [pod for pod in here if is_ready(pod)]
     of = [labels_of(pod).get(REVISION_LABEL) for pod in here]
     new: Object = {
@@ -310,39 +313,3 @@ def _status(view: StatefulView, pods: dict[int, Object], revisions: Revisions) -
     if old.get("conditions"):
         new["conditions"] = old["conditions"]
     return new
-
-
-class StatefulSetController(WorkloadController):
-    name = "statefulset-controller"
-    resource = STATEFUL_SETS
-
-    def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
-        super().__init__(world, recorder, metrics)
-        self.follow(PODS)
-        self.follow(CONTROLLER_REVISIONS)
-        self._claims = world.watch(PERSISTENT_VOLUME_CLAIMS)
-
-    def decide(self, owner: Object) -> list[Effect]:
-        namespace = key_of(owner)[0]
-        found: dict[str, Object] = {}
-        if owner["spec"].get("volumeClaimTemplates"):
-            found = {
-                key_of(claim)[1]: claim
-                for claim in self._claims.all()
-                if key_of(claim)[0] == namespace
-            }
-        return next_step(
-            StatefulView(
-                owner,
-                self.clock.now(),
-                self.owned(PODS, owner),
-                self.orphans(PODS, owner),
-                self.owned(CONTROLLER_REVISIONS, owner),
-                found,
-            )
-        )
-
-    async def name_taken(self, owner: Object, kind: Resource[Any], found: Object) -> float | None:
-        if is_controlled_by(found, uid_of(owner)):
-            return 0.0
-        return await super().name_taken(owner, kind, found)

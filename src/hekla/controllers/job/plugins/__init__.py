@@ -1,4 +1,4 @@
-"""Job plugins: what a job asks for by name in `spec.plugins`."""
+"""Job plugins, which a job enables by name in `spec.plugins`."""
 
 from hekla.controllers.job.plugins import (
     env,
@@ -12,8 +12,8 @@ from hekla.controllers.job.plugins import (
 )
 from hekla.controllers.job.plugins.plugin import (
     JobPlugin,
-    Managed,
-    Place,
+    ManagedObject,
+    PodContext,
     known_plugins,
     plugins_of,
     register,
@@ -21,8 +21,8 @@ from hekla.controllers.job.plugins.plugin import (
 
 __all__ = [
     "JobPlugin",
-    "Managed",
-    "Place",
+    "ManagedObject",
+    "PodContext",
     "env",
     "hcclrank",
     "known_plugins",

@@ -1,6 +1,6 @@
-"""How the pods of a job find each other: `<host>.<subdomain>`, one entry per pod.
+"""The DNS names of a job's pods: `<host>.<subdomain>`, one per pod.
 
-A template that fixes its host name has one address for all its pods, as in Volcano.
+A template with a fixed host name has one address for all its pods, as in Volcano.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def address(job: Object, task: Object, index: int) -> str:
 
 
 def addresses(job: Object, task: Object | None) -> list[str]:
-    """Every address of a task; none for a task that is not there."""
+    """Return all addresses of a task; none for a missing task."""
     if task is None:
         return []
     count = int(task.get("replicas") or 0)

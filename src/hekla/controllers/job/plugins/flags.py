@@ -1,7 +1,7 @@
 """Go-style flags, as Volcano's plugins take them: `-f=v`, `--f=v`, `--f v`; a bare boolean is true.
 
-What a newcomer gets wrong: a boolean's value needs the equals sign. `--debug false` means "debug",
-and then a word that ends the flags.
+Note: the value of a boolean needs the equals sign. `--debug false` means `--debug`, and then a word
+that ends the flags.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ Value = str | int | bool
 
 
 class FlagError(ValueError):
-    """An argument that cannot be read; the ones before it stand."""
+    """An invalid argument; the arguments before it are used."""
 
 
 def parse_flags(
     kinds: Mapping[str, tuple[str, type]], arguments: Sequence[str]
 ) -> Iterator[tuple[str, Value]]:
-    """Attribute and value of every flag, in order; `kinds` is flag to (attribute, type)."""
+    """Yield attribute and value of every flag, in order.
+
+    `kinds` maps flags to (attribute, type).
+    """
     words = iter(arguments)
     for word in words:
         if not word.startswith("-") or word == "-":
-            return  # the first word that is no flag ends them
+            return  # the first word that is not a flag ends the flags
         if word == "--":
             return
         name, equals, text = word.lstrip("-").partition("=")

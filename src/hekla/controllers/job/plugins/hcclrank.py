@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hekla.api import wellknown
-from hekla.controllers.job.plugins.plugin import JobPlugin, Place, containers, replicas_of
+from hekla.controllers.job.plugins.plugin import JobPlugin, PodContext, containers, replicas_of
 from hekla.units.objects import Object
 
 
@@ -14,15 +14,15 @@ class HcclRank(JobPlugin, name="hcclrank"):
     master: str = "master"
     worker: str = "worker"
 
-    def on_pod(self, pod: Object, place: Place) -> None:
+    def on_pod(self, pod: Object, context: PodContext) -> None:
         annotations = pod["metadata"].setdefault("annotations", {})
         if annotations.get(wellknown.HCCL_RANK_INDEX):
             return
         rank = _rank_in_env(pod)
-        if rank is None and place.task["name"] == self.master:
-            rank = str(place.index)
-        if rank is None and place.task["name"] == self.worker:
-            rank = str(replicas_of(place.job, self.master) + place.index)
+        if rank is None and context.task["name"] == self.master:
+            rank = str(context.index)
+        if rank is None and context.task["name"] == self.worker:
+            rank = str(replicas_of(context.job, self.master) + context.index)
         if rank is not None:
             annotations[wellknown.HCCL_RANK_INDEX] = rank
 

@@ -1,4 +1,4 @@
-"""mpi: the master knows the workers' hosts; everybody has a port for sshd."""
+"""mpi: the master gets the workers' hosts; every pod gets a port for sshd."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hekla.api import wellknown
 from hekla.controllers.job.plugins.addresses import addresses
 from hekla.controllers.job.plugins.plugin import (
     JobPlugin,
-    Place,
+    PodContext,
     add_port,
     containers,
     set_env,
@@ -20,9 +20,9 @@ class Mpi(JobPlugin, name="mpi"):
     worker: str = "worker"
     port: int = 22
 
-    def on_pod(self, pod: Object, place: Place) -> None:
+    def on_pod(self, pod: Object, context: PodContext) -> None:
         for container in containers(pod, init=True):
             add_port(container, wellknown.MPI_PORT_NAME, self.port)
-        if place.task["name"] == self.master:
-            workers = addresses(place.job, task_named(place.job, self.worker))
+        if context.task["name"] == self.master:
+            workers = addresses(context.job, task_named(context.job, self.worker))
             set_env(containers(pod, init=True), {wellknown.ENV_MPI_HOST: ",".join(workers)})

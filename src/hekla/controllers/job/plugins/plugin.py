@@ -1,18 +1,18 @@
-"""What a job plugin is: a class that changes pods on their way out and asks for objects.
+"""The base class of job plugins: a plugin changes pods before creation and requests objects.
 
     class Greeting(JobPlugin, name="greeting"):
-        # says hello in an environment variable
+        # sets an environment variable
 
         text: str = "hello"                      # argument --text
 
-        def on_pod(self, pod, place):
+        def on_pod(self, pod, context):
             set_env(containers(pod), {"GREETING": self.text})
 
-Defining the class registers it; annotated attributes are its arguments. A package brings plugins
-along by the entry point group `hekla.job_plugins`, naming the module or the class.
+Defining the class registers it; annotated attributes are its arguments. A package provides plugins
+by the entry point group `hekla.job_plugins`, which names the module or the class.
 
-What a newcomer gets wrong: `objects` is asked again and again and must give the same answer for the
-same job. What may be made only once (keys) goes into `Managed.make_once`.
+Note: `objects` is called repeatedly and must return the same objects for the same job. Content that
+may be generated only once (keys) belongs into `ManagedObject.make_once`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ ENTRY_POINTS: Final = plugins.GROUP
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a pod stands: its job, its task and its index."""
+class PodContext:
+    """The job, task and index of a pod."""
 
     job: Object
     task: Object
@@ -45,26 +45,26 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Managed:
-    """An object that a plugin wants beside the job."""
+class ManagedObject:
+    """An object that a plugin requests for the job."""
 
     resource: Resource[Object]
     body: Object
-    """What it shall hold; other fields of the stored object are left alone."""
+    """The wanted fields; other fields of the stored object stay."""
     make_once: Callable[[], Object] | None = None
-    """Run in a thread when the object is created: its answer is merged into the body."""
+    """Called in a thread when the object is created; the result is merged into the body."""
 
 
 class JobPlugin:
-    """Base of all job plugins; see the module's text."""
+    """The base class of job plugins; see the module docstring."""
 
     name: ClassVar[str] = ""
     is_tracked: ClassVar[bool] = True
     """Whether status.controlledResources lists it."""
     order: ClassVar[int] = 0
-    """Plugins of a higher order come later; those of one order by name."""
+    """Plugins run by ascending order, then by name."""
     flag_names: ClassVar[Mapping[str, str]] = {}
-    """Flags whose name is not the attribute's with dashes: attribute to flag."""
+    """Flags that are not the attribute name with dashes: attribute to flag."""
 
     def __init_subclass__(cls, name: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -74,7 +74,7 @@ class JobPlugin:
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         self.problem = ""
-        """What is wrong with the arguments; as with Go's flags, those after it are ignored."""
+        """The error in the arguments; as with Go's flags, the arguments after it are ignored."""
         kinds = {
             self.flag_names.get(attribute, attribute.replace("_", "-")): (attribute, kind)
             for attribute, kind in get_type_hints(type(self)).items()
@@ -86,11 +86,11 @@ class JobPlugin:
         except FlagError as error:
             self.problem = f"plugin {self.name}: {error}"
 
-    def on_pod(self, pod: Object, place: Place) -> None:
-        """Change a pod that is about to be created; the body is yours."""
+    def on_pod(self, pod: Object, context: PodContext) -> None:
+        """Change a pod before its creation, in place."""
 
-    def objects(self, job: Object) -> list[Managed]:
-        """The objects this job needs."""
+    def objects(self, job: Object) -> list[ManagedObject]:
+        """Return the objects that this job needs."""
         return []
 
 
@@ -99,25 +99,25 @@ _is_loaded = False
 
 
 def register(plugin: type[JobPlugin]) -> None:
-    """Make a plugin known under its name; a later one of the same name replaces it."""
+    """Register a plugin under its name; a later plugin of the same name replaces it."""
     _registry[plugin.name] = plugin
 
 
 def known_plugins() -> Mapping[str, type[JobPlugin]]:
-    """All plugins: our own and those that installed packages bring along."""
+    """Return all plugins: built-in ones and those of installed packages."""
     global _is_loaded
     if not _is_loaded:
         _is_loaded = True
         for point in entry_points(group=ENTRY_POINTS):
             try:
                 point.load()
-            except Exception:  # somebody else's code: say it and go on without
-                log.exception("job plugin %s cannot be loaded and is left out", point.name)
+            except Exception:  # third-party code: log and continue without it
+                log.exception("job plugin %s cannot be loaded and is skipped", point.name)
     return _registry
 
 
 def plugins_of(job: Object) -> list[JobPlugin]:
-    """A job's plugins, always in the same order: Volcano's is random."""
+    """Return a job's plugins in a fixed order; Volcano's is random."""
     asked: Mapping[str, Sequence[str] | None] = job["spec"].get("plugins") or {}
     known = known_plugins()
     found = [known[name](asked[name] or ()) for name in asked if name in known]
@@ -125,7 +125,7 @@ def plugins_of(job: Object) -> list[JobPlugin]:
 
 
 def object_meta(job: Object, name: str) -> Object:
-    """Metadata of an object that belongs to the job and goes with it."""
+    """Return the metadata of an object that the job owns."""
     return {
         "name": name,
         "namespace": job["metadata"]["namespace"],
@@ -134,14 +134,14 @@ def object_meta(job: Object, name: str) -> Object:
 
 
 def containers(pod: Object, *, init: bool = False) -> list[Object]:
-    """A pod's main containers; with `init` the init containers too."""
+    """Return a pod's main containers, with `init` also the init containers."""
     spec = pod["spec"]
     found: list[Object] = list(spec.get("containers") or ())
     return found + list(spec.get("initContainers") or ()) if init else found
 
 
 def set_env(among: Iterable[Object], values: Mapping[str, str | Object]) -> None:
-    """Set variables, to a text or to where the value comes from; the job's author is overruled."""
+    """Set variables to a text or a value source; they override those of the job's author."""
     for container in among:
         kept = [item for item in container.get("env") or () if item["name"] not in values]
         container["env"] = kept + [

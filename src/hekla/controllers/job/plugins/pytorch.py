@@ -1,4 +1,4 @@
-"""pytorch: what torch.distributed needs to meet: the master's address, world size and rank."""
+"""pytorch: the variables of torch.distributed: the master's address, world size and rank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hekla.api import wellknown
 from hekla.controllers.job.plugins.addresses import address
 from hekla.controllers.job.plugins.plugin import (
     JobPlugin,
-    Place,
+    PodContext,
     add_port,
     containers,
     replicas_of,
@@ -31,18 +31,18 @@ class PyTorch(JobPlugin, name="pytorch"):
     wait_master_timeout: int = 300
     wait_master_image: str = "busybox:1.36.1"
 
-    def on_pod(self, pod: Object, place: Place) -> None:
-        master = task_named(place.job, self.master)
-        role = place.task["name"]
+    def on_pod(self, pod: Object, context: PodContext) -> None:
+        master = task_named(context.job, self.master)
+        role = context.task["name"]
         if master is None or role not in (self.master, self.worker):
             return
-        at = address(place.job, master, 0)
-        masters = replicas_of(place.job, self.master)
+        at = address(context.job, master, 0)
+        masters = replicas_of(context.job, self.master)
         values: dict[str, str | Object] = {
             wellknown.ENV_MASTER_ADDR: at,
             wellknown.ENV_MASTER_PORT: str(self.port),
-            wellknown.ENV_WORLD_SIZE: str(masters + replicas_of(place.job, self.worker)),
-            wellknown.ENV_RANK: "0" if role == self.master else str(place.index + 1),
+            wellknown.ENV_WORLD_SIZE: str(masters + replicas_of(context.job, self.worker)),
+            wellknown.ENV_RANK: "0" if role == self.master else str(context.index + 1),
         }
         set_env(containers(pod), values)
         for container in containers(pod):

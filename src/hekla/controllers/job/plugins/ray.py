@@ -6,8 +6,8 @@ from hekla.api import wellknown
 from hekla.controllers.job.plugins.addresses import address
 from hekla.controllers.job.plugins.plugin import (
     JobPlugin,
-    Managed,
-    Place,
+    ManagedObject,
+    PodContext,
     add_port,
     containers,
     object_meta,
@@ -41,13 +41,13 @@ class Ray(JobPlugin, name="ray"):
             ("client-server", self.client_port),
         )
 
-    def on_pod(self, pod: Object, place: Place) -> None:
-        head = task_named(place.job, self.head)
+    def on_pod(self, pod: Object, context: PodContext) -> None:
+        head = task_named(context.job, self.head)
         if head is None:
             raise ValueError(
-                f"plugin ray: there is no task {self.head!r}; name one so, or give --head=TASK"
+                f"plugin ray: there is no task {self.head!r}; rename a task or set --head=TASK"
             )
-        if place.task["name"] == self.head:
+        if context.task["name"] == self.head:
             command = (
                 "ray start --head --block --dashboard-host=0.0.0.0 "
                 f"--port={self.port} --dashboard-port={self.dashboard_port} "
@@ -59,14 +59,14 @@ class Ray(JobPlugin, name="ray"):
                     container.pop("args", None)
                     for name, port in self._ports:
                         add_port(container, name, port)
-        elif place.task["name"] == self.worker:
-            command = f"ray start --block --address={address(place.job, head, 0)}:{self.port}"
+        elif context.task["name"] == self.worker:
+            command = f"ray start --block --address={address(context.job, head, 0)}:{self.port}"
             for container in containers(pod):
                 if container["name"] == self.worker_container:
                     container["command"] = ["sh", "-c", command]
                     container.pop("args", None)
 
-    def objects(self, job: Object) -> list[Managed]:
+    def objects(self, job: Object) -> list[ManagedObject]:
         metadata = job["metadata"]
         selector = {
             wellknown.JOB_NAME: metadata["name"],
@@ -81,4 +81,4 @@ class Ray(JobPlugin, name="ray"):
             "metadata": object_meta(job, f"{metadata['name']}-head-svc"),
             "spec": {"type": "ClusterIP", "selector": selector, "ports": ports},
         }
-        return [Managed(SERVICES, body)]
+        return [ManagedObject(SERVICES, body)]

@@ -1,7 +1,7 @@
-"""ssh: the pods of a job may log in to each other without a password.
+"""ssh: the pods of a job can log in to each other without a password.
 
-The key pair is made once per job and kept through restarts: rotating it under pods that live on, as
-Volcano does, locks them out.
+The key pair is generated once per job and kept through restarts. Volcano rotates it, which locks
+out pods that keep running.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from hekla.api import wellknown
 from hekla.controllers.job.plugins.addresses import address, host
-from hekla.controllers.job.plugins.plugin import JobPlugin, Managed, Place, mount, object_meta
+from hekla.controllers.job.plugins.plugin import (
+    JobPlugin,
+    ManagedObject,
+    PodContext,
+    mount,
+    object_meta,
+)
 from hekla.kube.resources import SECRETS
 from hekla.units.objects import Object
 
@@ -26,7 +32,7 @@ def secret_name(job: Object) -> str:
 
 
 def new_keys() -> tuple[str, str]:
-    """A private key in PEM and the public one as sshd wants it. Takes a while: use a thread."""
+    """Return a private key in PEM and a public key for sshd. It is slow: call it in a thread."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -53,10 +59,10 @@ class Ssh(JobPlugin, name="ssh"):
     def port(self) -> int:
         return self.ssh_port if 0 < self.ssh_port < 65536 else DEFAULT_PORT
 
-    def on_pod(self, pod: Object, place: Place) -> None:
-        # sshd runs as another user when the path is not root's, and must be able to read it.
+    def on_pod(self, pod: Object, context: PodContext) -> None:
+        # If the path is not root's, sshd runs as another user and must be able to read the keys.
         mode = 0o600 if self.ssh_key_file_path == wellknown.SSH_PATH else 0o644
-        name = secret_name(place.job)
+        name = secret_name(context.job)
         items = [{"key": key, "path": f".ssh/{key}"} for key in wellknown.SSH_KEYS]
         mount(
             pod,
@@ -64,12 +70,12 @@ class Ssh(JobPlugin, name="ssh"):
             {"mountPath": self.ssh_key_file_path, "subPath": ".ssh"},
         )
 
-    def objects(self, job: Object) -> list[Managed]:
+    def objects(self, job: Object) -> list[ManagedObject]:
         body = {
             "metadata": object_meta(job, secret_name(job)),
             "data": {"config": _encoded(self.config(job))},
         }
-        return [Managed(SECRETS, body, make_once=self._keys)]
+        return [ManagedObject(SECRETS, body, make_once=self._keys)]
 
     def _keys(self) -> Object:
         given = (self.ssh_private_key, self.ssh_public_key)
@@ -83,7 +89,7 @@ class Ssh(JobPlugin, name="ssh"):
         }
 
     def config(self, job: Object) -> str:
-        """ssh's configuration: short names for all pods, and no questions."""
+        """Return the ssh configuration: short names for all pods, no prompts."""
         lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
         for task in job["spec"].get("tasks") or ():
             fixed = task["template"].get("spec", {}).get("hostname")

@@ -1,7 +1,7 @@
-"""svc: the pods of a job reach each other by name, and know each other's names.
+"""svc: the pods of a job reach each other by name, and get a list of the names.
 
 A headless Service gives every pod `<pod>.<job>`; a ConfigMap lists all hosts, as files under
-/etc/volcano and as variables; a NetworkPolicy keeps other pods out unless told not to.
+/etc/volcano and as variables; a NetworkPolicy, unless disabled, blocks other pods.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from hekla.api import wellknown
 from hekla.controllers.job.plugins.addresses import addresses
 from hekla.controllers.job.plugins.plugin import (
     JobPlugin,
-    Managed,
-    Place,
+    ManagedObject,
+    PodContext,
     containers,
     mount,
     object_meta,
@@ -26,7 +26,7 @@ def hosts_name(job: Object) -> str:
 
 
 def hosts(job: Object) -> dict[str, str]:
-    """The ConfigMap's content: per task a file of hosts, and two variables."""
+    """Return the content of the ConfigMap: a host file and two variables per task."""
     data: dict[str, str] = {}
     for task in job["spec"].get("tasks") or ():
         name, found = task.get("name", "").replace("-", "_"), addresses(job, task)
@@ -41,8 +41,8 @@ class Svc(JobPlugin, name="svc"):
     disable_network_policy: bool = False
     inject_hosts_env: bool = True
 
-    def on_pod(self, pod: Object, place: Place) -> None:
-        spec, job = pod["spec"], place.job
+    def on_pod(self, pod: Object, context: PodContext) -> None:
+        spec, job = pod["spec"], context.job
         spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
         spec["subdomain"] = spec.get("subdomain") or job["metadata"]["name"]
         name = hosts_name(job)
@@ -59,17 +59,17 @@ class Svc(JobPlugin, name="svc"):
             {"mountPath": wellknown.HOSTS_PATH},
         )
 
-    def objects(self, job: Object) -> list[Managed]:
+    def objects(self, job: Object) -> list[ManagedObject]:
         name = job["metadata"]["name"]
         members = {
             wellknown.JOB_NAME: name,
             wellknown.JOB_NAMESPACE: job["metadata"]["namespace"],
         }
         wanted = [
-            Managed(
+            ManagedObject(
                 CONFIGMAPS, {"metadata": object_meta(job, hosts_name(job)), "data": hosts(job)}
             ),
-            Managed(
+            ManagedObject(
                 SERVICES,
                 {
                     "metadata": object_meta(job, name),
@@ -89,6 +89,8 @@ class Svc(JobPlugin, name="svc"):
                 "policyTypes": ["Ingress"],
             }
             wanted.append(
-                Managed(NETWORK_POLICIES, {"metadata": object_meta(job, name), "spec": policy})
+                ManagedObject(
+                    NETWORK_POLICIES, {"metadata": object_meta(job, name), "spec": policy}
+                )
             )
         return wanted

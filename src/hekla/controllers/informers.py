@@ -1,11 +1,11 @@
-"""The objects that controllers follow, each kind once for all of them.
+"""The informers that all controllers share, one for each kind.
 
-`Watched` is an informer that also believes our own writes: until the watch has caught up with a
-write, the written object counts. So a controller never decides on a state that it has itself left
-behind, and does not try to create twice what it has just created.
+`MutationCache` is client-go's: an informer's store overlaid with our own writes. A written object
+counts until the watch has caught up with it, so a controller does not decide on a state that it has
+itself replaced, and does not create an object twice.
 
-What a newcomer gets wrong: this is no lock. Two controllers can still be at work for a moment, so
-writes that carry a decision name the resourceVersion they were decided on.
+Note: this is no lock. Two controllers can run for a moment, so a write that carries a decision
+names the resourceVersion that the decision was made on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OWNER: Final = "owner"
 
 
 def owner_uid(obj: Object) -> list[str]:
-    """Indexer: objects by the UID of their controller."""
+    """Index objects by the UID of their controller."""
     owner = controller_of(obj)
     return [] if owner is None else [str(owner.get("uid"))]
 
@@ -70,7 +70,7 @@ def _template(job: Object) -> Iterable[str]:
         yield annotations[wellknown.CREATED_BY_JOB_TEMPLATE]
 
 
-def _without_controller(obj: Object) -> Iterable[str]:
+def _orphan_namespace(obj: Object) -> Iterable[str]:
     if controller_of(obj) is None:
         yield key_of(obj)[0]
 
@@ -80,15 +80,15 @@ INDEXES: Final[Mapping[str, Mapping[str, Indexer[Object]]]] = {
     str(PODGROUPS): {"queue": _queue},
     str(QUEUES): {"parent": _parent},
     str(JOBS): {"template": _template},
-    str(PODS): {"orphans": _without_controller},
-    str(REPLICA_SETS): {"orphans": _without_controller},
-    str(CONTROLLER_REVISIONS): {"orphans": _without_controller},
+    str(PODS): {"orphans": _orphan_namespace},
+    str(REPLICA_SETS): {"orphans": _orphan_namespace},
+    str(CONTROLLER_REVISIONS): {"orphans": _orphan_namespace},
 }
-"""Indexes by kind; all kinds are also filed under the UID of their controller."""
+"""Indexes by kind; every kind is also indexed by the UID of its controller."""
 
 
-class Watched:
-    """All objects of one kind, as the watch and our own writes tell."""
+class MutationCache:
+    """The objects of one kind: the informer's store overlaid with our own writes."""
 
     def __init__(
         self,
@@ -113,73 +113,73 @@ class Watched:
             clock=clock,
         )
         self._written: dict[Key, Object] = {}
-        self._filed: dict[tuple[str, str], set[Key]] = {}
-        self._leaving: set[str] = set()
+        self._indexed: dict[tuple[str, str], set[Key]] = {}
+        self._deleting: set[str] = set()
         self.informer.add_handler(self._on_change)
 
     def add_handler(self, handler: Handler[Object]) -> None:
         self.informer.add_handler(handler)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        ours = self._ours((namespace, name))
+        ours = self._own_write((namespace, name))
         found = ours if ours is not None else self.informer.get(namespace, name)
-        return None if found is None else self._as_leaving(found)
+        return None if found is None else self._mark_deleting(found)
 
     def all(self) -> Iterator[Object]:
         return self.informer.list()
 
     def by_index(self, index: str, key: str) -> list[Object]:
-        """The objects under an index key, our own writes included."""
+        """Return the objects under an index key, our own writes included."""
         found = {key_of(each): each for each in self.informer.by_index(index, key)}
-        for place in tuple(self._filed.get((index, key), ())):
-            ours = self._ours(place)
+        for place in tuple(self._indexed.get((index, key), ())):
+            ours = self._own_write(place)
             if ours is not None:
                 found[place] = ours
-        if self._leaving:
-            return [self._as_leaving(each) for each in found.values()]
+        if self._deleting:
+            return [self._mark_deleting(each) for each in found.values()]
         return list(found.values())
 
-    def wrote(self, obj: Object) -> None:
-        """The server has answered our write with this."""
+    def record_write(self, obj: Object) -> None:
+        """Overlay the object with which the server answered our write."""
         if version_number(obj) > self._reached():
             place = key_of(obj)
-            self._drop(place)
+            self._discard(place)
             self._written[place] = obj
-            for index in self._filed_under(obj):
-                self._filed.setdefault(index, set()).add(place)
+            for index in self._index_keys(obj):
+                self._indexed.setdefault(index, set()).add(place)
 
-    def deleted(self, obj: Object) -> None:
-        """The server has accepted that this goes; the watch will say so."""
+    def record_delete(self, obj: Object) -> None:
+        """Mark an object as deleting until the watch reports its deletion."""
         known = self.informer.get(*key_of(obj))
         if known is not None and uid_of(known) == uid_of(obj):
-            self._leaving.add(uid_of(obj))
-        self._drop(key_of(obj))
+            self._deleting.add(uid_of(obj))
+        self._discard(key_of(obj))
 
-    def _filed_under(self, obj: Object) -> Iterator[tuple[str, str]]:
+    def _index_keys(self, obj: Object) -> Iterator[tuple[str, str]]:
         for name, indexer in self._indexers.items():
             for key in indexer(obj):
                 yield name, key
 
-    def _drop(self, place: Key) -> None:
+    def _discard(self, place: Key) -> None:
         obj = self._written.pop(place, None)
         if obj is None:
             return
-        for index in self._filed_under(obj):
-            filed = self._filed.get(index)
+        for index in self._index_keys(obj):
+            filed = self._indexed.get(index)
             if filed is not None:
                 filed.discard(place)
                 if not filed:
-                    del self._filed[index]
+                    del self._indexed[index]
 
-    def _as_leaving(self, obj: Object) -> Object:
-        if uid_of(obj) not in self._leaving or obj["metadata"].get("deletionTimestamp"):
+    def _mark_deleting(self, obj: Object) -> Object:
+        if uid_of(obj) not in self._deleting or obj["metadata"].get("deletionTimestamp"):
             return obj
-        return {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": "asked for"}}
+        return {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": "requested"}}
 
-    def _ours(self, key: Key) -> Object | None:
+    def _own_write(self, key: Key) -> Object | None:
         ours = self._written.get(key)
         if ours is not None and version_number(ours) <= self._reached():
-            self._drop(key)
+            self._discard(key)
             return None
         return ours
 
@@ -191,50 +191,51 @@ class Watched:
         obj = new or old
         assert obj is not None
         if event == "DELETED":
-            self._leaving.discard(uid_of(obj))
+            self._deleting.discard(uid_of(obj))
         if self._written:
             ours = self._written.get(key_of(obj))
             if ours is not None and version_number(obj) >= version_number(ours):
-                self._drop(key_of(obj))
+                self._discard(key_of(obj))
 
 
 def _without_managed_fields(obj: Object) -> Object:
-    obj["metadata"].pop("managedFields", None)  # nobody here reads them, and they are half of it
+    obj["metadata"].pop("managedFields", None)  # unused here, and half of the memory
     return obj
 
 
-class World:
-    """Every kind that some controller follows, watched once; started together."""
+class InformerFactory:
+    """One `MutationCache` for each kind that a controller needs; all are started together."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self.client = client
         self.clock = clock
-        self._kinds: dict[str, Watched] = {}
-        self._asked: list[Watched] = []
+        self._caches: dict[str, MutationCache] = {}
+        self._requested: list[MutationCache] = []
 
-    def watch(self, resource: Resource[Any]) -> Watched:
-        """The one watch of this kind."""
+    def cache(self, resource: Resource[Any]) -> MutationCache:
+        """Return the shared cache of a kind."""
         name = str(resource)
-        if name not in self._kinds:
-            self._kinds[name] = Watched(
+        if name not in self._caches:
+            self._caches[name] = MutationCache(
                 self.client, resource, clock=self.clock, indexers=INDEXES.get(name)
             )
-        self._asked.append(self._kinds[name])
-        return self._kinds[name]
+        self._requested.append(self._caches[name])
+        return self._caches[name]
 
-    def watch_part(
+    def partial_cache(
         self,
         resource: Resource[Any],
         *,
         namespace: str | None = None,
         name: str = "",
         transform: Callable[[Object], Object] | None = None,
-    ) -> Watched:
-        """A watch of one object of a kind, or of only a part of each: not shared with others.
+    ) -> MutationCache:
+        """Return an unshared cache of one object of a kind, or of a part of each object.
 
-        Nobody waits for a single object: its place may be closed to us.
+        A controller does not wait for the cache of a single object to sync: reading that object
+        may be forbidden.
         """
-        watched = Watched(
+        cache = MutationCache(
             self.client,
             resource,
             clock=self.clock,
@@ -242,22 +243,20 @@ class World:
             name=name,
             transform=transform,
         )
-        self._kinds[f"{resource} {namespace}/{name} {len(self._kinds)}"] = watched
+        self._caches[f"{resource} {namespace}/{name} {len(self._caches)}"] = cache
         if not name:
-            self._asked.append(watched)
-        return watched
+            self._requested.append(cache)
+        return cache
 
-    def asked_for(self) -> list[Watched]:
-        """What has been asked for since this was last called: the kinds of one controller."""
-        asked, self._asked = self._asked, []
-        return asked
+    def take_requested(self) -> list[MutationCache]:
+        """Return the caches requested since the last call: those of one controller."""
+        requested, self._requested = self._requested, []
+        return requested
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow everything. A kind that the server does not know keeps only those waiting
-        who need it.
-        """
+        """Run all informers. A kind that the server does not serve blocks only its controllers."""
         async with AsyncExitStack() as stack:
-            for watched in self._kinds.values():
-                await stack.enter_async_context(watched.informer)
+            for cache in self._caches.values():
+                await stack.enter_async_context(cache.informer)
             yield

@@ -1,11 +1,12 @@
-"""Which pods of a Job have ended how, each counted exactly once. Pure.
+"""Count the ended pods of a Job, each exactly once. Pure.
 
-Every pod of a Job carries a finalizer, so none vanishes uncounted. A pod that has ended is first
-noted by its UID in `status.uncountedTerminatedPods`, then loses the finalizer, and only then moves
-from the list into the counts. A crash between any two of these is made good by the next look.
+Every pod of a Job has a finalizer, so none disappears uncounted. The UID of an ended pod is first
+added to `status.uncountedTerminatedPods`, then the finalizer is removed, and then the UID moves
+from the list into the counts. After a crash between two of these, the next reconciliation
+continues.
 
-What a newcomer gets wrong: `succeeded` and `failed` in the status lag behind; what has happened is
-the counts plus the lists, and `Tally` is the one place that adds them.
+Note: `succeeded` and `failed` in the status lag. The true number is the count plus the list; only
+`PodCounts` adds them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 from hekla.api.wellknown import PodPhase
 from hekla.controllers.objects import annotations_of, is_deleting, status_of, uid_of
 from hekla.controllers.workloads import indexes
-from hekla.controllers.workloads.pods import condition, is_over, phase_of
+from hekla.controllers.workloads.pods import condition, is_finished, phase_of
 from hekla.units.objects import Object
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
@@ -37,8 +38,9 @@ def is_tracked(pod: Object) -> bool:
 
 
 def is_failed(job: Object, pod: Object) -> bool:
-    """Whether a pod counts as failed; one that is deleted does before it has ended, unless the job
-    replaces only what has.
+    """Return whether a pod counts as failed.
+
+    A deleted pod counts before it has ended, unless `podReplacementPolicy` is Failed.
     """
     if phase_of(pod) == PodPhase.SUCCEEDED:
         return False
@@ -49,8 +51,8 @@ def is_failed(job: Object, pod: Object) -> bool:
 
 
 @dataclass
-class Tally:
-    """The counts of a job as they are now, and what must be written down."""
+class PodCounts:
+    """The pod counts of a job, and what of them must be written."""
 
     succeeded: int
     failed: int
@@ -58,34 +60,34 @@ class Tally:
     failed_indexes: set[int] = field(default_factory=set)
     uncounted: dict[str, list[str]] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
-    """What the status says: without the lists."""
+    """The counts in the status, without the lists."""
     to_release: list[Object] = field(default_factory=list)
-    """Pods that may lose their finalizer once the lists are written."""
+    """Pods whose finalizer can be removed once the lists are written."""
     fails_job: str = ""
-    """Why a pod's end ends the job, by its failure policy."""
+    """Why a failed pod fails the job, by the pod failure policy."""
 
     @classmethod
-    def of(cls, job: Object, pods: Sequence[Object]) -> Tally:
+    def of(cls, job: Object, pods: Sequence[Object]) -> PodCounts:
         spec, status = job["spec"], status_of(job)
         is_indexed = spec.get("completionMode") == "Indexed"
         limit = int(spec.get("completions") or 0)
-        tally = cls(int(status.get("succeeded") or 0), int(status.get("failed") or 0))
+        counts = cls(int(status.get("succeeded") or 0), int(status.get("failed") or 0))
         if is_indexed:
-            tally.completed = indexes.parse(status.get("completedIndexes"), limit)
-            tally.failed_indexes = indexes.parse(status.get("failedIndexes"), limit)
-        tally._settle(status, {uid_of(pod): pod for pod in pods})
+            counts.completed = indexes.parse(status.get("completedIndexes"), limit)
+            counts.failed_indexes = indexes.parse(status.get("failedIndexes"), limit)
+        counts._settle(status, {uid_of(pod): pod for pod in pods})
         for pod in pods:
-            if sum(map(len, tally.uncounted.values())) >= MAX_UNCOUNTED:
+            if sum(map(len, counts.uncounted.values())) >= MAX_UNCOUNTED:
                 break
-            tally._note(job, pod, is_indexed, limit)
-        tally.succeeded = tally.counted["succeeded"] + len(tally.uncounted["succeeded"])
-        tally.failed = tally.counted["failed"] + len(tally.uncounted["failed"])
+            counts._note(job, pod, is_indexed, limit)
+        counts.succeeded = counts.counted["succeeded"] + len(counts.uncounted["succeeded"])
+        counts.failed = counts.counted["failed"] + len(counts.uncounted["failed"])
         if is_indexed:
-            tally.succeeded = tally.counted["succeeded"] = len(tally.completed)
-        return tally
+            counts.succeeded = counts.counted["succeeded"] = len(counts.completed)
+        return counts
 
     def _settle(self, status: Object, pods: Mapping[str, Object]) -> None:
-        """UIDs whose pod is gone or has lost its finalizer move from the lists to the counts."""
+        """Move UIDs of deleted pods and pods without the finalizer from the lists to the counts."""
         self.counted = {"succeeded": self.succeeded, "failed": self.failed}
         listed = status.get("uncountedTerminatedPods") or {}
         for outcome in ("succeeded", "failed"):
@@ -127,7 +129,7 @@ class Tally:
             self.failed_indexes.add(index)
 
     def status(self, is_indexed: bool, is_per_index: bool) -> Object:
-        """The fields of the status that are counts."""
+        """Return the count fields of the status."""
         made: Object = {
             "succeeded": self.counted["succeeded"],
             "failed": self.counted["failed"],
@@ -141,7 +143,7 @@ class Tally:
 
 
 def failures(pod: Object) -> int:
-    """How often the pod's index had failed before it."""
+    """Return how often the pod's index had failed before."""
     text = annotations_of(pod).get(FAILURES, "0")
     return int(text) if text.isdecimal() else 0
 
@@ -150,15 +152,20 @@ def failures(pod: Object) -> int:
 
 
 def failure_action(job: Object, pod: Object) -> tuple[str, str]:
-    """What the first rule that fits a failed pod says, and why; `Count` without one."""
-    if not is_over(pod):
+    """Return the action of the first rule that matches a failed pod, and why.
+
+    `Count` without one.
+    """
+    if not is_finished(pod):
         return "Count", ""
     rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
     for number, rule in enumerate(rules):
         why = _by_exit_code(rule, pod) or _by_condition(rule, pod)
         if why:
-            told = f"{why} for pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            return str(rule["action"]), f"{told} matching {rule['action']} rule at index {number}"
+            message = f"{why} for pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            return str(
+                rule["action"]
+            ), f"{message} matching {rule['action']} rule at index {number}"
     return "Count", ""
 
 

@@ -1,27 +1,32 @@
-"""JobTemplates list the jobs that were made from them."""
+"""The controller of JobTemplates, which lists the jobs created from each."""
 
 from __future__ import annotations
 
 from hekla.api import wellknown
-from hekla.controllers.keyed import KeyedController
+from hekla.controllers.informers import InformerFactory
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import Key, annotations_of, is_deleting, status_of
-from hekla.controllers.watched import World
+from hekla.controllers.reconciler import Reconciler
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOB_TEMPLATES, JOBS
 from hekla.units.objects import Object
 
 
-class JobTemplateController(KeyedController):
-    """Keeps status.jobDependsOnList; it shrinks too, and names with dots work."""
+class JobTemplateController(Reconciler):
+    """Maintains `status.jobDependsOnList`.
+
+    Unlike Volcano's, the list shrinks, and names may have dots.
+    """
 
     name = "jobtemplate-controller"
     workers = 1
 
-    def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
-        super().__init__(world, recorder, metrics)
-        self._templates = world.watch(JOB_TEMPLATES)
-        self._jobs = world.watch(JOBS)
+    def __init__(
+        self, informers: InformerFactory, recorder: EventRecorder, metrics: Metrics
+    ) -> None:
+        super().__init__(informers, recorder, metrics)
+        self._templates = informers.cache(JOB_TEMPLATES)
+        self._jobs = informers.cache(JOBS)
         self._templates.add_handler(self.enqueue)
         self._jobs.add_handler(self._on_job)
 
@@ -35,7 +40,7 @@ class JobTemplateController(KeyedController):
         if mark.startswith(f"{namespace}."):
             self.queue.add((namespace, mark.removeprefix(f"{namespace}.")))
 
-    async def sync(self, key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> float | None:
         template = self._templates.get(*key)
         if template is None or is_deleting(template):
             return None
@@ -45,5 +50,5 @@ class JobTemplateController(KeyedController):
             written = await self.client.patch_status(
                 JOB_TEMPLATES, key[1], {"jobDependsOnList": names}, namespace=key[0]
             )
-            self._templates.wrote(written)
+            self._templates.record_write(written)
         return None

@@ -1,4 +1,4 @@
-"""What HyperNodes there should be, by the labels of nodes; and how many nodes each has. All pure.
+"""Decide which HyperNodes follow from node labels, and how many nodes each has. Pure.
 
 The configuration names labels from the widest part of the network to the closest:
 
@@ -12,9 +12,9 @@ The configuration names labels from the widest part of the network to the closes
           - nodeLabel: example.com/rack
           - nodeLabel: kubernetes.io/hostname
 
-Every value of a label becomes a HyperNode: of tier 1 for the closest, one more for each step out.
-The host name at the end stands for the node itself. A node that lacks a label is in the tiers below
-it only.
+Every value of a label becomes a HyperNode: tier 1 for the closest label, one tier more for each
+wider one. A host name label at the end stands for the node itself. A node without a label belongs
+only to the tiers below it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MAX_TYPE: Final = 20
 MAX_CONFIG_BYTES: Final = 1 << 20
 
 
-class ConfigProblem(Exception):
-    """The discovery configuration cannot be used; the message says where."""
+class ConfigError(Exception):
+    """The discovery configuration is invalid; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +60,24 @@ class DeleteHyperNode:
 
 
 Effect = CreateHyperNode | PatchHyperNode | DeleteHyperNode
-Types = dict[str, tuple[str, ...]]
-"""For each type of network its labels, the closest first."""
+TopologyTypes = dict[str, tuple[str, ...]]
+"""The labels of each network type, the closest first."""
 
 
-def parse_config(text: str) -> tuple[Types | None, list[str]]:
-    """The types that the label source knows, None where it is off; and sources that we lack."""
+def parse_config(text: str) -> tuple[TopologyTypes | None, list[str]]:
+    """Return the types of the label source (None if it is off) and the unsupported sources."""
     if len(text) > MAX_CONFIG_BYTES:
-        raise ConfigProblem("it is larger than 1 MiB")
+        raise ConfigError("the configuration is larger than 1 MiB")
     try:
         stated = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ConfigProblem(f"it is no YAML: {error}") from None
+        raise ConfigError(f"invalid YAML: {error}") from None
     sources = stated.get("networkTopologyDiscovery") if isinstance(stated, dict) else None
     if sources is None:
         return None, []
     if not isinstance(sources, list) or not all(isinstance(each, dict) for each in sources):
-        raise ConfigProblem("networkTopologyDiscovery must be a list of sources")
-    types: Types | None = None
+        raise ConfigError("networkTopologyDiscovery must be a list of sources")
+    types: TopologyTypes | None = None
     unknown = []
     for source in sources:
         if not source.get("enabled"):
@@ -89,31 +89,33 @@ def parse_config(text: str) -> tuple[Types | None, list[str]]:
     return types, unknown
 
 
-def _types(stated: Any) -> Types:
+def _types(stated: Any) -> TopologyTypes:
     where = "config.networkTopologyTypes"
     if not isinstance(stated, dict) or not stated:
-        raise ConfigProblem(f"{where} must name at least one type with its labels")
-    found: Types = {}
+        raise ConfigError(f"{where} must name at least one type with its labels")
+    found: TopologyTypes = {}
     for name, entries in stated.items():
         if not isinstance(name, str) or not 0 < len(name) <= MAX_TYPE:
-            raise ConfigProblem(f"{where}: {name!r} must be text of at most {MAX_TYPE} characters")
+            raise ConfigError(f"{where}: {name!r} must be text of at most {MAX_TYPE} characters")
         if not isinstance(entries, list) or not entries:
-            raise ConfigProblem(f"{where}.{name} must be a list of nodeLabel entries")
+            raise ConfigError(f"{where}.{name} must be a list of nodeLabel entries")
         labels = [each.get("nodeLabel") if isinstance(each, dict) else None for each in entries]
         if not all(isinstance(label, str) and label for label in labels):
-            raise ConfigProblem(f"{where}.{name}: every entry needs a nodeLabel")
+            raise ConfigError(f"{where}.{name}: every entry needs a nodeLabel")
         if len(set(labels)) < len(labels):
-            raise ConfigProblem(f"{where}.{name}: a label is named twice")
+            raise ConfigError(f"{where}.{name}: duplicate nodeLabel")
         if labels[-1] == LABEL_HOSTNAME:
             labels.pop()
         found[name] = tuple(str(label) for label in reversed(labels))
     return found
 
 
-def discover(types: Types, nodes: Iterable[Object], existing: Iterable[Object]) -> list[Effect]:
-    """What to create, change and delete so that the HyperNodes of this source are as they should.
+def discover(
+    types: TopologyTypes, nodes: Iterable[Object], existing: Iterable[Object]
+) -> list[Effect]:
+    """Return the effects that make the HyperNodes of this source match the labels.
 
-    Volcano writes every object anew at each look; here only what differs is written.
+    Volcano rewrites every object at each poll; here only differences are written.
     """
     ours = {
         each["metadata"]["name"]: each
@@ -140,7 +142,9 @@ def discover(types: Types, nodes: Iterable[Object], existing: Iterable[Object]) 
     return effects
 
 
-def _wanted(types: Types, nodes: list[Object], ours: Mapping[str, Object]) -> dict[str, Object]:
+def _wanted(
+    types: TopologyTypes, nodes: list[Object], ours: Mapping[str, Object]
+) -> dict[str, Object]:
     wanted: dict[str, Object] = {}
     for kind, keys in types.items():
         members: dict[tuple[int, str], set[str]] = {}
@@ -185,10 +189,10 @@ def _name(
     ours: Mapping[str, Object],
     taken: Iterable[str],
 ) -> str:
-    """The name that the HyperNode of a label value has, or gets.
+    """Return the name of the HyperNode of a label value.
 
-    Volcano's last five characters are random; here they follow from the value, so that a controller
-    that died half-way makes nothing twice.
+    Volcano's last five characters are random; here they are derived from the value, so that a
+    restarted controller does not create a second object.
     """
     clean = re.sub(r"[^a-z0-9.-]", "", kind.lower()).strip(".-") or "network"
     prefix = f"hypernode-{clean}-tier{tier}-"
@@ -200,13 +204,13 @@ def _name(
         digest = hashlib.sha256(f"{kind}/{key}={value}/{salt or ''}".encode()).hexdigest()
         if (name := prefix + digest[:5]) not in used:
             return name
-    raise ConfigProblem(f"no free name is left for label {key}={value}")
+    raise ConfigError(f"no free name is left for label {key}={value}")
 
 
 def node_counts(hypernodes: Iterable[Object], nodes: Iterable[Object]) -> dict[str, int]:
-    """How many nodes each HyperNode has, those of its members included.
+    """Return the number of nodes of each HyperNode, those of its members included.
 
-    Volcano counts a member HyperNode as one and a name as a node whether it exists or not.
+    Volcano counts a member HyperNode as one node, and a name whether or not the node exists.
     """
     labels = {str(node["metadata"]["name"]): labels_of(node) for node in nodes}
     stated = {str(each["metadata"]["name"]): each for each in hypernodes}

@@ -1,7 +1,7 @@
-"""Carrying out effects: the only place where the job controller writes.
+"""Apply the effects of a job: the only place where the job controller writes.
 
-Pods go side by side, over all jobs together no more than `MAX_WRITES_IN_FLIGHT` at once. Everything
-is safe to repeat: creations have fixed names, deletions name a UID, decisions a resourceVersion.
+Pods are written in parallel, at most `MAX_WRITES_IN_FLIGHT` at once over all jobs. Every write can
+be repeated: creations have fixed names, deletions name a UID, decisions a resourceVersion.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase, JobReason
-from hekla.controllers.command import finish
+from hekla.controllers.command import delete_command
+from hekla.controllers.informers import MutationCache
 from hekla.controllers.job import effects as do
-from hekla.controllers.job.plugins import Managed
+from hekla.controllers.job.plugins import ManagedObject
 from hekla.controllers.job.pods import queue_of
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import is_controlled_by, key_of, uid_of
-from hekla.controllers.watched import Watched
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from hekla.kube.resources import JOBS, PERSISTENT_VOLUME_CLAIMS, PODGROUPS, PODS
@@ -35,25 +35,25 @@ NAME_FREED_RETRY_S: Final = 0.05
 
 
 class ForeignObject(KubeError):
-    """Something that is not the job's has a name that the job needs."""
+    """An object that the job does not own has a name that the job needs."""
 
 
 @dataclass
-class Desk:
-    """What performers share: where to write, and what is worth remembering between two steps.
+class WriterContext:
+    """What the writers of all jobs share.
 
-    All of the memory may be lost in a restart; it only saves work.
+    `ensured` and `counted_at` are lost in a restart; they only save requests.
     """
 
     client: Client
     clock: Clock
     metrics: Metrics
-    jobs: Watched
-    pods: Watched
-    groups: Watched
-    commands: Watched
-    tell: Callable[[Object, do.Tell], None]
-    gather_counts_s: float
+    jobs: MutationCache
+    pods: MutationCache
+    groups: MutationCache
+    commands: MutationCache
+    emit_event: Callable[[Object, do.EmitEvent], None]
+    counts_batch_period_s: float
     ensured: dict[str, str] = field(default_factory=dict)
     counted_at: dict[str, float] = field(default_factory=dict)
     slots: asyncio.Semaphore = field(
@@ -65,34 +65,34 @@ class Desk:
         self.counted_at.pop(uid, None)
 
 
-class Performer:
-    """Carries out the effects of one step."""
+class JobWriter:
+    """Applies the effects of one reconciliation of a job."""
 
-    def __init__(self, desk: Desk, job: Object) -> None:
-        self._desk = desk
-        self._client = desk.client
+    def __init__(self, context: WriterContext, job: Object) -> None:
+        self._context = context
+        self._client = context.client
         self._job = job
         self._namespace, self._name = key_of(job)
 
-    async def perform(self, effects: list[do.Effect]) -> float | None:
-        """Do them in order; how long until the job must be looked at again, if at all."""
-        wakes: list[float] = []
+    async def apply(self, effects: list[do.Effect]) -> float | None:
+        """Apply effects in order; return the seconds after which to reconcile again, if any."""
+        requeue: list[float] = []
         for kind, several in groupby(effects, key=type):
             if kind in (do.CreatePod, do.DeletePod, do.MarkPod):
-                wakes += await self._together(list(several))
+                requeue += await self._write_in_parallel(list(several))
                 continue
             for effect in several:
-                again_s = await self._one(effect)
+                again_s = await self._apply_one(effect)
                 if again_s is not None:
-                    wakes.append(again_s)
-        return min(wakes) if wakes else None
+                    requeue.append(again_s)
+        return min(requeue) if requeue else None
 
-    async def _together(self, effects: list[do.Effect]) -> list[float]:
-        """Pods side by side, all of them even if some fail; then the first failure is raised."""
+    async def _write_in_parallel(self, effects: list[do.Effect]) -> list[float]:
+        """Write pods in parallel, all of them even if some fail; then raise the first failure."""
 
         async def one(effect: do.Effect) -> float | None:
-            async with self._desk.slots:
-                return await self._pod(effect)
+            async with self._context.slots:
+                return await self._write_pod(effect)
 
         results = await asyncio.gather(*(one(each) for each in effects), return_exceptions=True)
         failures = [each for each in results if isinstance(each, BaseException)]
@@ -102,20 +102,20 @@ class Performer:
         if failures:
             is_create = isinstance(effects[0], do.CreatePod)
             reason = JobReason.FAILED_CREATE if is_create else JobReason.FAILED_DELETE
-            self._tell("Warning", reason, f"{len(failures)} of {len(effects)} pods: {failures[0]}")
+            self._warn(reason, f"{len(failures)} of {len(effects)} pods: {failures[0]}")
             raise failures[0]
         return [each for each in results if isinstance(each, float)]
 
-    async def _pod(self, effect: do.Effect) -> float | None:
-        pods = self._desk.pods
+    async def _write_pod(self, effect: do.Effect) -> float | None:
+        pods = self._context.pods
         match effect:
             case do.CreatePod(body):
                 try:
                     made = await self._client.create(PODS, body, namespace=self._namespace)
                 except AlreadyExists:
                     return await self._name_taken(body)
-                pods.wrote(made)
-                self._desk.metrics.pod_created(self._age_s())
+                pods.record_write(made)
+                self._context.metrics.pod_created(self._age_s())
             case do.DeletePod(pod):
                 try:
                     await self._client.delete(
@@ -126,9 +126,9 @@ class Performer:
                         missing_ok=True,
                     )
                 except Conflict:
-                    return None  # another pod has the name by now; it is not the one we meant
-                pods.deleted(pod)
-                self._desk.metrics.count("pods_deleted")
+                    return None  # the name belongs to a newer pod
+                pods.record_delete(pod)
+                self._context.metrics.count("pods_deleted")
             case do.MarkPod(pod):
                 body = {
                     "metadata": {"uid": uid_of(pod), "annotations": {wellknown.OUT_OF_SYNC: "true"}}
@@ -139,60 +139,59 @@ class Performer:
                     )
                 except (NotFound, Conflict):
                     return None
-                pods.wrote(marked)
+                pods.record_write(marked)
         return None
 
     def _age_s(self) -> float:
         created = self._job["metadata"].get("creationTimestamp")
-        return self._desk.clock.now() - parse_time(created) if created else 0.0
+        return self._context.clock.now() - parse_time(created) if created else 0.0
 
     async def _name_taken(self, body: Object) -> float | None:
-        """Ours, and only our watch is late; or somebody else's."""
+        """Record the pod if it is the job's and only the watch is late; else warn."""
         name = body["metadata"]["name"]
         found = await self._client.find(PODS, name, namespace=self._namespace)
         if found is not None and is_controlled_by(found, uid_of(self._job)):
-            self._desk.pods.wrote(found)
+            self._context.pods.record_write(found)
             return None
         if found is None:
             return NAME_FREED_RETRY_S
-        self._tell(
-            "Warning",
+        self._warn(
             JobReason.FAILED_CREATE,
-            f"pod {self._namespace}/{name} exists and is not this job's; delete it",
+            f"pod {self._namespace}/{name} exists and is not owned by this job; delete it",
         )
         return FOREIGN_POD_RETRY_S
 
-    async def _one(self, effect: do.Effect) -> float | None:
+    async def _apply_one(self, effect: do.Effect) -> float | None:
         match effect:
             case do.SetStatus(patch, is_urgent):
                 return await self._set_status(patch, is_urgent)
             case do.PatchJob(patch):
-                self._took(
+                self._record_job(
                     await self._client.patch(
                         JOBS, self._name, patch, namespace=self._namespace, expect=self._version
                     )
                 )
             case do.CreateGroup() | do.PatchGroup() | do.DeleteGroup():
-                await self._group(effect)
+                await self._write_group(effect)
             case do.CreateClaim(body):
-                await self._claim(body)
+                await self._create_claim(body)
             case do.EnsureObjects(objects, digest):
                 try:
                     for managed in objects:
                         await self._ensure(managed)
                 except KubeError as error:
-                    self._tell("Warning", JobReason.PLUGIN_ERROR, str(error))
+                    self._warn(JobReason.PLUGIN_ERROR, str(error))
                     raise
-                self._desk.ensured[uid_of(self._job)] = digest
+                self._context.ensured[uid_of(self._job)] = digest
             case do.DropObjects(objects):
                 for managed in objects:
                     await self._drop(managed)
-                self._desk.ensured.pop(uid_of(self._job), None)
+                self._context.ensured.pop(uid_of(self._job), None)
             case do.FinishCommand(command):
-                await finish(self._client, self._desk.commands, command)
-            case do.Tell():
-                self._desk.tell(self._job, effect)
-            case do.Wake(after_s):
+                await delete_command(self._client, self._context.commands, command)
+            case do.EmitEvent():
+                self._context.emit_event(self._job, effect)
+            case do.RequeueAfter(after_s):
                 return after_s
             case _:
                 raise TypeError(f"no such effect: {effect}")
@@ -202,17 +201,21 @@ class Performer:
     def _version(self) -> str:
         return str(self._job["metadata"]["resourceVersion"])
 
-    def _took(self, job: Object) -> None:
+    def _record_job(self, job: Object) -> None:
         self._job = job
-        self._desk.jobs.wrote(job)
+        self._context.jobs.record_write(job)
 
-    def _tell(self, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        self._desk.tell(self._job, do.Tell(type, reason, message))
+    def _warn(self, reason: str, message: str) -> None:
+        self._context.emit_event(self._job, do.EmitEvent("Warning", reason, message))
 
     async def _set_status(self, patch: Object, is_urgent: bool) -> float | None:
-        uid, now = uid_of(self._job), self._desk.clock.monotonic()
-        if not is_urgent and self._desk.gather_counts_s:
-            wait_s = self._desk.counted_at.setdefault(uid, now) + self._desk.gather_counts_s - now
+        uid, now = uid_of(self._job), self._context.clock.monotonic()
+        if not is_urgent and self._context.counts_batch_period_s:
+            wait_s = (
+                self._context.counted_at.setdefault(uid, now)
+                + self._context.counts_batch_period_s
+                - now
+            )
             if wait_s > 0:
                 return wait_s
         try:
@@ -222,57 +225,57 @@ class Performer:
         except Conflict:
             raise
         except KubeError as error:
-            self._tell("Warning", JobReason.JOB_STATUS_ERROR, str(error))
+            self._warn(JobReason.JOB_STATUS_ERROR, str(error))
             raise
-        self._desk.counted_at[uid] = now
-        self._took(written)
+        self._context.counted_at[uid] = now
+        self._record_job(written)
         phase = (patch.get("state") or {}).get("phase")
         if phase:
-            self._desk.metrics.count("job_phase_changes", phase=phase)
+            self._context.metrics.count("job_phase_changes", phase=phase)
             if phase in (JobPhase.COMPLETED, JobPhase.FAILED):
-                self._desk.metrics.count(
+                self._context.metrics.count(
                     f"job_{phase.lower()}_phase_count",
                     job_name=f"{self._namespace}/{self._name}",
                     queue_name=queue_of(self._job),
                 )
         return None
 
-    async def _group(self, effect: do.CreateGroup | do.PatchGroup | do.DeleteGroup) -> None:
-        groups = self._desk.groups
+    async def _write_group(self, effect: do.CreateGroup | do.PatchGroup | do.DeleteGroup) -> None:
+        groups = self._context.groups
         try:
             match effect:
                 case do.CreateGroup(body):
-                    groups.wrote(
+                    groups.record_write(
                         await self._client.create(PODGROUPS, body, namespace=self._namespace)
                     )
                 case do.PatchGroup(name, patch):
-                    groups.wrote(
+                    groups.record_write(
                         await self._client.patch(PODGROUPS, name, patch, namespace=self._namespace)
                     )
                 case do.DeleteGroup(name, uid):
                     await self._client.delete(
                         PODGROUPS, name, namespace=self._namespace, uid=uid, missing_ok=True
                     )
-                    groups.deleted({"metadata": {
+                    groups.record_delete({"metadata": {
                         "name": name, "namespace": self._namespace, "uid": uid,
                     }})  # fmt: skip
         except AlreadyExists:
             pass  # the watch is late
         except KubeError as error:
-            self._tell("Warning", JobReason.POD_GROUP_ERROR, str(error))
+            self._warn(JobReason.POD_GROUP_ERROR, str(error))
             raise
 
-    async def _claim(self, body: Object) -> None:
+    async def _create_claim(self, body: Object) -> None:
         try:
             await self._client.create(PERSISTENT_VOLUME_CLAIMS, body, namespace=self._namespace)
         except AlreadyExists:
-            pass  # its name is derived from our UID
+            pass  # the name contains the UID of the job
         except KubeError as error:
-            self._tell("Warning", JobReason.PVC_ERROR, str(error))
+            self._warn(JobReason.PVC_ERROR, str(error))
             raise
 
-    async def _ensure(self, managed: Managed) -> None:
-        """Create it, or bring ours up to date; somebody else's is left alone."""
+    async def _ensure(self, managed: ManagedObject) -> None:
+        """Create a plugin's object or update it; raise ForeignObject for one of another owner."""
         resource, body = managed.resource, managed.body
         name = body["metadata"]["name"]
         found: Object | None = await self._client.find(resource, name, namespace=self._namespace)
@@ -287,16 +290,18 @@ class Performer:
         assert found is not None
         if not is_controlled_by(found, uid_of(self._job)):
             raise ForeignObject(
-                f"{resource.kind} {self._namespace}/{name} exists and is not this job's; "
+                f"{resource.kind} {self._namespace}/{name} exists and is not owned by this job; "
                 "delete it or give the job another name"
             )
         patch = {
-            part: body[part] for part in body if part != "metadata" and not holds(found, body, part)
+            part: body[part]
+            for part in body
+            if part != "metadata" and not _covers(found.get(part), body[part])
         }
         if patch:
             await self._client.patch(resource, name, patch, namespace=self._namespace)
 
-    async def _drop(self, managed: Managed) -> None:
+    async def _drop(self, managed: ManagedObject) -> None:
         name = managed.body["metadata"]["name"]
         found = await self._client.find(managed.resource, name, namespace=self._namespace)
         if found is not None and is_controlled_by(found, uid_of(self._job)):
@@ -309,12 +314,11 @@ class Performer:
             )
 
 
-def holds(found: Object, wanted: Object, part: str) -> bool:
-    """Whether the stored object has what is wanted of it; what the server added does not count."""
-    return _covers(found.get(part), wanted[part])
-
-
 def _covers(found: Any, wanted: Any) -> bool:
+    """Return whether a stored value has all that is wanted.
+
+    Fields that the server added may stay.
+    """
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(
             _covers(found.get(key), value) for key, value in wanted.items()

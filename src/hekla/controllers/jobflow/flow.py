@@ -1,11 +1,12 @@
-"""JobFlows: jobs that wait for each other.
+"""Decide which jobs of a JobFlow to create and delete, and its status.
 
-`next_step` is pure: the flow, its templates, its jobs and what probes found in, effects out. Beyond
-Volcano, which accepts and ignores them, `patch` changes the template's job and `probe` lets a job
-start while those it depends on still run; late templates and vanished jobs are noticed.
+`next_step` is pure: the flow, its templates, its jobs and the results of probes in, effects out.
+Volcano accepts and ignores `patch` and `probe`; here `patch` changes the template's job, and
+`probe` lets a job start while the jobs it depends on still run. Templates that appear late and jobs
+that disappear are handled.
 
-What a newcomer gets wrong: without a probe, "depends on" means Completed. With one, it means that
-every probe succeeds at every target that has not completed already.
+Note: without a probe, `dependsOn` means Completed. With one, it means that every probe succeeds at
+every target that is not Completed.
 """
 
 from __future__ import annotations
@@ -16,21 +17,7 @@ from typing import Any, Final, Literal
 
 from hekla.api import wellknown
 from hekla.api.wellknown import FLOW_JOB_CREATED, FlowPhase, JobPhase, PodPhase
-from hekla.controllers.effects import (
-    CreateJob as CreateJob,
-)
-from hekla.controllers.effects import (
-    DeleteJob as DeleteJob,
-)
-from hekla.controllers.effects import (
-    SetStatus as SetStatus,
-)
-from hekla.controllers.effects import (
-    Tell as Tell,
-)
-from hekla.controllers.effects import (
-    Wake as Wake,
-)
+from hekla.controllers.effects import CreateJob, DeleteJob, EmitEvent, RequeueAfter, SetStatus
 from hekla.controllers.objects import (
     created_at,
     is_deleting,
@@ -45,7 +32,7 @@ from hekla.units.patches import create_merge_patch, merge_patch
 from hekla.units.selectors import label_value_problem
 from hekla.units.timestamps import format_time
 
-PROBE_EVERY_S: Final = 2.0
+PROBE_PERIOD_S: Final = 2.0
 
 _LISTS: Final = {
     JobPhase.PENDING: "pendingJobs",
@@ -60,7 +47,7 @@ _UNKNOWN: Final = "unKnowJobs"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Something to knock at: every pod of a task of a job."""
+    """A probe of every pod of one task of a job."""
 
     kind: Literal["http", "tcp"]
     job: str
@@ -70,16 +57,16 @@ class Probe:
     header: tuple[str, str] | None = None
 
 
-Effect = CreateJob | DeleteJob | SetStatus | Tell | Wake
+Effect = CreateJob | DeleteJob | SetStatus | EmitEvent | RequeueAfter
 
 
 @dataclass(frozen=True)
 class FlowView:
     flow: Object
     jobs: Sequence[Object] = ()
-    """The flow's own."""
+    """The jobs that the flow owns."""
     templates: Mapping[str, Object] = field(default_factory=dict)
-    answers: Mapping[Probe, bool] = field(default_factory=dict)
+    probe_results: Mapping[Probe, bool] = field(default_factory=dict)
 
     @property
     def phase(self) -> str:
@@ -100,7 +87,7 @@ def job_name(flow: Object, name: str) -> str:
 
 
 def next_step(view: FlowView) -> list[Effect]:
-    """What to do about a flow."""
+    """Return the effects that reconcile a flow."""
     if is_deleting(view.flow):
         return []
     effects: list[Effect] = []
@@ -119,18 +106,18 @@ def _deploy(view: FlowView) -> list[Effect]:
     is_probing = False
     for flow in view.flows:
         if view.job(flow["name"]) is not None or not _may_start(view, flow):
-            is_probing |= view.job(flow["name"]) is None and bool(wanted_probes(view, flow))
+            is_probing |= view.job(flow["name"]) is None and bool(pending_probes(view, flow))
             continue
         template = view.templates.get(flow["name"])
         if template is None:
-            told = f"JobTemplate {flow['name']} does not exist; create it, and the flow goes on"
-            effects.append(Tell("Warning", "MissingTemplate", told))
+            message = f"JobTemplate {flow['name']} does not exist; create it to continue the flow"
+            effects.append(EmitEvent("Warning", "MissingTemplate", message))
             continue
         body = job_of(view.flow, flow, template)
         effects.append(CreateJob(body))
-        told = f"job {body['metadata']['name']} is created"
-        effects.append(Tell("Normal", FLOW_JOB_CREATED, told))
-    return [*effects, Wake(PROBE_EVERY_S)] if is_probing else effects
+        message = f"job {body['metadata']['name']} is created"
+        effects.append(EmitEvent("Normal", FLOW_JOB_CREATED, message))
+    return [*effects, RequeueAfter(PROBE_PERIOD_S)] if is_probing else effects
 
 
 # Dependencies
@@ -139,11 +126,11 @@ def _deploy(view: FlowView) -> list[Effect]:
 def _may_start(view: FlowView, flow: Object) -> bool:
     needs = flow.get("dependsOn") or {}
     return all(
-        _is_reached(view, target, needs.get("probe")) for target in needs.get("targets") or ()
+        _is_satisfied(view, target, needs.get("probe")) for target in needs.get("targets") or ()
     )
 
 
-def _is_reached(view: FlowView, target: str, probe: Object | None) -> bool:
+def _is_satisfied(view: FlowView, target: str, probe: Object | None) -> bool:
     job = view.job(target)
     if job is None:
         return False
@@ -154,13 +141,13 @@ def _is_reached(view: FlowView, target: str, probe: Object | None) -> bool:
     statuses = [
         _task_is(job, each) for each in probe.get("taskStatusList") or () if _has_task(job, each)
     ]
-    answers = [view.answers.get(each, False) for each in _probes(job, probe)]
-    # A probe that names no task of this job says nothing about it: then it must complete.
-    return bool(statuses or answers) and all(statuses) and all(answers)
+    results = [view.probe_results.get(each, False) for each in _probes(job, probe)]
+    # A probe that names no task of this job does not apply to it: the job must complete.
+    return bool(statuses or results) and all(statuses) and all(results)
 
 
-def wanted_probes(view: FlowView, flow: Object) -> list[Probe]:
-    """What must be knocked at to know whether a flow may start."""
+def pending_probes(view: FlowView, flow: Object) -> list[Probe]:
+    """Return the probes that decide whether a step may start."""
     needs = flow.get("dependsOn") or {}
     probe: Object = needs.get("probe") or {}
     found: list[Probe] = []
@@ -172,12 +159,12 @@ def wanted_probes(view: FlowView, flow: Object) -> list[Probe]:
 
 
 def all_probes(view: FlowView) -> list[Probe]:
-    """Of every flow that has not started."""
+    """Return the probes of all steps that have not started."""
     return [
         probe
         for flow in view.flows
         if view.job(flow["name"]) is None
-        for probe in wanted_probes(view, flow)
+        for probe in pending_probes(view, flow)
     ]
 
 
@@ -205,7 +192,7 @@ def _has_task(job: Object, probe: Object) -> bool:
 
 
 def _task_is(job: Object, probe: Object) -> bool:
-    """Whether the task's minimum of pods is in the phase; one that succeeded has been running."""
+    """Return whether `minAvailable` pods are in the phase; a succeeded pod counts as running."""
     task = _task(job, probe["taskName"])
     assert task is not None
     counts = (status_of(job).get("taskStatusCount") or {}).get(probe["taskName"]) or {}
@@ -221,7 +208,7 @@ def _task_is(job: Object, probe: Object) -> bool:
 
 
 def job_of(flow: Object, one: Object, template: Object) -> Object:
-    """The job of one step of a flow: its template, patched."""
+    """Return the job of one step of a flow: its template, patched."""
     namespace = flow["metadata"]["namespace"]
     marks = {
         wellknown.CREATED_BY_JOB_TEMPLATE: f"{namespace}.{template['metadata']['name']}",
@@ -236,16 +223,16 @@ def job_of(flow: Object, one: Object, template: Object) -> Object:
             "name": job_name(flow, one["name"]),
             "namespace": namespace,
             "annotations": marks,
-            # A long name makes no label; the annotation has it in any case.
+            # A name too long for a label value is only in the annotation.
             "labels": {key: text for key, text in marks.items() if not label_value_problem(text)},
             "ownerReferences": [owner_reference(wellknown.FLOW_API, "JobFlow", flow)],
         },
-        "spec": patched(spec, patch) if patch else spec,
+        "spec": patched_job_spec(spec, patch) if patch else spec,
     }
 
 
-def patched(spec: Object, patch: Object) -> Object:
-    """A job spec with a patch: fields are merged, tasks by their name."""
+def patched_job_spec(spec: Object, patch: Object) -> Object:
+    """Return a job spec with a patch: fields are merged, tasks by name."""
     changes = {key: value for key, value in patch.items() if key != "tasks"}
     new: Object = merge_patch(spec, changes)
     if "tasks" not in patch:

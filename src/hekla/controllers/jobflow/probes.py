@@ -1,4 +1,4 @@
-"""Knocking at pods for JobFlows: does something listen, does it answer well?"""
+"""HTTP and TCP probes of pods for JobFlows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from typing import Final
 
-from hekla.controllers.jobflow import Probe
+from hekla.controllers.jobflow.flow import Probe
 
 TIMEOUT_S: Final = 1.0
 _PRINTABLE: Final = frozenset(map(chr, range(0x20, 0x7F)))
 
 
-async def knock(probe: Probe, address: str) -> bool:
-    """Whether the probe succeeds at an address. Never raises: no answer is an answer."""
+async def probe_succeeds(probe: Probe, address: str) -> bool:
+    """Return whether the probe succeeds at an address; never raises."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_connection(address, probe.port)
@@ -37,11 +37,11 @@ def _request(probe: Probe, address: str) -> bytes:
     if probe.header is not None:
         lines.append(f"{probe.header[0]}: {probe.header[1]}")
     if not all(set(line) <= _PRINTABLE for line in lines):
-        raise ValueError("a probe's path or header has characters that no request may carry")
+        raise ValueError("a probe's path or header contains invalid characters")
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 def _is_good(status_line: bytes) -> bool:
-    """200 to 399, as the kubelet judges."""
+    """Return whether the status is 200 to 399, as in the kubelet."""
     parts = status_line.split()
     return len(parts) >= 2 and parts[1].isdigit() and 200 <= int(parts[1]) < 400

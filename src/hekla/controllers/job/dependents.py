@@ -1,7 +1,7 @@
-"""Looking after a job that is Pending or Running: everything it needs exists, nothing more.
+"""Decide what a Pending or Running job creates and deletes.
 
-In order: its claims, its plugins' objects, its PodGroup, and, once the scheduler has let the group
-in, its pods. A task that depends on others waits for them; surplus pods go.
+In order: its claims, its plugins' objects, its PodGroup and, once the scheduler has admitted the
+group, its pods. A task that depends on others waits for them; surplus pods are deleted.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from hekla.controllers.job.effects import (
     CreatePod,
     DeletePod,
     Effect,
+    EmitEvent,
     EnsureObjects,
     PatchGroup,
     PatchJob,
+    RequeueAfter,
     SetStatus,
-    Tell,
-    Wake,
 )
 from hekla.controllers.job.events import EVICTED_PODS, is_back, remembered_evictions
 from hekla.controllers.job.plugins import plugins_of
 from hekla.controllers.job.pods import PodMaker, claim_name, pod_name
-from hekla.controllers.job.state import step_for
+from hekla.controllers.job.state import transition_for
 from hekla.controllers.job.status import claim_marks, plugin_marks, status_patch
 from hekla.controllers.job.view import (
     JobView,
@@ -57,9 +57,9 @@ from hekla.units.objects import Object
 MISSING_CLAIM_RETRY_S: Final = 5.0
 
 
-def alive(view: JobView) -> list[Effect]:
-    """The upkeep of a job that is Pending or Running."""
-    first = _before_all(view)
+def sync_dependents(view: JobView) -> list[Effect]:
+    """Return the effects that sync the dependents and the status of a Pending or Running job."""
+    first = _patch_job(view)
     if first:
         return first
     effects, claims = _claims(view)
@@ -71,7 +71,7 @@ def alive(view: JobView) -> list[Effect]:
         objects = tuple(each for plugin in plugins for each in plugin.objects(view.job))
         for plugin in plugins:
             if plugin.problem:
-                effects.append(Tell("Warning", JobReason.PLUGIN_ERROR, plugin.problem))
+                effects.append(EmitEvent("Warning", JobReason.PLUGIN_ERROR, plugin.problem))
         if objects:
             effects.append(EnsureObjects(objects, digest))
     effects += _group(view)
@@ -82,24 +82,24 @@ def alive(view: JobView) -> list[Effect]:
         **plugin_marks([plugin.name for plugin in plugins if plugin.is_tracked]),
         **claim_marks(claims),
     }
-    step = step_for(view.phase, Action.SYNC_JOB, view.facts)
-    follow = step.rule(view.facts, view.counts) if step.rule else None
+    transition = transition_for(view.phase, Action.SYNC_JOB, view.facts)
+    follow = transition.rule(view.facts, view.counts) if transition.rule else None
     if follow is None and pods:
-        return effects  # the counts are about to change: they are worth one write, afterwards
+        return effects  # the counts are about to change; write them once, afterwards
     return effects + _record(view, follow, controlled)
 
 
 def _record(view: JobView, phase: str | None, controlled: dict[str, str]) -> list[Effect]:
     is_urgent = phase is not None
     if not job_phase(view.job) and phase is None:
-        # Seen for the first time. A group that is let in at once brings pods to tell of as well.
+        # A new job. The write may wait: a group that is admitted at once brings pod counts too.
         phase = JobPhase.PENDING
     patch = status_patch(view, phase=phase, controlled=controlled or None)
     return [] if patch is None else [SetStatus(patch, is_urgent=is_urgent)]
 
 
-def _before_all(view: JobView) -> list[Effect]:
-    """Changes of the job itself; the rest waits until they are there to be seen."""
+def _patch_job(view: JobView) -> list[Effect]:
+    """Return patches of the job; all other effects wait until the patched job is in the cache."""
     extended = ((view.queue or {}).get("spec") or {}).get("extendClusters")
     if extended and wellknown.JOB_FORWARDING not in annotations_of(view.job):
         return [PatchJob({"metadata": {"annotations": {wellknown.JOB_FORWARDING: "true"}}})]
@@ -119,7 +119,7 @@ def _before_all(view: JobView) -> list[Effect]:
 
 
 def _claims(view: JobView) -> tuple[list[Effect], list[str] | None]:
-    """Claims to make, and all that the job has; None while one is missing."""
+    """Return the claims to create, and the names of all claims; None while one is missing."""
     marks = view.status.get("controlledResources") or {}
     effects: list[Effect] = []
     names: list[str] = []
@@ -132,13 +132,13 @@ def _claims(view: JobView) -> tuple[list[Effect], list[str] | None]:
             if wellknown.CONTROLLED_VOLUME.format(name=name) not in marks:
                 effects.append(CreateClaim(_claim(view.job, name, volume["volumeClaim"])))
         elif view.phase == JobPhase.PENDING and view.claims.get(name) is False:
-            told = (
+            message = (
                 f"persistent volume claim {view.job['metadata']['namespace']}/{name} does not "
-                "exist; create it, and the job starts"
+                "exist; create it to start the job"
             )
             return [
-                Tell("Warning", JobReason.PVC_ERROR, told),
-                Wake(MISSING_CLAIM_RETRY_S),
+                EmitEvent("Warning", JobReason.PVC_ERROR, message),
+                RequeueAfter(MISSING_CLAIM_RETRY_S),
             ], None
     return effects, names
 
@@ -156,22 +156,22 @@ def _claim(job: Object, name: str, spec: Object) -> Object:
     }
 
 
-# The group
+# PodGroup
 
 
 def _group(view: JobView) -> Iterator[Effect]:
     if view.group is None:
         yield CreateGroup(groups.pod_group(view.job, view.tasks, view.priorities))
         return
-    wanted = groups.kept_up(view.job, view.tasks, view.priorities)
-    patch = groups.upkeep(view.group, wanted)
+    wanted = groups.managed_spec(view.job, view.tasks, view.priorities)
+    patch = groups.spec_patch(view.group, wanted)
     if patch is not None:
         yield PatchGroup(view.group["metadata"]["name"], patch)
-    if view.phase == JobPhase.PENDING and (told := _why_it_waits(view.group)):
-        yield Tell("Warning", JobReason.POD_GROUP_PENDING, told)
+    if view.phase == JobPhase.PENDING and (message := _pending_reason(view.group)):
+        yield EmitEvent("Warning", JobReason.POD_GROUP_PENDING, message)
 
 
-def _why_it_waits(group: Object) -> str:
+def _pending_reason(group: Object) -> str:
     true = [
         each
         for each in (group.get("status") or {}).get("conditions") or ()
@@ -218,12 +218,12 @@ def _is_surplus(view: JobView, pod: Object, replicas: dict[str, int]) -> bool:
         return True
     if index_of(pod) >= replicas.get(task_of(pod), 0):
         return True
-    # Finished pods of an earlier life are kept when a job is resumed; others are left-overs.
+    # Finished pods of an earlier version are kept when a job is resumed; running ones are not.
     return version_of(pod) < view.version and not is_finished(pod)
 
 
 def _may_start(view: JobView, task: Object) -> bool:
-    """Whether the tasks that this one depends on are far enough."""
+    """Return whether the tasks that this one depends on are ready."""
     needs = task.get("dependsOn") or {}
     known = {each["name"]: each for each in view.tasks}
     ready = [_is_ready(view, known[name]) for name in needs.get("name") or () if name in known]
@@ -238,11 +238,13 @@ def _is_ready(view: JobView, task: Object) -> bool:
     least = task.get("minAvailable")
     if least is None:
         return True
-    far = sum(1 for pod in view.pods if task_of(pod) == task["name"] and _counts(pod))
+    far = sum(
+        1 for pod in view.pods if task_of(pod) == task["name"] and _is_ready_or_succeeded(pod)
+    )
     return far >= int(least)
 
 
-def _counts(pod: Object) -> bool:
+def _is_ready_or_succeeded(pod: Object) -> bool:
     if is_deleting(pod):
         return False
     if pod_phase(pod) == PodPhase.SUCCEEDED:
@@ -255,8 +257,8 @@ def _counts(pod: Object) -> bool:
     )
 
 
-def partition(view: JobView, task_name: str, index: int) -> str | None:
-    """The partition of a task's pod, also of one that is gone."""
+def partition_at(view: JobView, task_name: str, index: int) -> str | None:
+    """Return the partition of an index of a task, whether or not its pod exists."""
     for task in view.tasks:
         policy = task.get("partitionPolicy")
         if task["name"] == task_name and policy and index >= 0:

@@ -1,7 +1,7 @@
-"""HyperNodes that follow from the labels of nodes, and the count of nodes in every HyperNode.
+"""The controller of HyperNodes: discovery from node labels, and the node count of each.
 
-What should be is worked out in `networks`; here it is watched for and written. Nothing is polled:
-the configured interval of a source does not matter, as a changed label is acted on at once.
+`discovery` decides, this module watches and writes. Nothing is polled: the `interval` of a source
+is ignored, as every label change is handled at once.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import os
 from typing import Final
 
 from hekla.api import wellknown
-from hekla.controllers import networks
-from hekla.controllers.keyed import KeyedController
-from hekla.controllers.metrics import Metrics
-from hekla.controllers.networks import (
-    ConfigProblem,
+from hekla.controllers.hypernode import discovery
+from hekla.controllers.hypernode.discovery import (
+    ConfigError,
     CreateHyperNode,
     DeleteHyperNode,
     Effect,
     PatchHyperNode,
 )
+from hekla.controllers.informers import InformerFactory
+from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import Key, is_deleting, labels_of, status_of
-from hekla.controllers.watched import World
+from hekla.controllers.reconciler import Reconciler
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import CONFIGMAPS, HYPER_NODES, NODES
@@ -34,22 +34,26 @@ DISCOVERY: Final = ("work", "discovery")
 COUNTS: Final = ("work", "counts")
 
 
-class HyperNodeController(KeyedController):
-    """Two kinds of work: discovery from labels, and counting."""
+class HyperNodeController(Reconciler):
+    """Reconciles two keys: discovery from labels, and node counts."""
 
     name = "hyperNode-controller"
     workers = 1
 
-    def __init__(self, world: World, recorder: EventRecorder, metrics: Metrics) -> None:
-        super().__init__(world, recorder, metrics)
+    def __init__(
+        self, informers: InformerFactory, recorder: EventRecorder, metrics: Metrics
+    ) -> None:
+        super().__init__(informers, recorder, metrics)
         release = os.environ.get("HELM_RELEASE_NAME") or "volcano"
         self._place = (
             os.environ.get("KUBE_POD_NAMESPACE") or wellknown.SYSTEM_NAMESPACE,
             f"{release}-controller-configmap",
         )
-        self._hypernodes = world.watch(HYPER_NODES)
-        self._nodes = world.watch_part(NODES, transform=_name_and_labels)
-        self._config = world.watch_part(CONFIGMAPS, namespace=self._place[0], name=self._place[1])
+        self._hypernodes = informers.cache(HYPER_NODES)
+        self._nodes = informers.partial_cache(NODES, transform=_name_and_labels)
+        self._config = informers.partial_cache(
+            CONFIGMAPS, namespace=self._place[0], name=self._place[1]
+        )
         self._hypernodes.add_handler(self._on_hypernode)
         self._nodes.add_handler(self._on_node)
         self._config.add_handler(lambda *_: self.queue.add(DISCOVERY))
@@ -67,7 +71,7 @@ class HyperNodeController(KeyedController):
             self.queue.add(DISCOVERY)
             self.queue.add(COUNTS)
 
-    async def sync(self, key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> float | None:
         if key == DISCOVERY:
             await self._discover()
         else:
@@ -75,7 +79,7 @@ class HyperNodeController(KeyedController):
         return None
 
     def _known(self) -> list[Object]:
-        """HyperNodes as they are, our own writes included."""
+        """Return all HyperNodes, our own writes included."""
         found = (
             self._hypernodes.get("", each["metadata"]["name"]) for each in self._hypernodes.all()
         )
@@ -87,46 +91,46 @@ class HyperNodeController(KeyedController):
             return
         try:
             text = (config.get("data") or {}).get(wellknown.CONTROLLER_CONFIG_KEY) or ""
-            types, unknown = networks.parse_config(text)
+            types, unknown = discovery.parse_config(text)
             for source in unknown:
-                message = f"the source {source!r} is not supported; 'label' is"
-                self.tell(CONFIGMAPS, config, "Warning", "SourceNotSupported", message)
+                message = f"source {source!r} is not supported; use 'label'"
+                self.emit_event(CONFIGMAPS, config, "Warning", "SourceNotSupported", message)
             if types is None:
                 return
-            effects = networks.discover(types, self._nodes.all(), self._known())
-        except ConfigProblem as problem:
-            message = f"{wellknown.CONTROLLER_CONFIG_KEY}: {problem}; HyperNodes stay as they are"
-            self.tell(CONFIGMAPS, config, "Warning", "InvalidConfiguration", message)
+            effects = discovery.discover(types, self._nodes.all(), self._known())
+        except ConfigError as problem:
+            message = f"{wellknown.CONTROLLER_CONFIG_KEY}: {problem}; HyperNodes are not changed"
+            self.emit_event(CONFIGMAPS, config, "Warning", "InvalidConfiguration", message)
             return
         for effect in effects:
-            await self._perform(effect)
+            await self._apply(effect)
 
-    async def _perform(self, effect: Effect) -> None:
+    async def _apply(self, effect: Effect) -> None:
         match effect:
             case CreateHyperNode(body):
                 try:
-                    self._hypernodes.wrote(await self.client.create(HYPER_NODES, body))
+                    self._hypernodes.record_write(await self.client.create(HYPER_NODES, body))
                 except AlreadyExists:
-                    log.debug("HyperNode %s is there already", body["metadata"]["name"])
+                    log.debug("HyperNode %s already exists", body["metadata"]["name"])
             case PatchHyperNode(name, patch):
-                self._hypernodes.wrote(await self.client.patch(HYPER_NODES, name, patch))
+                self._hypernodes.record_write(await self.client.patch(HYPER_NODES, name, patch))
             case DeleteHyperNode(name, uid):
                 await self.client.delete(HYPER_NODES, name, uid=uid, missing_ok=True)
 
     async def _count(self) -> None:
         known = self._known()
-        counts = networks.node_counts(known, self._nodes.all())
+        counts = discovery.node_counts(known, self._nodes.all())
         for each in known:
             name = each["metadata"]["name"]
             if status_of(each).get("nodeCount", 0) != counts[name]:
                 written = await self.client.patch_status(
                     HYPER_NODES, name, {"nodeCount": counts[name]}
                 )
-                self._hypernodes.wrote(written)
+                self._hypernodes.record_write(written)
 
 
 def _name_and_labels(node: Object) -> Object:
-    """All that is read of a node: thousands of them are kept."""
+    """Return only the fields that are read, as thousands of nodes are cached."""
     meta = node["metadata"]
     kept = ("name", "uid", "resourceVersion", "labels")
     return {"metadata": {key: meta[key] for key in kept if key in meta}}

@@ -1,7 +1,7 @@
-"""A deployment's status from its replica sets: counts, and whether it is available and moves on.
+"""The status of a deployment, from its replica sets: counts, availability and progress. Pure.
 
-`kubectl rollout status` reads nothing else. Pure. The time of progress is kept in the condition
-itself, so a restart of the controller neither forgets nor prolongs a deadline.
+`kubectl rollout status` reads nothing else. The time of progress is stored in the condition, so a
+restart of the controller does not change a deadline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COUNTS: Final = ("replicas", "readyReplicas", "availableReplicas")
 
 
 def status(deployment: Object, new: Object | None, old: Sequence[Object], now: float) -> Object:
-    """The status that is true now."""
+    """Return the current status."""
     sets = [*([new] if new is not None else []), *old]
     before = status_of(deployment)
     counts = {name: sum(status_of(each).get(name) or 0 for each in sets) for name in COUNTS}
@@ -52,8 +52,8 @@ def _availability(
 ) -> list[Object]:
     enough = counts["availableReplicas"] >= wanted(deployment) - bounds(deployment)[1]
     reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
-    told = f"Deployment {'has' if enough else 'does not have'} minimum availability."
-    return _stamped(conditions, AVAILABLE, enough, reason, told, now)
+    message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
+    return _stamped(conditions, AVAILABLE, enough, reason, message, now)
 
 
 def _progress(
@@ -70,34 +70,36 @@ def _progress(
         return without_condition(conditions, PROGRESSING)
     known = next((each for each in conditions if each.get("type") == PROGRESSING), None)
     if spec.get("paused"):
-        told = "Deployment is paused"
-        return _stamped(conditions, PROGRESSING, True, "DeploymentPaused", told, now, is_soft=True)
+        message = "Deployment is paused"
+        return _stamped(
+            conditions, PROGRESSING, True, "DeploymentPaused", message, now, is_soft=True
+        )
     if known is not None and known.get("reason") == "DeploymentPaused":
-        told, reason = "Deployment is resumed", "DeploymentResumed"
-        return _stamped(conditions, PROGRESSING, True, reason, told, now, is_soft=True)
+        message, reason = "Deployment is resumed", "DeploymentResumed"
+        return _stamped(conditions, PROGRESSING, True, reason, message, now, is_soft=True)
     which = f'ReplicaSet "{name_of(new)}"' if new is not None else "Deployment"
     goal = wanted(deployment)
     if counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == goal and (
         new is not None
     ):
-        told = f"{which} has successfully progressed."
-        return _stamped(conditions, PROGRESSING, True, "NewReplicaSetAvailable", told, now)
+        message = f"{which} has successfully progressed."
+        return _stamped(conditions, PROGRESSING, True, "NewReplicaSetAvailable", message, now)
     is_new = known is None or _is_new(known, new)
     if known is not None and known.get("reason") == "NewReplicaSetAvailable" and not is_new:
-        return conditions  # a complete rollout stays one when a pod of it dies
+        return conditions  # a complete rollout stays complete when a pod dies
     if is_new or _moved(status_of(deployment), counts):
         reason = "ReplicaSetUpdated" if new is not None else "NewReplicaSetCreated"
-        told = f"{which} is progressing."
-        return _stamped(conditions, PROGRESSING, True, reason, told, now, is_news=True)
+        message = f"{which} is progressing."
+        return _stamped(conditions, PROGRESSING, True, reason, message, now, is_news=True)
     left_s = deadline_in(deployment, now)
     if left_s is not None and left_s <= 0:
-        told = f"{which} has timed out progressing."
-        return _stamped(conditions, PROGRESSING, False, "ProgressDeadlineExceeded", told, now)
+        message = f"{which} has timed out progressing."
+        return _stamped(conditions, PROGRESSING, False, "ProgressDeadlineExceeded", message, now)
     return conditions
 
 
 def _moved(before: Object, counts: dict[str, int]) -> bool:
-    """More new pods, fewer old ones, or more that work than last time."""
+    """Return whether there are more new, fewer old, or more ready or available pods than before."""
 
     def was(name: str) -> int:
         return int(before.get(name) or 0)
@@ -112,14 +114,17 @@ def _moved(before: Object, counts: dict[str, int]) -> bool:
 
 
 def _is_new(known: Object, new: Object | None) -> bool:
-    """Whether what the condition tells of is an earlier rollout, by now complete."""
+    """Return whether the condition is about an earlier, complete rollout."""
     if known.get("reason") != "NewReplicaSetAvailable" or new is None:
         return False
     return f'"{name_of(new)}"' not in str(known.get("message"))
 
 
 def deadline_in(deployment: Object, now: float) -> float | None:
-    """Seconds until a rollout that does not move counts as failed; None when none is under way."""
+    """Return the seconds until a rollout without progress has failed.
+
+    None if none is in progress.
+    """
     known = condition(deployment, PROGRESSING)
     deadline_s = deployment["spec"].get("progressDeadlineSeconds")
     if known is None or deadline_s in (None, NO_DEADLINE) or deployment["spec"].get("paused"):
@@ -141,9 +146,9 @@ def _stamped(
     is_news: bool = False,
     is_soft: bool = False,
 ) -> list[Object]:
-    """A condition with the time of its last update: when its text changed, or there was news.
+    """Set a condition; its update time changes with its text, or if `is_news`.
 
-    A soft one says Unknown: nobody promises anything while it holds.
+    A soft condition has the status Unknown.
     """
     known = next((each for each in conditions if each.get("type") == kind), None)
     status_text = "Unknown" if is_soft else ("True" if holds else "False")

@@ -1,0 +1,1 @@
+"""CronJobs: `schedule` decides, `controller` applies."""

@@ -1,0 +1,1 @@
+"""HyperNodes: `discovery` decides, `controller` applies."""

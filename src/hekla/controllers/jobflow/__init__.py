@@ -1,0 +1,1 @@
+"""JobFlows and JobTemplates: `flow` decides, `controller` applies, `probes` checks targets."""

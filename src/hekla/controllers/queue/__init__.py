@@ -1,0 +1,1 @@
+"""Queues: `state` decides, `controller` applies."""

@@ -190,10 +190,10 @@ async def watch_cost(client: Client, server: Server) -> Measured:
         await ready.acquire()
     cpu, begun = server.cpu_s(), time.perf_counter()
 
-    async def touch(index: int) -> object:
+    async def mark_changed(index: int) -> object:
         return await client.patch(NODES, "n0", {"metadata": {"labels": {"turn": str(index)}}})
 
-    await measure("", server, WATCHED_WRITES, touch)
+    await measure("", server, WATCHED_WRITES, mark_changed)
     await asyncio.gather(*watchers)
     seconds = time.perf_counter() - begun
     count = WATCHED_WRITES * WATCHERS

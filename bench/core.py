@@ -17,12 +17,12 @@ from collections.abc import Callable
 from hekla.api.meta import convert
 from hekla.api.nodeinfo import Numatopology
 from hekla.api.wellknown import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINITY
-from hekla.scheduler import config
-from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.core import decide
-from hekla.scheduler.load.readings import USAGE_PERIOD_S, Reading
-from hekla.scheduler.plan import Plan
+from hekla.scheduler.framework import config
+from hekla.scheduler.framework.plan import Plan
 from hekla.scheduler.plugins import builtin
+from hekla.scheduler.state.cluster import Cluster
+from hekla.scheduler.state.load import USAGE_PERIOD_S, Reading
 from hekla.testing.objects import START, gang, hypernode, node, pod, queue
 
 SPREADING = config.DEFAULT.replace("  - name: binpack\n", "")
@@ -41,7 +41,7 @@ def build(
     """Empty nodes, and gangs that wait; `classes` different requests, `queues` queues."""
     state = Cluster()
     for q in range(queues):
-        state.set_queue(queue(f"q{q}" if q else "default"))
+        state.job_table.set_queue(queue(f"q{q}" if q else "default"))
     for n in range(nodes):
         state.set_node(node(f"node-{n:05d}", cpu=cpu, memory="256Gi"))
     for g in range(gangs):
@@ -56,7 +56,7 @@ def build(
             phase="Pending",
             network=network,
         )
-        state.set_group(one.group)
+        state.job_table.set_group(one.group)
         for member in one.pods:
             state.set_pod(member)
     return state
@@ -80,7 +80,7 @@ def run(name: str, state: Cluster, loading_s: float, conf: str = config.DEFAULT)
 def timed(make: Callable[[], Cluster]) -> tuple[Cluster, float]:
     start = time.perf_counter()
     state = make()
-    state.settle()
+    state.refresh()
     return state, time.perf_counter() - start
 
 
@@ -157,7 +157,7 @@ def full_of_borrowers(nodes: int, *, per_node: int = 8, size: int = 20) -> Clust
     """Every node full of elastic jobs of one queue, and another queue with as much to run."""
     state = Cluster()
     for name in ("default", "greedy", "hungry"):
-        state.set_queue(queue(name))
+        state.job_table.set_queue(queue(name))
     for n in range(nodes):
         state.set_node(node(f"node-{n:05d}", cpu=per_node, memory="64Gi"))
     slots = [f"node-{(i * 7) % nodes:05d}" for i in range(nodes * per_node)]
@@ -180,7 +180,7 @@ def full_of_borrowers(nodes: int, *, per_node: int = 8, size: int = 20) -> Clust
         for g in range(nodes * per_node // size)
     ]
     for one in jobs:
-        state.set_group(one.group)
+        state.job_table.set_group(one.group)
         for member in one.pods:
             state.set_pod(member)
     return state
@@ -217,7 +217,7 @@ def case_v() -> None:
 def shared_gpus(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
     """Nodes of 8 cards that ten pods may share, and gangs whose pods want a part of one."""
     state = Cluster()
-    state.set_queue(queue("default"))
+    state.job_table.set_queue(queue("default"))
     cards = "".join(f"GPU-{i},10,81920,NVIDIA-A100,true,hami-core:" for i in range(8))
     for n in range(nodes):
         state.set_node(
@@ -232,7 +232,7 @@ def shared_gpus(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
     for g in range(gangs):
         wanted = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 10000 + g % kinds}
         one = gang(f"gang-{g:05d}", members=size, cpu=1, memory="2Gi", requests=wanted)
-        state.set_group(one.group)
+        state.job_table.set_group(one.group)
         for member in one.pods:
             state.set_pod(member)
     return state
@@ -257,7 +257,7 @@ def case_n() -> None:
 def pinned(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
     """Nodes of 2 x 32 CPUs that let pods in by one NUMA node only, some of them not quite free."""
     state = Cluster()
-    state.set_queue(queue("default"))
+    state.job_table.set_queue(queue("default"))
     details = {str(cpu): {"numa": cpu // 32, "socket": 0, "core": cpu} for cpu in range(64)}
     policies = {"CPUManagerPolicy": "static", "TopologyManagerPolicy": "single-numa-node"}
     for n in range(nodes):
@@ -278,7 +278,7 @@ def pinned(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
             memory="2Gi",
             status={"qosClass": "Guaranteed"},
         )
-        state.set_group(one.group)
+        state.job_table.set_group(one.group)
         for member in one.pods:
             state.set_pod(member)
     return state
@@ -307,14 +307,14 @@ def case_t() -> None:
 def with_roles(nodes: int, jobs: int, servers: int, workers: int) -> Cluster:
     """Nodes of 16 CPUs, and gangs of parameter servers with their workers."""
     state = Cluster()
-    state.set_queue(queue("default"))
+    state.job_table.set_queue(queue("default"))
     for n in range(nodes):
         state.set_node(node(f"node-{n:05d}", cpu=16, memory="64Gi"))
     notes = {TASK_TOPOLOGY_AFFINITY: "ps,worker", TASK_TOPOLOGY_ANTI_AFFINITY: "ps"}
     for j in range(jobs):
         name = f"job-{j:03d}"
         group = gang(name, members=0, minimum=servers + workers, annotations=notes)
-        state.set_group(group.group)
+        state.job_table.set_group(group.group)
         for role, count, cpu in (("ps", servers, 2), ("worker", workers, 1)):
             for i in range(count):
                 one = pod(f"{name}-{role}-{i}", group=name, role=role, cpu=cpu, memory="2Gi")
@@ -327,20 +327,20 @@ def case_f() -> None:
 
     def make() -> Cluster:
         state = Cluster()
-        state.set_queue(queue("default"))
+        state.job_table.set_queue(queue("default"))
         for n in range(5000):
             state.set_node(node(f"node-{n:05d}", cpu=64, memory="256Gi"))
         for g in range(500):
             places = [f"node-{(g * 100 + i) % 5000:05d}" for i in range(100)]
             one = gang(f"gang-{g:05d}", members=100, cpu=1, running_on=places, phase="Running")
-            state.set_group(one.group)
+            state.job_table.set_group(one.group)
             for member in one.pods:
                 state.set_pod(member)
         return state
 
     state, loading = timed(make)
     run("f  first cycle, 50,000 running pods on 5,000 nodes", state, loading)
-    state.settled()
+    state.mark_clean()
     run("f  idle cycle", state, loading)
     state.set_pod(pod("gang-00000-0", group="gang-00000", cpu=1, node="node-00000"))
     run("f  idle cycle after one pod changed", state, loading)
@@ -427,11 +427,12 @@ def case_l() -> None:
 
 def measured(state: Cluster, percent: Callable[[int], float]) -> Cluster:
     """With a reading of every node."""
-    state.settle()
+    state.refresh()
     readings = {
-        node.name: Reading(percent(n), 10.0, START) for n, node in enumerate(state.node_list)
+        node.name: Reading(percent(n), 10.0, START)
+        for n, node in enumerate(state.node_table.node_list)
     }
-    state.measure({USAGE_PERIOD_S: readings})
+    state.node_table.measure({USAGE_PERIOD_S: readings})
     return state
 
 
@@ -441,10 +442,10 @@ def running(nodes: int, gangs: int, size: int) -> Cluster:
     for g in range(gangs):
         places = [f"node-{(g * size + i) % nodes:05d}" for i in range(size)]
         one = gang(f"gang-{g:05d}", members=size, minimum=size // 2, cpu=1, running_on=places)
-        state.set_group(one.group)
+        state.job_table.set_group(one.group)
         for member in one.pods:
             state.set_pod(member)
-    state.settled()
+    state.mark_clean()
     return state
 
 

@@ -20,10 +20,10 @@ from hekla.apiserver.server import ApiServer, Config
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import NODES, PODGROUPS, PODS
-from hekla.scheduler import config
 from hekla.scheduler.core import decide
+from hekla.scheduler.framework import config
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.service import Scheduler
+from hekla.scheduler.service.service import Scheduler
 from hekla.testing.objects import START
 
 ROUNDS = 30
@@ -106,7 +106,7 @@ async def lags() -> None:
     ):
         for in_thread in (False, True):
             state = build(*sizes)
-            state.settle()
+            state.refresh()
             await lag(name, lambda s=state: decide(s, settings, START), in_thread=in_thread)
 
 

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hekla.scheduler import config
+from hekla.scheduler.framework import config
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, node, pod
 
 JOBS = [f"tf{i}" for i in range(5)]
@@ -61,7 +61,7 @@ def simulate(conf: str) -> Run:
                     del slots[slot]
                 for task in list(stage.state.jobs[f"default/{name}"].tasks.values()):
                     stage.state.delete_pod(task.uid)
-                stage.state.delete_group("default", name)
+                stage.state.job_table.delete_group("default", name)
     return run
 
 

@@ -40,7 +40,7 @@ from hekla.kube.resources import (
     QUEUES,
     Resource,
 )
-from hekla.scheduler import config
+from hekla.scheduler.framework import config
 
 READY_LIMIT_S = 120.0
 SETTLE_S, SETTLED_BELOW_S, SETTLE_MOST_S = 2.0, 0.05, 30.0

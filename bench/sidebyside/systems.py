@@ -119,9 +119,9 @@ def built_in(name: str) -> System:
 
 def peer(text: str) -> System:
     """`name=command` or `name@scheduler-name=command`."""
-    title, equals, command = text.partition("=")
+    title, group_equal, command = text.partition("=")
     name, _, scheduler_name = title.partition("@")
-    if not (name and equals and command.strip()):
+    if not (name and group_equal and command.strip()):
         raise ValueError(f"--peer {text!r}: write NAME=COMMAND or NAME@SCHEDULER-NAME=COMMAND")
     if "{kubeconfig}" not in command:
         raise ValueError(f"--peer {name}: the command must say where {{kubeconfig}} goes")

@@ -23,7 +23,7 @@ from hekla.nodeagent.images import Images
 from hekla.nodeagent.network import BridgeNetwork
 from hekla.nodeagent.network import ways as network_ways
 from hekla.nodeagent.simulated import SimulatedNodes
-from hekla.scheduler.service import Scheduler
+from hekla.scheduler.service.service import Scheduler
 
 log = logging.getLogger("hekla.local")
 

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from hekla.scheduler.load.readings import USAGE_PERIOD_S, ByPeriod, Reading
+from hekla.scheduler.state.load import USAGE_PERIOD_S, ByPeriod, Reading
 from tests.fidelity.catalogue import Case, Json
 
 ADDRESS = "http://prometheus:9090"

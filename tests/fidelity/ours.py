@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from hekla.api import core, nodeinfo, scheduling, topology
 from hekla.api.meta import convert
-from hekla.scheduler import changes, config
-from hekla.scheduler.changes import Measured
-from hekla.scheduler.classes import pod_of
-from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.framework import config
 from hekla.scheduler.plugins import builtin
+from hekla.scheduler.state import changes
+from hekla.scheduler.state.changes import Measured
+from hekla.scheduler.state.classes import pod_of
+from hekla.scheduler.state.cluster import Cluster
 from hekla.testing import TestCluster
 from hekla.testing.objects import START
 from hekla.units.timestamps import format_time
@@ -47,9 +48,9 @@ def _world(case: Case) -> TestCluster:
     state = Cluster()
     clock = iter(range(1000))
     for body in catalogue.priority_classes(case):
-        state.set_priority_class(convert(body, core.PriorityClass))
+        state.job_table.set_priority_class(convert(body, core.PriorityClass))
     for body in catalogue.queues(case):
-        state.set_queue(convert(_made(body, next(clock)), scheduling.Queue))
+        state.job_table.set_queue(convert(_made(body, next(clock)), scheduling.Queue))
     for body in catalogue.nodes(case):
         state.set_node(convert(_made(body, 0), core.Node))
     for body in catalogue.hypernodes(case):
@@ -65,7 +66,7 @@ def _world(case: Case) -> TestCluster:
     pods = [_made(pod, next(clock)) for pod in catalogue.foreign_pods(case)]
     for group, members in catalogue.groups(case):
         moment = next(clock)
-        state.set_group(convert(_made(group, moment), scheduling.PodGroup))
+        state.job_table.set_group(convert(_made(group, moment), scheduling.PodGroup))
         pods += [_made(pod, moment) for pod in members]
     if case.is_measured:
         changes.apply(state, Measured(load.readings(case, START)))

@@ -219,9 +219,9 @@ class Recorder:
             for group in self._client.list(PODGROUPS, namespace=NAMESPACE)
         }
 
-    def _until(self, holds: Any) -> None:
+    def _until(self, reservations: Any) -> None:
         deadline = time.monotonic() + LIMIT_S
-        while not holds():
+        while not reservations():
             if time.monotonic() > deadline:
                 raise Restless("the cluster does not come to rest")
             time.sleep(_POLL_S)

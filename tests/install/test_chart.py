@@ -19,8 +19,8 @@ from hekla.admission.webhooks import Reach, configurations
 from hekla.api import crds
 from hekla.cli import chart_values, release
 from hekla.cli.main import main
-from hekla.scheduler import config
-from hekla.scheduler.discovery import discover
+from hekla.scheduler.framework import config
+from hekla.scheduler.plugins.discovery import discover
 from hekla.units.objects import Object
 from tests.install.conftest import CHART, Helm
 

@@ -28,7 +28,7 @@ from hekla.kube.resources import (
     STORAGE_CLASSES,
 )
 from hekla.kube.sync_client import SyncClient
-from hekla.scheduler.plugins.volumes import NO_PROVISIONER
+from hekla.scheduler.plugins.predicates.volumes import NO_PROVISIONER
 from tests.install.rights import Json
 from tests.realkube.backends import finish, until
 from tests.realkube.test_jobs import job, phase, pods

@@ -1,7 +1,7 @@
 """Gangs are placed whole or not at all."""
 
-from hekla.scheduler.explain import Gate
-from hekla.scheduler.plan import SetPodCondition
+from hekla.scheduler.framework.plan import SetPodCondition
+from hekla.scheduler.framework.verdict import Gate
 from hekla.testing import cluster, gang, node, pod
 
 

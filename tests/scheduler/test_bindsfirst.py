@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hekla.scheduler.bindsfirst import REST_S, BindsFirst
+from hekla.scheduler.service.write_priority import REST_S, BindsFirst
 
 LONG_S = 60.0
 

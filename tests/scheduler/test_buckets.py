@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.api.wellknown import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINITY
-from hekla.scheduler.buckets import Layout, Wishes
-from hekla.scheduler.classes import TaskClass
-from hekla.scheduler.model import ALLOCATED, PENDING, Job
+from hekla.scheduler.plugins.task_topology.buckets import Layout, Wishes
+from hekla.scheduler.state.classes import TaskClass
+from hekla.scheduler.state.model import ALLOCATED, PENDING, Job
 from hekla.testing import TestCluster, cluster, gang, node, pod
 
 CONF = "actions: allocate\ntiers:\n- plugins: [{name: task-topology}]\n"
@@ -35,7 +35,7 @@ def world(
     ]
     made = gang("j", members=0, minimum=1, annotations=notes).and_pods(*pods)
     found = cluster([node(f"n{i}", cpu=64) for i in range(3)], [made], conf=CONF)
-    found.state.settle()
+    found.state.refresh()
     return found, found.state.jobs["default/j"]
 
 
@@ -82,7 +82,7 @@ def test_counting_along_gives_what_a_new_count_gives(
     along.recount(found.state.nodes)
     for task, place in zip(list(job.by_status[PENDING].values()), places, strict=False):
         job.move([task], ALLOCATED)
-        task.node_name = found.state.node_list[place].name
+        task.node_name = found.state.node_table.node_list[place].name
         along.came(task, place)
     anew.recount(found.state.nodes)
     assert along.is_counted

@@ -9,10 +9,10 @@ import pytest
 
 from hekla.api import core
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
-from hekla.scheduler import wire
-from hekla.scheduler.cache import Cache
-from hekla.scheduler.changes import KINDS, GroupWritten, Kind
-from hekla.scheduler.cluster import Cluster
+from hekla.scheduler.service.cache import Cache
+from hekla.scheduler.state import wire
+from hekla.scheduler.state.changes import KINDS, GroupWritten, Kind
+from hekla.scheduler.state.cluster import Cluster
 from hekla.testing import gang, node, pod
 from hekla.testing.objects import GroupBuilder
 from hekla.units.clock import ManualClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hekla.scheduler.devices.chips import geometries
+from hekla.scheduler.state.devices.hardware import geometries
 from hekla.testing import cluster
 
 from .card_worlds import (

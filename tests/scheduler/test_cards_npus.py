@@ -9,7 +9,7 @@ import pytest
 
 from hekla.api import wellknown as w
 from hekla.api.devices import decode
-from hekla.scheduler.devices.inventory import cards_of
+from hekla.scheduler.state.devices.inventory import cards_of
 from hekla.testing import cluster, node
 
 from .card_worlds import (

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from hekla.api import wellknown as w
 from hekla.api.devices import DeviceRequest, decode
-from hekla.scheduler.devices import choosing
-from hekla.scheduler.devices.asks import Request
-from hekla.scheduler.devices.chips import geometries
-from hekla.scheduler.devices.inventory import VGPU, Card
-from hekla.scheduler.devices.ledger import Ledger
-from hekla.scheduler.model import Node
+from hekla.scheduler.plugins.deviceshare import selection as choosing
+from hekla.scheduler.state.devices.allocations import Ledger
+from hekla.scheduler.state.devices.hardware import geometries
+from hekla.scheduler.state.devices.inventory import VGPU, Card
+from hekla.scheduler.state.devices.requests import Request
+from hekla.scheduler.state.model import Node
 from hekla.testing import Result, TestCluster, cluster
 
 from .card_worlds import (
@@ -170,7 +170,7 @@ def _restarted(world: TestCluster, nodes: list[Any], settings_text: str) -> Test
         name = (pod.metadata.annotations or {})[w.GROUP_NAME]
         if name not in groups:
             groups[name] = job(name).group
-            fresh.state.set_group(groups[name])
+            fresh.state.job_table.set_group(groups[name])
         fresh.pods[uid] = pod
         fresh.state.set_pod(pod)
     return fresh

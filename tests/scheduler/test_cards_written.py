@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hekla.api import wellknown as w
-from hekla.scheduler.devices.inventory import VGPU, Card, cards_of
+from hekla.scheduler.state.devices.inventory import VGPU, Card, cards_of
 from hekla.testing import GroupBuilder, cluster, node
 
 from .card_worlds import (

@@ -8,16 +8,21 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.scheduler.cluster import Cluster
-from hekla.scheduler.model import BINDING, PENDING, RELEASING, RUNNING
+from hekla.scheduler.state.cluster import Cluster
+from hekla.scheduler.state.model import BINDING, PENDING, RELEASING, RUNNING
 from hekla.testing import gang, node, pod, queue
+
+
+def write(state: Cluster, kind: str, obj: Any) -> None:
+    """Call the method of the cluster, or of its job table, that takes an object."""
+    getattr(state if hasattr(state, kind) else state.job_table, kind)(obj)
 
 
 def load(steps: list[tuple[str, Any]]) -> Cluster:
     state = Cluster()
     for kind, obj in steps:
-        getattr(state, kind)(obj)
-    state.settle()
+        write(state, kind, obj)
+    state.refresh()
     return state
 
 
@@ -28,8 +33,8 @@ def books(state: Cluster) -> dict[str, Any]:
         for name in ("allocatable_rn", "idle_rn", "used_rn", "releasing_rn")
     }
     out["pods"] = state.matrix.pods_n[:n].tolist()
-    out["names"] = [one.name for one in state.node_list]
-    out["total"] = state.total_r[:4].tolist()
+    out["names"] = [one.name for one in state.node_table.node_list]
+    out["total"] = state.node_table.total_r[:4].tolist()
     for key, job in sorted(state.jobs.items()):
         out[f"job {key}"] = (
             job.allocated_r.tolist(),
@@ -46,7 +51,7 @@ def books(state: Cluster) -> dict[str, Any]:
             one.elastic_r.tolist(),
             sorted(one.jobs),
         )
-    out["waiting"] = sorted(state.waiting)
+    out["waiting"] = sorted(state.job_table.pending)
     return out
 
 
@@ -87,13 +92,13 @@ def test_repeating_and_undoing_leaves_no_trace(
         elif kind == "set_node":
             state.delete_node(obj.name)
             if i % 2:
-                state.settle()
+                state.refresh()
         elif kind == "set_queue":
-            state.delete_queue(obj.name)
+            state.job_table.delete_queue(obj.name)
         elif kind == "set_group":
-            state.delete_group(obj.namespace, obj.name)
-        getattr(state, kind)(obj)
-    state.settle()
+            state.job_table.delete_group(obj.namespace, obj.name)
+        write(state, kind, obj)
+    state.refresh()
     assert books(state) == books(load(objects()))
 
 
@@ -134,7 +139,7 @@ def test_a_bind_is_assumed_until_the_watch_confirms_it_and_can_be_taken_back() -
     state.set_pod(job.pods[0])  # the watch is behind
     assert state.tasks["default-a-0"].status == BINDING
     state.forget(state.tasks["default-a-0"])
-    state.settle()
+    state.refresh()
     assert state.tasks["default-a-0"].status == PENDING
     assert books(state) == before
     state.assume(task, "n1")
@@ -166,7 +171,7 @@ def test_more_resources_than_rows_make_the_arrays_grow() -> None:
     row = state.dimensions.row("example.com/r39")
     assert row is not None
     assert state.matrix.idle_rn[row, :2].tolist() == [0.0, 1000.0]
-    assert np.count_nonzero(state.total_r) == 42
+    assert np.count_nonzero(state.node_table.total_r) == 42
 
 
 STEPS = st.lists(
@@ -207,12 +212,12 @@ def test_a_step_of_a_pod_is_the_same_as_the_pod_set_anew(steps: list[Any], group
                     state.assume(task, "n1")
             else:
                 getattr(state, step)(task)
-            state.settle()
+            state.refresh()
         assert books(found) == books(wanted)
         mine, theirs = found.tasks["default-p"], wanted.tasks["default-p"]
         assert (mine.status, mine.node_name) == (theirs.status, theirs.node_name)
         assert mine.condition == theirs.condition
-        assert (sorted(found.dirty), sorted(found.waiting)) == (
-            sorted(wanted.dirty),
-            sorted(wanted.waiting),
+        assert (sorted(found.job_table.changed), sorted(found.job_table.pending)) == (
+            sorted(wanted.job_table.changed),
+            sorted(wanted.job_table.pending),
         )

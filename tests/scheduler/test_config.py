@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hekla.scheduler import config
 from hekla.scheduler.errors import ConfigError
-from hekla.scheduler.plugin import Registry
+from hekla.scheduler.framework import config
+from hekla.scheduler.framework.registry import Registry
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.plugins.binpack import Binpack
 from hekla.scheduler.plugins.gang import Gang

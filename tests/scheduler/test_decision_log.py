@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from hekla.cli.main import main
 from hekla.kube.resources import NODES, PODGROUPS, PODS, PRIORITY_CLASSES, QUEUES
-from hekla.scheduler.decisionlog import LAST_APPLIED, DecisionLog, Start, described
 from hekla.scheduler.errors import ReplayError
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.replay import replay
+from hekla.scheduler.service.decision_log import LAST_APPLIED, DecisionLog, Start, described
+from hekla.scheduler.service.replay import replay
 
 from .test_service import configure
 from .world import Objects, World, pod

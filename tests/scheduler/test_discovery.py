@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hekla.scheduler.discovery import discover
+from hekla.scheduler.plugins.discovery import discover
 from hekla.testing import cluster, gang, node
 
 LAST = '''

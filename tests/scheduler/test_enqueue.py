@@ -2,8 +2,8 @@
 
 from hekla.api import core
 from hekla.api.meta import convert
-from hekla.scheduler.explain import Gate
-from hekla.scheduler.plan import Event
+from hekla.scheduler.framework.plan import Event
+from hekla.scheduler.framework.verdict import Gate
 from hekla.testing import cluster, gang, node, queue
 from hekla.testing.objects import START
 

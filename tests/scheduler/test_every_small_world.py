@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hekla.scheduler import config
+from hekla.scheduler.framework import config
 from hekla.scheduler.plugins import builtin
 from hekla.testing import Result, TestCluster, cluster, gang, node, queue
 
@@ -126,7 +126,7 @@ def check_laws(world: TestCluster, result: Result) -> None:
     came = {bind.uid: bind.node for bind in plan.binds} | plan.pipelined
     if gone:
         assert plan.pipelined, "an eviction for nobody"
-    for machine in state.node_list:
+    for machine in state.node_table.node_list:
         held = sum(
             float(task.klass.request_r[0])
             for task in machine.tasks.values()

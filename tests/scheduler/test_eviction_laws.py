@@ -9,7 +9,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.scheduler.actions.victims import Search
+from hekla.scheduler.actions.preemption.victims import VictimSearch
 from hekla.testing import TestCluster, cluster, gang, node, queue
 
 TIERS = """\
@@ -95,7 +95,7 @@ def test_an_eviction_implies_a_placement_that_holds(world: TestCluster) -> None:
         assert result.plan.pipelined
     gone = {eviction.uid for eviction in result.plan.evictions}
     came = {bind.uid: bind.node for bind in result.plan.binds} | result.plan.pipelined
-    for machine in world.state.node_list:
+    for machine in world.state.node_table.node_list:
         for row in (0, 1):
             held = sum(
                 float(t.klass.request_r[row]) for t in machine.tasks.values() if t.uid not in gone
@@ -188,7 +188,7 @@ def test_jobs_that_share_what_they_found_decide_as_if_each_looked_at_every_node(
     world: TestCluster,
 ) -> None:
     fast = world.run()
-    with mock.patch.object(Search, "is_simple", True):
+    with mock.patch.object(VictimSearch, "is_simple", True):
         simple = world.run()
     assert fast.plan.effects == simple.plan.effects
     assert fast.plan.pipelined == simple.plan.pipelined

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hekla.scheduler.explain import Gate
+from hekla.scheduler.framework.verdict import Gate
 from hekla.testing import cluster, gang, node, pod, queue
 
 

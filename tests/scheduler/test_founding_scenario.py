@@ -15,7 +15,7 @@ from tools.founding_picture import (
     simulate,
 )
 
-from hekla.scheduler import config
+from hekla.scheduler.framework import config
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "why-gang.md"
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.api import wellknown
-from hekla.scheduler import changes, history
-from hekla.scheduler.changes import Elapsed, Recalled
-from hekla.scheduler.cluster import Cluster
-from hekla.scheduler.dimensions import CPU
-from hekla.scheduler.history import NAMESPACE, QUEUE, USER, History
+from hekla.scheduler.state import changes
+from hekla.scheduler.state import usage_history as history
+from hekla.scheduler.state.changes import Elapsed, Recalled
+from hekla.scheduler.state.cluster import Cluster
+from hekla.scheduler.state.dimensions import CPU
+from hekla.scheduler.state.usage_history import NAMESPACE, QUEUE, USER, History
 from hekla.testing import cluster, gang, node, queue
 from hekla.testing.objects import START
 
@@ -29,8 +30,8 @@ def a_cluster(**options: Any) -> Cluster:
 
 def later(state: Cluster, at: float, half_life_s: float = DAY) -> History:
     changes.apply(state, Elapsed(START + at, half_life_s))
-    assert state.history is not None
-    return state.history
+    assert state.job_table.history is not None
+    return state.job_table.history
 
 
 def cores(past: History, level: str, name: str, at: float) -> float:
@@ -40,14 +41,14 @@ def cores(past: History, level: str, name: str, at: float) -> float:
 def put(state: Cluster, name: str, cpu: int, *, queue: str = "a", user: str = "") -> None:
     notes = {wellknown.SUBMITTED_BY: user} if user else {}
     job = gang(name, queue=queue, cpu=cpu, running_on=["n1"], annotations=notes)
-    state.set_group(job.group)
+    state.job_table.set_group(job.group)
     for pod in job.pods:
         state.set_pod(pod)
 
 
 def end(state: Cluster, name: str) -> None:
     state.delete_pod(f"default-{name}-0")
-    state.delete_group("default", name)
+    state.job_table.delete_group("default", name)
 
 
 def test_a_half_life_after_it_ended_a_job_counts_half() -> None:
@@ -60,7 +61,7 @@ def test_a_half_life_after_it_ended_a_job_counts_half() -> None:
     # One day of 8 cores, the day being the half-life: 8 * (1 - 1/2), and half of that a day later.
     assert cores(past, QUEUE, "a", DAY) == 4.0
     assert cores(past, QUEUE, "a", 2 * DAY) == 2.0
-    assert dict(past.shares(state.total_r, START + 2 * DAY))[QUEUE, "a"] == 0.2
+    assert dict(past.shares(state.node_table.total_r, START + 2 * DAY))[QUEUE, "a"] == 0.2
 
 
 def test_a_mean_is_the_decayed_resource_seconds_by_their_weight() -> None:
@@ -166,10 +167,10 @@ def test_law_the_order_of_events_at_one_time_does_not_matter(
         for job, size in comes:
             put(state, f"j{job}", size, user=f"u{job % 2}")
         later(state, seconds)
-        state.settle()
+        state.refresh()
         for job in goes[:2]:
             end(state, f"j{job}")
-        state.settle()
+        state.refresh()
         for job in goes[2:]:
             end(state, f"j{job}")
         return list(later(state, 2.0 * seconds).seen_at(START + 3.0 * seconds))
@@ -220,8 +221,8 @@ def test_accounts_are_bounded_and_those_who_had_least_go_first(
     put(state, "now", 1, user="new")
     later(state, HOUR)
     changes.apply(state, Elapsed(START + HOUR, DAY, True))
-    assert state.history is not None
-    users = {name for level, name in state.history.accounts if level == USER}
+    assert state.job_table.history is not None
+    users = {name for level, name in state.job_table.history.accounts if level == USER}
     assert users == {"u1", "new"}, "who holds something is never forgotten"
 
 
@@ -245,7 +246,7 @@ def test_a_resource_heard_of_later_is_counted_too() -> None:
         state.dimensions.intern(f"example.com/card-{number}")
     state._fit_rows()
     job = gang("k", queue="a", running_on=["n1"], requests={"example.com/card-39": 2})
-    state.set_group(job.group)
+    state.job_table.set_group(job.group)
     state.set_pod(job.pods[0])
     past = later(state, HOUR + DAY)
     row = state.dimensions.row("example.com/card-39")

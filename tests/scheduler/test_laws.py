@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.scheduler import config
-from hekla.scheduler.model import PENDING
-from hekla.scheduler.session import Session
+from hekla.scheduler.framework import config
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import PENDING
 from hekla.testing import TestCluster, cluster, gang, node, pod, queue
 
 PACKING = """\
@@ -113,7 +113,7 @@ def numbers(world: TestCluster) -> list[bytes]:
 def test_no_node_is_over_committed_and_no_gang_half_placed(world: TestCluster) -> None:
     idle_before = world.state.matrix.idle_rn.copy()
     result = world.run()
-    world.state.settle()
+    world.state.refresh()
     for bind in result.plan.binds:
         world.state.assume(world.state.tasks[bind.uid], bind.node)
     over = np.minimum(idle_before, 0.0) - world.state.matrix.idle_rn
@@ -121,7 +121,7 @@ def test_no_node_is_over_committed_and_no_gang_half_placed(world: TestCluster) -
     count = world.state.matrix.count
     pods_n, max_n = world.state.matrix.pods_n[:count], world.state.matrix.max_pods_n[:count]
     bound_to = {bind.node for bind in result.plan.binds}
-    for machine in world.state.node_list:
+    for machine in world.state.node_table.node_list:
         if machine.name in bound_to:
             assert pods_n[machine.index] <= max_n[machine.index]
     for job in world.state.jobs.values():
@@ -131,7 +131,7 @@ def test_no_node_is_over_committed_and_no_gang_half_placed(world: TestCluster) -
 @settings(max_examples=40, deadline=None)
 @given(worlds())
 def test_a_cycle_changes_nothing_and_gives_the_same_plan_again(world: TestCluster) -> None:
-    world.state.settle()
+    world.state.refresh()
     before = numbers(world)
     first = world.run()
     assert before == numbers(world)
@@ -150,7 +150,7 @@ def test_the_plan_does_not_depend_on_the_order_in_which_objects_came(
     want = world.run()
     other = copy.deepcopy(world)
     state = other.state
-    for table in (state.jobs, state.queues, state.waiting, state.dirty):
+    for table in (state.jobs, state.queues, state.job_table.pending, state.job_table.changed):
         items = list(table.items())
         random.shuffle(items)
         table.clear()
@@ -166,7 +166,7 @@ def test_the_plan_does_not_depend_on_the_order_in_which_objects_came(
 @settings(max_examples=40, deadline=None)
 @given(worlds())
 def test_leaving_a_statement_restores_every_array_bit_for_bit(world: TestCluster) -> None:
-    world.state.settle()
+    world.state.refresh()
     before = numbers(world)
     with Session(world.state, world.config, 0.0) as session:
         ledgers = ("idle_rn", "used_rn", "releasing_rn", "pipelined_rn", "pods_n", "nonzero_2n")
@@ -174,7 +174,7 @@ def test_leaving_a_statement_restores_every_array_bit_for_bit(world: TestCluster
         with session.statement() as statement:
             for job in world.state.jobs.values():
                 for task in session.in_task_order(job.by_status[PENDING].values()):
-                    index = session.places(task, 1)
+                    index = session.placer.best_nodes(task, 1)
                     if len(index):
                         statement.allocate((task,), index)
         assert saved == [getattr(session.columns, name).tobytes() for name in ledgers]

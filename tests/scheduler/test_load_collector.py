@@ -13,11 +13,11 @@ from urllib.parse import unquote_plus
 import pytest
 
 from hekla.kube.calls import Call
-from hekla.scheduler.decisionlog import MAX_BYTES, DecisionLog
-from hekla.scheduler.load import collector
-from hekla.scheduler.plugin import Plugin
+from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.replay import replay
+from hekla.scheduler.service.decision_log import MAX_BYTES, DecisionLog
+from hekla.scheduler.service.load import collector
+from hekla.scheduler.service.replay import replay
 
 from .test_decision_log import files_in
 from .test_service import configure
@@ -42,10 +42,10 @@ class Server:
         self._writers: set[asyncio.StreamWriter] = set()
         self._heard = asyncio.Condition()
 
-    async def until(self, holds: Callable[[], Any]) -> None:
+    async def until(self, reservations: Callable[[], Any]) -> None:
         """Look at something whenever a request comes: what the one before brought is done then."""
         async with asyncio.timeout(PATIENCE_S), self._heard:
-            await self._heard.wait_for(lambda: bool(holds()))
+            await self._heard.wait_for(lambda: bool(reservations()))
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -110,7 +110,7 @@ async def test_a_job_waits_while_nodes_are_busy_and_starts_when_one_is_not(
     await world.node("n1", 4)
     await world.node("n2", 4)
     scheduler = await begun(world, server, decision_log=log)
-    await server.until(lambda: scheduler.cluster.readings)
+    await server.until(lambda: scheduler.cluster.node_table.readings)
     await world.gang("train", 2)
     await world.condition("train", "the CPU load of the node exceeds the upper limit.")
     server.body = loads(n1=95, n2=40)
@@ -155,9 +155,9 @@ async def test_a_source_that_fails_stops_nobody_and_is_named_once(
     assert len(said) == 1
     assert "readings older than 300 s do not count" in said[0]
     assert b'hekla_load_reads_total{result="failed"}' in await scheduler.render_metrics()
-    assert scheduler.cluster.readings == {}
+    assert scheduler.cluster.node_table.readings == {}
     server.status, server.body = 200, loads(n1=10)
-    await server.until(lambda: scheduler.cluster.readings)
+    await server.until(lambda: scheduler.cluster.node_table.readings)
     assert "answers again" in caplog.text
 
 
@@ -171,7 +171,7 @@ async def test_a_source_that_never_answers_is_given_up_and_asked_again(
     await world.bound("a-0")
     await server.until(lambda: "cannot be read" in caplog.text)
     server.body = loads(n1=10)
-    await server.until(lambda: scheduler.cluster.readings)
+    await server.until(lambda: scheduler.cluster.node_table.readings)
 
 
 async def test_another_source_is_asked_as_soon_as_it_is_configured(
@@ -180,12 +180,12 @@ async def test_another_source_is_asked_as_soon_as_it_is_configured(
     await world.node("n1", 4)
     server.body = loads(n1=10)
     scheduler = await begun(world, server)
-    await server.until(lambda: scheduler.cluster.readings)
+    await server.until(lambda: scheduler.cluster.node_table.readings)
     bucket = {"key": "n1", "cpu": {"value": 0.7}, "memory": {"value": 0.1}}
     server.body = json.dumps({"aggregations": {"600": {"hosts": {"buckets": [bucket]}}}}).encode()
     more = ', elasticsearch: {username: reader, password: "hunter2"}'
     await configure(world, CONF % ("elasticsearch", server.url, more))
-    await server.until(lambda: scheduler.cluster.readings[600]["n1"].cpu == 70.0)
+    await server.until(lambda: scheduler.cluster.node_table.readings[600]["n1"].cpu == 70.0)
     first, headers = server.asked[-1]
     assert first == "POST /metricbeat-*/_search HTTP/1.1"
     assert headers["authorization"].startswith("basic ")
@@ -231,8 +231,8 @@ async def test_the_metrics_of_the_cluster_itself_are_asked_through_its_server(
     is_served.set()
     await world.gang("late", 1, cpu="4")
     await world.condition("late", "the CPU load of the node exceeds the upper limit.")
-    assert scheduler.cluster.readings[0]["n1"].cpu == 95.0
-    assert scheduler.cluster.readings[0]["n1"].memory == 12.5
+    assert scheduler.cluster.node_table.readings[0]["n1"].cpu == 95.0
+    assert scheduler.cluster.node_table.readings[0]["n1"].memory == 12.5
     assert f"{kind}: the load of nodes cannot be read: this cluster does not serve" in caplog.text
 
 

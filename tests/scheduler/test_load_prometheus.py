@@ -19,7 +19,7 @@ import pytest
 from tools.kube.gobuild import missing
 from tools.peers import prometheus
 
-from hekla.scheduler.load.readings import USAGE_PERIOD_S
+from hekla.scheduler.state.load import USAGE_PERIOD_S
 
 from .test_service import configure
 from .world import World
@@ -118,11 +118,11 @@ async def test_prometheus_understands_the_query_and_means_are_what_they_say(
         await configure(world, CONF % url)
         scheduler = await world.scheduler()
         await scheduler.turns(
-            lambda: len(scheduler.cluster.readings.get(USAGE_PERIOD_S, ())) == len(WHOLE)
+            lambda: len(scheduler.cluster.node_table.readings.get(USAGE_PERIOD_S, ())) == len(WHOLE)
         )
         means = {
             (name, period_s): (reading.cpu, reading.memory)
-            for period_s, readings in scheduler.cluster.readings.items()
+            for period_s, readings in scheduler.cluster.node_table.readings.items()
             for name, reading in readings.items()
         }
     assert means == {

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hekla.scheduler import config
-from hekla.scheduler.decisionlog import DecisionLog
 from hekla.scheduler.errors import ConfigError
-from hekla.scheduler.load.settings import NOT_WRITTEN, MetricsSource, without_password
+from hekla.scheduler.framework import config
+from hekla.scheduler.framework.load_source import NOT_WRITTEN, MetricsSource, without_password
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.replay import replay
+from hekla.scheduler.service.decision_log import DecisionLog
+from hekla.scheduler.service.replay import replay
 
 from .test_decision_log import lines_of
 from .test_service import configure

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hekla.scheduler.load.readings import Reading, percent
-from hekla.scheduler.load.settings import MetricsSource
-from hekla.scheduler.load.sources import BadAnswer, Known, make, node_of
+from hekla.scheduler.framework.load_source import MetricsSource
+from hekla.scheduler.service.load.sources import BadAnswer, Known, make, node_of
+from hekla.scheduler.state.load import Reading, percent
 
 NOW = 1_700_000_000.0
 KNOWN = Known(("n1", "n2", "10.0.0.3", "fe80::1"), lambda name: (4000.0, 16.0 * 2**30))

@@ -9,7 +9,7 @@ from prometheus_client import ProcessCollector
 
 from hekla.controllers.metrics import Metrics as ControllerMetrics
 from hekla.kube.resources import PODGROUPS, QUEUES
-from hekla.scheduler.metrics import SchedulerMetrics
+from hekla.scheduler.service.metrics import SchedulerMetrics
 
 from .world import World
 

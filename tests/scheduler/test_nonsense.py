@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hekla.api import core, nodeinfo, scheduling, wellknown
 from hekla.api.meta import convert
 from hekla.api.numa import read_decision
-from hekla.scheduler import changes
-from hekla.scheduler.changes import Measured, Put
-from hekla.scheduler.cluster import Cluster
-from hekla.scheduler.config import parse
 from hekla.scheduler.core import decide
-from hekla.scheduler.load.readings import Reading
+from hekla.scheduler.framework.config import parse
 from hekla.scheduler.plugins import builtin
+from hekla.scheduler.state import changes
+from hekla.scheduler.state.changes import Measured, Put
+from hekla.scheduler.state.cluster import Cluster
+from hekla.scheduler.state.load import Reading
 from hekla.testing import cluster, gang, node, pod, queue
 from hekla.testing.objects import START
 

@@ -11,10 +11,10 @@ import pytest
 from hekla.api import core
 from hekla.kube.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
 from hekla.kube.resources import PODGROUPS
-from hekla.scheduler.changes import Change, apply
-from hekla.scheduler.effects import Performer
-from hekla.scheduler.model import BINDING, PENDING, RELEASING, RUNNING
-from hekla.scheduler.statuswriter import FIRST_S
+from hekla.scheduler.service.performer import Performer
+from hekla.scheduler.service.status_writer import FIRST_S
+from hekla.scheduler.state.changes import Change, apply
+from hekla.scheduler.state.model import BINDING, PENDING, RELEASING, RUNNING
 from hekla.testing import TestCluster, cluster, gang, node
 from hekla.units.clock import ManualClock
 
@@ -171,11 +171,11 @@ async def test_cards_go_with_the_bind_and_come_back_when_it_fails() -> None:
     stage = Stage(cluster([gpus], jobs, conf=SHARING))
     stage.client.refuse["a-0"] = Forbidden(403, "Forbidden", "no")
     await stage.cycle()
-    assert not stage.world.state.ledger("gpu").now_3nc.any()
+    assert not stage.world.state.node_table.ledger("gpu").now_3nc.any()
     del stage.client.refuse["a-0"]
     await stage.cycle()
     assert stage.client.written["a-0"]["volcano.sh/gpu-index"] == "0"
-    assert stage.world.state.ledger("gpu").now_3nc[0].tolist() == [[6]]
+    assert stage.world.state.node_table.ledger("gpu").now_3nc[0].tolist() == [[6]]
 
 
 async def test_a_failed_bind_gives_the_unsent_rest_of_its_gang_back() -> None:

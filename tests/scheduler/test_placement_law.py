@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.scheduler import InTurn, following, placement
-from hekla.scheduler.dimensions import FloatArray, IntArray
-from hekla.scheduler.model import Task
+from hekla.scheduler import SequentialScore
+from hekla.scheduler.placement import greedy, sequential
+from hekla.scheduler.state.dimensions import FloatArray, IntArray
+from hekla.scheduler.state.model import Task
 
 
 def tables(shape: str) -> st.SearchStrategy[list[list[int]]]:
@@ -30,12 +31,12 @@ def both(ladders: list[list[int]], k: int) -> tuple[list[int], list[int]]:
         return np.asarray([ladders[(n - 1) // 3][level] for n, level in pairs], dtype=np.float64)
 
     head = score(index, np.zeros(len(index), dtype=np.int64))
-    quick = placement.place(score, index, copies, k, head)
-    slow = placement.one_by_one(score, index, copies, k, head)
-    habit = placement.Habit()
-    for heaped in (0, 1):
-        habit.heaped = heaped
-        by_habit = placement.place(score, index, copies, k, head, habit)
+    quick = greedy.place(score, index, copies, k, head)
+    slow = greedy.one_by_one(score, index, copies, k, head)
+    hint = greedy.HeapHint()
+    for heap_runs in (0, 1):
+        hint.heap_runs = heap_runs
+        by_habit = greedy.place(score, index, copies, k, head, hint)
         assert by_habit.tolist() == slow.tolist()
     return quick.tolist(), slow.tolist()
 
@@ -64,28 +65,28 @@ def test_scores_that_rise_as_a_node_fills(ladders: list[list[int]], k: int) -> N
 @settings(max_examples=300, deadline=None)
 @given(tables("any"), st.integers(0, 60))
 def test_scores_that_are_told_a_few_at_a_time(ladders: list[list[int]], k: int) -> None:
-    with mock.patch.object(placement, "_AT_ONCE", 2), mock.patch.object(placement, "_GROWTH", 1):
+    with mock.patch.object(greedy, "_AT_ONCE", 2), mock.patch.object(greedy, "_GROWTH", 1):
         quick, slow = both(ladders, k)
     assert slow == quick
 
 
-class Waves(InTurn):
+class Waves(SequentialScore):
     """A score that is another at every turn, and counts who came."""
 
     def __init__(self, waves: list[list[int]]) -> None:
         self.waves = waves
-        self.came_n = np.zeros(12)
+        self.placed_n = np.zeros(12)
         self.turn = 0
 
     def score(self, task: Task) -> FloatArray:
         wave = self.waves[self.turn % len(self.waves)]
-        return np.asarray([wave[n % len(wave)] for n in range(12)]) - self.came_n
+        return np.asarray([wave[n % len(wave)] for n in range(12)]) - self.placed_n
 
-    def came(self, task: Task, node: int) -> None:
-        self.came_n[node] += 1.0
+    def placed(self, task: Task, node: int) -> None:
+        self.placed_n[node] += 1.0
         self.turn += 1
 
-    def likely(self) -> list[int]:
+    def likely_nodes(self) -> list[int]:
         return [2, 3]
 
 
@@ -109,11 +110,11 @@ def test_scores_that_follow_the_tasks(
 
     tasks: list[Task] = [mock.create_autospec(Task)] * k
     with (
-        mock.patch.object(following, "_BATCH", told),
-        mock.patch.object(following, "_AT_ONCE", told),
-        mock.patch.object(following, "_FEW", told),
+        mock.patch.object(sequential, "_BATCH", told),
+        mock.patch.object(sequential, "_AT_ONCE", told),
+        mock.patch.object(sequential, "_FEW", told),
     ):
-        quick = following.place(score, copies, head, tasks, Waves(waves)).tolist()
+        quick = sequential.place(score, copies, head, tasks, Waves(waves)).tolist()
     turn, slow, used = Waves(waves), list[int](), [0] * 12
     for task in tasks:
         part = turn.score(task)
@@ -123,7 +124,7 @@ def test_scores_that_follow_the_tasks(
         best = max(rungs, key=lambda n: (rungs[n] + part[n], -n))
         slow.append(best)
         used[best] += 1
-        turn.came(task, best)
+        turn.placed(task, best)
     assert slow == quick
 
 

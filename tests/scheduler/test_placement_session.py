@@ -8,9 +8,10 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.scheduler import config, finding
-from hekla.scheduler.model import PENDING
-from hekla.scheduler.session import Session
+from hekla.scheduler.framework import config
+from hekla.scheduler.placement import placer
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import PENDING
 from hekla.testing import TestCluster, cluster, gang, node, pod
 
 MIXED = """\
@@ -83,16 +84,16 @@ def test_placing_k_tasks_at_once_is_placing_them_one_by_one(world: TestCluster, 
     job = world.state.jobs["default/job"]
     with Session(world.state, world.config, 0.0) as session:
         tasks = session.in_task_order(job.by_status[PENDING].values())
-        at_once = session.places(tasks[0], k).tolist()
-        one_by_one: list[int] = []
+        at_once = session.placer.best_nodes(tasks[0], k).tolist()
+        affects_other_nodes: list[int] = []
         with session.statement() as statement:
             for task in tasks[:k]:
-                index = session.places(task, 1)
+                index = session.placer.best_nodes(task, 1)
                 if len(index) == 0:
                     break
                 statement.allocate((task,), index)
-                one_by_one += index.tolist()
-    assert one_by_one == at_once
+                affects_other_nodes += index.tolist()
+    assert affects_other_nodes == at_once
     assert not session.plan.failures
 
 
@@ -111,6 +112,6 @@ def rows_of_jobs(draw: st.DrawFn) -> TestCluster:
 @given(rows_of_jobs())
 def test_looking_ahead_for_jobs_to_come_changes_nothing(world: TestCluster) -> None:
     ahead = world.run()
-    with mock.patch.object(finding, "FEW", 0):
+    with mock.patch.object(placer, "FEW", 0):
         plain = world.run()
     assert ahead.plan.effects == plain.plan.effects

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from hekla.scheduler import PERMIT, REJECT, PerNodePlugin, Plugin
-from hekla.scheduler.model import Job, Node, Queue, Task
-from hekla.scheduler.plugin import PluginError
-from hekla.scheduler.tiers import Tiers
+from hekla.scheduler.errors import PluginError
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.framework.tiers import Tiers
+from hekla.scheduler.state.model import Job, Node, Queue, Task
 from hekla.testing import cluster, gang, node
 
 HOT = "example.com/celsius"
@@ -138,8 +139,8 @@ def test_a_plugin_that_overruns_loses_its_vote() -> None:
 
     tiers = Tiers([[Slow()]], stopwatch=lambda: 2.0 * next(now))
     job: Any = object()
-    assert not tiers.all_true("job_ready", job)
-    assert tiers.all_true("job_ready", job)
+    assert not tiers.all_true(hooks.job_ready, job)
+    assert tiers.all_true(hooks.job_ready, job)
     assert "took more than 1 s" in tiers.failures[0].error
 
 
@@ -165,7 +166,7 @@ def test_votes_go_tier_by_tier(case: str) -> None:
     answers, want = VOTES[case]
     tiers = Tiers([[voter(answer) for answer in tier] for tier in answers])
     job: Any = object()
-    assert tiers.vote("job_enqueueable", job) is want
+    assert tiers.vote(hooks.job_enqueueable, job) is want
 
 
 def chooser(mask: list[int] | None) -> Plugin:
@@ -193,9 +194,9 @@ def test_victims_of_a_tier(case: str) -> None:
     masks, want, want_lenient = VICTIMS[case]
     plugins = [[chooser(mask) for mask in tier] for tier in masks]
     candidates: Any = [object()] * 3
-    assert Tiers(plugins).victims("preemptable", None, candidates).tolist() == want
+    assert Tiers(plugins).victims(hooks.preemptable, None, candidates).tolist() == want
     lenient = Tiers(plugins, lenient_victims=True)
-    assert lenient.victims("preemptable", None, candidates).tolist() == want_lenient
+    assert lenient.victims(hooks.preemptable, None, candidates).tolist() == want_lenient
 
 
 def test_order_keys_are_joined_across_tiers() -> None:
@@ -209,14 +210,18 @@ def test_order_keys_are_joined_across_tiers() -> None:
 
     tiers = Tiers([[First()], [Second()]])
     jobs = [(1, 1), (0, 1), (0, 2)]
-    assert sorted(jobs, key=lambda j: tiers.order_key("job_order", j)) == [(0, 2), (0, 1), (1, 1)]
+    assert sorted(jobs, key=lambda j: tiers.order_key(hooks.job_order, j)) == [
+        (0, 2),
+        (0, 1),
+        (1, 1),
+    ]
 
 
 def test_a_switch_takes_a_hook_away() -> None:
     plugin = voter(REJECT)
     plugin.configure({}, {"enableJobEnqueued": False})
     job: Any = object()
-    assert Tiers([[plugin]]).vote("job_enqueueable", job)
+    assert Tiers([[plugin]]).vote(hooks.job_enqueueable, job)
 
 
 def test_a_queue_that_says_yes_for_one_is_asked_again_for_the_next() -> None:

@@ -31,8 +31,8 @@ def test_what_others_are_guaranteed_is_withheld() -> None:
     queues = [queue("a"), queue("b", guarantee={"cpu": 3}, capability={"cpu": 6})]
     jobs = [gang("x", cpu=1, queue="a"), gang("y", cpu=1, queue="b")]
     state = world(queues, jobs, FLAT).state
-    state.settle()
-    accounts = flat(state.queues, state.total_r)
+    state.refresh()
+    accounts = flat(state.queues, state.node_table.total_r)
     assert accounts["a"].real_r[0] == 5000
     assert accounts["b"].real_r[0] == 6000
     assert accounts["b"].deserved_r[0] == 3000, "at least the guarantee"

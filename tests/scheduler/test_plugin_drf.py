@@ -8,11 +8,11 @@ import pytest
 
 from hekla.api import core, scheduling
 from hekla.api.meta import convert
-from hekla.scheduler.config import parse
-from hekla.scheduler.model import PENDING
+from hekla.scheduler.framework.config import parse
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.plugins.drf import Drf
-from hekla.scheduler.session import Session
+from hekla.scheduler.plugins.drf.plugin import Drf
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import PENDING
 from hekla.testing import TestCluster, cluster, gang, node
 
 FLAT = """\
@@ -111,7 +111,7 @@ def test_queues_are_compared_where_their_paths_part() -> None:
                 )
                 task = next(iter(job.by_status[PENDING].values()))
                 with session.statement() as statement:
-                    statement.allocate((task,), session.places(task, 1))
+                    statement.allocate((task,), session.placer.best_nodes(task, 1))
                     statement.keep()
         keys = {n: drf_of(session).queue_order(world.state.queues[n]) for n in ("dev", "prod")}
     # dev and prod hold 4 of 24 each: 1/6; eng together twice that, 1/3, by its weight of 3.

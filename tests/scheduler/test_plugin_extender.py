@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hekla.scheduler import config
 from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.framework import config
 from hekla.scheduler.plugins import builtin, extender
 from hekla.testing import TestCluster, cluster, gang, node, queue
 

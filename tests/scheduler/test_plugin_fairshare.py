@@ -12,15 +12,16 @@ import pytest
 
 from hekla.api import wellknown
 from hekla.kube.resources import CONFIGMAPS, PODS
-from hekla.scheduler import changes, config
-from hekla.scheduler.changes import Elapsed, Recalled
-from hekla.scheduler.decisionlog import DecisionLog
 from hekla.scheduler.errors import ConfigError
-from hekla.scheduler.fairkeeper import MAX_SHOWN_BYTES
-from hekla.scheduler.history import NAMESPACE, QUEUE, USER, Past
-from hekla.scheduler.plugin import Plugin
+from hekla.scheduler.framework import config
+from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.replay import replay
+from hekla.scheduler.service.decision_log import DecisionLog
+from hekla.scheduler.service.replay import replay
+from hekla.scheduler.service.usage_store import MAX_SHOWN_BYTES
+from hekla.scheduler.state import changes
+from hekla.scheduler.state.changes import Elapsed, Recalled
+from hekla.scheduler.state.usage_history import NAMESPACE, QUEUE, USER, Past
 from hekla.testing import TestCluster, cluster, gang, node, queue
 from hekla.testing.objects import START, GroupBuilder
 
@@ -130,7 +131,7 @@ def test_over_many_days_two_users_get_equal_shares_whoever_asks_first() -> None:
         for pod in list(world.pods.values()):
             world.state.delete_pod(pod.metadata.uid)
         for key in list(world.state.jobs):
-            world.state.delete_group(*key.split("/"))
+            world.state.job_table.delete_group(*key.split("/"))
         world.pods.clear()
         for user in ("alice", "bob")[: 1 if day < 4 else 2]:
             world.add(submitted(f"{user}-{day}", user, age=-day))
@@ -166,7 +167,7 @@ tiers:
 
 async def started(world: World, **options: Any) -> Turning:
     scheduler = await world.scheduler(**options)
-    await scheduler.turns(lambda: scheduler.cluster.history is not None)
+    await scheduler.turns(lambda: scheduler.cluster.job_table.history is not None)
     async with asyncio.timeout(PATIENCE_S):
         await scheduler._keeper.has_read.wait()
     return scheduler
@@ -178,7 +179,7 @@ async def test_the_past_is_written_down_and_read_by_the_next_leader(world: World
     first = await started(world)
     await world.gang("train", 2)
     await world.bound("train-0", "train-1")
-    accounts = first.cluster.history.accounts  # type: ignore[union-attr]
+    accounts = first.cluster.job_table.history.accounts  # type: ignore[union-attr]
     await first.turns(lambda: (QUEUE, "default") in accounts)
     account = accounts[QUEUE, "default"]
     account.mean_r[0] = 1000.0  # as after a long while
@@ -235,8 +236,8 @@ async def test_a_plugin_of_ones_own_may_go_by_the_past(world: World) -> None:
     registry = builtin()
     registry.add(Remembers)
     scheduler = await started(world, registry=registry)
-    assert scheduler.cluster.history is not None
-    assert scheduler.cluster.history.half_life_s == 600.0
+    assert scheduler.cluster.job_table.history is not None
+    assert scheduler.cluster.job_table.history.half_life_s == 600.0
 
 
 async def test_nothing_is_kept_that_nobody_asked_for(world: World) -> None:
@@ -244,7 +245,7 @@ async def test_nothing_is_kept_that_nobody_asked_for(world: World) -> None:
     await world.node("n1", 1)
     await world.gang("a", 1)
     await world.bound("a-0")
-    assert scheduler.cluster.history is None
+    assert scheduler.cluster.job_table.history is None
     assert json.loads(scheduler.pages()["fairshare"]()) == {"items": []}
 
 

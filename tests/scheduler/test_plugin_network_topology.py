@@ -9,7 +9,7 @@ import pytest
 
 from hekla.api.topology import HyperNode
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PARTITION_ID
-from hekla.scheduler.plan import SetGroupStatus
+from hekla.scheduler.framework.plan import SetGroupStatus
 from hekla.testing import (
     GroupBuilder,
     Result,

@@ -32,8 +32,8 @@ def affinity(**rules: list[str]) -> dict[str, Any]:
         "preferred": "preferredDuringSchedulingIgnoredDuringExecution",
     }
     wanted = {long[key]: rules[key] for key in long if key in rules}
-    unwanted = {long[key]: rules[f"not_{key}"] for key in long if f"not_{key}" in rules}
-    return {"nodeGroupAffinity": wanted, "nodeGroupAntiAffinity": unwanted}
+    avoided = {long[key]: rules[f"not_{key}"] for key in long if f"not_{key}" in rules}
+    return {"nodeGroupAffinity": wanted, "nodeGroupAntiAffinity": avoided}
 
 
 def places(rules: dict[str, Any] | None, arguments: str = "", pods: int = 8) -> list[str]:

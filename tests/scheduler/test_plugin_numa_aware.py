@@ -13,9 +13,9 @@ from hekla.api.meta import convert
 from hekla.api.nodeinfo import Numatopology, ResourceInfo
 from hekla.api.numa import read_decision
 from hekla.api.wellknown import NUMA_TOPOLOGY_POLICY, TOPOLOGY_DECISION
-from hekla.scheduler.layouts import Layout
-from hekla.scheduler.model import PENDING
-from hekla.scheduler.session import Session
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import PENDING
+from hekla.scheduler.state.numa import Layout
 from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, node, pod
 from hekla.units.cpusets import format_cpuset, parse_cpuset
 
@@ -244,7 +244,7 @@ def test_without_layouts_nothing_that_needs_one_is_placed(monkeypatch: pytest.Mo
     def fails(*given: object) -> None:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(made.state.layouts, "by_column", fails)
+    monkeypatch.setattr(made.state.node_table.layouts, "by_column", fails)
     assert made.run().binds == {}
 
 
@@ -273,17 +273,17 @@ def test_placing_many_at_once_is_placing_them_one_by_one(
     waiting = made.state.jobs["default/a"].by_status[PENDING].values()
     with Session(made.state, made.config, 0.0) as session:
         tasks = session.in_task_order(waiting)
-        at_once = session.places(tasks[0], count).tolist()
-        one_by_one: list[int] = []
+        at_once = session.placer.best_nodes(tasks[0], count).tolist()
+        affects_other_nodes: list[int] = []
         with session.statement() as statement:
             for task in tasks[:count]:
-                index = session.places(task, 1)
+                index = session.placer.best_nodes(task, 1)
                 if len(index) == 0:
                     break
                 statement.allocate((task,), index)
-                one_by_one += index.tolist()
-        again = session.places(tasks[0], count).tolist()
-    assert one_by_one == at_once
+                affects_other_nodes += index.tolist()
+        again = session.placer.best_nodes(tasks[0], count).tolist()
+    assert affects_other_nodes == at_once
     assert again == at_once  # what was taken back is free again
     assert not session.plan.failures
 

@@ -208,9 +208,9 @@ tiers:
 def test_static_filters_are_kept_until_a_label_changes() -> None:
     world = cluster(NODES, [gang("a", cpu=1, spec={"nodeSelector": {"zone": "c"}})])
     assert world.run().binds == {}
-    version = world.state.labels_version
+    version = world.state.node_table.labels_version
     world.state.set_node(NODES[0])
     world.run()
-    assert world.state.labels_version == version, "a heartbeat threw the filters away"
+    assert world.state.node_table.labels_version == version, "a heartbeat threw the filters away"
     world.state.set_node(node("n1", labels={"zone": "c"}))
     assert world.run().binds == {"a-0": "n1"}

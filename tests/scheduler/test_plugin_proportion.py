@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hekla.scheduler.dimensions import Dimensions
-from hekla.scheduler.model import Queue
 from hekla.scheduler.plugins.proportion import QueueShare, water_fill
+from hekla.scheduler.state.dimensions import EPSILON, Dimensions
+from hekla.scheduler.state.model import Queue
 from hekla.testing import TestCluster, cluster, gang, node, queue
 
 
@@ -64,6 +64,7 @@ def test_a_queue_of_weight_zero_gets_nothing_beside_others() -> None:
         max_size=6,
     ),
 )
+@example(69, [(3, 7, 0), (4, 7, 0), (6, 13, 0), (6, 13, 0), (7, 15, 0), (7, 15, 0)])
 def test_shares_stay_within_capacity_request_and_capability(
     total: int, rows: list[tuple[int, int, int]]
 ) -> None:
@@ -71,7 +72,8 @@ def test_shares_stay_within_capacity_request_and_capability(
         share(str(i), w, r, capability=c, free=float(total)) for i, (w, r, c) in enumerate(rows)
     ]
     got = deserved(float(total), shares)
-    assert sum(got) <= total + 1e-6
+    # A queue that misses its request by less than EPSILON gets it in full.
+    assert sum(got) <= total + EPSILON * len(rows)
     for (_, request, capability), amount in zip(rows, got, strict=True):
         assert amount <= request + 1e-9
         assert capability == 0 or amount <= capability + 1e-9

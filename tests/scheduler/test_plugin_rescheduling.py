@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from hekla.api import core
 from hekla.api.meta import convert
 from hekla.api.wellknown import COOLDOWN_TIME, PREEMPTABLE
-from hekla.scheduler import changes
-from hekla.scheduler.changes import Measured, Rescheduled
 from hekla.scheduler.errors import ConfigError
-from hekla.scheduler.load.balance import weight_of
-from hekla.scheduler.load.readings import Reading
-from hekla.scheduler.plugins import rescheduling
-from hekla.scheduler.session import Hold, Session
+from hekla.scheduler.plugins.rescheduling import plugin as rescheduling
+from hekla.scheduler.plugins.rescheduling.balance import weight_of
+from hekla.scheduler.session.reservations import Reservation, Reservations
+from hekla.scheduler.state import changes
+from hekla.scheduler.state.changes import Measured, Rescheduled
+from hekla.scheduler.state.load import Reading
 from hekla.testing import TestCluster, cluster, gang, node, pod
 from hekla.testing.objects import START, GroupBuilder
 from hekla.units.timestamps import format_time
@@ -279,7 +279,7 @@ def test_stale_readings_move_nobody_and_are_not_taken_for_a_look() -> None:
 
 def test_readings_over_another_period_do_not_count() -> None:
     made = world({"n1": 90, "n2": 10}, spread("a", *["n1"] * 4))
-    changes.apply(made.state, Measured({300: dict(made.state.readings[600])}))
+    changes.apply(made.state, Measured({300: dict(made.state.node_table.readings[600])}))
     assert made.run().evictions == []
 
 
@@ -292,16 +292,16 @@ def test_trying_leaves_the_cluster_as_it_was() -> None:
 
 
 @contextmanager
-def holds() -> Iterator[list[Hold]]:
+def reservations() -> Iterator[list[Reservation]]:
     """The room that is spoken for, as it is."""
-    found: list[Hold] = []
-    hold = Session.hold
+    found: list[Reservation] = []
+    add = Reservations.add
 
-    def noted(session: Session, more: list[Hold]) -> None:
+    def noted(self: Reservations, more: list[Reservation]) -> None:
         found.extend(more)
-        hold(session, more)
+        add(self, more)
 
-    with mock.patch.object(Session, "hold", noted):
+    with mock.patch.object(Reservations, "add", noted):
         yield found
 
 
@@ -334,7 +334,7 @@ def worlds(draw: st.DrawFn) -> TestCluster:
 @given(worlds())
 def test_nobody_leaves_without_a_better_place_and_no_gang_is_broken(made: TestCluster) -> None:
     state = made.state
-    with holds() as found:
+    with reservations() as found:
         result = made.run()
     assert not result.plan.failures
     gone = [state.tasks[each.uid] for each in result.plan.evictions]
@@ -343,13 +343,13 @@ def test_nobody_leaves_without_a_better_place_and_no_gang_is_broken(made: TestCl
         left = job.ready_count - sum(task.job is job for task in gone)
         assert left == job.ready_count or left >= job.min_member
     thresholds = made.config.tiers[1][1].make()._thresholds  # type: ignore[attr-defined]
-    columns, loads = state.matrix, state.loads(600)
+    columns, loads = state.matrix, state.node_table.loads(600)
     more_rn = np.zeros_like(columns.idle_rn)
     more_cpu = Counter[int]()
     for hold in found:
         more_rn[: len(hold.klass.request_r), hold.column] += hold.klass.request_r
         more_cpu[hold.column] += weight_of(hold.klass)[0]
-        machine = state.node_list[hold.column]
+        machine = state.node_table.node_list[hold.column]
         assert not machine.is_unschedulable
         assert loads.cpu_n[hold.column] < thresholds.low[0]
         assert not any(task.node_name == machine.name for task in gone)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hekla.scheduler.session import Session
+from hekla.scheduler.session.session import Session
 from hekla.testing import cluster, gang, node, pod
 
 
@@ -22,7 +22,7 @@ def scores(nodes: list[Any], job: Any, text: str, pods: tuple[Any, ...] = ()) ->
     world = cluster(nodes, [job], pods=pods, conf=text)
     task = next(iter(world.state.jobs["default/job"].tasks.values()))
     with Session(world.state, world.config, 0.0) as session:
-        state = session.finder._state(task)
+        state = session.placer._state(task)
         assert not session.tiers.failures
         return [float(score) for score in state.score_n]
 

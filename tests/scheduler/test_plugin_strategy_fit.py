@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from hekla.scheduler import config
 from hekla.scheduler.errors import ConfigError
-from hekla.scheduler.model import PENDING
+from hekla.scheduler.framework import config
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.session import Session
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import PENDING
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, node, pod
 
 CONF = """\

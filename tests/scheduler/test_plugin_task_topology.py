@@ -15,11 +15,11 @@ from hekla.api.wellknown import (
     TASK_TOPOLOGY_ANTI_AFFINITY,
     TASK_TOPOLOGY_ORDER,
 )
-from hekla.scheduler.buckets import Layout, Wishes
-from hekla.scheduler.config import parse
 from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.framework.config import parse
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.roleturns import traffic
+from hekla.scheduler.plugins.task_topology.buckets import Layout, Wishes
+from hekla.scheduler.plugins.task_topology.scores import traffic
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 
 CONF = """\

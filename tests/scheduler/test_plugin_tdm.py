@@ -16,8 +16,8 @@ from hekla.api.wellknown import (
     PREEMPTABLE,
     REVOCABLE_ZONE,
 )
-from hekla.scheduler.config import parse
 from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.framework.config import parse
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.plugins.tdm import Window
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, node
@@ -236,9 +236,9 @@ def test_without_shuffle_it_is_said_that_nobody_leaves() -> None:
     assert "plugin 'tdm' sends nobody away when a window closes; add the action shuffle" in warning
 
 
-@pytest.mark.parametrize("nonsense", ["9" * 400 + "%", "9" * 5000, "-" + "9" * 400, "1e5%", "%"])
-def test_a_budget_beyond_reason_stops_nothing(nonsense: str) -> None:
+@pytest.mark.parametrize("text", ["9" * 400 + "%", "9" * 5000, "-" + "9" * 400, "1e5%", "%"])
+def test_a_budget_beyond_reason_stops_nothing(text: str) -> None:
     job = gang("batch", members=2, minimum=1, cpu=1, running_on=["lent"] * 2, phase="Running",
-               annotations={JDB_MAX_UNAVAILABLE: nonsense},
+               annotations={JDB_MAX_UNAVAILABLE: text},
                pod_annotations=REVOCABLE)  # fmt: skip
     assert world(job).run(now=at(6)).plan.failures == []

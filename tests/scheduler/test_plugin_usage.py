@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hekla.scheduler import changes
-from hekla.scheduler.changes import Measured
 from hekla.scheduler.errors import ConfigError
-from hekla.scheduler.load.readings import Reading
 from hekla.scheduler.plugins.usage import CPU_EXCEEDED, MEMORY_EXCEEDED, Usage
-from hekla.scheduler.session import Session
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state import changes
+from hekla.scheduler.state.changes import Measured
+from hekla.scheduler.state.load import Reading
 from hekla.testing import TestCluster, cluster, gang, node, pod
 from hekla.testing.objects import START, GroupBuilder
 from hekla.units.timestamps import format_time
@@ -125,7 +125,7 @@ def test_readings_of_nodes_that_are_gone_are_dropped() -> None:
     made = world({"n1": (10, 10), "n2": (10, 10)}, gang("job", cpu=1))
     made.state.delete_node("n2")
     measured(made, {"n1": (20, 20), "stranger": (1, 1)}, START)
-    assert set(made.state.readings[600]) == {"n1"}
+    assert set(made.state.node_table.readings[600]) == {"n1"}
 
 
 def test_a_source_with_a_period_of_its_own_serves_all() -> None:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from hekla.api import core
 from hekla.api.meta import convert
-from hekla.scheduler.explain import Gate
-from hekla.scheduler.plan import SetPodCondition
+from hekla.scheduler.framework.plan import SetPodCondition
+from hekla.scheduler.framework.verdict import Gate
 from hekla.testing import GroupBuilder, cluster, gang, node, queue
 
 CONF = """\

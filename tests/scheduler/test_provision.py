@@ -10,9 +10,9 @@ import pytest
 from hekla.api import core
 from hekla.api.meta import convert
 from hekla.api.wellknown import SELECTED_NODE
-from hekla.scheduler import provision
-from hekla.scheduler.model import BINDING, PENDING
-from hekla.scheduler.plugins.volumes import NO_PROVISIONER
+from hekla.scheduler.plugins.predicates.volumes import NO_PROVISIONER
+from hekla.scheduler.service import volume_binder as provision
+from hekla.scheduler.state.model import BINDING, PENDING
 from hekla.testing import cluster, gang, node
 from tests.scheduler.test_performer import Stage
 

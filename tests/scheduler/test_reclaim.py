@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hekla.scheduler.explain import Gate
+from hekla.scheduler.framework.verdict import Gate
 from hekla.testing import GroupBuilder, cluster, gang, node, queue
 
 CONF = """\

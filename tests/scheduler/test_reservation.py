@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hekla.scheduler.explain import Gate
+from hekla.scheduler.framework.verdict import Gate
 from hekla.testing import TestCluster, cluster, gang, node, pod
 
 CONF = """\
@@ -43,7 +43,7 @@ def test_the_freest_nodes_are_kept_for_a_large_job_and_small_ones_use_the_rest()
     assert "kept for default/large, which has waited long" in waiting.message
     assert waiting.nodes == {
         "Insufficient cpu": 1,
-        "node(s) had room that is promised to others": 2,
+        "node(s) had capacity that is reserved for other pods": 2,
     }
 
 

@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.api.wellknown import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINITY
-from hekla.scheduler import InTurn, following
-from hekla.scheduler.buckets import Layout, Wishes
-from hekla.scheduler.classes import TaskClass
-from hekla.scheduler.dimensions import EPSILON
-from hekla.scheduler.finding import Finder
-from hekla.scheduler.model import PENDING, Job, Task
-from hekla.scheduler.roleturns import ByBucket, ByTraffic, Rooms
-from hekla.scheduler.session import Session
+from hekla.scheduler import SequentialScore
+from hekla.scheduler.placement import sequential
+from hekla.scheduler.placement.placer import Placer
+from hekla.scheduler.plugins.task_topology.buckets import Layout, Wishes
+from hekla.scheduler.plugins.task_topology.scores import ByBucket, ByTraffic, Rooms
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.classes import TaskClass
+from hekla.scheduler.state.dimensions import EPSILON
+from hekla.scheduler.state.model import PENDING, Job, Task
 from hekla.testing import TestCluster, cluster, gang, node, pod
 from tests.scheduler.test_buckets import APART, ROLES, TOGETHER, world
 
@@ -106,7 +107,7 @@ def test_every_task_sees_what_a_look_at_everything_would_show(
     with Session(found.state, found.config, 0.0) as session:
         layout.recount(found.state.nodes)
         make, plainly = (ByTraffic, by_traffic) if is_by_traffic else (ByBucket, by_bucket)
-        turn: InTurn = make(layout, alike[0], Rooms(session), WEIGHT)
+        turn: SequentialScore = make(layout, alike[0], Rooms(session), WEIGHT)
         running = [task for task in job.tasks.values() if task.node_name]
         where = {task.uid: found.state.nodes[task.node_name].index for task in running}
         placed: list[tuple[Task, int]] = []
@@ -120,7 +121,7 @@ def test_every_task_sees_what_a_look_at_everything_would_show(
             rooms = [fitting(session, placed, c, [task, *others]) for c in range(3)]
             wanted = [plainly(job, layout, task, where, c, rooms[c]) for c in range(3)]
             assert turn.score(task).tolist() == wanted
-            turn.came(task, place)
+            turn.placed(task, place)
             where[task.uid] = place
             placed.append((task, place))
 
@@ -164,15 +165,15 @@ def worlds(draw: st.DrawFn) -> TestCluster:
 def test_placing_a_role_in_one_look_is_placing_its_tasks_one_by_one(
     found: TestCluster, tells_little: bool
 ) -> None:
-    """Both ways, with every `InTurn` made anew for one task in the plain one."""
-    little = 1 if tells_little else following._BATCH
+    """Both ways, with every `SequentialScore` made anew for one task in the plain one."""
+    little = 1 if tells_little else sequential._BATCH
     with (
-        mock.patch.object(following, "_BATCH", little),
-        mock.patch.object(following, "_AT_ONCE", little * 32),
-        mock.patch.object(following, "_FEW", 1),
+        mock.patch.object(sequential, "_BATCH", little),
+        mock.patch.object(sequential, "_AT_ONCE", little * 32),
+        mock.patch.object(sequential, "_FEW", 1),
     ):
         quick = found.run()
-    with mock.patch.object(Finder, "_only_follow", return_value=False):
+    with mock.patch.object(Placer, "_has_only_sequential", return_value=False):
         plain = found.run()
     assert not quick.plan.failures
     assert quick.plan.effects == plain.plan.effects
@@ -181,7 +182,7 @@ def test_placing_a_role_in_one_look_is_placing_its_tasks_one_by_one(
 
 
 class _Broken(ByBucket):
-    def came(self, task: Task, node: int) -> None:
+    def placed(self, task: Task, node: int) -> None:
         raise ArithmeticError("lost count")
 
 
@@ -191,7 +192,7 @@ def test_a_score_that_breaks_down_between_two_turns_costs_its_plugin_its_word_an
     made = gang("j", members=0, minimum=4, annotations=notes).and_pods(*pods)
     machines = [node(f"n{i}", cpu=3) for i in range(2)]
     found = cluster(machines, [made], conf=CONF % ("nodeorder", 1, "buckets"))
-    with mock.patch("hekla.scheduler.plugins.task_topology.ByBucket", _Broken):
+    with mock.patch("hekla.scheduler.plugins.task_topology.plugin.ByBucket", _Broken):
         result = found.run()
     assert len(result.binds) == 4
     assert [failure.plugin for failure in result.plan.failures] == ["task-topology"]

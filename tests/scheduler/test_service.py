@@ -11,7 +11,7 @@ from typing import Any
 from hekla.api import wellknown
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODGROUPS, PODS, QUEUES
-from hekla.scheduler.changes import Put
+from hekla.scheduler.state.changes import Put
 from hekla.units.clock import ManualClock
 
 from .world import PATIENCE_S, Objects, World, pod
@@ -47,7 +47,7 @@ async def test_a_gang_waits_with_a_reason_and_is_bound_whole_when_a_node_comes(
     await world.node("n1", 1)
     await world.gang("train", 2)
     await world.condition("train", "1/2 tasks fit")
-    assert await world.places() == {}
+    assert await world.bound_nodes() == {}
 
     def told(pods: Objects) -> list[Any]:
         said = pods["train-0"]["status"].get("conditions", [])
@@ -195,7 +195,7 @@ async def test_a_node_that_loses_its_label_is_seen_no_more(world: World) -> None
     await world.client.patch(NODES, "n1", {"metadata": {"labels": {"pool": None}}})
     await world.gang("b", 1)
     await world.condition("b", "0/1 tasks fit")
-    assert [n.name for n in scheduler.cluster.node_list] == []
+    assert [n.name for n in scheduler.cluster.node_table.node_list] == []
 
 
 async def test_a_queue_says_what_it_has_and_nothing_when_its_last_job_is_gone(

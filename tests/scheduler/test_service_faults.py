@@ -18,9 +18,10 @@ from hekla.kube.calls import Call
 from hekla.kube.client import Client
 from hekla.kube.errors import ConnectionLost, ServerError, Timeout
 from hekla.kube.resources import NODES, PODGROUPS, PODS, PRIORITY_CLASSES, QUEUES
-from hekla.scheduler import effects
-from hekla.scheduler.plugin import Plugin, Registry
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.framework.registry import Registry
 from hekla.scheduler.plugins import builtin
+from hekla.scheduler.service import performer as effects
 from hekla.units.clock import SystemClock
 
 from .test_service import configure
@@ -268,9 +269,11 @@ async def test_a_gang_is_not_sent_to_a_node_that_vanished_while_it_was_decided(
         await gone.wait()
     cycles = scheduler.cycles
     thinker.go.set()
-    await scheduler.turns(lambda: scheduler.cycles > cycles and not scheduler.cluster.node_list)
+    await scheduler.turns(
+        lambda: scheduler.cycles > cycles and not scheduler.cluster.node_table.node_list
+    )
     await world.condition("a", "0/2 tasks fit")
-    assert await world.places() == {}
+    assert await world.bound_nodes() == {}
     await world.node("n3", 2)
     assert set((await world.bound("a-0", "a-1")).values()) == {"n3"}
 

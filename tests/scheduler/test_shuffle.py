@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hekla.scheduler.model import Task
-from hekla.scheduler.plugin import Plugin
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.model import Task
 from hekla.testing import Result, cluster, gang, node
 
 CONF = """\

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hekla.scheduler.model import ALLOCATED, PENDING, PIPELINED, RELEASING, RUNNING
-from hekla.scheduler.plan import Evict
-from hekla.scheduler.session import Session
+from hekla.scheduler.explain.plan_writer import write_plan
+from hekla.scheduler.framework.plan import Evict
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import ALLOCATED, PENDING, PIPELINED, RELEASING, RUNNING
 from hekla.testing import TestCluster, cluster, gang, node
 
 
@@ -27,13 +28,13 @@ def test_an_eviction_makes_room_for_later_and_is_undone_without_a_trace() -> Non
     victim = world.state.tasks["default-old-0"]
     waiting = world.state.tasks["default-new-0"]
     with Session(world.state, world.config, 0.0) as session:
-        assert len(session.places(waiting, 1, future=True)) == 0
+        assert len(session.placer.best_nodes(waiting, 1, future=True)) == 0
         with session.statement() as statement:
             statement.evict(victim, "preempt")
             assert victim.status == RELEASING
             assert session.columns.future_idle(0)[0] == 2000.0
-            assert len(session.places(waiting, 1)) == 0, "it is not free yet"
-            statement.pipeline([waiting], session.places(waiting, 1, future=True))
+            assert len(session.placer.best_nodes(waiting, 1)) == 0, "it is not free yet"
+            statement.pipeline([waiting], session.placer.best_nodes(waiting, 1, future=True))
             assert waiting.status == PIPELINED
             assert session.columns.future_idle(0)[0] == 1000.0
         assert (victim.status, victim.node_name) == (RUNNING, "n1")
@@ -48,6 +49,7 @@ def test_a_committed_eviction_is_in_the_plan_and_the_cluster_stays_as_it_was() -
     with Session(world.state, world.config, 0.0) as session, session.statement() as statement:
         statement.evict(victim, "preempt")
         statement.commit()
+        write_plan(session)
     assert session.plan.evictions == [
         Evict("default", "old-1", "default-old-1", "n1", "preempt", "default/old")
     ]
@@ -62,7 +64,7 @@ def test_what_is_kept_holds_its_room_for_the_cycle_and_is_not_done() -> None:
             statement.allocate([first], N1)
             statement.keep()
         assert first.status == ALLOCATED
-        assert len(session.places(second, 1)) == 0
+        assert len(session.placer.best_nodes(second, 1)) == 0
     assert session.plan.binds == []
     assert first.status == PENDING
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hekla.api.scheduling import PodGroupCondition
-from hekla.scheduler import changes, config
-from hekla.scheduler.changes import GroupWritten
-from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition
+from hekla.scheduler.framework import config
+from hekla.scheduler.framework.plan import Event, SetGroupStatus, SetPodCondition
+from hekla.scheduler.state import changes
+from hekla.scheduler.state.changes import GroupWritten
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 from hekla.testing.objects import START
 
@@ -115,7 +116,7 @@ def test_a_group_that_was_told_what_to_say_is_not_looked_at_until_it_changes() -
     runs = gang("b", members=1, cpu=1, running_on=["n1"])
     world = cluster([node("n1", cpu=4)], [let_in, runs])
     first = world.run()
-    world.state.settled()
+    world.state.mark_clean()
     for name in ("a", "b"):
         changes.apply(world.state, GroupWritten.by(written(first, name)))
     assert world.run().plan.considered == 0

@@ -13,11 +13,8 @@ from hekla.api.meta import ObjectMeta, OwnerReference
 from hekla.api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE
 from hekla.kube.errors import NotFound, ServerError
-from hekla.scheduler.bindsfirst import BindsFirst
-from hekla.scheduler.changes import Change, Due, GroupWritten, QueueWritten
-from hekla.scheduler.model import Queue
-from hekla.scheduler.plan import Event, SetGroupStatus, SetPodCondition, SetQueueStatus
-from hekla.scheduler.statuswriter import (
+from hekla.scheduler.framework.plan import Event, SetGroupStatus, SetPodCondition, SetQueueStatus
+from hekla.scheduler.service.status_writer import (
     FIRST_S,
     PACE_S,
     TURN_S,
@@ -25,6 +22,9 @@ from hekla.scheduler.statuswriter import (
     StatusWriter,
     backoff_s,
 )
+from hekla.scheduler.service.write_priority import BindsFirst
+from hekla.scheduler.state.changes import Change, Due, GroupWritten, QueueWritten
+from hekla.scheduler.state.model import Queue
 from hekla.testing import cluster, node, pod
 from hekla.units.clock import ManualClock
 

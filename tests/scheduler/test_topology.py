@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.api.topology import HyperNode
-from hekla.scheduler.labels import NodeLabels
-from hekla.scheduler.topology import CLUSTER, Patterns, Tally, Tree
+from hekla.scheduler.state.labels import NodeLabels
+from hekla.scheduler.state.topology import CLUSTER, Patterns, Tally, Tree
 from hekla.testing import cluster, hypernode, node
 
 NAMES = [f"n{i}" for i in range(8)]
@@ -125,11 +125,11 @@ def test_patterns_are_matched_once_for_a_node() -> None:
 
 def test_the_cluster_builds_the_tree_anew_when_nodes_or_hypernodes_change() -> None:
     world = cluster([node("n1")], hypernodes=[hypernode("a", 1, pattern="n")]).state
-    world.settle()
+    world.refresh()
     before = world.tree
     assert world.tree is before
     world.set_node(node("n0"))
-    world.settle()
+    world.refresh()
     assert world.tree.nodes(0).tolist() == [0, 1]
     world.delete_hypernode("a")
     assert not world.tree

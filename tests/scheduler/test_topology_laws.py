@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from hekla.api.topology import HyperNode
 from hekla.api.wellknown import GROUP_NAME, PARTITION_ID
-from hekla.scheduler import finding
+from hekla.scheduler.placement import placer
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, hypernode, node, pod
 
 CONF = """\
@@ -196,6 +196,6 @@ def test_looking_ahead_within_a_domain_changes_nothing(
     names, parts = network
     machines = [node(name, cpu=data.draw(st.integers(1, 9))) for name in names]
     ahead = cluster(machines, load, hypernodes=parts, conf=CONF % "false").run()
-    with mock.patch.object(finding, "FEW", 0):
+    with mock.patch.object(placer, "FEW", 0):
         plain = cluster(machines, load, hypernodes=parts, conf=CONF % "false").run()
     assert ahead.plan.effects == plain.plan.effects

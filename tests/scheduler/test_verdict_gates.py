@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hekla.scheduler import config
-from hekla.scheduler.explain import Gate, Verdict
+from hekla.scheduler.framework import config
+from hekla.scheduler.framework.verdict import Gate, Verdict
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, node, pod, queue
 
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
@@ -107,7 +107,7 @@ def test_ordering() -> None:
     found = verdict_of(world)
     assert found.gate == Gate.ORDERING
     assert found.nodes == {
-        "node(s) had room that is promised to others": 1,
+        "node(s) had capacity that is reserved for other pods": 1,
         "node(s) had untolerated taint(s)": 1,
     }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hekla.scheduler.model import PENDING, RUNNING, Task
 from hekla.scheduler.plugins.conformance import Conformance
-from hekla.scheduler.plugins.drf import Drf
+from hekla.scheduler.plugins.drf.plugin import Drf
 from hekla.scheduler.plugins.gang import Gang
 from hekla.scheduler.plugins.priority import Priority
 from hekla.scheduler.plugins.proportion import Proportion
-from hekla.scheduler.session import Session
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import PENDING, RUNNING, Task
 from hekla.testing import TestCluster, cluster, gang, node, pod, queue
 
 

@@ -20,7 +20,7 @@ from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import NODES, PODGROUPS, PODS, QUEUES, Resource
-from hekla.scheduler.service import Scheduler
+from hekla.scheduler.service.service import Scheduler
 from hekla.units.objects import Object
 
 T = TypeVar("T")
@@ -64,10 +64,10 @@ class Turning(Scheduler):
         async with self._turned:
             self._turned.notify_all()
 
-    async def turns(self, holds: Callable[[], Any]) -> None:
+    async def turns(self, reservations: Callable[[], Any]) -> None:
         """Wait for a cycle after which something holds."""
         async with asyncio.timeout(PATIENCE_S), self._turned:
-            await self._turned.wait_for(lambda: bool(holds()))
+            await self._turned.wait_for(lambda: bool(reservations()))
 
 
 class World:
@@ -120,7 +120,7 @@ class World:
 
     # --- waiting ------------------------------------------------------------------------------
 
-    async def until(self, resource: Resource[Any], holds: Callable[[Objects], T]) -> T:
+    async def until(self, resource: Resource[Any], reservations: Callable[[Objects], T]) -> T:
         """Watch all objects of a kind, by name, until something holds of them; what it was."""
         found: Objects = {}
         try:
@@ -128,7 +128,7 @@ class World:
                 listing = await self.client.list(resource)
                 found = {obj["metadata"]["name"]: obj for obj in listing}
                 version = listing.resource_version
-                if answer := holds(found):
+                if answer := reservations(found):
                     return answer
                 async with self.client.watch(resource, resource_version=version) as events:
                     async for event in events:
@@ -137,7 +137,7 @@ class World:
                             found.pop(name, None)
                         elif event.type in ("ADDED", "MODIFIED"):
                             found[name] = event.object
-                        if answer := holds(found):
+                        if answer := reservations(found):
                             return answer
                 raise AssertionError("the watch ended")
         except TimeoutError:
@@ -153,7 +153,7 @@ class World:
 
         return await self.until(PODS, are_bound) or {}
 
-    async def places(self) -> dict[str, str]:
+    async def bound_nodes(self) -> dict[str, str]:
         return placed({p["metadata"]["name"]: p for p in await self.client.list(PODS)})
 
     async def condition(self, group: str, text: str) -> str:

@@ -240,10 +240,10 @@ def scheduler(
     replicas of one: the others stand by.
     """
     from hekla.cli.component_runner import Options, run_component
-    from hekla.scheduler.cache import parse_node_selector
-    from hekla.scheduler.decisionlog import DecisionLog
-    from hekla.scheduler.discovery import discover
-    from hekla.scheduler.service import Scheduler
+    from hekla.scheduler.plugins.discovery import discover
+    from hekla.scheduler.service.cache import parse_node_selector
+    from hekla.scheduler.service.decision_log import DecisionLog
+    from hekla.scheduler.service.service import Scheduler
 
     try:
         selector = parse_node_selector(node_selector)

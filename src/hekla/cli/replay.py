@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from hekla.scheduler.discovery import discover
 from hekla.scheduler.errors import SchedulerError
-from hekla.scheduler.replay import Outcome, replay
+from hekla.scheduler.plugins.discovery import discover
+from hekla.scheduler.service.replay import Outcome, replay
 from hekla.units.timestamps import format_time
 
 MAX_DIFFERENCE = 40

@@ -1,19 +1,33 @@
-"""Where pods go, and why not: a pure core, and the service that carries out its plans.
+"""The scheduler: where pods go, and why they wait.
 
+    state       the cluster as arrays and indexes
+    framework   hooks, plugins, tiers, configuration, plan
+    placement   feasible nodes, scores, placing many equal tasks at once
+    session     one cycle: session and statement
+    explain     verdicts, and the status of PodGroups and pods
+    actions     enqueue, allocate, preempt, reclaim, backfill, …
+    plugins     gang, capacity, drf, predicates, …
     core        decide(cluster, config, now) -> Plan
-    plugin      how to write a plugin; the names below are all it takes
+    service     the running scheduler: watches in, writes out
 
-Import other names from the module that owns them.
+The names below are what a plugin needs. Import other names from the module that defines them.
 """
 
-from hekla.scheduler.plugin import (
+from hekla.scheduler.framework.answers import (
     PERMIT,
     REJECT,
-    InTurn,
     Invalid,
     Normalized,
-    PerNodePlugin,
-    Plugin,
+    SequentialScore,
 )
+from hekla.scheduler.framework.plugin import PerNodePlugin, Plugin
 
-__all__ = ["PERMIT", "REJECT", "InTurn", "Invalid", "Normalized", "PerNodePlugin", "Plugin"]
+__all__ = [
+    "PERMIT",
+    "REJECT",
+    "Invalid",
+    "Normalized",
+    "PerNodePlugin",
+    "Plugin",
+    "SequentialScore",
+]

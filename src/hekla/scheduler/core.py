@@ -1,7 +1,7 @@
-"""The scheduler's decision: the cluster in, a plan out. No clock, no chance, no I/O.
+"""The scheduler's decision: cluster state in, plan out. No clock, no randomness, no I/O.
 
-Production, tests, simulation and benchmarks call this very function. The same state and time give
-the same plan, and the cluster is left as it was.
+Production, tests, simulation and benchmarks call this function. Equal state and time give an equal
+plan, and the cluster is left as it was.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hekla.scheduler.actions import ACTIONS
-from hekla.scheduler.cluster import Cluster
-from hekla.scheduler.config import Config
-from hekla.scheduler.plan import Plan
-from hekla.scheduler.session import Session
+from hekla.scheduler.explain.plan_writer import write_plan, write_queue_metrics
+from hekla.scheduler.framework.config import Config
+from hekla.scheduler.framework.plan import Plan
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.cluster import Cluster
 
 
 def decide(
@@ -23,11 +24,10 @@ def decide(
     stopwatch: Callable[[], float] | None = None,
     skipped: Mapping[str, str] | None = None,
 ) -> Plan:
-    """What to do now.
+    """Run one cycle and return its plan.
 
-    `stopwatch` lets plugins be timed, so that one that overruns loses its vote; without it they
-    may take as long as they like and the result depends on the state alone. `skipped` are jobs
-    that are not to be placed in this cycle, with the reason.
+    `stopwatch` times plugins, and one that overruns is left out. Without it, the plan depends on
+    the state alone. `skipped` are jobs that are not placed in this cycle, with the reason.
     """
     read_s = stopwatch or _no_time
     began_s = read_s()
@@ -39,7 +39,9 @@ def decide(
             ACTIONS[name](session)
             timings_s["action", name] = read_s() - began_s
         if stopwatch is not None:
-            session.note_figures()
+            write_queue_metrics(session)
+        session.close()
+        write_plan(session)
     return session.plan
 
 

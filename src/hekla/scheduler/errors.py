@@ -1,6 +1,7 @@
-"""What can go wrong in the scheduler.
+"""Errors of the scheduler.
 
 SchedulerError
+├── PluginError         a plugin is defined or configured wrongly
 ├── ConfigError         volcano-scheduler.conf cannot be used; the last good one stays
 └── ReplayError         a decision log cannot be read
 """
@@ -9,7 +10,11 @@ from __future__ import annotations
 
 
 class SchedulerError(Exception):
-    """The root."""
+    """Base class of the errors below."""
+
+
+class PluginError(SchedulerError):
+    """A plugin is defined or configured wrongly."""
 
 
 class ConfigError(SchedulerError):
@@ -21,4 +26,4 @@ class ConfigError(SchedulerError):
 
 
 class ReplayError(SchedulerError):
-    """The file is no decision log, or a damaged one."""
+    """A file is not a decision log, or it is damaged."""

@@ -8,13 +8,15 @@ from msgspec.structs import replace
 
 from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.meta import convert
-from hekla.scheduler import changes, config, wire
-from hekla.scheduler.cluster import Cluster
 from hekla.scheduler.core import decide
-from hekla.scheduler.explain import Verdict
-from hekla.scheduler.plan import Plan, SetGroupStatus, SetPodCondition
-from hekla.scheduler.plugin import Plugin, Registry
+from hekla.scheduler.framework import config
+from hekla.scheduler.framework.plan import Plan, SetGroupStatus, SetPodCondition
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.framework.registry import Registry
+from hekla.scheduler.framework.verdict import Verdict
 from hekla.scheduler.plugins import builtin
+from hekla.scheduler.state import changes, wire
+from hekla.scheduler.state.cluster import Cluster
 from hekla.testing.objects import START, GroupBuilder, queue
 
 
@@ -80,14 +82,14 @@ class TestCluster:
         for effect in result.plan.effects:
             if isinstance(effect, SetGroupStatus):
                 self.state.jobs[f"{effect.namespace}/{effect.group}"].phase = effect.phase
-        self.state.settled()
+        self.state.mark_clean()
 
     def live(self, result: Result, *, remake: bool = True) -> None:
         """Let a plan come true: who was bound runs, who was evicted leaves and is made anew.
 
         Without `remake` nobody makes the evicted anew.
         """
-        self.state.settled()  # what follows are changes, due in the next cycle
+        self.state.mark_clean()  # what follows are changes, due in the next cycle
         if result.plan.rescheduled_at is not None:
             self.state.rescheduled_at = result.plan.rescheduled_at
         for bind in result.plan.binds:
@@ -126,7 +128,7 @@ class TestCluster:
 
     def add(self, job: GroupBuilder) -> None:
         """A job that comes later."""
-        self.state.set_group(job.group)
+        self.state.job_table.set_group(job.group)
         for pod in job.pods:
             self._set(pod)
 
@@ -159,11 +161,11 @@ def cluster(
     if not any(q.name == wellknown.DEFAULT_QUEUE for q in given):
         given.append(queue(wellknown.DEFAULT_QUEUE))
     for name, value in (priorities or {}).items():
-        state.set_priority_class(
+        state.job_table.set_priority_class(
             convert({"metadata": {"name": name}, "value": value}, core.PriorityClass)
         )
     for one in given:
-        state.set_queue(one)
+        state.job_table.set_queue(one)
     for machine in nodes:
         state.set_node(machine)
     for part in hypernodes:
@@ -176,7 +178,7 @@ def cluster(
         state.volumes[volume.name] = volume
     every: list[wire.Pod] = []
     for job in jobs:
-        state.set_group(job.group)
+        state.job_table.set_group(job.group)
         every += job.pods
     every += pods
     for member in every:

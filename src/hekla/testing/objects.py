@@ -12,8 +12,8 @@ from typing import Any
 
 from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.meta import convert
-from hekla.scheduler import wire
-from hekla.scheduler.classes import pod_of
+from hekla.scheduler.state import wire
+from hekla.scheduler.state.classes import pod_of
 from hekla.units.timestamps import format_time
 
 Amount = str | int | float

@@ -13,7 +13,7 @@ from hekla.scheduler.actions.gangreclaim import gangreclaim
 from hekla.scheduler.actions.preempt import preempt
 from hekla.scheduler.actions.reclaim import reclaim
 from hekla.scheduler.actions.shuffle import shuffle
-from hekla.scheduler.session import Session
+from hekla.scheduler.session.session import Session
 
 ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
     "enqueue": enqueue,

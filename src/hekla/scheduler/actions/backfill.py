@@ -6,19 +6,19 @@ Volcano). A gang that is not ready keeps its BestEffort members waiting too.
 
 from __future__ import annotations
 
-from hekla.scheduler.actions.turns import Turns
-from hekla.scheduler.actions.verdicts import Attempt, explain_attempt, hindrance
-from hekla.scheduler.model import PENDING, Job, Task
-from hekla.scheduler.session import Session
+from hekla.scheduler.actions.allocation.job_order import PendingJobs
+from hekla.scheduler.explain.attempts import Attempt, explain_attempt, precheck
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import PENDING, Job, Task
 
 
 def backfill(session: Session) -> None:
     jobs = [
         job
         for job in session.jobs
-        if not job.is_pending and _best_effort(job) and hindrance(session, job) is None
+        if not job.is_pending and _best_effort(job) and precheck(session, job) is None
     ]
-    turns = Turns(session, jobs)
+    turns = PendingJobs(session, jobs)
     while (queue := turns.next_queue()) is not None:
         job = turns.next_job(queue)
         if job is None:
@@ -26,7 +26,7 @@ def backfill(session: Session) -> None:
         with session.statement() as statement:
             attempt = Attempt(job)
             for task in session.in_task_order(_best_effort(job)):
-                index = session.finder.places(task, 1, ignore_room=True)
+                index = session.placer.best_nodes(task, 1, ignore_resources=True)
                 if len(index):
                     statement.allocate((task,), index)
                 else:
@@ -35,7 +35,7 @@ def backfill(session: Session) -> None:
                 statement.commit()
             if attempt.unplaced is not None:
                 explain_attempt(session, job, attempt)
-        turns.again(queue)
+        turns.push_back(queue)
 
 
 def _best_effort(job: Job) -> list[Task]:

@@ -8,23 +8,24 @@ refused one does not stand in the way of others.
 from __future__ import annotations
 
 from hekla.api.wellknown import PodGroupPhase
-from hekla.scheduler.actions.turns import Turns
-from hekla.scheduler.explain import Gate, Verdict
-from hekla.scheduler.session import Session
+from hekla.scheduler.actions.allocation.job_order import PendingJobs
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.framework.verdict import Gate, Verdict
+from hekla.scheduler.session.session import Session
 
 
 def enqueue(session: Session) -> None:
-    turns = Turns(session, [job for job in session.jobs if job.has_group and job.is_pending])
+    turns = PendingJobs(session, [job for job in session.jobs if job.has_group and job.is_pending])
     while (queue := turns.next_queue()) is not None:
         job = turns.next_job(queue)
         if job is None:
             continue
         if job.min_resources_r is None or session.job_enqueueable(job):
-            session.tiers.notify("job_enqueued", job)
+            session.tiers.notify(hooks.job_enqueued, job)
             session.set_phase(job, PodGroupPhase.INQUEUE)
             session.plan.verdicts.pop(job.key, None)
         elif job.key not in session.plan.verdicts:
-            session.explain(
+            session.verdicts.explain(
                 Verdict(job.key, Gate.NOT_ENQUEUED, "a plugin refused to let the job in")
             )
-        turns.again(queue)
+        turns.push_back(queue)

@@ -6,31 +6,32 @@ first, and then for whole jobs (`allowWholeBundle: false` stops before that).
 
 from __future__ import annotations
 
-from hekla.scheduler.actionargs import ALLOW_WHOLE_BUNDLE
-from hekla.scheduler.actions.ganghunt import GangHunt
+from hekla.scheduler.actions.allocation.job_order import PendingJobs
+from hekla.scheduler.actions.allocation.nominated import bind_nominated
 from hekla.scheduler.actions.preempt import may_evict
-from hekla.scheduler.actions.promises import keep_promises
-from hekla.scheduler.actions.turns import Turns
-from hekla.scheduler.actions.victims import Rule
-from hekla.scheduler.model import Task
-from hekla.scheduler.session import Session
+from hekla.scheduler.actions.preemption.gangs import GangPreemption
+from hekla.scheduler.actions.preemption.victims import EvictionRule
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.framework.action_arguments import ALLOW_WHOLE_BUNDLE
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import Task
 
 
 def gangpreempt(session: Session) -> None:
-    keep_promises(session)
+    bind_nominated(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
     if not starving:
         return
-    turns = Turns(session, starving)
+    turns = PendingJobs(session, starving)
     allow_whole = session.config.argument("gangpreempt", ALLOW_WHOLE_BUNDLE)
-    hunt = GangHunt(session, RULE, allow_whole=allow_whole)
+    hunt = GangPreemption(session, RULE, allow_whole=allow_whole)
     while (queue := turns.next_queue()) is not None:
         job = turns.next_job(queue)
         if job is None:
             continue
         if session.job_starving(job):
-            hunt.take_for(job)
-        turns.again(queue)
+            hunt.preempt_for(job)
+        turns.push_back(queue)
 
 
 def _is_lower_neighbour(task: Task, other: Task) -> bool:
@@ -40,4 +41,4 @@ def _is_lower_neighbour(task: Task, other: Task) -> bool:
     return other.job.priority < task.job.priority
 
 
-RULE = Rule("unified_evictable", "gangpreempt", _is_lower_neighbour, kind="preempt")
+RULE = EvictionRule(hooks.unified_evictable, "gangpreempt", _is_lower_neighbour, kind="preempt")

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hekla.scheduler.actionargs import ALLOW_WHOLE_BUNDLE
-from hekla.scheduler.actions.ganghunt import GangHunt
-from hekla.scheduler.actions.preempt import may_evict, waiting
-from hekla.scheduler.actions.promises import keep_promises
+from hekla.scheduler.actions.allocation.job_order import PendingJobs
+from hekla.scheduler.actions.allocation.nominated import bind_nominated
+from hekla.scheduler.actions.preempt import may_evict, preemptor_tasks
+from hekla.scheduler.actions.preemption.gangs import GangPreemption
 from hekla.scheduler.actions.reclaim import rule_of
-from hekla.scheduler.actions.turns import Turns
-from hekla.scheduler.session import Session
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.framework.action_arguments import ALLOW_WHOLE_BUNDLE
+from hekla.scheduler.session.session import Session
 
 
 def gangreclaim(session: Session) -> None:
-    keep_promises(session)
+    bind_nominated(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
     if not starving:
         return
-    turns = Turns(session, starving)
-    rule = replace(rule_of(session), hook="unified_evictable", reason="gangreclaim", kind="reclaim")
+    turns = PendingJobs(session, starving)
+    rule = replace(
+        rule_of(session), hook=hooks.unified_evictable, reason="gangreclaim", kind="reclaim"
+    )
     allow_whole = session.config.argument("gangreclaim", ALLOW_WHOLE_BUNDLE)
-    hunt = GangHunt(session, rule, allow_whole=allow_whole)
+    hunt = GangPreemption(session, rule, allow_whole=allow_whole)
     while (queue := turns.next_queue()) is not None:
         if session.overused(queue) is not None:
             continue
@@ -32,7 +35,7 @@ def gangreclaim(session: Session) -> None:
         if job is None:
             continue
         if session.job_starving(job) and all(
-            session.preemptive(queue, task) for task in waiting(session, job)[:1]
+            session.preemptive(queue, task) for task in preemptor_tasks(session, job)[:1]
         ):
-            hunt.take_for(job)
-        turns.again(queue)
+            hunt.preempt_for(job)
+        turns.push_back(queue)

@@ -13,42 +13,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hekla.scheduler.actions.domains import is_bound
-from hekla.scheduler.actions.promises import keep_promises
-from hekla.scheduler.actions.turns import Turns
-from hekla.scheduler.actions.verdicts import explain_promised, hindrance
-from hekla.scheduler.actions.victims import NEVER, Hunt, Rule, Search, comes_back
-from hekla.scheduler.model import PENDING, Job, Task
-from hekla.scheduler.session import Session
+from hekla.scheduler.actions.allocation.domains import has_hard_topology
+from hekla.scheduler.actions.allocation.job_order import PendingJobs
+from hekla.scheduler.actions.allocation.nominated import bind_nominated
+from hekla.scheduler.actions.preemption.victims import (
+    NEVER,
+    EvictionRule,
+    Preemption,
+    VictimSearch,
+    victims_would_retake,
+)
+from hekla.scheduler.explain.attempts import explain_pipelined, precheck
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.model import PENDING, Job, Task
 
 
 def preempt(session: Session) -> None:
-    keep_promises(session)
+    bind_nominated(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
-    starving = without_close_gangs(session, starving, "gangpreempt")
-    turns = Turns(session, starving)
-    others = Search(session, BETWEEN_JOBS)
+    starving = without_topology_gangs(session, starving, "gangpreempt")
+    turns = PendingJobs(session, starving)
+    others = VictimSearch(session, BETWEEN_JOBS)
     while (queue := turns.next_queue()) is not None:
         job = turns.next_job(queue)
         if job is None:
             continue
         if session.job_starving(job):
-            take_from(others, job, waiting(session, job))
-        turns.again(queue)
-    own = Search(session, WITHIN_A_JOB)
+            preempt_for(others, job, preemptor_tasks(session, job))
+        turns.push_back(queue)
+    own = VictimSearch(session, WITHIN_A_JOB)
     for job in sorted(starving, key=session.job_key):
         if session.job_starving(job):
-            _take_from_own(own, job)
+            _preempt_within_job(own, job)
 
 
-def without_close_gangs(session: Session, jobs: Iterable[Job], action: str) -> list[Job]:
+def without_topology_gangs(session: Session, jobs: Iterable[Job], action: str) -> list[Job]:
     """As in Volcano, gangs that must be close together take room by another action alone."""
     out = []
     for job in jobs:
-        if not is_bound(session, job):
+        if not has_hard_topology(session, job):
             out.append(job)
         elif action not in session.config.actions:
-            session.note(job, f"nobody leaves for a gang that must be close; add action {action}")
+            session.verdicts.add_note(
+                job, f"nobody leaves for a gang that must be close; add action {action}"
+            )
     return out
 
 
@@ -58,11 +67,11 @@ def may_evict(session: Session, job: Job) -> bool:
         not job.is_pending
         and bool(job.by_status[PENDING])
         and session.job_starving(job)
-        and hindrance(session, job) is None
+        and precheck(session, job) is None
     )
 
 
-def waiting(session: Session, job: Job) -> list[Task]:
+def preemptor_tasks(session: Session, job: Job) -> list[Task]:
     """Tasks that may ask others to leave; those that request nothing never need to."""
     return session.in_task_order(
         task
@@ -71,43 +80,43 @@ def waiting(session: Session, job: Job) -> list[Task]:
     )
 
 
-def take_from(search: Search, job: Job, tasks: list[Task]) -> None:
+def preempt_for(search: VictimSearch, job: Job, tasks: list[Task]) -> None:
     """All that a job needs, or nothing."""
     session, rule = search.session, search.rule
     if not tasks:
         return
-    if search.in_vain.known(tasks[0]):
-        session.note_spared(job)
+    if search.failed.known(tasks[0]):
+        session.verdicts.explain_protected(job)
         return
-    kept = session.lift(job)
+    kept = session.reservations.release(job)
     with session.statement() as statement:
-        hunt = Hunt(search, statement, job)
+        hunt = Preemption(search, statement, job)
         for task in tasks:
             if not session.job_starving(job):
                 break
-            if rule.may_try is None or rule.may_try(task):
-                hunt.make_room(task)
-        placed, victims = statement.promised, statement.evicted
+            if rule.is_eligible is None or rule.is_eligible(task):
+                hunt.nominate(task)
+        placed, victims = statement.pipelined, statement.evicted
         is_whole = bool(placed) and session.job_pipelined(job)
-        if is_whole and not comes_back(session, rule, placed, victims):
+        if is_whole and not victims_would_retake(session, rule, placed, victims):
             statement.commit()
-            explain_promised(session, job)
+            explain_pipelined(session, job)
             return
-    hunt.give_up()
-    session.hold(kept)
-    session.note_spared(job)
-    search.in_vain.add(tasks[0])
+    hunt.discard()
+    session.reservations.add(kept)
+    session.verdicts.explain_protected(job)
+    search.failed.add(tasks[0])
 
 
-def _take_from_own(search: Search, job: Job) -> None:
+def _preempt_within_job(search: VictimSearch, job: Job) -> None:
     session = search.session
-    for task in waiting(session, job):
+    for task in preemptor_tasks(session, job):
         with session.statement() as statement:
-            hunt = Hunt(search, statement, job)
-            if not hunt.make_room(task) or not statement.evicted:
+            hunt = Preemption(search, statement, job)
+            if not hunt.nominate(task) or not statement.evicted:
                 return  # what fits without a victim, allocate has refused for a better reason
             statement.commit()
-            explain_promised(session, job)
+            explain_pipelined(session, job)
 
 
 def _is_neighbour(task: Task, other: Task) -> bool:
@@ -121,5 +130,5 @@ def _is_sibling(task: Task, other: Task) -> bool:
     return other.job is task.job
 
 
-BETWEEN_JOBS = Rule("preemptable", "preempt", _is_neighbour)
-WITHIN_A_JOB = Rule("preemptable", "preempt", _is_sibling)
+BETWEEN_JOBS = EvictionRule(hooks.preemptable, "preempt", _is_neighbour)
+WITHIN_A_JOB = EvictionRule(hooks.preemptable, "preempt", _is_sibling)

@@ -11,20 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hekla.scheduler.actions.preempt import may_evict, take_from, waiting, without_close_gangs
-from hekla.scheduler.actions.promises import keep_promises
-from hekla.scheduler.actions.turns import Turns
-from hekla.scheduler.actions.victims import Rule, Search
-from hekla.scheduler.dimensions import EPSILON, FloatArray
-from hekla.scheduler.model import RUNNING, Task
-from hekla.scheduler.session import Session
+from hekla.scheduler.actions.allocation.job_order import PendingJobs
+from hekla.scheduler.actions.allocation.nominated import bind_nominated
+from hekla.scheduler.actions.preempt import (
+    may_evict,
+    preempt_for,
+    preemptor_tasks,
+    without_topology_gangs,
+)
+from hekla.scheduler.actions.preemption.victims import EvictionRule, VictimSearch
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.dimensions import EPSILON, FloatArray
+from hekla.scheduler.state.model import RUNNING, Task
 
 
 def reclaim(session: Session) -> None:
-    keep_promises(session)
+    bind_nominated(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
-    turns = Turns(session, without_close_gangs(session, starving, "gangreclaim"))
-    search = Search(session, rule_of(session))
+    turns = PendingJobs(session, without_topology_gangs(session, starving, "gangreclaim"))
+    search = VictimSearch(session, rule_of(session))
     while (queue := turns.next_queue()) is not None:
         if session.overused(queue) is not None:
             continue
@@ -32,17 +38,17 @@ def reclaim(session: Session) -> None:
         if job is None:
             continue
         if session.job_starving(job):
-            take_from(search, job, waiting(session, job))
-        turns.again(queue)
+            preempt_for(search, job, preemptor_tasks(session, job))
+        turns.push_back(queue)
 
 
-def rule_of(session: Session) -> Rule:
-    return Rule(
-        "reclaimable",
+def rule_of(session: Session) -> EvictionRule:
+    return EvictionRule(
+        hooks.reclaimable,
         "reclaim",
         _is_from_reclaimable_queue,
-        must_stay=below_guarantee,
-        may_try=lambda task: _may_try(session, task),
+        protected=below_guarantee,
+        is_eligible=lambda task: _may_try(session, task),
         statuses=(RUNNING,),
     )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hekla.scheduler.plugin import Registry
+from hekla.scheduler.framework.registry import Registry
 from hekla.scheduler.plugins.binpack import Binpack
 from hekla.scheduler.plugins.capacity import Capacity
 from hekla.scheduler.plugins.cdp import Cdp
 from hekla.scheduler.plugins.conformance import Conformance
-from hekla.scheduler.plugins.deviceshare import DeviceShare
-from hekla.scheduler.plugins.drf import Drf
+from hekla.scheduler.plugins.deviceshare.plugin import DeviceShare
+from hekla.scheduler.plugins.drf.plugin import Drf
 from hekla.scheduler.plugins.extender import Extender
 from hekla.scheduler.plugins.fairshare import Fairshare
 from hekla.scheduler.plugins.gang import Gang
@@ -18,14 +18,14 @@ from hekla.scheduler.plugins.nodeorder import NodeOrder
 from hekla.scheduler.plugins.numa_aware import NumaAware
 from hekla.scheduler.plugins.overcommit import Overcommit
 from hekla.scheduler.plugins.pdb import Pdb
-from hekla.scheduler.plugins.predicates import Predicates
+from hekla.scheduler.plugins.predicates.plugin import Predicates
 from hekla.scheduler.plugins.priority import Priority
 from hekla.scheduler.plugins.proportion import Proportion
-from hekla.scheduler.plugins.rescheduling import Rescheduling
+from hekla.scheduler.plugins.rescheduling.plugin import Rescheduling
 from hekla.scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from hekla.scheduler.plugins.resourcequota import ResourceQuota
 from hekla.scheduler.plugins.sla import Sla
-from hekla.scheduler.plugins.task_topology import TaskTopology
+from hekla.scheduler.plugins.task_topology.plugin import TaskTopology
 from hekla.scheduler.plugins.tdm import Tdm
 from hekla.scheduler.plugins.usage import Usage
 

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from hekla.scheduler.dimensions import EPSILON, FloatArray
-from hekla.scheduler.model import Task
-from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Plugin
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.plugins.weights import by_row, read_weights
+from hekla.scheduler.state.dimensions import EPSILON, FloatArray
+from hekla.scheduler.state.model import Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 PREFIX = "binpack.resources."
 

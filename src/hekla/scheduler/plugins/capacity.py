@@ -17,26 +17,28 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 
 from hekla.api.wellknown import ROOT_QUEUE
-from hekla.scheduler.dimensions import (
-    EPSILON,
-    BoolArray,
-    FloatArray,
-    largest_share,
-    less_equal,
-)
-from hekla.scheduler.explain import Gate, Verdict
-from hekla.scheduler.model import Job, Queue, Task
-from hekla.scheduler.plan import QueueFigures
-from hekla.scheduler.plugin import PERMIT, REJECT, Context, Key, Plugin, Vote
+from hekla.scheduler.framework.answers import PERMIT, REJECT, EvictionContext, Vote
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.plan import QueueMetrics
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.framework.verdict import Gate, Verdict
 from hekla.scheduler.plugins.proportion import (
     blocked_rows,
     copies_below,
     explain_closed,
     refuse,
 )
+from hekla.scheduler.state.dimensions import (
+    EPSILON,
+    BoolArray,
+    FloatArray,
+    largest_share,
+    less_equal,
+)
+from hekla.scheduler.state.model import Job, Queue, Task
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 
 class Account:
@@ -112,7 +114,7 @@ class Account:
 class Capacity(Plugin, name="capacity"):
     """Deserved, guarantee and capability of queues, flat or as a tree."""
 
-    votes_by_kind: ClassVar[bool] = True
+    victims_by_class: ClassVar[bool] = True
 
     ancestor_reclaim_level: Annotated[int, Key("ancestorReclaimLevel")] = 0
     dra: Annotated[bool, Key("capacity.DynamicResourceAllocationEnable")] = False
@@ -134,15 +136,17 @@ class Capacity(Plugin, name="capacity"):
         shares = tuple(each.share for each in (*account.ancestors, account))
         return (-queue.priority, shares, not account.deserved_r.any())
 
-    def queue_figures(self) -> dict[str, QueueFigures]:
+    def queue_metrics(self) -> dict[str, QueueMetrics]:
         return {
-            name: QueueFigures(each.deserved_r, each.real_r, each.share, each.share > 1.0)
+            name: QueueMetrics(each.deserved_r, each.real_r, each.share, each.share > 1.0)
             for name, each in self._accounts.items()
         }
 
-    def victim_queue_order(self, pair: tuple[Queue | None, Queue | None]) -> int:
-        """Relatives give first: those with the deepest common ancestor."""
-        victim, taker = (self._accounts.get(queue.name) if queue else None for queue in pair)
+    def victim_queue_order(self, queue: Queue | None, preemptor: Queue | None) -> int:
+        """Sort queues with the deepest common ancestor first."""
+        if queue is None or preemptor is None:
+            return 0
+        victim, taker = self._accounts.get(queue.name), self._accounts.get(preemptor.name)
         if victim is None or taker is None:
             return 0
         together = zip(victim.ancestors, taker.ancestors, strict=False)
@@ -188,7 +192,7 @@ class Capacity(Plugin, name="capacity"):
                     have_r -= victim.klass.request_r
         return out
 
-    def unified_evictable(self, context: Context, candidates: Sequence[Task]) -> BoolArray:
+    def unified_evictable(self, context: EvictionContext, candidates: Sequence[Task]) -> BoolArray:
         """As `reclaimable`, without asking for common resources nor for ancestors."""
         out = np.ones(len(candidates), dtype=bool)
         if context.kind == "preempt":
@@ -247,7 +251,9 @@ class Capacity(Plugin, name="capacity"):
         account = self._accounts.get(queue.name)
         if account is not None and account.problem:
             change = "give the queue a parent that exists, or the job a queue without children"
-            session.explain(Verdict(job.key, Gate.NOT_ENQUEUED, account.problem, change=change))
+            session.verdicts.explain(
+                Verdict(job.key, Gate.NOT_ENQUEUED, account.problem, change=change)
+            )
             return REJECT
         if job.min_resources_r is None or account is None:
             return PERMIT
@@ -268,7 +274,7 @@ class Capacity(Plugin, name="capacity"):
         account = self._accounts.get(queue.name)
         return None if account is None or account.problem else account
 
-    def _limit_of(self, queue: Queue) -> FloatArray:
+    def queue_limit(self, queue: Queue) -> FloatArray:
         """What verdicts name as the queue's limit."""
         account = self._accounts.get(queue.name)
         return queue.capability_r if account is None else account.real_r

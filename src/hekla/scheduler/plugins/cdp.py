@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hekla.scheduler.dimensions import BoolArray
-from hekla.scheduler.model import RUNNING, Job, Task
-from hekla.scheduler.plugin import Context, Plugin
+from hekla.scheduler.framework.answers import EvictionContext
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import BoolArray
+from hekla.scheduler.state.model import RUNNING, Job, Task
 from hekla.units.timestamps import format_time
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 _FAR = 253_402_300_799.0
 """The last second that can be written."""
@@ -27,7 +28,7 @@ _FAR = 253_402_300_799.0
 class Cdp(Plugin, name="cdp"):
     """Spares running pods within their cool-down; whoever waits for one is looked at again then."""
 
-    votes_by_kind: ClassVar[bool] = True
+    victims_by_class: ClassVar[bool] = True
     protects: ClassVar[bool] = True
 
     def open(self, session: Session) -> None:
@@ -41,7 +42,9 @@ class Cdp(Plugin, name="cdp"):
     def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
         return self._rested(task.job, candidates)
 
-    def unified_evictable(self, context: Context | None, candidates: Sequence[Task]) -> BoolArray:
+    def unified_evictable(
+        self, context: EvictionContext | None, candidates: Sequence[Task]
+    ) -> BoolArray:
         return self._rested(None if context is None else context.job, candidates)
 
     def _rested(self, asks: Job | None, candidates: Sequence[Task]) -> BoolArray:
@@ -56,7 +59,7 @@ class Cdp(Plugin, name="cdp"):
             [task.status != RUNNING or task.cooldown_end <= now for task in candidates], dtype=bool
         )
 
-    def _notes_on_spared(self, job: Job) -> tuple[str, ...]:
+    def protection_notes(self, job: Job) -> tuple[str, ...]:
         until = self._until.get(_kind(job))
         if until is None:
             return ()

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from hekla.api.wellknown import KUBE_SYSTEM
-from hekla.scheduler.dimensions import BoolArray
-from hekla.scheduler.model import Task
-from hekla.scheduler.plugin import Plugin
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import BoolArray
+from hekla.scheduler.state.model import Task
 
 CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 
@@ -18,7 +18,7 @@ CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 class Conformance(Plugin, name="conformance"):
     """Spares critical priority classes and the namespace kube-system."""
 
-    votes_by_kind: ClassVar[bool] = True
+    victims_by_class: ClassVar[bool] = True
     protects: ClassVar[bool] = True
 
     def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:

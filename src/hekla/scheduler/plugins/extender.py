@@ -27,13 +27,23 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 import numpy as np
 
-from hekla.scheduler.dimensions import CPU, MEMORY, BoolArray, Dimensions, FloatArray, IntArray
-from hekla.scheduler.model import Job, Queue, Task
-from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, PluginError, Vote, duration_s
+from hekla.scheduler.errors import PluginError
+from hekla.scheduler.framework.answers import PERMIT, REJECT, Vote
+from hekla.scheduler.framework.arguments import Key, duration_s
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import (
+    CPU,
+    MEMORY,
+    BoolArray,
+    Dimensions,
+    FloatArray,
+    IntArray,
+)
+from hekla.scheduler.state.model import Job, Queue, Task
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 MAX_BYTES: Final = 10 * 1024 * 1024
 LONGEST_S: Final = 30.0
@@ -92,7 +102,7 @@ class Extender(Plugin, name="extender"):
             )
         asked = {hook for hook, verb in VERBS.items() if getattr(self, verb)}
         if asked & {"allocated", "deallocated"}:
-            asked.add("one_by_one")
+            asked.add("affects_other_nodes")
         # These also keep order here: the connection, and gangs that were refused.
         vars(self)["hooks"] = frozenset(asked | {"open", "close", "job_ready"})
         vars(self)["essential"] = not self.ignorable  # nor do our own mistakes end its vote
@@ -200,16 +210,16 @@ class Extender(Plugin, name="extender"):
         self._said_ready[job.key] = said
         return said
 
-    def one_by_one(self, task: Task) -> bool:
+    def affects_other_nodes(self, task: Task) -> bool:
         return True  # it is told of each task
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
-        self._tell(self.allocate, task)
+        self._extend(self.allocate, task)
 
     def deallocated(self, task: Task, nodes: IntArray) -> None:
-        self._tell(self.deallocate, task)
+        self._extend(self.deallocate, task)
 
-    def _tell(self, verb: str, task: Task) -> None:
+    def _extend(self, verb: str, task: Task) -> None:
         if not self._is_interested(task):
             return
         body = {"task": _task(task, self._session.dimensions)}

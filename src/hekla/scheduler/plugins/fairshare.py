@@ -17,13 +17,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hekla.scheduler.dimensions import FloatArray, IntArray
-from hekla.scheduler.history import LEVELS, QUEUE, History, Owner, dominant, owners, projected
-from hekla.scheduler.model import Job, Queue, Task
-from hekla.scheduler.plugin import Key, Plugin, PluginError, duration_s
+from hekla.scheduler.errors import PluginError
+from hekla.scheduler.framework.arguments import Key, duration_s
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import FloatArray, IntArray
+from hekla.scheduler.state.model import Job, Queue, Task
+from hekla.scheduler.state.usage_history import (
+    LEVELS,
+    QUEUE,
+    History,
+    Owner,
+    dominant,
+    owners,
+    projected,
+)
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 GRAIN = 4
 """Digits of a share that count. Who differs by less is equal here, and others decide."""
@@ -49,7 +59,7 @@ class Fairshare(Plugin, name="fairshare"):
                 raise PluginError(f"fairshare.levels is of {known}, and {level!r} is none of them")
 
     def open(self, session: Session) -> None:
-        self._history: History | None = session.cluster.history
+        self._history: History | None = session.cluster.job_table.history
         self._total_r, self._now = session.total_r, session.now
         self._weights = {name: queue.weight for name, queue in session.cluster.queues.items()}
         self._extra: dict[Owner, FloatArray] = {}

@@ -7,15 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from hekla.scheduler.dimensions import BoolArray
-from hekla.scheduler.model import Job, Task
-from hekla.scheduler.plugin import PERMIT, REJECT, Invalid, Plugin, Vote
+from hekla.scheduler.framework.answers import PERMIT, REJECT, Invalid, Vote
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import BoolArray
+from hekla.scheduler.state.model import Job, Task
 
 
 class Gang(Plugin, name="gang"):
     """A job starts when its minimum can, and keeps its minimum when others take from it."""
 
-    votes_by_kind: ClassVar[bool] = True
+    victims_by_class: ClassVar[bool] = True
 
     def job_valid(self, job: Job) -> Invalid | None:
         short = job.short_roles(valid=True)

@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 
 from hekla.api.scheduling import NetworkTopology
-from hekla.scheduler.classes import TaskClass
-from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
-from hekla.scheduler.model import ALLOCATED_CLASS, PIPELINED, Job, Task
-from hekla.scheduler.plugin import Key, Plugin
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.plugins.weights import by_row, read_weights
-from hekla.scheduler.subgroups import SubGroup
-from hekla.scheduler.topology import NOBODY, Choice, Domain, Tally
+from hekla.scheduler.state.classes import TaskClass
+from hekla.scheduler.state.dimensions import EPSILON, BoolArray, FloatArray, IntArray
+from hekla.scheduler.state.model import ALLOCATED_CLASS, PIPELINED, Job, Task
+from hekla.scheduler.state.subgroups import SubGroup
+from hekla.scheduler.state.topology import NOBODY, Choice, Domain, Tally
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 PREFIX: Final = "hypernode.binpack.resources."
 DEFAULT_FADING: Final = 0.8
@@ -111,20 +112,20 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
 
     # --- hooks --------------------------------------------------------------------------------
 
-    def confine(self, task: Task) -> IntArray | None:
+    def restrict_nodes(self, task: Task) -> IntArray | None:
         job, subgroup = task.job, task.subgroup
         if job is None or (job.topology is None and not job.policies):
             return None
         known = self._bounds.get((job.key, subgroup))
-        if known is None or known[0] != self._session.stamp:
-            bounds = self._within(job, None, job.topology)
+        if known is None or known[0] != self._session.version:
+            allowed_nodes = self._within(job, None, job.topology)
             if subgroup is not None:
                 own = self._within(job, subgroup, subgroup.policy.topology)
-                if bounds is None or own is None:
-                    bounds = own if bounds is None else bounds
+                if allowed_nodes is None or own is None:
+                    allowed_nodes = own if allowed_nodes is None else allowed_nodes
                 else:
-                    bounds = np.intersect1d(bounds, own, assume_unique=True)
-            known = self._bounds[job.key, subgroup] = (self._session.stamp, bounds)
+                    allowed_nodes = np.intersect1d(allowed_nodes, own, assume_unique=True)
+            known = self._bounds[job.key, subgroup] = (self._session.version, allowed_nodes)
         return known[1]
 
     def _within(
@@ -185,7 +186,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
     ) -> Choice:
         """From the lowest tier up; in each where the gang `was` before, then the fullest first."""
         tree = self._tree
-        score_d = self._packed(_kinds(tasks))
+        score_d = self._packing_score(_kinds(tasks))
         fits = np.flatnonzero(allowed_d & (room_d >= missing))
         elsewhere_d = np.zeros(tree.root + 1, dtype=bool) if was is None else ~tree.inside(was)
         order = np.lexsort((fits, -score_d[fits], elsewhere_d[fits], tree.tier_d[fits]))
@@ -218,7 +219,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         order = np.lexsort((enough, -free_d[enough], -tree.tier_d[enough]))
         return [tree.domain(number) for number in enough[order][: self.most_cleared].tolist()]
 
-    def narrow(self, task: Task, count: int, copies_n: IntArray) -> IntArray | None:
+    def prefer_nodes(self, task: Task, count: int, capacity_n: IntArray) -> IntArray | None:
         """Next to those who are there; else the smallest part that holds all, else the largest."""
         job, tree = task.job, self._tree
         if job is None or not tree:
@@ -226,15 +227,15 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         topologies = (job.topology, task.subgroup.policy.topology if task.subgroup else None)
         if topologies == (None, None):
             return None
-        number = tree.around(np.flatnonzero(copies_n))
+        number = tree.around(np.flatnonzero(capacity_n))
         if not tree.children(number):
             return None
-        room_d = tree.sums(copies_n)
+        room_d = tree.sums(capacity_n)
         subgroup = task.subgroup if topologies[1] is not None else None
         members = self._members(job, subgroup)
         here_d = np.zeros(tree.root + 1)
         if len(members):
-            here_d = tree.sums(np.bincount(members, minlength=len(copies_n)))
+            here_d = tree.sums(np.bincount(members, minlength=len(capacity_n)))
             near = (each for each in tree.ancestors(tree.around(members)) if room_d[each] > 0)
             closest = next(near, number)
             number = closest if tree.inside(number)[closest] else number
@@ -261,9 +262,9 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
             return None
         if job.topology is not None or task.subgroup is not None:
             return None
-        known, changes = self._surroundings.get(task.klass), self._session.finder.changes
+        known, changes = self._surroundings.get(task.klass), len(self._session.placer.changes)
         if known is None or known[0] != changes:
-            score_d = self._packed({task.klass: 1})
+            score_d = self._packing_score({task.klass: 1})
             score_d[tree.root] = 1.0  # what is in no domain of a tier counts as full there
             fading = DEFAULT_FADING if self.fading < 0 else self.fading
             shares = [fading ** (tier - 1) for tier in tree.tiers]
@@ -289,13 +290,13 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
                 holds_d = self._tree.sums(self._empty(task))
             else:
                 tally = self._rooms.setdefault(klass, Tally(self._tree))
-                holds_d = tally.of(self._session.finder.capacity(task))
+                holds_d = tally.of(self._session.placer.capacity(task))
             room_d += np.minimum(holds_d, count)
         return room_d
 
     def _empty(self, task: Task) -> IntArray:
         """How many tasks like this each node could take if it were empty."""
-        columns, passing_n = self._session.columns, self._session.finder.passing(task)
+        columns, passing_n = self._session.columns, self._session.placer.feasible(task)
         room_n = np.where(passing_n, float(2**31), 0.0)
         for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
             if row >= columns.allocatable_rn.shape[0]:
@@ -304,7 +305,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
             np.minimum(room_n, np.floor((offered_n + EPSILON) / amount), out=room_n)
         return room_n.astype(np.int64)
 
-    def _packed(self, kinds: Mapping[TaskClass, int]) -> FloatArray:
+    def _packing_score(self, kinds: Mapping[TaskClass, int]) -> FloatArray:
         """How full each domain would be with these tasks, 0 to 1; 0 where they do not fit."""
         tree, columns = self._tree, self._session.columns
         need: dict[int, float] = {}

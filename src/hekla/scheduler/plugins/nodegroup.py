@@ -20,13 +20,14 @@ import numpy as np
 
 from hekla.api.scheduling import NodeGroupAffinity, QueueAffinity
 from hekla.api.wellknown import NODEGROUP_NAME, NODEGROUP_RESOURCE_LIMITS
-from hekla.scheduler.dimensions import EPSILON, BoolArray, FloatArray, IntArray
-from hekla.scheduler.model import ALLOCATED_CLASS, Queue, Task
-from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Plugin
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import EPSILON, BoolArray, FloatArray, IntArray
+from hekla.scheduler.state.model import ALLOCATED_CLASS, Queue, Task
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 REQUIRED, PREFERRED, AVOIDED = 100.0, 50.0, -1.0
 _NO_GROUPS = NodeGroupAffinity()
@@ -73,7 +74,7 @@ class NodeGroup(Plugin, name="nodegroup"):
             refused_n = ~rules.allowed_g[self._group_n]
             yield refused_n, f"node(s) are of groups that queue {task.job.queue_name} may not use"
 
-    def max_copies(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
+    def node_capacity(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
         rules = self._rules_of(task)
         if rules is None or not rules.limits or task.job is None:
             return []
@@ -83,7 +84,7 @@ class NodeGroup(Plugin, name="nodegroup"):
         reason = f"node(s) are of groups of which queue {task.job.queue_name} has its share"
         return [(nodes.take(room_g[self._group_n]), reason)]
 
-    def one_by_one(self, task: Task) -> bool:
+    def affects_other_nodes(self, task: Task) -> bool:
         """A limit is one of a whole group: what one node takes, the others cannot."""
         rules = self._rules_of(task)
         return rules is not None and bool(rules.limits)
@@ -119,12 +120,12 @@ class NodeGroup(Plugin, name="nodegroup"):
             allowed_g[count] = not self.strict
         else:
             wanted = affinity.node_group_affinity or _NO_GROUPS
-            unwanted = affinity.node_group_anti_affinity or _NO_GROUPS
+            avoided = affinity.node_group_anti_affinity or _NO_GROUPS
             for name, group in self._groups.items():
                 may = name in (*wanted.required, *wanted.preferred)
-                may = may and name not in unwanted.required
-                allowed_g[group] = may or name in unwanted.preferred
-                score_g[group] = self._score(name, wanted, unwanted)
+                may = may and name not in avoided.required
+                allowed_g[group] = may or name in avoided.preferred
+                score_g[group] = self._score(name, wanted, avoided)
         limits, problem = self._limits(queue)
         if limits:
             self._count(queue)
@@ -142,8 +143,8 @@ class NodeGroup(Plugin, name="nodegroup"):
             speaker = parent
         return speaker
 
-    def _score(self, name: str, wanted: NodeGroupAffinity, unwanted: NodeGroupAffinity) -> float:
-        if name in unwanted.preferred:
+    def _score(self, name: str, wanted: NodeGroupAffinity, avoided: NodeGroupAffinity) -> float:
+        if name in avoided.preferred:
             return AVOIDED
         score = REQUIRED if name in wanted.required else 0.0
         if name in wanted.preferred:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 
 from hekla.api.wellknown import NVIDIA_GPU
-from hekla.scheduler.dimensions import CPU, MEMORY, FloatArray, IntArray
-from hekla.scheduler.model import Task
-from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Normalized, Plugin
-from hekla.scheduler.plugins import affinity
+from hekla.scheduler.framework.answers import Normalized
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.plugins.predicates import affinity
+from hekla.scheduler.state.dimensions import CPU, MEMORY, FloatArray, IntArray
+from hekla.scheduler.state.model import Task
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 MAX_SCORE = 100.0
 MIN_IMAGE_BYTES = 23.0 * 2**20
@@ -50,9 +52,11 @@ class NodeOrder(Plugin, name="nodeorder"):
             total_n += self._requested(task, nodes)
         if self.balanced_resource and not task.is_best_effort:
             total_n += self.balanced_resource * self._balanced(task, nodes)
-        if self.image_locality and self._session.cluster.has_images:
+        if self.image_locality and self._session.cluster.node_table.has_images:
             images_n = task.klass.static(
-                "images", self._session.cluster.images_version, lambda: self._images(task)
+                "images",
+                self._session.cluster.node_table.images_version,
+                lambda: self._images(task),
             )
             total_n += self.image_locality * nodes.take(images_n)
         return total_n
@@ -106,7 +110,7 @@ class NodeOrder(Plugin, name="nodeorder"):
 
     def _images(self, task: Task) -> FloatArray:
         """ImageLocality: how much of the images is there, weighed by how common they are."""
-        index = self._session.cluster.image_index()
+        index = self._session.cluster.node_table.image_index()
         total = len(self._session.nodes)
         sum_n = np.zeros(total)
         for image in task.klass.images:
@@ -130,13 +134,17 @@ class NodeOrder(Plugin, name="nodeorder"):
         parts: list[Normalized | FloatArray] = []
         preferred = klass.affinity.node_affinity.preferred if klass.affinity.node_affinity else ()
         if self.node_affinity and preferred:
-            raw_n = klass.static("preferred nodes", cluster.labels_version, self._affine(task))
+            raw_n = klass.static(
+                "preferred nodes", cluster.node_table.labels_version, self._affine(task)
+            )
             parts.append(Normalized(raw_n, float(self.node_affinity)))
         if self.taint_toleration:
             raw_n = klass.static(
                 "preferred taints",
-                cluster.labels_version,
-                lambda: cluster.labels.intolerable(klass.tolerations, ("PreferNoSchedule",)),
+                cluster.node_table.labels_version,
+                lambda: cluster.node_table.labels.intolerable(
+                    klass.tolerations, ("PreferNoSchedule",)
+                ),
             )
             if raw_n.any():
                 parts.append(Normalized(raw_n, float(self.taint_toleration), reverse=True))
@@ -148,12 +156,12 @@ class NodeOrder(Plugin, name="nodeorder"):
             if self.pod_topology_spread:
                 raw_n = affinity.spread_score(self._session, task)
                 if raw_n is not None:
-                    parts.append(self._spread(raw_n, candidates))
+                    parts.append(self._topology_spread(raw_n, candidates))
         return parts
 
     def _affine(self, task: Task):  # type: ignore[no-untyped-def]
         def compute() -> FloatArray:
-            labels = self._session.cluster.labels
+            labels = self._session.cluster.node_table.labels
             raw_n = np.zeros(len(self._session.nodes))
             assert task.klass.affinity.node_affinity is not None
             for term in task.klass.affinity.node_affinity.preferred:
@@ -169,7 +177,7 @@ class NodeOrder(Plugin, name="nodeorder"):
         out: FloatArray = weight * np.floor(MAX_SCORE * (raw_n - low) / (high - low))
         return out
 
-    def _spread(self, raw_n: FloatArray, candidates: IntArray) -> FloatArray:
+    def _topology_spread(self, raw_n: FloatArray, candidates: IntArray) -> FloatArray:
         low, high = float(raw_n[candidates].min()), float(raw_n[candidates].max())
         if math.isinf(high) or high == 0:
             return np.where(np.isinf(raw_n), 0.0, MAX_SCORE) * self.pod_topology_spread

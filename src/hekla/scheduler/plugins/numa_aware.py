@@ -19,14 +19,16 @@ import numpy as np
 
 from hekla.api.numa import NONE, Taken, write_decision
 from hekla.api.wellknown import TOPOLOGY_DECISION
-from hekla.scheduler.dimensions import BoolArray, FloatArray, IntArray
-from hekla.scheduler.layouts import Layout, State
-from hekla.scheduler.model import ALLOCATED, PIPELINED, Task
-from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Normalized, Plugin
+from hekla.scheduler.framework.answers import Normalized
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
+from hekla.scheduler.state.model import ALLOCATED, PIPELINED, Task
+from hekla.scheduler.state.numa import Layout, State
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 UNKNOWN = -1
 
@@ -41,7 +43,7 @@ class NumaAware(Plugin, name="numa-aware"):
 
     def open(self, session: Session) -> None:
         self._session = session
-        layouts = session.cluster.layouts
+        layouts = session.cluster.node_table.layouts
         found = layouts.by_column(session.cluster.numa_topologies, session.cluster.nodes)
         self._states = layouts.states
         state_n = np.full(len(session.nodes), UNKNOWN, dtype=np.int64)
@@ -74,7 +76,7 @@ class NumaAware(Plugin, name="numa-aware"):
             is_reason = np.asarray([each == reason for each in reasons], dtype=bool)
             yield is_reason[at_n] & self._looked_at(policy), reason
 
-    def max_copies(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
+    def node_capacity(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
         containers = task.klass.whole_cpus
         if not containers:
             return []

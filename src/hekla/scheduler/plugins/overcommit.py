@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from hekla.api.wellknown import PodGroupPhase
-from hekla.scheduler.dimensions import show_amount
-from hekla.scheduler.explain import Blocked, Gate, Verdict
-from hekla.scheduler.model import Job
-from hekla.scheduler.plan import Event
-from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, Vote
+from hekla.scheduler.framework.answers import PERMIT, REJECT, Vote
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.plan import Event
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict
+from hekla.scheduler.state.dimensions import show_amount
+from hekla.scheduler.state.model import Job
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 DEFAULT_FACTOR = 1.2
 
@@ -64,20 +66,20 @@ class Overcommit(Plugin, name="overcommit"):
             return PERMIT
         over = ", ".join(f"overused {b.resource}" for b in blocked)
         message = f"resource in cluster is overused: {over}"
-        self._session.explain(
+        self._session.verdicts.explain(
             Verdict(
                 job.key,
                 Gate.NOT_ENQUEUED,
                 message,
                 blocked=tuple(blocked),
                 change=self._way_in(blocked[0]),
-                holders=self._session.holders(
+                holders=self._session.verdicts.holders(
                     job, self._session.dimensions.intern(blocked[0].resource)
                 ),
             )
         )
         if not any(c.message.startswith(message) for c in job.conditions):
-            self._session.event(
+            self._session.events.append(
                 Event(
                     "PodGroup", job.namespace, job.name, job.uid, "Normal", "Unschedulable", message
                 )

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hekla.scheduler.dimensions import BoolArray
-from hekla.scheduler.model import Task
-from hekla.scheduler.plugin import Plugin
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import BoolArray
+from hekla.scheduler.state.model import Task
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 
 class Pdb(Plugin, name="pdb"):
     """Candidates in order use up what their budgets allow; who exceeds one stays."""
 
-    votes_by_kind: ClassVar[bool] = True
+    victims_by_class: ClassVar[bool] = True
     protects: ClassVar[bool] = True
 
     def open(self, session: Session) -> None:

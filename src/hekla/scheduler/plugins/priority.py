@@ -7,15 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from hekla.scheduler.dimensions import BoolArray
-from hekla.scheduler.model import Job, Task
-from hekla.scheduler.plugin import Context, Plugin
+from hekla.scheduler.framework.answers import EvictionContext
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import BoolArray
+from hekla.scheduler.state.model import Job, Task
 
 
 class Priority(Plugin, name="priority"):
     """Jobs by the value of their PriorityClass, tasks by their pod's."""
 
-    votes_by_kind: ClassVar[bool] = True
+    victims_by_class: ClassVar[bool] = True
 
     def job_order(self, job: Job) -> int:
         return -job.priority
@@ -38,7 +39,7 @@ class Priority(Plugin, name="priority"):
             dtype=bool,
         )
 
-    def unified_evictable(self, context: Context, candidates: Sequence[Task]) -> BoolArray:
+    def unified_evictable(self, context: EvictionContext, candidates: Sequence[Task]) -> BoolArray:
         """Gangs leave for jobs of higher priority; where a queue takes back it does not matter."""
         if context.kind == "reclaim":
             return np.ones(len(candidates), dtype=bool)

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hekla.scheduler.dimensions import (
+from hekla.scheduler.framework.answers import PERMIT, REJECT, EvictionContext, Vote
+from hekla.scheduler.framework.plan import Event, QueueMetrics
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict
+from hekla.scheduler.state.dimensions import (
     EPSILON,
     BoolArray,
     Dimensions,
@@ -22,13 +26,10 @@ from hekla.scheduler.dimensions import (
     less_equal,
     show_amount,
 )
-from hekla.scheduler.explain import Blocked, Gate, Verdict
-from hekla.scheduler.model import Job, Queue, Task
-from hekla.scheduler.plan import Event, QueueFigures
-from hekla.scheduler.plugin import PERMIT, REJECT, Context, Plugin, Vote
+from hekla.scheduler.state.model import Job, Queue, Task
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 
 class QueueShare:
@@ -48,7 +49,7 @@ class QueueShare:
 class Proportion(Plugin, name="proportion"):
     """Weighted shares between queues, with guarantees below and capabilities above."""
 
-    votes_by_kind: ClassVar[bool] = True
+    victims_by_class: ClassVar[bool] = True
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -81,7 +82,9 @@ class Proportion(Plugin, name="proportion"):
     def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
         return self._surplus(candidates)
 
-    def unified_evictable(self, context: Context, candidates: Sequence[Task]) -> BoolArray | None:
+    def unified_evictable(
+        self, context: EvictionContext, candidates: Sequence[Task]
+    ) -> BoolArray | None:
         """Volcano's has no word here, and lets gangs be taken from queues that have too little."""
         return self._surplus(candidates) if context.kind == "reclaim" else None
 
@@ -121,9 +124,9 @@ class Proportion(Plugin, name="proportion"):
         if known is not None and job.min_resources_r is not None:
             known.inqueue_r += job.without_gated(job.min_resources_r)
 
-    def queue_figures(self) -> dict[str, QueueFigures]:
+    def queue_metrics(self) -> dict[str, QueueMetrics]:
         return {
-            name: QueueFigures(
+            name: QueueMetrics(
                 known.deserved_r,
                 known.real_capability_r,
                 self._share(known.queue),
@@ -139,7 +142,7 @@ class Proportion(Plugin, name="proportion"):
         rows = [r for r in self._rows if known.deserved_r[r] >= EPSILON]
         return largest_share(queue.claimed_r, known.deserved_r, rows)
 
-    def _limit_of(self, queue: Queue) -> FloatArray:
+    def queue_limit(self, queue: Queue) -> FloatArray:
         """What verdicts name as the queue's limit."""
         return self._shares[queue.name].deserved_r
 
@@ -205,18 +208,20 @@ def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> 
     """Say that a queue has no room to let a job in, in its verdict and once as an event."""
     over = ", ".join(f"insufficient {b.resource}" for b in blocked)
     message = f"queue resource quota insufficient: {over}"
-    session.explain(
+    session.verdicts.explain(
         Verdict(
             job.key,
             Gate.NOT_ENQUEUED,
             message,
             blocked=tuple(blocked),
             change=_way_in(session, queue, blocked[0]),
-            holders=session.holders(job, session.dimensions.intern(blocked[0].resource), queue),
+            holders=session.verdicts.holders(
+                job, session.dimensions.intern(blocked[0].resource), queue
+            ),
         )
     )
     if not any(c.message.startswith(message) for c in job.conditions):
-        session.event(
+        session.events.append(
             Event("PodGroup", job.namespace, job.name, job.uid, "Normal", "Unschedulable", message)
         )
 
@@ -233,7 +238,7 @@ def _way_in(session: Session, queue: Queue, short: Blocked) -> str:
 
 
 def explain_closed(session: Session, job: Job, queue: Queue) -> None:
-    session.explain(
+    session.verdicts.explain(
         Verdict(
             job.key,
             Gate.QUEUE_CLOSED,

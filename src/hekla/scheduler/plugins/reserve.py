@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hekla.scheduler.dimensions import CPU, MEMORY, Dimensions, FloatArray
-from hekla.scheduler.model import Task
-from hekla.scheduler.nodes import Nodes
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.state.dimensions import CPU, MEMORY, Dimensions, FloatArray
+from hekla.scheduler.state.model import Task
 
 
 @dataclass(frozen=True, slots=True)

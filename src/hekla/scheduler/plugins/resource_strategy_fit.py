@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from hekla.scheduler.dimensions import EPSILON, FloatArray
-from hekla.scheduler.model import Task
-from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Plugin, PluginError
+from hekla.scheduler.errors import PluginError
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.plugins.reserve import Rates, copies_beside
+from hekla.scheduler.state.dimensions import EPSILON, FloatArray
+from hekla.scheduler.state.model import Task
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 MOST, LEAST = "MostAllocated", "LeastAllocated"
 DEFAULT_WEIGHT: Final = 10
@@ -53,7 +55,7 @@ class ResourceStrategyFit(Plugin, name="resource-strategy-fit"):
         self._session = session
         self._weight = float(self.weight if self.weight >= 0 else DEFAULT_WEIGHT)
 
-    def max_copies(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
+    def node_capacity(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
         return copies_beside(self._rates, self._session.dimensions, task, nodes)
 
     def node_order(self, task: Task, nodes: Nodes) -> FloatArray:

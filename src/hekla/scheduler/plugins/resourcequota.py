@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hekla.scheduler.dimensions import amount_of, show_amount
-from hekla.scheduler.explain import Blocked, Gate, Verdict
-from hekla.scheduler.model import Job
-from hekla.scheduler.plugin import REJECT, Plugin, Vote
+from hekla.scheduler.framework.answers import REJECT, Vote
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict
+from hekla.scheduler.state.dimensions import amount_of, show_amount
+from hekla.scheduler.state.model import Job
 from hekla.units.quantity import QuantityError
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 
 class ResourceQuota(Plugin, name="resourcequota"):
@@ -62,7 +63,7 @@ class ResourceQuota(Plugin, name="resourcequota"):
 
     def _explain(self, job: Job, quota: str, blocked: Blocked) -> None:
         over = show_amount(blocked.resource, blocked.used + blocked.asked - blocked.allowed)
-        self._session.explain(
+        self._session.verdicts.explain(
             Verdict(
                 job.key,
                 Gate.NOT_ENQUEUED,

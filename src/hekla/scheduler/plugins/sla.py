@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from hekla.api.wellknown import SLA_WAITING_TIME, SLA_WAITING_TIME_LEGACY
-from hekla.scheduler.model import Job
-from hekla.scheduler.plugin import PERMIT, Key, Plugin, Vote, duration_s
+from hekla.scheduler.framework.answers import PERMIT, Vote
+from hekla.scheduler.framework.arguments import Key, duration_s
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.model import Job
 from hekla.units.durations import DurationError, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 
 class Sla(Plugin, name="sla"):
@@ -30,7 +32,7 @@ class Sla(Plugin, name="sla"):
     def open(self, session: Session) -> None:
         self._now = session.now
         self._default_s = self._seconds(self.waiting_time)
-        for job in session.cluster.waiting.values():
+        for job in session.cluster.job_table.pending.values():
             deadline = self._deadline(job)
             if deadline is not None:
                 session.wake(deadline)

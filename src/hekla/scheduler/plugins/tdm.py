@@ -30,14 +30,17 @@ from hekla.api.wellknown import (
     PREEMPTABLE,
     REVOCABLE_ZONE,
 )
-from hekla.scheduler.dimensions import BoolArray, FloatArray
-from hekla.scheduler.fields import truth
-from hekla.scheduler.model import COMPLETED_CLASS, PENDING, RELEASING, RUNNING, Job, Task
-from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import PERMIT, REJECT, Key, Plugin, PluginError, Vote, duration_s
+from hekla.scheduler.errors import PluginError
+from hekla.scheduler.framework.answers import PERMIT, REJECT, Vote
+from hekla.scheduler.framework.arguments import Key, duration_s
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.dimensions import BoolArray, FloatArray
+from hekla.scheduler.state.fields import truth
+from hekla.scheduler.state.model import COMPLETED_CLASS, PENDING, RELEASING, RUNNING, Job, Task
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 SCORE = 100.0
 _ZONE = "tdm.revocable-zone."

@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from hekla.scheduler.classes import TaskClass
-from hekla.scheduler.dimensions import CPU, MEMORY, BoolArray, FloatArray, IntArray
-from hekla.scheduler.load.readings import USAGE_PERIOD_S
-from hekla.scheduler.load.settings import STALE_S, MetricsSource
-from hekla.scheduler.model import ALLOCATED, PIPELINED, RELEASING, RUNNING, Task
-from hekla.scheduler.nodes import Nodes
-from hekla.scheduler.plugin import Key, Plugin, PluginError
+from hekla.scheduler.errors import PluginError
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.load_source import STALE_S, MetricsSource
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.state.classes import TaskClass
+from hekla.scheduler.state.dimensions import CPU, MEMORY, BoolArray, FloatArray, IntArray
+from hekla.scheduler.state.load import USAGE_PERIOD_S
+from hekla.scheduler.state.model import ALLOCATED, PIPELINED, RELEASING, RUNNING, Task
 from hekla.units.quantity import QuantityError, parse_quantity
 
 if TYPE_CHECKING:
-    from hekla.scheduler.session import Session
+    from hekla.scheduler.session.session import Session
 
 CPU_EXCEEDED: Final = "the CPU load of the node exceeds the upper limit."
 MEMORY_EXCEEDED: Final = "the memory load of the node exceeds the upper limit."
@@ -78,7 +80,7 @@ class Usage(Plugin, name="usage"):
 
     def open(self, session: Session) -> None:
         self._session = session
-        loads = session.cluster.loads(USAGE_PERIOD_S)
+        loads = session.cluster.node_table.loads(USAGE_PERIOD_S)
         self._at_n = loads.at_n
         self._fresh_n = loads.is_fresh(session.now)
         self._real_dn: FloatArray = np.stack((loads.cpu_n, loads.memory_n))
@@ -98,7 +100,7 @@ class Usage(Plugin, name="usage"):
         metrics = session.config.metrics or MetricsSource()
         since = session.now - metrics.interval_s
         placed: list[tuple[int, TaskClass]] = []
-        for task in (session.cluster.recent or {}).values():
+        for task in (session.cluster.node_table.recent or {}).values():
             node = session.cluster.nodes[task.node_name]
             is_seen = task.status == RUNNING and task.started <= since
             if node.is_known and not is_seen and task.status != RELEASING:
@@ -135,7 +137,7 @@ class Usage(Plugin, name="usage"):
             risky_n, fresh_n = risky_n[index], fresh_n[index]
             plain_d, raised_d = self._estimate(task.klass)
             each_dn = np.where(risky_n, raised_d[:, None], plain_d[:, None])
-            shadow_dn = shadow_dn + each_dn * nodes.copies
+            shadow_dn = shadow_dn + each_dn * nodes.added
         free_n = 1.0 - self._weighed(self._composite(shadow_dn, real_dn, capacity_dn))
         out: FloatArray = np.where(fresh_n, free_n * MAX_SCORE * self.weight, 0.0)
         return out if self.cpu_weight + self.memory_weight else np.zeros_like(out)

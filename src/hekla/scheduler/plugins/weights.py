@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hekla.scheduler.dimensions import Dimensions
-from hekla.scheduler.plugin import PluginError
+from hekla.scheduler.errors import PluginError
+from hekla.scheduler.state.dimensions import Dimensions
 
 
 def read_weights(raw: Mapping[str, Any], prefix: str, resources: str) -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""Steps shared by the actions that place tasks."""

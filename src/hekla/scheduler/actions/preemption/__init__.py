@@ -1,0 +1,1 @@
+"""The victim search shared by preempt, reclaim, gangpreempt and gangreclaim."""

@@ -1,0 +1,79 @@
+"""What gangs can give: their surplus one by one, or all of the rest at once.
+
+A gang below its minimum does no work, so taking one needed member costs the whole gang. Members it
+can spare are *safe*; the others are taken together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.dimensions import FloatArray
+from hekla.scheduler.state.model import Job, Task
+
+
+@dataclass(slots=True)
+class VictimSet:
+    job: Job
+    tasks: list[Task]
+    is_whole: bool
+
+    def gain_per_loss(self, need_r: FloatArray) -> float:
+        """How much of the need it covers for what the gang loses; endless if that is nothing."""
+        if not self.is_whole:
+            return float("inf")
+        rows = [row for row in range(len(need_r)) if need_r[row] > 0]
+        local = {row: sum(task.klass.amount(row) for task in self.tasks) for row in rows}
+        gain = sum(min(local[row], float(need_r[row])) / float(need_r[row]) for row in rows)
+        loss = sum(float(self.job.allocated_r[row]) / float(need_r[row]) for row in rows)
+        return gain / loss if loss else float("inf")
+
+
+def victim_sets_of(job: Job, tasks: Sequence[Task]) -> list[VictimSet]:
+    """The tasks of one job that could go, as what it can spare and the rest."""
+    tasks = sorted(tasks, key=lambda task: (task.priority, task.uid))
+    surplus = job.ready_count - job.min_member
+    if surplus < 0:  # it does not run as a gang: nobody in it is needed
+        return [VictimSet(job, tasks, is_whole=False)]
+    minimums = job.min_task_member if job.checks_roles else {}
+    spare = {role: job.role_ready(role) - minimum for role, minimum in minimums.items()}
+    safe: list[Task] = []
+    rest: list[Task] = []
+    for task in tasks:
+        if surplus > 0 and spare.get(task.role, 1) > 0:
+            safe.append(task)
+            surplus -= 1
+            if task.role in spare:
+                spare[task.role] -= 1
+        else:
+            rest.append(task)
+    found = [VictimSet(job, safe, is_whole=False)] if safe else []
+    return [*found, VictimSet(job, rest, is_whole=True)] if rest else found
+
+
+def in_order(
+    session: Session,
+    victim_sets: list[VictimSet],
+    need_r: FloatArray,
+    taker: Job,
+    *,
+    by_queue: bool,
+) -> list[VictimSet]:
+    """What can be spared first, then who ranks lowest, then who gives most for what it loses."""
+    ordered = sorted(victim_sets, key=lambda b: (b.job.key, b.tasks[0].uid))
+    ordered.sort(key=lambda b: -b.gain_per_loss(need_r))
+    ordered.sort(key=lambda b: session.job_key(b.job), reverse=True)
+    if by_queue:
+        ordered.sort(key=lambda b: _queue_rank(session, b.job), reverse=True)
+        if session.tiers.has(hooks.victim_queue_order):
+            order = session.tiers.order_key
+            ordered.sort(key=lambda b: order(hooks.victim_queue_order, b.job.queue, taker.queue))
+    ordered.sort(key=lambda b: b.is_whole)
+    return ordered
+
+
+def _queue_rank(session: Session, job: Job) -> tuple[object, ...]:
+    return () if job.queue is None else session.queue_key(job.queue)

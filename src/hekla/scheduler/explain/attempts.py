@@ -1,0 +1,336 @@
+"""What the actions have to say about jobs that they could not place."""
+
+from __future__ import annotations
+
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.framework.tiers import FAILED
+from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict
+from hekla.scheduler.placement.reasons import RESERVED
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.dimensions import FloatArray, show_amount
+from hekla.scheduler.state.model import PENDING, PIPELINED, Job, Queue, Task
+from hekla.scheduler.state.topology import Choice
+
+
+class Attempt:
+    """How an attempt to place a job went."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.failed_roles: set[str] = set()
+        self.is_exhausted = True
+        self.refused: Task | None = None
+        self.unplaced: Task | None = None
+        self.fitting = 0
+        self.wanted = 0
+        self.reasons: dict[str, int] = {}
+        self.choice: Choice | None = None
+        """The domains that were looked at, where the network's shape is what stopped it."""
+
+    def refused_by_queue(self, task: Task) -> None:
+        self.refused = self.refused or task
+        self.fitting = self._fitting()
+
+    def no_node_for(self, session: Session, task: Task, *, room: int = 0, wanted: int = 0) -> None:
+        """A task found no node; or of so many `wanted` there was `room` for fewer."""
+        self.failed_roles.add(task.role)
+        if self.unplaced is None:
+            self.unplaced = task
+            self.reasons = session.reasons(task, filled=wanted > 0)
+            self.wanted = wanted
+        self.fitting = self._fitting() + room
+
+    def no_domain_for(self, session: Session, task: Task, choice: Choice) -> None:
+        """No part of the network that its rules allow has room for all."""
+        self.failed_roles.add(task.role)
+        self.unplaced, self.choice = task, choice
+        self.reasons = session.reasons(task)
+        self.wanted = choice.missing
+        best = max((room for _, _, room in choice.lacking), default=0)
+        self.fitting = self._fitting() + min(best, choice.missing)
+
+    def takes_over(self, other: Attempt) -> None:
+        """What stopped a part of the job stopped the job, unless something did before."""
+        if self.unplaced is None and self.refused is None:
+            self.__dict__.update(other.__dict__)
+
+    def _fitting(self) -> int:
+        return self.job.ready_count + self.job.pending_best_effort + self.job.waiting_count
+
+    def is_hopeless(self, is_surplus: bool) -> bool:
+        """Whether placing more tasks cannot help, as a role that is needed found no node."""
+        job = self.job
+        if self.unplaced is None or is_surplus:
+            return False
+        if job.min_member >= len(job.tasks):
+            return True
+        if not job.checks_roles:
+            left = sum(
+                1 for task in job.by_status[PENDING].values() if task.role not in self.failed_roles
+            )
+            return job.ready_count + job.waiting_count + left < job.min_member
+        return any(
+            job.role_ready(role) + job.role_count(role, PIPELINED)
+            < job.min_task_member.get(role, 0)
+            for role in self.failed_roles
+        )
+
+
+def precheck(session: Session, job: Job) -> Verdict | None:
+    """What keeps a job out before any node is looked at."""
+    if job.key in session.skipped:
+        return Verdict(job.key, Gate.BACKED_OFF, session.skipped[job.key])
+    if job.queue is None:
+        return Verdict(
+            job.key,
+            Gate.QUEUE_MISSING,
+            f"queue {job.queue_name!r} does not exist",
+            change=f"create queue {job.queue_name!r}, or name another in the PodGroup",
+        )
+    wrong = invalid_requests(job)
+    if wrong:
+        return Verdict(job.key, Gate.NONSENSE, wrong, change="correct the pods' requests")
+    invalid = session.tiers.invalid(job)
+    if invalid is not None:
+        gate = Gate.GATED if any(task.is_gated for task in job.tasks.values()) else None
+        change = "remove the gates" if gate else "create the missing pods, or lower the minimum"
+        return Verdict(job.key, gate or Gate.NOT_ENOUGH_TASKS, invalid.message, change=change)
+    return None
+
+
+def invalid_requests(job: Job) -> str:
+    """What is wrong with the requests of a job's waiting pods, for the first by name."""
+    wrong = [task for task in job.by_status[PENDING].values() if task.klass.problems]
+    if not wrong:
+        return ""
+    first = min(wrong, key=lambda task: task.name)
+    return f"pod {first.name} asks for what cannot be: {'; '.join(first.klass.problems)}"
+
+
+def explain_overused(session: Session, job: Job, plugin: str) -> None:
+    queue = job.queue
+    assert queue is not None
+    row = max(range(len(session.dimensions)), key=lambda r: float(job.pending_r[r]))
+    limit_r = _queue_limit(session, plugin, queue)
+    blocked = [
+        Blocked(name, float(job.pending_r[r]), float(limit_r[r]), float(queue.claimed_r[r]))
+        for r, name in enumerate(session.dimensions.names)
+        if limit_r is not None and job.pending_r[r] > 0
+    ]
+    session.verdicts.explain(
+        Verdict(
+            job.key,
+            Gate.QUEUE_SHARE,
+            f"queue {queue.name!r} has its share ({plugin})",
+            blocked=tuple(blocked),
+            needed=job.min_member,
+            holders=session.verdicts.holders(job, row, queue),
+            change=f"wait for jobs of queue {queue.name!r} to end, or raise its weight",
+        )
+    )
+
+
+def _queue_limit(session: Session, plugin: str, queue: Queue) -> FloatArray | None:
+    """Return the limit that a plugin sets for a queue, if it implements the hook."""
+    for call in session.tiers.calls(hooks.queue_limit):
+        if call[0].name == plugin:
+            limit_r = session.tiers.call(call, hooks.queue_limit, queue)
+            return None if limit_r is FAILED else limit_r
+    return None
+
+
+def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
+    """Write the verdict of a job that was tried; nothing for one whose tasks all have a place."""
+    if attempt.unplaced is None and attempt.refused is None:
+        gated = sum(1 for task in job.by_status[PENDING].values() if task.is_gated)
+        if session.job_ready(job):
+            session.plan.verdicts.pop(job.key, None)
+        elif job.count(PIPELINED) and session.job_pipelined(job):
+            explain_pipelined(session, job)
+        elif gated:
+            message = f"{gated} tasks that the gang needs are held by scheduling gates"
+            session.verdicts.explain(Verdict(job.key, Gate.GATED, message, needed=job.min_member))
+        else:
+            session.plan.verdicts.pop(job.key, None)
+        return
+    is_running = session.job_ready(job)
+    if attempt.unplaced is None and attempt.refused is not None:
+        session.verdicts.explain(_refused(session, job, attempt, attempt.refused))
+    elif job.count(PIPELINED) and session.job_pipelined(job) and not is_running:
+        explain_pipelined(session, job)
+    else:
+        assert attempt.unplaced is not None
+        session.verdicts.explain(_no_node(session, job, attempt, attempt.unplaced, is_running))
+
+
+def explain_pipelined(session: Session, job: Job) -> None:
+    """Write the verdict of a job that waits for room which others are leaving."""
+    promised = job.by_status[PIPELINED].values()
+    # The same words in the cycle that evicts and in those that wait: no text changes meanwhile.
+    is_for_it = any(task.nominated_node or task.uid in session.nominated for task in promised)
+    until = (
+        "the pods evicted for them have left"
+        if is_for_it
+        else "what is being released there is free"
+    )
+    session.verdicts.explain(
+        Verdict(
+            job.key,
+            Gate.VICTIMS if is_for_it else Gate.PIPELINED,
+            f"{len(promised)} tasks have room on nodes once {until}",
+            fitting=job.ready_count + len(promised),
+            needed=job.min_member,
+        )
+    )
+
+
+def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdict:
+    """The queue did not take the task: say which resource and by how much."""
+    queue = job.queue
+    assert queue is not None
+    asked = ", ".join(
+        f"{show_amount(session.dimensions.names[r], a)} {session.dimensions.names[r]}"
+        for r, a in zip(task.klass.rows, task.klass.amounts, strict=True)
+    )
+    if not queue.is_open:
+        message = f"queue {queue.name!r} is {queue.state}"
+        return Verdict(job.key, Gate.QUEUE_CLOSED, message, change=f"open queue {queue.name!r}")
+    blocked: list[Blocked] = []
+    for limit_r in session.tiers.each(hooks.queue_limit, queue):
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+            if queue.allocated_r[row] + amount > limit_r[row]:
+                name, used = session.dimensions.names[row], float(queue.allocated_r[row])
+                blocked.append(Blocked(name, amount, float(limit_r[row]), used))
+    rows = [session.dimensions.row(b.resource) for b in blocked]
+    # A queue that deserves all there is does not stand in the way: the cluster is too small.
+    is_whole_cluster = any(
+        float(session.total_r[r]) <= b.allowed
+        for r, b in zip(rows, blocked, strict=True)
+        if r is not None
+    )
+    if is_whole_cluster:
+        attempt.reasons = session.reasons(task)
+        if sum(attempt.reasons.values()) == len(session.nodes):
+            return _no_node(session, job, attempt, task, session.job_ready(job))
+    where = "in the cluster" if is_whole_cluster else f"for queue {queue.name!r}"
+    change = "; ".join(
+        f"{show_amount(b.resource, b.used + b.asked - b.allowed)} more {b.resource} {where}"
+        for b in blocked
+    )
+    return Verdict(
+        job.key,
+        Gate.QUEUE_SHARE,
+        f"{attempt.fitting}/{job.min_member} tasks fit; queue {queue.name!r} has no share left "
+        f"for a task of {asked}",
+        blocked=tuple(blocked),
+        fitting=attempt.fitting,
+        needed=job.min_member,
+        task=task.name,
+        change=change,
+        holders=session.verdicts.holders(job, rows[0], queue)
+        if rows and rows[0] is not None
+        else (),
+    )
+
+
+def _domains(choice: Choice) -> str:
+    """Which parts of the network were looked at, and what each lacked."""
+    if choice.problem:
+        return choice.problem
+    text = f"{choice.total} HyperNode{'s' if choice.total != 1 else ''} of {choice.rule} "
+    text += "were" if choice.total != 1 else "was"
+    text += f" looked at for {choice.missing} tasks"
+    if choice.lacking:
+        text += ", room is for " + ", ".join(
+            f"{room} in {name} (tier {tier})" for name, tier, room in choice.lacking
+        )
+        more = choice.total - len(choice.numbers) - len(choice.lacking)
+        text += f" and not for more in {more} others" if more > 0 else ""
+    if choice.numbers:
+        first = choice.tree.name(choice.numbers[0])
+        text += f"; {len(choice.numbers)} such as {first} have room, but not by all its rules"
+    return text
+
+
+def _closer(session: Session, task: Task, choice: Choice) -> str:
+    """The smallest change that would give the gang a domain."""
+    if not choice.lacking:
+        return "correct the HyperNodes, or the job's networkTopology" if choice.problem else ""
+    name, _, room = choice.lacking[0]
+    missing, names = max(choice.missing - room, 1), session.dimensions.names
+    per_task = ", ".join(
+        f"{show_amount(names[row], amount)} {names[row]}"
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True)
+    )
+    return f"room for {missing} more task{'s' if missing > 1 else ''} of {per_task} in {name}"
+
+
+def _goes_first(session: Session, job: Job) -> str:
+    """For whom free room is kept."""
+    first = sorted({one.job.key for one in session.reservations if one.job is not job})
+    return f"{first[0]}, which has waited long" if first else "others that were promised it"
+
+
+def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_running: bool) -> Verdict:
+    total, klass = len(session.nodes), task.klass
+    prefix = "Insufficient "
+    short = {reason[len(prefix) :] for reason in attempt.reasons if reason.startswith(prefix)}
+    if is_running:
+        gate = Gate.SURPLUS
+        waiting = job.count(PENDING)
+        message = f"the gang runs; {waiting} more tasks find no room"
+    else:
+        gate = Gate.GANG_SHORT if short or not attempt.reasons else Gate.NODE_FILTERS
+        message = f"{attempt.fitting}/{job.min_member} tasks fit"
+        if RESERVED in attempt.reasons:
+            gate = Gate.ORDERING
+            message += f"; room that is free is kept for {_goes_first(session, job)}"
+    names = session.dimensions.names
+    blocked = []
+    for row, amount in zip(klass.rows, klass.amounts, strict=True):
+        if names[row] not in short:
+            continue
+        offered_n, idle_n = session.columns.allocatable_rn[row], session.columns.idle_rn[row]
+        if attempt.wanted:
+            # The gang as a whole, against all nodes that would do.
+            feasible_n = session.placer.feasible(task)
+            asked, allowed = amount * attempt.wanted, float(offered_n[feasible_n].sum())
+            used = allowed - float(idle_n[feasible_n].sum())
+        else:
+            # The roomiest node says how far the task is from fitting somewhere.
+            best = int(idle_n.argmax())
+            asked, allowed = amount, float(offered_n[best])
+            used = allowed - float(idle_n[best])
+        blocked.append(Blocked(names[row], asked, allowed, used))
+    missing = max(job.min_member - attempt.fitting, 1)
+    if attempt.choice is not None:
+        gate = Gate.SURPLUS if is_running else Gate.TOPOLOGY
+        message += f"; {_domains(attempt.choice)}"
+    if total == 0:
+        change = "add a node"
+    elif attempt.choice is not None:
+        change = _closer(session, task, attempt.choice)
+    elif blocked:
+        per_task = ", ".join(
+            f"{show_amount(names[r], a)} {names[r]}"
+            for r, a in zip(klass.rows, klass.amounts, strict=True)
+            if names[r] in short
+        )
+        change = f"room for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
+    else:
+        worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]
+        change = f"a node without: {worst}" if worst else ""
+    scarce = session.dimensions.row(blocked[0].resource) if blocked else None
+    return Verdict(
+        job.key,
+        gate,
+        message if total else f"{message}; the cluster has no nodes",
+        blocked=tuple(blocked),
+        nodes=attempt.reasons,
+        total_nodes=total,
+        task=task.name,
+        fitting=attempt.fitting,
+        needed=job.min_member,
+        change=change,
+        holders=session.verdicts.holders(job, scarce) if scarce is not None else (),
+    )

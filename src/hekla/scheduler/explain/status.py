@@ -1,0 +1,315 @@
+"""What PodGroups and pods should say about themselves at the end of a cycle.
+
+Status is a function of what exists; a write is planned only where the objects say something else.
+Unlike Volcano, an `Unschedulable` condition is taken back (status False) once the gang is placed,
+and a group that was not let in has its reason in a condition too, not only in an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hekla.api.wellknown import ROOT_QUEUE, PodGroupPhase, PodReason
+from hekla.scheduler.explain.attempts import precheck
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.framework.plan import (
+    Condition,
+    Effect,
+    Event,
+    SetGroupStatus,
+    SetPodCondition,
+    SetQueueStatus,
+)
+from hekla.scheduler.framework.verdict import Gate, Verdict
+from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.dimensions import is_bytes
+from hekla.scheduler.state.model import (
+    ALLOCATED_CLASS,
+    BOUND,
+    FAILED,
+    PENDING,
+    PIPELINED,
+    RELEASING,
+    RUNNING,
+    SUCCEEDED,
+    Job,
+    Queue,
+    Task,
+)
+from hekla.units.quantity import Quantity
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULED = "Scheduled"
+NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+READY_REASON = "tasks in gang are ready to be scheduled"
+MAX_MESSAGE = 1024
+_HAS_RUN = (PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED)
+
+
+def group_effects(session: Session) -> list[Effect]:
+    """Writes for every job that was looked at, in order of their keys."""
+    effects: list[Effect] = []
+    for job in session.jobs:
+        if job.has_group:
+            verdict = _last_word(session, job)
+            effects += _group(session, job, verdict)
+            effects += _pods(session, job, verdict)
+    return effects
+
+
+def queue_effects(session: Session) -> list[Effect]:
+    """What the queues that changed or were looked at, and their ancestors, have allocated.
+
+    A queue whose last job is gone is among those that changed.
+    """
+    queues = session.cluster.queues
+    touched: dict[str, Queue] = {}
+    for start in {
+        *session.cluster.job_table.changed_queues,
+        *(job.queue_name for job in session.jobs),
+    }:
+        queue = queues.get(start)
+        while queue is not None and queue.name not in touched:
+            touched[queue.name] = queue
+            parent = queue.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
+            queue = queues.get(parent)
+    effects: list[Effect] = []
+    for name in sorted(touched):
+        family = _descendants(name, queues)
+        pods = sum(queues[each].allocated_pods for each in family)
+        vector_r = sum(
+            (queues[each].allocated_r for each in family), np.zeros_like(session.total_r)
+        )
+        amounts = {
+            resource: _quantity(resource, float(vector_r[row]))
+            for row, resource in enumerate(session.dimensions.names)
+            if vector_r[row] or row < 2
+        }
+        if pods:
+            amounts["pods"] = str(pods)
+        if (touched[name].allocated_written or None) != (amounts if pods else None):
+            effects.append(SetQueueStatus(name, amounts if pods else {}))
+    return effects
+
+
+def _descendants(name: str, queues: Mapping[str, Queue]) -> list[str]:
+    """A queue and all below it; each once, even where parents form a circle."""
+    if name == ROOT_QUEUE:
+        return list(queues)
+    found, fresh = {name: None}, [name]
+    while fresh:
+        parent = fresh.pop()
+        for queue in queues.values():
+            if queue.parent == parent and queue.name not in found:
+                found[queue.name] = None
+                fresh.append(queue.name)
+    return list(found)
+
+
+def _quantity(resource: str, amount: float) -> str:
+    """As Volcano writes it: bytes in binary units, everything else in thousandths."""
+    whole = int(amount)
+    return str(
+        Quantity.from_int(whole, binary=True) if is_bytes(resource) else Quantity.from_milli(whole)
+    )
+
+
+def _last_word(session: Session, job: Job) -> Verdict | None:
+    """The verdict on a job; jobs that no action came to get one here."""
+    known = session.plan.verdicts.get(job.key)
+    if known is None and (job.is_pending or _waits(job)):
+        known = precheck(session, job)
+        if known is None and all(task.is_gated for task in job.by_status[PENDING].values()):
+            gated = len(job.by_status[PENDING])
+            if gated:
+                known = Verdict(job.key, Gate.GATED, f"{gated} tasks are held by scheduling gates")
+        if known is None and _waits(job) and not job.is_pending:
+            known = Verdict(job.key, Gate.ORDERING, "other jobs go first")
+        if known is not None:
+            session.verdicts.explain(known)
+    return known
+
+
+def _waits(job: Job) -> bool:
+    return bool(job.by_status[PENDING])
+
+
+def _group(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
+    conditions = {c.type: (c.status, c.reason, c.message) for c in job.conditions}
+    wanted: dict[str, tuple[str, str, str]] = {}
+    is_unschedulable = False
+    message = ""
+    if job.tasks and session.job_ready(job):
+        wanted[SCHEDULED] = ("True", READY_REASON, "")
+        if conditions.get(UNSCHEDULABLE, ("",))[0] == "True":
+            wanted[UNSCHEDULABLE] = ("False", READY_REASON, "")
+    elif not _has_ended(job) and (job.tasks or verdict is not None):
+        is_unschedulable = bool(job.tasks)
+        message = _message(job, verdict)
+        wanted[UNSCHEDULABLE] = ("True", NOT_ENOUGH_RESOURCES, message)
+        if conditions.get(SCHEDULED, ("",))[0] == "True":
+            wanted[SCHEDULED] = ("False", NOT_ENOUGH_RESOURCES, "")
+    phase = _phase(job, is_unschedulable)
+    counts = (job.count(RUNNING), job.count(SUCCEEDED), job.count(FAILED))
+    changed = {kind: value for kind, value in wanted.items() if conditions.get(kind) != value}
+    domain = _domain(session, job)
+    if phase != job.phase and _opens_more(session, job, phase):
+        session.wake_at_once()
+    is_told = phase == session.phase_before(job) and counts == job.counts_written
+    if is_told and not changed and domain is None:
+        return []
+    kept = [
+        Condition(c.type, c.status, c.reason, c.message)
+        for c in job.conditions
+        if c.type not in changed
+    ]
+    kept += [Condition(kind, *value) for kind, value in sorted(changed.items())]
+    effects: list[Effect] = [
+        SetGroupStatus(job.namespace, job.name, job.uid, phase, *counts, tuple(kept), domain)
+    ]
+    if UNSCHEDULABLE in changed and changed[UNSCHEDULABLE][0] == "True":
+        effects.append(_event(job, "Warning", UNSCHEDULABLE, message))
+    elif SCHEDULED in changed and changed[SCHEDULED][0] == "True":
+        effects.append(_event(job, "Normal", SCHEDULED, "pod group is ready"))
+    return effects
+
+
+def _domain(session: Session, job: Job) -> str | None:
+    """The HyperNode around its members, if its PodGroup should say so and does not yet.
+
+    When all have gone it stays: whoever comes back had better come back there.
+    """
+    is_close = job.topology is not None or any(policy.topology for policy in job.policies)
+    if not is_close or not session.tiers.has(hooks.domains):
+        return None
+    nodes, tree = session.cluster.nodes, session.cluster.tree
+    members = (task for status in ALLOCATED_CLASS for task in job.by_status[status].values())
+    places = {node.index for each in members if (node := nodes.get(each.node_name)) is not None}
+    places.discard(-1)  # nodes that are not known yet
+    if not places or not tree:
+        return None
+    number = tree.around(np.asarray(sorted(places)))
+    domain = "" if number == tree.root else tree.name(number)
+    return None if domain == job.domain else domain
+
+
+def _event(job: Job, kind: str, reason: str, message: str) -> Event:
+    is_normal = kind == "Normal"
+    return Event(
+        "PodGroup",
+        job.namespace,
+        job.name,
+        job.uid,
+        "Normal" if is_normal else "Warning",
+        reason,
+        message,
+    )
+
+
+def _has_ended(job: Job) -> bool:
+    """Whether nothing waits and enough members have run: then there is nothing to complain of."""
+    scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _leaving(job)
+    return scheduled >= job.min_member and not job.count(PENDING, PIPELINED) and bool(job.tasks)
+
+
+def _leaving(job: Job) -> int:
+    return sum(1 for task in job.by_status[RELEASING].values() if task.node_name)
+
+
+def _message(job: Job, verdict: Verdict | None) -> str:
+    if not job.tasks:
+        return _bounded(str(verdict)) if verdict is not None else ""
+    fitting = verdict.fitting if verdict is not None and verdict.fitting else job.ready_count
+    short = max(job.min_member - fitting, 0)
+    why = str(verdict) if verdict is not None else "pod group is not ready"
+    return _bounded(f"{short}/{len(job.tasks)} tasks in gang unschedulable: {why}")
+
+
+def _phase(job: Job, is_unschedulable: bool) -> str:
+    if not job.tasks and job.min_member == 0 and job.phase in _HAS_RUN:
+        # Nobody is needed and all are gone. Volcano says so also of a group whose pods never came;
+        # here that one waits for them.
+        return PodGroupPhase.COMPLETED
+    if job.count(RUNNING) and is_unschedulable:
+        return PodGroupPhase.UNKNOWN
+    scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _leaving(job)
+    if job.tasks and scheduled and scheduled >= job.min_member:
+        is_over = job.count(SUCCEEDED, FAILED) == scheduled
+        return PodGroupPhase.COMPLETED if is_over else PodGroupPhase.RUNNING
+    return PodGroupPhase.INQUEUE if job.phase == PodGroupPhase.INQUEUE else PodGroupPhase.PENDING
+
+
+def _opens_more(session: Session, job: Job, phase: str) -> bool:
+    """Whether a new phase leaves something to decide, which no event will call for.
+
+    A job whose members are all gone asks to be let in again; one that counts as run though it was
+    never let in may have pods to place; and one that reserves no longer makes room at the gate.
+    """
+    is_pending = phase == PodGroupPhase.PENDING
+    if is_pending != job.is_pending:
+        return is_pending or _waits(job)
+    was_let_in = session.phase_before(job) != job.phase  # in this cycle
+    has_reserved = was_let_in or bool(job.inqueue_r.any())
+    return has_reserved and any(each.is_pending for each in session.jobs)
+
+
+def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
+    """PodScheduled=False for pods that wait, where they do not say so yet.
+
+    A gang whose pods are still being made says so in its PodGroup only: with every new pod the
+    text changes, and would have to be written to all that exist.
+    """
+    if verdict is None or verdict.gate == Gate.NOT_ENOUGH_TASKS:
+        return []
+    effects: list[Effect] = []
+    waiting = [*job.by_status[PENDING].values(), *job.by_status[PIPELINED].values()]
+    # Less than the whole verdict: who holds what changes often, and a gang has many pods.
+    why = _bounded(verdict.histogram or verdict.message)
+    for task in sorted(waiting, key=lambda task: task.key):
+        if task.is_gated:
+            continue  # the API server says that itself
+        nominated = _nomination(session, task)
+        message = _pipelined_message(task, nominated) if task.status == PIPELINED else why
+        is_said = task.condition == ("False", PodReason.UNSCHEDULABLE, message)
+        if not is_said or task.nominated_node != nominated:
+            effects.append(
+                SetPodCondition(
+                    task.namespace, task.name, task.uid, PodReason.UNSCHEDULABLE, message, nominated
+                )
+            )
+            if task.name == verdict.task:
+                effects.append(
+                    Event(
+                        "Pod",
+                        task.namespace,
+                        task.name,
+                        task.uid,
+                        "Warning",
+                        "FailedScheduling",
+                        message,
+                    )
+                )
+    return effects
+
+
+def _nomination(session: Session, task: Task) -> str:
+    """The node on which others leave for this task; none once that plan no longer holds."""
+    is_promised = task.status == PIPELINED
+    if is_promised and (task.uid in session.nominated or task.nominated_node == task.node_name):
+        return task.node_name
+    return ""
+
+
+def _pipelined_message(task: Task, nominated: str) -> str:
+    """It names a node only where that is promised: any other may change with every cycle."""
+    where = f" to {nominated}" if nominated else ""
+    return (
+        f"Pod {task.key} can possibly be assigned{where}, "
+        "once resource is released and minAvailable is satisfied"
+    )
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

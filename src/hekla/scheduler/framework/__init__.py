@@ -1,0 +1,1 @@
+"""What plugins and actions build on: hooks, tiers, configuration, plan and verdict types."""

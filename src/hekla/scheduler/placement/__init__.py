@@ -1,0 +1,1 @@
+"""From a task to nodes: filters, capacity, scores, and placing many equal tasks at once."""

@@ -1,0 +1,1 @@
+"""deviceshare: share GPUs and NPUs between pods."""

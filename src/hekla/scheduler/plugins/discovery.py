@@ -1,0 +1,61 @@
+"""Finding plugins that users wrote: entry points `hekla.plugins`, and files in a directory.
+
+A file that cannot be loaded is reported and left out; it never keeps the scheduler from starting.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+import sys
+from pathlib import Path
+
+from hekla.scheduler.framework.plugin import PerNodePlugin, Plugin
+from hekla.scheduler.framework.registry import Registry
+from hekla.scheduler.plugins import builtin
+
+log = logging.getLogger("hekla.scheduler")
+
+ENTRY_POINTS = "hekla.plugins"
+
+
+def discover(plugins_dir: Path | None = None) -> Registry:
+    """The plugins of hekla, and all others that can be found. Later ones replace earlier ones."""
+    registry = builtin()
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            registry.add(point.load())
+        except Exception:  # somebody else's code: whatever it raises, we go on without it
+            log.exception(
+                "plugin %s (%s) cannot be loaded and is left out", point.name, point.value
+            )
+    for path in sorted(plugins_dir.glob("*.py")) if plugins_dir is not None else ():
+        for plugin in _load(path):
+            registry.add(plugin)
+    return registry
+
+
+def _load(path: Path) -> list[type[Plugin]]:
+    """The named plugins that a file defines."""
+    name = f"hekla_plugins_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        return []
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # annotations are read through the module of their class
+    try:
+        spec.loader.exec_module(module)
+    except Exception:
+        del sys.modules[name]
+        log.exception("%s cannot be loaded and is left out", path)
+        return []
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Plugin)
+        and value not in (Plugin, PerNodePlugin)
+        and value.__module__ == name
+        and value.name
+    ]

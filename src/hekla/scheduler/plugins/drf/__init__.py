@@ -1,0 +1,1 @@
+"""drf: dominant resource fairness."""

@@ -1,0 +1,1 @@
+"""predicates: kube-scheduler's filters."""

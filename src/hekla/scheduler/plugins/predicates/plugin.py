@@ -1,0 +1,167 @@
+"""predicates: where a pod must not go, by kube-scheduler's filters.
+
+What depends on labels and taints alone is computed once per class and kept across cycles. Room is
+not its business, except the number of pods a node takes and host ports, which it gives as the
+number of equal tasks each node can still take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+
+from hekla.api.wellknown import TAINT_NOT_READY, TAINT_UNSCHEDULABLE
+from hekla.scheduler.errors import PluginError
+from hekla.scheduler.framework.arguments import Key
+from hekla.scheduler.framework.nodes import Nodes
+from hekla.scheduler.framework.plugin import Plugin
+from hekla.scheduler.placement.feasibility import PODS_EXCEEDED
+from hekla.scheduler.plugins.predicates import affinity, volumes
+from hekla.scheduler.plugins.reserve import Rates, copies_beside
+from hekla.scheduler.state.classes import ports_conflict
+from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
+from hekla.scheduler.state.labels import tolerates
+from hekla.scheduler.state.model import Task
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session.session import Session
+
+PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
+RESERVED = "predicate.resources"
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+class Predicates(Plugin, name="predicates"):
+    """Node selector, affinity, taints, ports, pod affinity, spread, volumes, readiness, pods."""
+
+    by_class: ClassVar[bool] = True
+    free_arguments: ClassVar[tuple[str, ...]] = (f"{RESERVED}.",)
+    essential: ClassVar[bool] = True
+
+    node_affinity: Annotated[bool, Key("predicate.NodeAffinityEnable")] = True
+    node_ports: Annotated[bool, Key("predicate.NodePortsEnable")] = True
+    taint_toleration: Annotated[bool, Key("predicate.TaintTolerationEnable")] = True
+    pod_affinity: Annotated[bool, Key("predicate.PodAffinityEnable")] = True
+    pod_topology_spread: Annotated[bool, Key("predicate.PodTopologySpreadEnable")] = True
+    volume_binding: Annotated[bool, Key("predicate.VolumeBindingEnable")] = True
+    volume_limits: Annotated[bool, Key("predicate.NodeVolumeLimitsEnable")] = True
+    volume_zone: Annotated[bool, Key("predicate.VolumeZoneEnable")] = True
+    cache: Annotated[bool, Key("predicate.CacheEnable")] = False
+    dynamic_resources: Annotated[bool, Key("predicate.DynamicResourceAllocationEnable")] = False
+    binding_weight: Annotated[int, Key("volumebinding.weight")] = 1
+    binding_timeout: Annotated[int, Key("volumebinding.bindTimeoutSeconds")] = 600
+    binding_shape: Annotated[list[Any], Key("volumebinding.shape")] = []  # noqa: RUF012
+    claims_timeout: Annotated[int, Key("dynamicresources.filterTimeoutSeconds")] = 10
+    """These are accepted for Volcano's sake: classes are always decided once here, volumes are not
+    scored, and claims of devices are not counted."""
+    proportional: Annotated[bool, Key("predicate.ProportionalEnable")] = False
+    reserved: Annotated[str, Key(RESERVED)] = ""
+    """Devices, separated by commas, that keep cpu and memory beside them: as many cores as
+    `predicate.resources.DEVICE.cpu` says and gigabytes as `.memory` says, for each idle one.
+
+    Volcano has moved this to `resource-strategy-fit`, where it is too; older files have it here.
+    """
+
+    def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
+        super().configure(raw, switches)
+        for name in (name.strip() for name in self.reserved.split(",")):
+            if name and self.proportional:
+                parts = (f"{RESERVED}.{name}.{part}" for part in ("cpu", "memory"))
+                self._rates[name] = Rates(*(_amount(raw, key) for key in parts))
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._rates: dict[str, Rates] = {}
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._attachments = volumes.Attachments(session.cluster)
+
+    def allocated(self, task: Task, nodes: IntArray) -> None:
+        self._attachments.note(task, nodes.tolist(), 1)
+
+    def deallocated(self, task: Task, nodes: IntArray) -> None:
+        self._attachments.note(task, nodes.tolist(), -1)
+
+    def pre_predicate(self, task: Task) -> str | None:
+        if not self.volume_binding:
+            return None
+        return volumes.unusable(self._session.cluster, task)
+
+    def predicate(self, task: Task, nodes: Nodes) -> Iterator[tuple[BoolArray, str]]:
+        klass, session = task.klass, self._session
+        columns, version = session.columns, session.cluster.node_table.labels_version
+        if columns.is_unschedulable_n.any() and not self._tolerates_key(task, TAINT_UNSCHEDULABLE):
+            yield columns.is_unschedulable_n, "node(s) were unschedulable"
+        if not columns.is_ready_n.all() and not self._tolerates_key(task, TAINT_NOT_READY):
+            yield ~columns.is_ready_n, "node(s) were not ready"
+        yield from klass.static("filters", version, lambda: list(self._static(task)))
+        if klass.claims and (self.volume_binding or self.volume_zone):
+            yield from volumes.rejections(
+                session.cluster, task, binding=self.volume_binding, zones=self.volume_zone
+            )
+        if self.pod_affinity and session.cluster.term_classes:
+            yield from affinity.rejections(session, task)
+        if self.pod_topology_spread and klass.spread:
+            yield from affinity.spread_rejections(session, task)
+        if self.node_ports and klass.ports:
+            yield (
+                self._port_conflicts(task),
+                PORTS_TAKEN,
+            )
+
+    def node_capacity(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
+        columns = self._session.columns
+        pods_n = nodes.take(columns.max_pods_n) - nodes.take(columns.pods_n)
+        limits = [(pods_n, PODS_EXCEEDED)]
+        if self.node_ports and task.klass.ports:
+            free_n = np.ones(len(columns.pods_n))
+            for column, ports in self._session.placed.ports.items():
+                if ports_conflict(task.klass.ports, ports):
+                    free_n[column] = 0.0
+            limits.append((nodes.take(free_n), PORTS_TAKEN))
+        attachable_n = self._attachments.copies(task) if self.volume_limits else None
+        if attachable_n is not None:
+            limits.append((nodes.take(attachable_n), volumes.ATTACHED))
+        if self._rates:
+            limits += copies_beside(self._rates, self._session.dimensions, task, nodes)
+        return limits
+
+    def affects_other_nodes(self, task: Task) -> bool:
+        return bool(self._session.cluster.term_classes) and affinity.is_coupled(self._session, task)
+
+    def _tolerates_key(self, task: Task, key: str) -> bool:
+        return any(tolerates(t, key, "", "NoSchedule") for t in task.klass.tolerations)
+
+    def _static(self, task: Task) -> Iterator[tuple[BoolArray, str]]:
+        klass, labels = task.klass, self._session.cluster.node_table.labels
+        if self.node_affinity:
+            feasible_n = labels.matches_selector(klass.node_selector)
+            node_affinity = klass.affinity.node_affinity
+            if node_affinity is not None and node_affinity.required is not None:
+                feasible_n &= labels.matches_terms(node_affinity.required)
+            if not feasible_n.all():
+                yield ~feasible_n, "node(s) didn't match Pod's node affinity/selector"
+        if self.taint_toleration:
+            feasible_n = labels.tolerated(klass.tolerations, HARD_EFFECTS)
+            if not feasible_n.all():
+                yield ~feasible_n, "node(s) had untolerated taint(s)"
+
+    def _port_conflicts(self, task: Task) -> BoolArray:
+        out = np.zeros(len(self._session.nodes), dtype=bool)
+        for node in self._session.cluster.node_table.node_list:
+            if node.ports and ports_conflict(task.klass.ports, node.ports):
+                out[node.index] = True
+        return out
+
+
+def _amount(raw: Mapping[str, Any], key: str) -> float:
+    value = raw.get(key, 0)
+    try:
+        if isinstance(value, bool) or float(value) < 0:
+            raise ValueError
+        return float(value)
+    except (ValueError, TypeError):
+        raise PluginError(f"{key} must be a number, and {value!r} is not") from None

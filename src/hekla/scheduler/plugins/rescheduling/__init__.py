@@ -1,0 +1,1 @@
+"""rescheduling: move pods off overloaded nodes."""

@@ -1,0 +1,1 @@
+"""task-topology: place roles of a job together or apart."""

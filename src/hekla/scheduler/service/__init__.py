@@ -1,0 +1,1 @@
+"""The running scheduler: watches in, decisions, writes to the API server."""

@@ -1,0 +1,224 @@
+"""The decision log: what the scheduler knew and what it decided, so that it can be decided again.
+
+The file is a row of gzip members of JSON lines (`zcat` reads it). A `start` line begins with
+nothing; every change of the cluster's state is a line; a `cycle` line says when it was, by which
+configuration and what was decided. Each file begins with a start and the whole cluster, so that it
+stands alone.
+
+It holds names, labels, annotations and requests of pods and nodes; no environment, no commands, no
+secrets: those the scheduler never reads. What `kubectl apply` keeps in an annotation is left out,
+and of the configuration the password of a source of loads.
+
+What a newcomer gets wrong: nothing here may slow a decision down. Lines are encoded, squeezed and
+written in a thread; if that falls behind, cycles are left out, and the next begins a new file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from hekla import __version__
+from hekla.scheduler.framework.plan import Plan
+from hekla.scheduler.service.cache import Cache
+from hekla.scheduler.service.checkpoint import checkpoint
+from hekla.scheduler.state.changes import Change, Put
+
+log = logging.getLogger("hekla.scheduler")
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_FILES: Final = 4
+MAX_UNWRITTEN: Final = 64
+MAX_CHANGES: Final = 20_000
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """The lines that follow begin with an empty cluster."""
+
+    hekla: str
+    scheduler_names: tuple[str, ...]
+    default_queue: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A plan as plain data."""
+
+    effects: list[dict[str, Any]]
+    pipelined: dict[str, str]
+    failures: list[dict[str, str]]
+    """Plugins that lost their vote: what they would have said is not to be had again."""
+    verdicts: str
+    """A digest: the texts are long and can be had from a replay."""
+
+
+class Cycle(msgspec.Struct, frozen=True, tag="cycle"):
+    number: int
+    now: float
+    configuration: str | None
+    skipped: dict[str, str]
+    plan: Decision
+
+
+LazyHeap: TypeAlias = Start | Cycle | Change
+
+_encoder = msgspec.json.Encoder()
+
+
+def described(plan: Plan) -> Decision:
+    """A plan as the log keeps it."""
+    verdicts = {key: verdict.to_dict() for key, verdict in plan.verdicts.items()}
+    text = msgspec.json.encode(verdicts, order="deterministic")
+    return Decision(
+        effects=[
+            {"type": type(effect).__name__, **msgspec.to_builtins(effect)}
+            for effect in plan.effects
+        ],
+        pipelined=dict(sorted(plan.pipelined.items())),
+        failures=[msgspec.to_builtins(failure) for failure in plan.failures],
+        verdicts=hashlib.sha256(text).hexdigest()[:16],
+    )
+
+
+class DecisionLog:
+    """A file and the older ones beside it: FILE, FILE.1, … up to FILE.3."""
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES):
+        self.path = path
+        self.dropped = 0
+        """Cycles that were left out because writing fell behind or failed."""
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+        self._size = 0
+        self._is_broken = True
+        self._has_gap = False
+        self._unwritten = 0
+        self._thread = ThreadPoolExecutor(1, "decision-log")
+
+    @property
+    def wants_start(self) -> bool:
+        """Whether the next lines must stand alone."""
+        return self._is_broken or self._size >= self._max_bytes
+
+    def put(self, lines: Sequence[LazyHeap], cycle: Cycle | None, plan: Plan | None) -> None:
+        """Write lines, soon. Nobody may change them any more."""
+        if self._unwritten >= MAX_UNWRITTEN:
+            self.dropped += 1
+            self._is_broken = True
+            return
+        if lines and isinstance(lines[0], Start):
+            self._is_broken = False
+            self._size = 0
+        self._unwritten += 1
+        self._thread.submit(self._write, lines, cycle, plan)
+
+    def flush(self) -> None:
+        """Return when all so far is written."""
+        self._thread.submit(_nothing).result()
+
+    def close(self) -> None:
+        """Write the rest, and no more."""
+        self._thread.shutdown()
+
+    def _write(self, lines: Sequence[Any], cycle: Cycle | None, plan: Plan | None) -> None:
+        try:
+            if lines and isinstance(lines[0], Start):
+                self._rotate()
+                self._has_gap = False
+            elif self._has_gap:
+                return  # what it builds upon was lost
+            parts = [_encoder.encode(_public(line)) for line in lines]
+            if cycle is not None and plan is not None:
+                parts.append(_encoder.encode(msgspec.structs.replace(cycle, plan=described(plan))))
+            packed = gzip.compress(b"\n".join(parts) + b"\n", compresslevel=1)
+            with open(self.path, "ab", opener=_private) as file:
+                file.write(packed)
+            self._size += len(packed)
+        except Exception:  # whatever it is, scheduling matters more
+            if not self._is_broken:
+                log.exception("decision log %s: cannot be written", self.path)
+            self.dropped += 1
+            self._is_broken = self._has_gap = True
+        finally:
+            self._unwritten -= 1
+
+    def _rotate(self) -> None:
+        for number in range(self._max_files - 1, 0, -1):
+            newer = self.path if number == 1 else _numbered(self.path, number - 1)
+            if newer.exists():
+                newer.replace(_numbered(self.path, number))
+
+
+class Journal:
+    """Follows one scheduler's cycles and hands them to a log."""
+
+    def __init__(
+        self, decisions: DecisionLog, cache: Cache, names: tuple[str, ...], default_queue: str
+    ) -> None:
+        self._log = decisions
+        self._cache = cache
+        self._start = Start(__version__, names, default_queue)
+        self._lines: list[LazyHeap] = []
+        self._cycle: Cycle | None = None
+
+    def start(self) -> None:
+        self._cache.journal = []
+
+    def cut(
+        self, number: int, now: float, configuration: str | None, skipped: Mapping[str, str]
+    ) -> None:
+        """A cycle is about to be decided on what is known so far."""
+        if self._log.wants_start:
+            self._lines = [self._start, *checkpoint(self._cache)]
+        else:
+            self._lines += self._cache.journal or ()
+        self._cache.journal = []
+        nothing = Decision([], {}, [], "")
+        self._cycle = Cycle(number, now, configuration, dict(skipped), nothing)
+
+    def decided(self, plan: Plan) -> None:
+        """Keep what was decided; cycles that decide nothing are not worth their bytes."""
+        if plan.effects or plan.pipelined:
+            self._log.put(self._lines, self._cycle, plan)
+            self._lines = []
+        elif len(self._lines) > MAX_CHANGES:
+            self._log.put(self._lines, None, None)
+            self._lines = []
+
+    async def stop(self) -> None:
+        """Return when what was decided is written."""
+        self._cache.journal = None
+        await asyncio.to_thread(self._log.flush)
+
+
+def _public(line: LazyHeap) -> LazyHeap:
+    """Without the copy of the whole object that kubectl leaves in an annotation."""
+    if not isinstance(line, Put):
+        return line
+    annotations = line.object.metadata.annotations or {}
+    if LAST_APPLIED not in annotations:
+        return line
+    kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    meta = msgspec.structs.replace(line.object.metadata, annotations=kept)
+    return Put(line.kind, msgspec.structs.replace(line.object, metadata=meta))
+
+
+def _nothing() -> None:
+    """Comes last in a queue, and so tells when it is empty."""
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,1 @@
+"""Measured load of nodes: sources and the collector that polls them."""

@@ -1,0 +1,423 @@
+"""Doing what a plan says: binds in parallel but bounded, gangs given up whole, failures backed off.
+
+What is sent is assumed at once in the cluster, so the next cycle counts with it; what fails is
+taken back there and tried again. A gang of which one bind failed stops sending the rest: those that
+were sent stay (the watch will show them), the others wait, and the job backs off by the kind of
+its failure, so that a pod which a server refuses for ever does not win every cycle.
+
+What a newcomer gets wrong: a bind whose answer was lost may have happened. Taking it back would
+free room that is not free, so the pod is read first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from hekla.api.wellknown import PodCondition
+from hekla.kube.client import Client
+from hekla.kube.correlation import Reference
+from hekla.kube.errors import (
+    ApiError,
+    Forbidden,
+    KubeError,
+    MethodNotAllowed,
+    NotFound,
+    ProtocolError,
+    ServerError,
+    TransportError,
+)
+from hekla.kube.recorder import EventRecorder
+from hekla.kube.resources import PODGROUPS, PODS, Resource
+from hekla.scheduler.framework.plan import (
+    Bind,
+    Event,
+    Evict,
+    Plan,
+    SetGroupStatus,
+    SetPodCondition,
+    SetQueueStatus,
+)
+from hekla.scheduler.service.cache import Cache
+from hekla.scheduler.service.metrics import SchedulerMetrics
+from hekla.scheduler.service.status_writer import StatusWriter, backoff_s
+from hekla.scheduler.service.volume_binder import Provider
+from hekla.scheduler.service.write_priority import BindsFirst
+from hekla.scheduler.state import wire
+from hekla.scheduler.state.changes import Assumed, Evictable, Leaves, Stays, Unbound
+from hekla.units.clock import Clock
+from hekla.units.timestamps import format_time
+
+log = logging.getLogger("hekla.scheduler")
+
+MAX_BINDS_IN_FLIGHT = 64
+MAX_BACKLOG = 5000
+"""Binds that wait to be sent; above it no further cycle is begun. Volcano's number."""
+EVICT = "Evict"
+PREEMPTION = "PreemptionByScheduler"
+_PODS: Resource[wire.Pod] = PODS.into(wire.Pod)
+
+
+@dataclass(slots=True)
+class _Backoff:
+    signature: str
+    failures: int
+    until: float
+    message: str
+
+
+class PerformerStats(msgspec.Struct):
+    """What became of binds and evictions, for metrics."""
+
+    bound: int = 0
+    bind_failures: int = 0
+    rolled_back: int = 0
+    evicted: int = 0
+    evict_failures: int = 0
+
+
+class Performer:
+    """Carries plans out. Give it one at a time; it does not wait for the last to be finished."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        recorder: EventRecorder,
+        clock: Clock,
+        wake: Callable[[], None],
+        metrics: SchedulerMetrics | None = None,
+    ) -> None:
+        self.stats = PerformerStats()
+        self.binds_first = BindsFirst()
+        self.status = StatusWriter(
+            client,
+            cache,
+            clock,
+            wake,
+            self._spawn,
+            self._event,
+            self.binds_first,
+        )
+        self._client = client
+        self._cache = cache
+        self._recorder = recorder
+        self._clock = clock
+        self._wake = wake
+        self._metrics = metrics or SchedulerMetrics()
+        self._provider = Provider(client, cache)
+        self._binds = asyncio.Semaphore(MAX_BINDS_IN_FLIGHT)
+        self.unsent = 0
+        """Binds that were decided and have not been sent yet."""
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._backoffs: dict[str, _Backoff] = {}
+        self._refused: dict[str, int] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    def skipped(self) -> dict[str, str]:
+        """Jobs that back off now, and why."""
+        now = self._clock.monotonic()
+        return {job: b.message for job, b in self._backoffs.items() if b.until > now}
+
+    def next_due_s(self) -> float | None:
+        """How long until a job that backs off may try again."""
+        now = self._clock.monotonic()
+        waits = [b.until - now for b in self._backoffs.values() if b.until > now]
+        return min(waits, default=None)
+
+    async def has_room(self) -> None:
+        """Wait while more binds are under way than a further cycle should add to."""
+        await self._has_room.wait()
+
+    def start(self, plan: Plan) -> None:
+        """Assume what the plan says, and begin to do it."""
+        gangs: dict[str, list[Bind]] = {}
+        victims: dict[str, list[Evict]] = {}
+        for effect in plan.effects:
+            match effect:
+                case Bind():
+                    self._cache.change(Assumed(effect.uid, effect.node, effect.annotations))
+                    self.status.is_placed(effect.uid)
+                    gangs.setdefault(effect.job, []).append(effect)
+                case Evict():
+                    self._cache.change(Leaves(effect.uid))
+                    victims.setdefault(effect.job, []).append(effect)
+                case SetGroupStatus():
+                    self.status.set_group(effect)
+                case SetQueueStatus():
+                    self.status.set_queue(effect)
+                case SetPodCondition():
+                    self.status.set_pod(effect)
+                case Event():
+                    is_about_group = effect.kind == PODGROUPS.kind
+                    (self.status.tell if is_about_group else self._event)(effect)
+        for job, evictions in victims.items():
+            self._spawn(self._evict_of(job, evictions))
+        for job, binds in gangs.items():
+            self._count_unsent(len(binds))
+            self._spawn(self._carry_out(job, binds))
+
+    async def idle(self) -> None:
+        """Wait until everything begun has ended."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def stop(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self.binds_first.stop()
+
+    def forget(self, jobs: Iterable[str], pods: Iterable[str]) -> None:
+        """Drop what is remembered of jobs and pods that are gone."""
+        if self._backoffs:
+            kept = set(jobs)
+            self._backoffs = {job: b for job, b in self._backoffs.items() if job in kept}
+        if self._refused:
+            alive = set(pods)
+            self._refused = {uid: n for uid, n in self._refused.items() if uid in alive}
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("performing an effect failed", exc_info=task.exception())
+            self._wake()
+
+    def _count_unsent(self, more: int) -> None:
+        self.unsent += more
+        if self.unsent > MAX_BACKLOG:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
+
+    # --- binding ------------------------------------------------------------------------------
+
+    async def _carry_out(self, job: str, binds: list[Bind]) -> None:
+        with self.binds_first.under_way():
+            await self._bind_gang(job, binds)
+
+    async def _bind_gang(self, job: str, binds: list[Bind]) -> None:
+        failures: list[KubeError] = []
+        if not self._still_holds(binds):
+            for bind in binds:
+                self._count_unsent(-1)
+                self._take_back(bind)
+            return
+        queue = iter(binds)
+        workers = min(len(binds), MAX_BINDS_IN_FLIGHT)
+        await asyncio.gather(*(self._bind_some(queue, failures) for _ in range(workers)))
+        if failures:
+            self._back_off(job, failures[0])
+        else:
+            self._backoffs.pop(job, None)
+            self._metrics.gang_bound(self._cache.cluster.jobs.get(job), self._clock.now())
+
+    def _still_holds(self, binds: list[Bind]) -> bool:
+        """Whether the nodes are still there: they may have gone while the plan was made."""
+        nodes = self._cache.cluster.nodes
+        return all((node := nodes.get(b.node)) is not None and node.is_known for b in binds)
+
+    async def _bind_some(self, binds: Iterator[Bind], failures: list[KubeError]) -> None:
+        """Send binds of a gang one after the other, unless one of them has failed."""
+        for bind in binds:
+            error = None if failures else await self._provide(bind)
+            async with self._binds:
+                self._count_unsent(-1)
+                if failures:
+                    self._take_back(bind)
+                    self.stats.rolled_back += 1
+                    continue
+                error = error or await self._bind(bind)
+            if isinstance(error, TransportError | ProtocolError | ServerError):
+                error = await self._find_out(bind, error)
+            if error is None:
+                self._bound(bind)
+                continue
+            self._take_back(bind)
+            if not isinstance(error, NotFound):  # that is: the pod is gone; the watch says so too
+                failures.append(error)
+                self.stats.bind_failures += 1
+
+    async def _provide(self, bind: Bind) -> KubeError | None:
+        """Volumes that wait for their pod, while others may be bound."""
+        task = self._cache.cluster.tasks.get(bind.uid)
+        if task is None or not task.klass.claims:
+            return None
+        try:
+            await self._provider.provide(task, bind.node)
+        except KubeError as error:
+            return error
+        return None
+
+    async def _bind(self, bind: Bind) -> KubeError | None:
+        started_s = self._clock.monotonic()
+        try:
+            await self._client.bind(
+                bind.pod,
+                bind.node,
+                namespace=bind.namespace,
+                uid=bind.uid,
+                annotations=bind.annotations,
+            )
+        except KubeError as error:
+            return error
+        finally:
+            self._metrics.bind_took(self._clock.monotonic() - started_s)
+        return None
+
+    async def _find_out(self, bind: Bind, lost: KubeError) -> KubeError | None:
+        """Whether a bind without an answer happened; ask for as long as it takes to know."""
+        tries = 0
+        while True:
+            try:
+                pod = await self._client.get(_PODS, bind.pod, namespace=bind.namespace)
+            except NotFound as error:
+                return error
+            except KubeError as error:
+                tries += 1
+                name = f"{bind.namespace}/{bind.pod}"
+                log.warning("whether %s was bound is not known yet: %s", name, error)
+                await self._clock.sleep(backoff_s(tries))
+                continue
+            is_there = pod.metadata.uid == bind.uid and pod.spec.node_name == bind.node
+            return None if is_there else lost
+
+    def _bound(self, bind: Bind) -> None:
+        self.stats.bound += 1
+        self._metrics.pod_bound(self._cache.cluster.tasks.get(bind.uid), self._clock.now())
+        text = f"Successfully assigned {bind.namespace}/{bind.pod} to {bind.node}"
+        namespace, pod, uid = bind.namespace, bind.pod, bind.uid
+        self._event(Event("Pod", namespace, pod, uid, "Normal", "Scheduled", text))
+
+    def _take_back(self, bind: Bind) -> None:
+        self._cache.change(Unbound(bind.uid, bind.node))
+        self._wake()
+
+    def _back_off(self, job: str, error: KubeError) -> None:
+        code = f" {error.status}" if isinstance(error, ApiError) else ""
+        signature = f"{type(error).__name__}{code}"
+        known = self._backoffs.get(job)
+        failures = known.failures + 1 if known is not None and known.signature == signature else 1
+        wait_s = backoff_s(failures)
+        message = f"binding failed ({signature}): {error}"
+        log.warning("job %s: %s; trying again in %.1f s", job, message, wait_s)
+        until = self._clock.monotonic() + wait_s
+        self._backoffs[job] = _Backoff(signature, failures, until, message)
+        self._metrics.job_retried(job)
+        self._wake()
+
+    # --- evicting -----------------------------------------------------------------------------
+
+    async def _evict_of(self, key: str, evictions: list[Evict]) -> None:
+        """Let pods of a job leave, and tell it once of all that went for the same reason."""
+        gone = await asyncio.gather(*map(self._evict, evictions))
+        job = self._cache.cluster.jobs.get(key)
+        if job is None or not job.has_group:
+            return
+        told = Counter(e.reason for e, has_gone in zip(evictions, gone, strict=True) if has_gone)
+        for reason, count in told.items():
+            who = "1 pod leaves" if count == 1 else f"{count} pods leave"
+            text = f"{who}, because of {reason}"
+            event = Event("PodGroup", job.namespace, job.name, job.uid, "Normal", EVICT, text)
+            self._event(event)
+
+    async def _evict(self, effect: Evict) -> bool:
+        """Make the pod leave. If it cannot, it counts as staying for a while."""
+        try:
+            async with self._binds:
+                await self._send_away(effect)
+        except NotFound:
+            self._refused.pop(effect.uid, None)
+            return False  # it is gone; the watch says so too
+        except KubeError as error:
+            self._spawn(self._stays(effect, error))
+            return False
+        self.stats.evicted += 1
+        self._refused.pop(effect.uid, None)
+        text = f"Pod is evicted, because of {effect.reason}"
+        namespace, pod, uid = effect.namespace, effect.pod, effect.uid
+        self._event(Event("Pod", namespace, pod, uid, "Warning", EVICT, text))
+        return True
+
+    async def _send_away(self, effect: Evict) -> None:
+        """Evict, so that disruption budgets are heeded; delete where that is not to be had.
+
+        Who evicts need not mark the pod as well: the server does, in its own words.
+        """
+        pod, namespace = effect.pod, effect.namespace
+        try:
+            await self._client.evict(pod, namespace=namespace, uid=effect.uid)
+            return
+        except NotFound:  # no such pod, or no such API
+            if await self._client.find(_PODS, pod, namespace=namespace) is None:
+                raise
+        except (MethodNotAllowed, Forbidden):
+            pass
+        await self._mark(effect, "True")
+        try:
+            await self._client.delete(
+                PODS, pod, namespace=namespace, uid=effect.uid, missing_ok=True
+            )
+        except KubeError:
+            with contextlib.suppress(NotFound):
+                await self._mark(effect, "False")
+            raise
+
+    async def _mark(self, effect: Evict, status: str) -> None:
+        """Say in the pod's status why it goes: controllers do not count it as a failure."""
+        condition = {
+            "type": PodCondition.DISRUPTION_TARGET,
+            "status": status,
+            "reason": PREEMPTION,
+            "message": f"it leaves because of {effect.reason}",
+            "lastTransitionTime": format_time(self._clock.now()),
+        }
+        try:
+            await self._client.patch(
+                PODS,
+                effect.pod,
+                {"status": {"conditions": [condition]}},
+                namespace=effect.namespace,
+                kind="strategic",
+                subresource="status",
+            )
+        except NotFound:
+            raise
+        except KubeError as error:
+            log.warning("marking pod %s/%s failed: %s", effect.namespace, effect.pod, error)
+
+    async def _stays(self, effect: Evict, error: KubeError) -> None:
+        """Take back what was assumed, and leave the pod in peace before it is asked again."""
+        self.stats.evict_failures += 1
+        failures = self._refused[effect.uid] = self._refused.get(effect.uid, 0) + 1
+        wait_s = backoff_s(failures)
+        name = f"{effect.namespace}/{effect.pod}"
+        log.warning("evicting %s failed: %s; it stays for %.1f s", name, error, wait_s)
+        self._cache.change(Stays(effect.uid))
+        self._wake()
+        await self._clock.sleep(wait_s)
+        self._cache.change(Evictable(effect.uid))
+        self._wake()
+
+    def _event(self, effect: Event) -> None:
+        resource = PODS if effect.kind == "Pod" else PODGROUPS
+        about = Reference(
+            kind=effect.kind,
+            namespace=effect.namespace,
+            name=effect.name,
+            uid=effect.uid,
+            apiVersion=resource.api_version,
+        )
+        self._recorder.event(about, effect.type, effect.reason, effect.message)

@@ -1,0 +1,422 @@
+"""The scheduler as a running part: watches in, effects out to the API server.
+
+A change wakes it; what changes shortly after is gathered and decided together. There is no tick:
+on a cluster where nothing happens it does nothing. The decision itself is `core.decide`, run in a
+thread so that leases are renewed and watches followed meanwhile; what they bring waits for its end.
+
+Start it only while its process leads (`kube.leases`): it lists everything anew then, and so sees
+all that the leader before it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from hekla.api import wellknown
+from hekla.kube.client import Client
+from hekla.kube.errors import AlreadyExists, KubeError
+from hekla.kube.recorder import EventRecorder
+from hekla.kube.resources import QUEUES
+from hekla.scheduler.core import decide
+from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.framework import config
+from hekla.scheduler.framework.config import Config
+from hekla.scheduler.framework.load_source import without_password
+from hekla.scheduler.framework.plan import Plan
+from hekla.scheduler.framework.registry import Registry
+from hekla.scheduler.framework.verdict import Verdict
+from hekla.scheduler.plugins.discovery import discover
+from hekla.scheduler.service.cache import Cache, NodeSelector
+from hekla.scheduler.service.decision_log import DecisionLog, Journal
+from hekla.scheduler.service.load.collector import Collector
+from hekla.scheduler.service.metrics import SchedulerMetrics
+from hekla.scheduler.service.performer import Performer
+from hekla.scheduler.service.status_writer import backoff_s
+from hekla.scheduler.service.usage_store import Keeper
+from hekla.scheduler.state.changes import Change, Rescheduled, Settled
+from hekla.scheduler.state.cluster import Cluster
+from hekla.units.clock import Clock, SystemClock
+
+log = logging.getLogger("hekla.scheduler")
+
+# A burst is gathered as long as more keeps coming, but a single pod waits only this long.
+GATHER_S = 0.005
+GATHER_MOST_S = 0.04
+GATHER_LONGEST_S = 1.0
+MAX_VERDICTS_SHOWN = 1000
+# News that changes no decision, only what is to be written about it, waits so long for company.
+NOTICE_S = 0.5
+CONFIG_POLL_S = 1.0
+RETRY_S = 1.0
+# Events wait while binds are sent: of a burst of so many pods, each gets its own.
+MAX_EVENTS = 10_000
+# But no longer than this, each: a cluster that never rests has Events too.
+EVENTS_WAIT_S = 1.0
+# A cycle this long is not slow, it hangs.
+STALLED_S = 300.0
+
+
+class Scheduler:
+    """One scheduler, for pods that name it in `spec.schedulerName`."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        names: Sequence[str] = (wellknown.DEFAULT_SCHEDULER,),
+        default_queue: str = wellknown.DEFAULT_QUEUE,
+        node_selector: NodeSelector = (),
+        conf: Path | None = None,
+        conf_namespace: str = wellknown.SYSTEM_NAMESPACE,
+        registry: Registry | None = None,
+        clock: Clock | None = None,
+        metrics: SchedulerMetrics | None = None,
+        decision_log: DecisionLog | None = None,
+    ) -> None:
+        self._client = client
+        self._clock: Clock = clock or SystemClock()
+        self._default_queue = default_queue
+        self._registry = registry or discover()
+        self._conf = conf
+        self._conf_namespace = conf_namespace
+        self._names = tuple(names)
+        self._changed = asyncio.Event()
+        self._noticed: asyncio.TimerHandle | None = None
+        self.cluster = Cluster(scheduler_names=names, default_queue=default_queue)
+        self.config: Config = config.default(self._registry)
+        self.verdicts: dict[str, Verdict] = {}
+        """Why each job that waits does, as of the last cycle that looked at it."""
+        self.cycles = 0
+        self.metrics = metrics or SchedulerMetrics()
+        self.plugin_failures: dict[str, int] = {}
+        self._failed_at: float | None = None
+        self._cycle_s = 0.0
+        self._wake_at: float | None = None
+        self._cycle_began: float | None = None
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
+        self._is_synced = False
+        self._file_text: str | None = None
+        self._file_problem = ""
+        self._tried_text: str | None = None
+        self._good_text: str | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._cache = Cache(
+            client,
+            self.cluster,
+            self._changed.set,
+            self._notice,
+            clock=self._clock,
+            node_selector=node_selector,
+            config_namespace=conf_namespace if conf is None else None,
+        )
+        self._recorder = EventRecorder(
+            client,
+            component=self._names[0],
+            clock=self._clock,
+            queue_size=MAX_EVENTS,
+            turn=lambda: self._performer.binds_first.rest(EVENTS_WAIT_S),
+        )
+        self._performer = Performer(
+            client, self._cache, self._recorder, self._clock, self._changed.set, self.metrics
+        )
+        self._keeper = Keeper(
+            client,
+            self._cache,
+            self._clock,
+            conf_namespace,
+            self._at_rest,
+            lambda: self.metrics.figures,
+        )
+        self._collector = Collector(
+            client, self._cache, self._clock, self.metrics, self._at_rest, self._changed.set
+        )
+        self._journal: Journal | None = None
+        if decision_log is not None:
+            self._journal = Journal(decision_log, self._cache, self._names, default_queue)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with AsyncExitStack() as stack:
+            self._thread = stack.enter_context(ThreadPoolExecutor(1, "cycle"))
+            await stack.enter_async_context(self._recorder)
+            stack.push_async_callback(self._performer.stop)
+            if self._conf is not None:
+                await self._read_file(self._conf)
+                watcher = asyncio.create_task(self._watch_file(self._conf))
+                stack.callback(watcher.cancel)
+            await self._cache.start(stack)
+            # When the leader before us moved pods is not written anywhere, so it was just now.
+            self._cache.change(Rescheduled(self._clock.now()))
+            if self._journal is not None:
+                stack.push_async_callback(self._journal.stop)
+                self._journal.start()
+            founding = asyncio.create_task(self._ensure_queues())
+            stack.callback(founding.cancel)
+            keeping = asyncio.create_task(self._keeper.run())
+            stack.callback(keeping.cancel)
+            collecting = asyncio.create_task(self._collector.run())
+            stack.callback(collecting.cancel)
+            stack.callback(self._forget_notice)
+            self._is_synced = True
+            log.info("scheduler %s: %d nodes", ", ".join(self._names), len(self.cluster.nodes))
+            while True:
+                await self._until_something_is_due()
+                await self._performer.has_room()
+                await self.cycle()
+
+    async def _ensure_queues(self) -> None:
+        """Jobs without a queue need one, and all queues a root; Volcano's scheduler makes both.
+
+        Until it is done: on a new cluster the webhooks may be up later than we are.
+        """
+        for name in (wellknown.ROOT_QUEUE, self._default_queue):
+            failures = 0
+            while not await self._has_queue(name):
+                failures += 1
+                await self._clock.sleep(backoff_s(failures))
+
+    async def _has_queue(self, name: str) -> bool:
+        if name in self.cluster.queues:
+            return True
+        spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
+        try:
+            await self._client.create(QUEUES, {"metadata": {"name": name}, "spec": spec})
+        except AlreadyExists:
+            return True
+        except KubeError as error:
+            log.warning("queue %s is missing and cannot be made yet: %s", name, error)
+            return False
+        return True
+
+    async def _until_something_is_due(self) -> None:
+        waits = [w for w in (self._performer.next_due_s(), self._deadline_s()) if w is not None]
+        try:
+            async with asyncio.timeout(min(waits, default=None)):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        # A cycle that takes long (thousands of jobs wait) must leave time for everything else.
+        await asyncio.sleep(min(self._cycle_s, GATHER_LONGEST_S))
+        gathered_s = 0.0
+        while self._changed.is_set() and gathered_s < GATHER_MOST_S:
+            self._changed.clear()
+            await asyncio.sleep(GATHER_S)
+            gathered_s += GATHER_S
+
+    def _notice(self) -> None:
+        """Something is to be looked at, but nobody waits for it."""
+        if self._noticed is None:
+            loop = asyncio.get_running_loop()
+            self._noticed = loop.call_later(NOTICE_S, self._changed.set)
+
+    def _forget_notice(self) -> None:
+        if self._noticed is not None:
+            self._noticed.cancel()
+            self._noticed = None
+
+    def _deadline_s(self) -> float | None:
+        """How long until time alone calls for a cycle."""
+        if self._failed_at is not None:
+            return RETRY_S
+        return None if self._wake_at is None else max(self._wake_at - self._clock.now(), 0.0)
+
+    # --- a cycle ------------------------------------------------------------------------------
+
+    async def cycle(self) -> None:
+        """Decide once, and begin to do it."""
+        self._changed.clear()
+        self._forget_notice()
+        self._read_config()
+        self.cycles += 1
+        now, skipped = self._clock.now(), self._performer.skipped()
+        self._keeper.configured(self.config, now)
+        self._collector.configured(self.config)
+        if self._journal is not None:
+            self._journal.cut(self.cycles, now, self._good_text, skipped)
+        started_s = time.perf_counter()
+        try:
+            plan = await self._decide(now, skipped)
+            self._failed_at = None
+            self._wake_at = plan.wake_at
+            self._cycle_s = time.perf_counter() - started_s
+            news = self._cache.thaw()
+            try:
+                self._take_over(plan)
+            finally:  # whatever becomes of the plan
+                self._make(news)
+        except Exception:  # our own mistake must not end scheduling: say it, and try again later
+            log.exception("a cycle failed; trying again")
+            self._failed_at = self._clock.monotonic()
+            self.metrics.cycle_failed()
+        finally:
+            self._make(self._cache.thaw())
+
+    def _make(self, held: Sequence[Change]) -> None:
+        for change in held:
+            self._cache.change(change)
+
+    async def _decide(self, now: float, skipped: dict[str, str]) -> Plan:
+        """The plan, made in a thread while changes are held back."""
+        work = partial(
+            decide, self.cluster, self.config, now, stopwatch=time.perf_counter, skipped=skipped
+        )
+        self._cache.freeze()
+        self._at_rest.clear()
+        self._cycle_began = self._clock.monotonic()
+        thinking = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            return await asyncio.shield(thinking)
+        finally:
+            if not thinking.done():  # cancelled: who comes next must not meet half a thought
+                await asyncio.wait((thinking,))
+            self._cycle_began = None
+            self._at_rest.set()
+
+    def _take_over(self, plan: Plan) -> None:
+        """What was decided, on the state it was decided on; what came meanwhile is made later."""
+        self._remember(plan.verdicts)
+        self.metrics.cycle(plan, self._cycle_s)
+        if self._journal is not None:
+            self._journal.decided(plan)
+        self._cache.change(Settled())
+        if plan.rescheduled_at is not None:
+            self._cache.change(Rescheduled(plan.rescheduled_at))
+        for failure in plan.failures:
+            count = self.plugin_failures.get(failure.plugin, 0) + 1
+            self.plugin_failures[failure.plugin] = count
+            log.error(
+                "plugin %s failed in %s and lost its vote for this cycle (%d times so far): %s",
+                failure.plugin,
+                failure.hook,
+                count,
+                failure.error,
+            )
+        self._performer.start(plan)
+
+    def _remember(self, verdicts: dict[str, Verdict]) -> None:
+        waiting = self.cluster.job_table.pending
+        kept = {key: one for key, one in self.verdicts.items() if key in waiting}
+        self.verdicts = kept | verdicts
+        self._performer.forget(self.cluster.jobs, self.cluster.tasks)
+
+    # --- how it is ----------------------------------------------------------------------------
+
+    def what_is_wrong(self) -> str:
+        """Why this process should be started again; empty while it works."""
+        began = self._cycle_began
+        if began is not None and self._clock.monotonic() - began > STALLED_S:
+            return f"a cycle has run for more than {STALLED_S:g} s"
+        return ""
+
+    def what_is_missing(self) -> str:
+        """Why it does not decide yet; empty once it does."""
+        if self._is_synced:
+            return ""
+        missing = self._cache.problems()
+        return "not seen yet: " + ", ".join(
+            kind if problem is None else f"{kind} ({problem})" for kind, problem in missing.items()
+        )
+
+    def leads(self, is_leader: bool) -> None:
+        """Whether this process is the one that decides, for the metrics."""
+        self.metrics.leads(is_leader)
+
+    def pages(self) -> dict[str, Callable[[], bytes]]:
+        """JSON for dashboards: `/verdicts` says of every job that waits why, `/fairshare` who had
+        how much of the cluster over time."""
+        return {"verdicts": self._render_verdicts, "fairshare": self._render_fairshare}
+
+    def _render_verdicts(self) -> bytes:
+        shown = sorted(self.verdicts.items())[:MAX_VERDICTS_SHOWN]
+        page = {
+            "items": [verdict.to_dict() for _, verdict in shown],
+            "leftOff": len(self.verdicts) - len(shown),
+        }
+        return msgspec.json.encode(page)
+
+    def _render_fairshare(self) -> bytes:
+        shares = self.cluster.shares(self._clock.now())
+        items = [{"level": level, "name": name, "share": s} for (level, name), s in shares.items()]
+        return msgspec.json.encode({"items": items})
+
+    async def render_metrics(self) -> bytes:
+        """Prometheus' text. A cycle under way is awaited: it moves numbers about."""
+        await self._at_rest.wait()
+        stats, writes = self._performer.stats, self._performer.status.stats
+        effects = {
+            ("bind", "done"): stats.bound,
+            ("bind", "failed"): stats.bind_failures,
+            ("bind", "rolled back"): stats.rolled_back,
+            ("evict", "done"): stats.evicted,
+            ("evict", "failed"): stats.evict_failures,
+            ("status", "done"): writes.writes,
+            ("status", "failed"): writes.failures,
+        }
+        self.metrics.collect(
+            self.cluster,
+            effects=effects,
+            informers=self._cache.informers.values(),
+            unsent=self._performer.unsent,
+            now=self._clock.now(),
+        )
+        return self.metrics.registry.render()
+
+    # --- configuration ------------------------------------------------------------------------
+
+    def _read_config(self) -> None:
+        """Take over a configuration that changed; the last good one stays if it is wrong."""
+        text = self._cache.config_text if self._conf is None else self._file_text
+        if text == self._tried_text:
+            return
+        self._tried_text = text
+        if text is None:
+            self.config, self._good_text = config.default(self._registry), None
+            return
+        try:
+            self.config = config.parse(text, self._registry)
+        except ConfigError as error:
+            log.error("%s is refused, the last good one stays: %s", self._config_name(), error)
+            return
+        self._good_text = without_password(text)
+        for warning in self.config.warnings:
+            log.warning("%s: %s", self._config_name(), warning)
+        log.info("%s is in force: %s", self._config_name(), ", ".join(self.config.actions))
+
+    def _config_name(self) -> str:
+        if self._conf is not None:
+            return str(self._conf)
+        return f"ConfigMap {self._conf_namespace}/{wellknown.SCHEDULER_CONFIG_MAP}"
+
+    async def _watch_file(self, path: Path) -> None:
+        while True:
+            await self._clock.sleep(CONFIG_POLL_S)
+            await self._read_file(path)
+
+    async def _read_file(self, path: Path) -> None:
+        try:
+            text = await asyncio.to_thread(_read_bounded, path)
+        except (OSError, UnicodeDecodeError) as error:
+            if str(error) != self._file_problem:
+                log.error("%s cannot be read, the last good one stays: %s", path, error)
+            self._file_problem = str(error)
+            return
+        self._file_problem = ""
+        if text != self._file_text:
+            self._file_text = text
+            self._changed.set()
+
+
+def _read_bounded(path: Path) -> str:
+    """A file's text, cut a little above what a configuration may have: that is refused later."""
+    with path.open(encoding="utf-8") as file:
+        return file.read(config.MAX_BYTES + 1)

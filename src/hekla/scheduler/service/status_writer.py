@@ -1,0 +1,394 @@
+"""Writing what PodGroups, queues and pods should say: one write per object at a time, newest wins.
+
+Binds come first: status is written by few workers, and a state that was overtaken before its turn
+is never sent. What others wait for (that a PodGroup is let in, whose pods are made then) is sent at
+once. Everything else of PodGroups is written by two patient workers that let binds go first: when
+thousands come at once, most have run before it is their turn to say that they were let in. Counts
+and reasons, which may change with every pod, wait besides until a second has passed since the
+object was last written.
+A write that fails is forgotten in the cluster after a pause, so that a later cycle
+plans it anew from what is true then; the pause holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from hekla.api import scheduling
+from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PodCondition, PodGroupPhase
+from hekla.kube.client import Client
+from hekla.kube.errors import Conflict, KubeError, NotFound
+from hekla.kube.resources import PODGROUPS, PODS, QUEUES
+from hekla.scheduler.framework.plan import (
+    Condition,
+    Event,
+    SetGroupStatus,
+    SetPodCondition,
+    SetQueueStatus,
+)
+from hekla.scheduler.service.cache import Cache
+from hekla.scheduler.service.write_priority import BindsFirst
+from hekla.scheduler.state.changes import Change, Due, GroupWritten, PodWritten, QueueWritten
+from hekla.units.clock import Clock
+from hekla.units.timestamps import format_time
+
+log = logging.getLogger("hekla.scheduler")
+
+GROUP_WORKERS: Final = 16
+POD_WORKERS: Final = 8
+QUEUE_WORKERS: Final = 4
+BACKOFF_BASE_S: Final = 0.2
+BACKOFF_CAP_S: Final = 60.0
+MAX_FAILURES: Final = 4096
+PACE_S: Final = 1.0
+"""Between two writes to one object that nobody waits for."""
+PATIENT_WORKERS: Final = 2
+TURN_S: Final = 0.1
+"""How long a patient worker lets binds go first, at most: clusters that never rest have status."""
+FIRST_S: Final = 0.5
+"""A pod that waits no longer than this need not say why: its gang is still coming in, mostly."""
+REASONS_PER_S: Final = 250.0
+"""In a crowd that waits each says why the later, the more they are; PodGroups say it at once."""
+
+Amounts = Mapping[str, str | int | float]
+Spawn = Callable[[Coroutine[None, None, None]], None]
+Turn = Callable[[], Awaitable[None]]
+E = TypeVar("E")
+
+
+def backoff_s(failures: int) -> float:
+    """How long to wait after the n-th failure of a kind."""
+    return min(BACKOFF_BASE_S * 2.0 ** min(failures - 1, 20), BACKOFF_CAP_S)
+
+
+class WriteStats(msgspec.Struct):
+    """What became of status writes, for metrics."""
+
+    writes: int = 0
+    failures: int = 0
+
+
+class _Lane(Generic[E]):
+    """Effects that wait for one of so many workers."""
+
+    def __init__(self, workers: int, turn: Turn | None = None) -> None:
+        self.waiting: dict[str, E] = {}
+        self.workers = workers
+        self.running = 0
+        self.turn = turn
+
+
+class LatestWins(Generic[E]):
+    """Effects by key: a few workers write them, never two of one key at once.
+
+    Before each that is not urgent, its workers await their `turn`.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[E], Awaitable[None]],
+        workers: int,
+        spawn: Spawn,
+        clock: Clock,
+        turn: Turn | None = None,
+    ) -> None:
+        self._write = write
+        self._spawn = spawn
+        self._clock = clock
+        self._urgent: _Lane[E] = _Lane(workers)
+        self._patient: _Lane[E] = self._urgent if turn is None else _Lane(PATIENT_WORKERS, turn)
+        self._held: dict[str, E] = {}
+        self._busy: set[str] = set()
+
+    def __len__(self) -> int:
+        """How many keys wait to be written."""
+        return sum(map(len, self._places()))
+
+    def __contains__(self, key: str) -> bool:
+        """Whether something waits to be written for this key."""
+        return any(key in place for place in self._places())
+
+    def put(self, key: str, effect: E, *, hold_s: float = 0.0, is_urgent: bool = False) -> None:
+        """Write this in place of what waits; after `hold_s`, unless a later one is more urgent."""
+        urgent, patient = self._urgent.waiting, self._patient.waiting
+        if is_urgent and key not in urgent:
+            self.drop(key)
+            self._line_up(self._urgent, key, effect)
+            return
+        for place in (urgent, patient):
+            if key in place:
+                place[key] = effect
+                return
+        if hold_s <= 0:
+            self._held.pop(key, None)
+            self._line_up(self._patient, key, effect)
+            return
+        if key not in self._held:
+            self._spawn(self._release(key, hold_s))
+        self._held[key] = effect
+
+    def drop(self, key: str) -> None:
+        """What waits to be written for this key no longer holds."""
+        for place in self._places():
+            place.pop(key, None)
+
+    def _places(self) -> tuple[dict[str, E], ...]:
+        places = self._urgent.waiting, self._held
+        return places if self._patient is self._urgent else (*places, self._patient.waiting)
+
+    def _line_up(self, lane: _Lane[E], key: str, effect: E) -> None:
+        lane.waiting[key] = effect
+        self._begin(lane)
+
+    def _begin(self, lane: _Lane[E]) -> None:
+        if lane.running < lane.workers and self._next(lane) is not None:
+            lane.running += 1
+            self._spawn(self._work(lane))
+
+    def _next(self, lane: _Lane[E]) -> str | None:
+        return next((key for key in lane.waiting if key not in self._busy), None)
+
+    async def _release(self, key: str, hold_s: float) -> None:
+        await self._clock.sleep(hold_s)
+        if key in self._held:
+            self._line_up(self._patient, key, self._held.pop(key))
+
+    async def _work(self, lane: _Lane[E]) -> None:
+        try:
+            while self._next(lane) is not None:
+                if lane.turn is not None:
+                    await lane.turn()
+                if (key := self._next(lane)) is not None:  # it may have been taken back meanwhile
+                    await self._write_one(key, lane.waiting.pop(key))
+        finally:
+            lane.running -= 1
+
+    async def _write_one(self, key: str, effect: E) -> None:
+        self._busy.add(key)
+        try:
+            await self._write(effect)
+        finally:
+            self._busy.discard(key)
+        for lane in (self._urgent, self._patient):  # a newer state may have waited for this one
+            if key in lane.waiting:
+                self._begin(lane)
+
+
+class StatusWriter:
+    """Takes the status effects of plans, and sends them."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        clock: Clock,
+        wake: Callable[[], None],
+        spawn: Spawn,
+        tell: Callable[[Event], None],
+        binds_first: BindsFirst,
+    ) -> None:
+        self.stats = WriteStats()
+        self._client = client
+        self._cache = cache
+        self._clock = clock
+        self._wake = wake
+        self._spawn = spawn
+        self._extend = tell
+        self._news: dict[str, Event] = {}
+        """What people are told of a PodGroup once its status says so."""
+        self._written_at: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._named: dict[str, set[str]] = {}
+        """Resources that the status of a queue may name, as of before its next write."""
+        turn = partial(binds_first.rest, TURN_S)
+        self._groups = LatestWins(self._write_group, GROUP_WORKERS, spawn, clock, turn)
+        self._queues = LatestWins(self._write_queue, QUEUE_WORKERS, spawn, clock)
+        self._pods = LatestWins(self._write_pod, POD_WORKERS, spawn, clock)
+
+    def set_group(self, effect: SetGroupStatus) -> None:
+        key = f"{effect.namespace}/{effect.group}"
+        self._cache.change(GroupWritten.by(effect))
+        stored = self._cache.groups.get(effect.namespace, effect.group)
+        is_news = stored is None or stored.status.phase != effect.phase
+        is_urgent = stored is not None and is_news and self._is_awaited(stored, effect)
+        pause_s = 0.0 if is_news else self._pause_s(f"PodGroup {key}")
+        self._groups.put(key, effect, hold_s=pause_s, is_urgent=is_urgent)
+
+    def _is_awaited(self, group: scheduling.PodGroup, effect: SetGroupStatus) -> bool:
+        """Whether somebody makes pods once it is let in."""
+        if effect.phase != PodGroupPhase.INQUEUE or not group.metadata.owner_references:
+            return False
+        job = self._cache.cluster.jobs.get(f"{effect.namespace}/{effect.group}")
+        return job is None or len(job.tasks) < job.min_member
+
+    def tell(self, event: Event) -> None:
+        """Say what happened to a PodGroup, with its status if that is about to be written."""
+        key = f"{event.namespace}/{event.name}"
+        if key in self._groups:
+            self._news[key] = event
+        else:
+            self._extend(event)
+
+    def set_queue(self, effect: SetQueueStatus) -> None:
+        queue = self._cache.cluster.queues.get(effect.queue)
+        if queue is None:
+            return
+        before = queue.allocated_written
+        self._named.setdefault(effect.queue, set()).update(before or ())
+        self._cache.change(QueueWritten(effect.queue, dict(effect.allocated)))
+        hold_s = self._pause_s(f"queue {effect.queue}")
+        self._queues.put(effect.queue, (effect, before), hold_s=hold_s)
+
+    def set_pod(self, effect: SetPodCondition) -> None:
+        """A promise is written at once: it must outlive us. Reasons may change with every cycle."""
+        condition = ("False", effect.reason, effect.message)
+        task = self._cache.cluster.tasks.get(effect.uid)
+        is_promise = task is not None and effect.nominated_node not in ("", task.nominated_node)
+        self._cache.change(PodWritten(effect.uid, condition, effect.nominated_node))
+        what = f"pod {effect.namespace}/{effect.pod}"
+        pause_s = max(self._pause_s(what), FIRST_S + len(self._pods) / REASONS_PER_S)
+        self._pods.put(effect.uid, effect, hold_s=pause_s, is_urgent=is_promise)
+
+    def is_placed(self, uid: str) -> None:
+        """A pod found a place: why it waited need not be written any more."""
+        self._pods.drop(uid)
+
+    async def _write_group(self, effect: SetGroupStatus) -> None:
+        stored = self._cache.groups.get(effect.namespace, effect.group)
+        old = {c.type: c for c in stored.status.conditions} if stored is not None else {}
+        now = format_time(self._clock.now())
+        status = {
+            "phase": effect.phase,
+            "running": effect.running,
+            "succeeded": effect.succeeded,
+            "failed": effect.failed,
+            "conditions": [_condition(c, old.get(c.type), now) for c in effect.conditions],
+        }
+        body: dict[str, Any] = {"status": status}
+        if effect.domain is not None:
+            notes = {JOB_ALLOCATED_HYPERNODE: effect.domain or None}
+            body["metadata"] = {"annotations": notes}
+        name = f"{effect.namespace}/{effect.group}"
+        news = self._news.pop(name, None)
+        try:
+            # Not a subresource of this kind, so that one request writes both.
+            await self._client.patch(PODGROUPS, effect.group, body, namespace=effect.namespace)
+        except KubeError as error:
+            self._failed(
+                f"PodGroup {name}",
+                error,
+                lambda: self._cache.reread_group(effect.namespace, effect.group),
+            )
+        else:
+            self._paced(f"PodGroup {name}")
+            if news is not None:
+                self._extend(news)
+
+    async def _write_queue(self, job: tuple[SetQueueStatus, Amounts | None]) -> None:
+        effect, before = job
+        # A merge patch keeps what it does not name: resources no longer in use must be named.
+        gone: dict[str, str | None] = {name: None for name in self._named.pop(effect.queue, ())}
+        what = f"queue {effect.queue}"
+        try:
+            await self._client.patch_status(
+                QUEUES, effect.queue, {"allocated": {**gone, **effect.allocated}}
+            )
+        except KubeError as error:
+            self._named.setdefault(effect.queue, set()).update(gone, effect.allocated)
+            self._cache.change(QueueWritten(effect.queue, before))
+            self._failed(what, error, self._due(Due(queues=(effect.queue,))))
+        else:
+            self._paced(what)
+
+    async def _write_pod(self, effect: SetPodCondition) -> None:
+        condition = {
+            "type": PodCondition.SCHEDULED,
+            "status": "False",
+            "reason": effect.reason,
+            "message": effect.message,
+            "lastTransitionTime": format_time(self._clock.now()),
+        }
+        status = {"conditions": [condition], "nominatedNodeName": effect.nominated_node or None}
+        what = f"pod {effect.namespace}/{effect.pod}"
+        try:
+            await self._client.patch(
+                PODS,
+                effect.pod,
+                {"status": status},
+                namespace=effect.namespace,
+                kind="strategic",
+                subresource="status",
+            )
+        except Conflict:
+            return  # it is another pod of that name, or was bound meanwhile
+        except KubeError as error:
+            unwritten = PodWritten(effect.uid, ("", "", ""), effect.nominated_node)
+            self._failed(what, error, self._due(unwritten))
+        else:
+            self._paced(what)
+
+    def _due(self, change: Change) -> Callable[[], None]:
+        def due() -> None:
+            self._cache.change(change)
+            self._wake()
+
+        return due
+
+    def _pause_s(self, what: str) -> float:
+        """How long until it may be written again, if nobody waits for that."""
+        written_at = self._written_at.get(what)
+        return 0.0 if written_at is None else written_at + PACE_S - self._clock.monotonic()
+
+    def _paced(self, what: str) -> None:
+        self._succeeded(what)
+        now, known = self._clock.monotonic(), self._written_at
+        known.pop(what, None)  # the longest ago comes first
+        known[what] = now
+        while known[(oldest := next(iter(known)))] + PACE_S < now:
+            del known[oldest]
+
+    def _succeeded(self, what: str) -> None:
+        self.stats.writes += 1
+        self._failures.pop(what, None)
+
+    def _failed(self, what: str, error: KubeError, undo: Callable[[], None]) -> None:
+        if isinstance(error, NotFound):
+            self._failures.pop(what, None)
+            return  # it is gone; the watch says so too
+        self.stats.failures += 1
+        failures = self._failures[what] = self._failures.pop(what, 0) + 1
+        if len(self._failures) > MAX_FAILURES:  # of objects long gone, as like as not
+            del self._failures[next(iter(self._failures))]
+        wait_s = backoff_s(failures)
+        log.warning("writing %s failed: %s; trying again in %.1f s", what, error, wait_s)
+
+        async def later() -> None:
+            await self._clock.sleep(wait_s)
+            undo()
+
+        self._spawn(later())
+
+
+def _condition(wanted: Condition, known: Any, now: str) -> dict[str, str]:
+    """A condition with its times: those it has if it says nothing new."""
+    body = {
+        "type": wanted.type,
+        "status": wanted.status,
+        "reason": wanted.reason,
+        "message": wanted.message,
+        "lastTransitionTime": now,
+    }
+    if known is not None and (known.status, known.reason, known.message) == (
+        wanted.status,
+        wanted.reason,
+        wanted.message,
+    ):
+        body["lastTransitionTime"] = known.last_transition_time or now
+        if known.transition_id:
+            body["transitionID"] = known.transition_id
+    return body

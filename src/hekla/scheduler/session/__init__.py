@@ -1,0 +1,1 @@
+"""One scheduling cycle: the session over a snapshot of the cluster, and its statements."""

@@ -1,0 +1,378 @@
+"""Everything that may change what the scheduler knows of a cluster, as data.
+
+Watch events, and what is assumed of our own writes until the watch confirms them, become changes;
+`apply` is the one place where they meet the cluster. So they can be held back while a cycle reads
+it, and written down and applied again: the same changes in the same order give the same state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeAlias
+
+import msgspec
+
+from hekla.api import core, nodeinfo, scheduling, topology
+from hekla.scheduler.framework.plan import Condition, SetGroupStatus
+from hekla.scheduler.state import wire
+from hekla.scheduler.state.cluster import Cluster
+from hekla.scheduler.state.load import Reading
+from hekla.scheduler.state.usage_history import Past
+
+log = logging.getLogger("hekla.scheduler")
+
+Said: TypeAlias = tuple[tuple[str, str, str, str], ...]
+"""Type, status, reason and message of each condition."""
+
+
+class Put(msgspec.Struct, frozen=True, tag="put", omit_defaults=True):
+    """An object as the watch showed it; its type is that of its kind."""
+
+    kind: str
+    object: Any
+    is_step: bool = False
+    """Of a pod: only where it is and how far it has come differ from what was put before."""
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """An object that is no more."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+class Assumed(msgspec.Struct, frozen=True, tag="assumed", omit_defaults=True):
+    """A bind was sent: the pod counts as being there, with what was written on it."""
+
+    uid: str
+    node: str
+    notes: Mapping[str, str] = {}
+
+
+class Unbound(msgspec.Struct, frozen=True, tag="unbound"):
+    """A bind failed or was not sent: the pod waits again."""
+
+    uid: str
+    node: str
+
+
+class Leaves(msgspec.Struct, frozen=True, tag="leaves"):
+    """An eviction was sent."""
+
+    uid: str
+
+
+class Stays(msgspec.Struct, frozen=True, tag="stays"):
+    """An eviction was refused: the pod is as before, and for a while nobody counts on its going."""
+
+    uid: str
+
+
+class Evictable(msgspec.Struct, frozen=True, tag="evictable"):
+    """That while is over."""
+
+    uid: str
+
+
+def said(conditions: Iterable[Condition | scheduling.PodGroupCondition]) -> Said:
+    """Conditions of a PodGroup without their times, which decide nothing."""
+    return tuple((c.type, c.status, c.reason, c.message) for c in conditions)
+
+
+class GroupWritten(msgspec.Struct, frozen=True, tag="group-written", omit_defaults=True):
+    """The status of a PodGroup was sent, or will be when it is its turn."""
+
+    job: str
+    phase: str
+    counts: tuple[int, int, int]
+    domain: str | None = None
+    conditions: Said = ()
+
+    @classmethod
+    def by(cls, effect: SetGroupStatus) -> Self:
+        """What counts once this was decided."""
+        return cls(
+            job=f"{effect.namespace}/{effect.group}",
+            phase=effect.phase,
+            counts=(effect.running, effect.succeeded, effect.failed),
+            domain=effect.domain,
+            conditions=said(effect.conditions),
+        )
+
+
+class PodWritten(msgspec.Struct, frozen=True, tag="pod-written"):
+    """The condition PodScheduled of a pod was sent, or (all empty) could not be."""
+
+    uid: str
+    condition: tuple[str, str, str]
+    nominated_node: str = ""
+
+
+class QueueWritten(msgspec.Struct, frozen=True, tag="queue-written"):
+    """What a queue has allocated was sent, or (None) is not known to the server."""
+
+    queue: str
+    allocated: Mapping[str, str | int | float] | None
+
+
+class Due(msgspec.Struct, frozen=True, tag="due"):
+    """Jobs and queues that the next cycle has to look at though nothing changed in them."""
+
+    jobs: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+
+
+class Resources(msgspec.Struct, frozen=True, tag="resources"):
+    """The resources heard of so far, in that order: it decides which of two is named first."""
+
+    names: tuple[str, ...]
+
+
+class Elapsed(msgspec.Struct, frozen=True, tag="elapsed", omit_defaults=True):
+    """It is later than before, and somebody keeps account of what is held over time."""
+
+    at: float
+    half_life_s: float
+    tidy: bool = False
+    """Whether accounts that matter to nobody are given up."""
+
+
+class Recalled(msgspec.Struct, frozen=True, tag="recalled"):
+    """What was written down, at a time, of the past."""
+
+    at: float
+    accounts: tuple[Past, ...]
+
+
+class Measured(msgspec.Struct, frozen=True, tag="measured"):
+    """The load of nodes, by the seconds over which readings are means and by node."""
+
+    periods: Mapping[int, Mapping[str, Reading]]
+
+
+class Rescheduled(msgspec.Struct, frozen=True, tag="rescheduled"):
+    """Nodes that are too busy were looked at, and who shall leave them was chosen."""
+
+    at: float
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    """A cycle has looked at everything that was due."""
+
+
+Change: TypeAlias = (
+    Put
+    | Gone
+    | Assumed
+    | Unbound
+    | Leaves
+    | Stays
+    | Evictable
+    | GroupWritten
+    | PodWritten
+    | QueueWritten
+    | Due
+    | Resources
+    | Elapsed
+    | Recalled
+    | Measured
+    | Rescheduled
+    | Settled
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How objects of a kind come into the cluster and out of it."""
+
+    type: type[Any]
+    put: Callable[[Cluster, Any], None]
+    drop: Callable[[Cluster, Gone], None]
+
+
+def _put_queue(cluster: Cluster, obj: scheduling.Queue) -> None:
+    cluster.job_table.set_queue(obj)
+
+
+def _put_priority_class(cluster: Cluster, obj: core.PriorityClass) -> None:
+    cluster.job_table.set_priority_class(obj)
+
+
+def _put_group(cluster: Cluster, obj: scheduling.PodGroup) -> None:
+    cluster.job_table.set_group(obj)
+
+
+def _put_namespace(cluster: Cluster, obj: core.Namespace) -> None:
+    cluster.namespaces[obj.name] = obj.labels
+
+
+def _put_claim(cluster: Cluster, obj: core.PersistentVolumeClaim) -> None:
+    cluster.claims[obj.namespace, obj.name] = obj
+
+
+def _put_volume(cluster: Cluster, obj: core.PersistentVolume) -> None:
+    cluster.volumes[obj.name] = obj
+
+
+def _put_storage_class(cluster: Cluster, obj: core.StorageClass) -> None:
+    cluster.storage_classes[obj.name] = obj
+
+
+def _put_csi_node(cluster: Cluster, obj: core.CSINode) -> None:
+    cluster.csi_nodes[obj.name] = obj
+
+
+def _put_budget(cluster: Cluster, obj: core.PodDisruptionBudget) -> None:
+    cluster.budgets[obj.namespace, obj.name] = obj
+
+
+def _put_numa_topology(cluster: Cluster, obj: nodeinfo.Numatopology) -> None:
+    cluster.numa_topologies[obj.name] = obj
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "Queue": Kind(scheduling.Queue, _put_queue, lambda c, g: c.job_table.delete_queue(g.name)),
+    "PriorityClass": Kind(
+        core.PriorityClass,
+        _put_priority_class,
+        lambda c, g: c.job_table.delete_priority_class(g.name),
+    ),
+    "ResourceQuota": Kind(
+        core.ResourceQuota, Cluster.set_quota, lambda c, g: c.delete_quota(g.namespace, g.name)
+    ),
+    "Namespace": Kind(core.Namespace, _put_namespace, lambda c, g: _discard(c.namespaces, g.name)),
+    "PersistentVolumeClaim": Kind(
+        core.PersistentVolumeClaim,
+        _put_claim,
+        lambda c, g: _discard(c.claims, (g.namespace, g.name)),
+    ),
+    "PersistentVolume": Kind(
+        core.PersistentVolume, _put_volume, lambda c, g: _discard(c.volumes, g.name)
+    ),
+    "StorageClass": Kind(
+        core.StorageClass, _put_storage_class, lambda c, g: _discard(c.storage_classes, g.name)
+    ),
+    "CSINode": Kind(core.CSINode, _put_csi_node, lambda c, g: _discard(c.csi_nodes, g.name)),
+    "PodDisruptionBudget": Kind(
+        core.PodDisruptionBudget,
+        _put_budget,
+        lambda c, g: _discard(c.budgets, (g.namespace, g.name)),
+    ),
+    "Numatopology": Kind(
+        nodeinfo.Numatopology,
+        _put_numa_topology,
+        lambda c, g: _discard(c.numa_topologies, g.name),
+    ),
+    "HyperNode": Kind(
+        topology.HyperNode, Cluster.set_hypernode, lambda c, g: c.delete_hypernode(g.name)
+    ),
+    "Node": Kind(core.Node, Cluster.set_node, lambda c, g: c.delete_node(g.name)),
+    "PodGroup": Kind(
+        scheduling.PodGroup,
+        _put_group,
+        lambda c, g: c.job_table.delete_group(g.namespace, g.name),
+    ),
+    "Pod": Kind(wire.Pod, Cluster.set_pod, lambda c, g: c.delete_pod(g.uid)),
+}
+
+
+def _discard(mapping: dict[Any, Any], key: object) -> None:
+    mapping.pop(key, None)
+
+
+def attempt(cluster: Cluster, change: Change) -> bool:
+    """Make one change if it can be made; the others must not be lost with one that cannot."""
+    try:
+        apply(cluster, change)
+    except Exception:  # our own mistake, met with an object that nobody thought of
+        log.exception("%s cannot be taken in and is passed over", _described(change))
+        return False
+    return True
+
+
+def _described(change: Change) -> str:
+    match change:
+        case Put():
+            meta = change.object.metadata
+            return f"{change.kind} {meta.namespace}/{meta.name}"
+        case Gone():
+            return f"the end of {change.kind} {change.namespace}/{change.name}"
+    return f"{change!r:.200}"
+
+
+def apply(cluster: Cluster, change: Change) -> None:
+    """Make one change. What it speaks of may be gone by now: then it means nothing."""
+    match change:
+        case Put(is_step=True):
+            cluster.advance_pod(change.object)
+        case Put():
+            KINDS[change.kind].put(cluster, change.object)
+        case Gone():
+            KINDS[change.kind].drop(cluster, change)
+        case Assumed() | Unbound() | Leaves() | Stays() | PodWritten():
+            _apply_to_task(cluster, change)
+        case Evictable():
+            cluster.unevictable.discard(change.uid)
+        case GroupWritten():
+            conditions = tuple(
+                scheduling.PodGroupCondition(type=type, status=status, reason=reason, message=text)
+                for type, status, reason, text in change.conditions
+            )
+            cluster.job_table.assume_group(
+                change.job, change.phase, change.counts, change.domain, conditions
+            )
+        case QueueWritten():
+            queue = cluster.queues.get(change.queue)
+            if queue is not None:
+                queue.allocated_written = change.allocated
+        case Due():
+            _mark_due(cluster, change.jobs, change.queues)
+        case Resources():
+            for name in change.names:
+                cluster.dimensions.intern(name)
+        case Elapsed():
+            cluster.elapse(change.at, change.half_life_s, tidy=change.tidy)
+        case Recalled():
+            cluster.recall(change.accounts, change.at)
+        case Measured():
+            cluster.node_table.measure(change.periods)
+        case Rescheduled():
+            cluster.rescheduled_at = change.at
+        case Settled():
+            cluster.mark_clean()
+
+
+def _apply_to_task(
+    cluster: Cluster, change: Assumed | Unbound | Leaves | Stays | PodWritten
+) -> None:
+    task = cluster.tasks.get(change.uid)
+    if task is None:
+        return
+    match change:
+        case Assumed():
+            cluster.assume(task, change.node, change.notes)
+        case Unbound():
+            if task.node_name == change.node:
+                cluster.forget(task)
+        case Leaves():
+            cluster.release(task)
+        case Stays():
+            cluster.retain(task)
+            cluster.unevictable.add(task.uid)
+        case PodWritten():
+            task.condition, task.nominated_node = change.condition, change.nominated_node
+            if not any(change.condition) and task.job is not None:
+                cluster.job_table.changed[task.job.key] = task.job
+
+
+def _mark_due(cluster: Cluster, jobs: Iterable[str], queues: Iterable[str]) -> None:
+    for key in jobs:
+        job = cluster.jobs.get(key)
+        if job is not None:
+            cluster.job_table.changed[key] = job
+    for name in queues:
+        cluster.job_table.changed_queues[name] = None

@@ -1,0 +1,1 @@
+"""GPUs and NPUs of nodes: inventory, pod requests and current allocations."""

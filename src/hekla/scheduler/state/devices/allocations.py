@@ -1,0 +1,197 @@
+"""Who has how much of which card, as arrays: nodes down, their cards across, padded.
+
+A ledger is a function of the nodes' inventories and of what is written on the pods that are there;
+rows of nodes on which something happened are written anew. The law: on no card is more given than
+it has, now (`now_3nc`) or once those who leave have left (`later_3nc`).
+
+What a newcomer gets wrong: one GPU may be there in several ways (by memory or number, as vGPUs, as
+`nvidia.com/gpu`). A card of which a pod has something in one way is wholly taken in the others.
+
+Unlike in Volcano, a pod that is leaving keeps its cards until it is gone: its process may still
+have the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hekla.api.devices import MAX_AMOUNT, DeviceAllocation
+from hekla.scheduler.state.devices.inventory import SAME_CARDS, Card
+from hekla.scheduler.state.devices.requests import WHOLE
+from hekla.scheduler.state.dimensions import BoolArray, IntArray
+
+if TYPE_CHECKING:
+    from hekla.scheduler.state.model import Node, Task
+
+MEMORY: Final = 0
+SHARES: Final = 1
+CORES: Final = 2
+Used = npt.NDArray[np.int64]
+"""[memory, containers, cores] by node and card."""
+
+
+class Ledger:
+    """All cards of one kind."""
+
+    def __init__(self, kind: str, nodes: Sequence[Node], version: int) -> None:
+        self.kind = kind
+        self.version = version
+        self.stale: set[str] = set()
+        self.cards: list[tuple[Card, ...]] = [node.cards.get(kind, ()) for node in nodes]
+        width = max((len(cards) for cards in self.cards), default=0)
+        shape = (len(nodes), width)
+        self.memory_nc: IntArray = np.zeros(shape, dtype=np.int64)
+        self.shares_nc: IntArray = np.zeros(shape, dtype=np.int64)
+        self.whole_nc: IntArray = np.full(shape, -1, dtype=np.int64)
+        self.cut_nc: IntArray = np.full(shape, -1, dtype=np.int64)
+        self.group_nc: IntArray = np.full(shape, -1, dtype=np.int64)
+        self.usable_nc: BoolArray = np.zeros(shape, dtype=bool)
+        self.unclear_n: BoolArray = np.zeros(len(nodes), dtype=bool)
+        """Nodes with pods whose cards nobody can name: they take no others."""
+        self.own_n: BoolArray = np.zeros(len(nodes), dtype=bool)
+        """Nodes with pods that have cards of this kind."""
+        self.other_n: BoolArray = np.zeros(len(nodes), dtype=bool)
+        """Nodes with pods that have some of the same cards in another way."""
+        self._all_cards: list[Mapping[str, tuple[Card, ...]]] = [node.cards for node in nodes]
+        self.now_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
+        self.later_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
+        for row, node in enumerate(nodes):
+            self.write(row, node)
+
+    @property
+    def width(self) -> int:
+        return int(self.memory_nc.shape[1])
+
+    @property
+    def is_cut(self) -> bool:
+        return bool((self.cut_nc >= 0).any())
+
+    def write(self, row: int, node: Node) -> None:
+        """A node's row anew, from its cards and its pods."""
+        from hekla.scheduler.state.model import RELEASING  # it needs this package
+
+        cards = self.cards[row] = node.cards.get(self.kind, ())
+        self._all_cards[row] = node.cards
+        self.usable_nc[row] = False
+        self.unclear_n[row] = self.own_n[row] = self.other_n[row] = False
+        self.now_3nc[:, row] = self.later_3nc[:, row] = 0
+        for column, card in enumerate(cards):
+            self.memory_nc[row, column], self.shares_nc[row, column] = card.memory, card.shares
+            self.whole_nc[row, column], self.cut_nc[row, column] = card.whole, card.cut
+            self.group_nc[row, column] = card.group
+            self.usable_nc[row, column] = card.is_healthy
+        for task in node.tasks.values():
+            if not task.cards or not self.counts(task):
+                continue
+            if self._is_own(task):
+                self.own_n[row] = True
+                self.unclear_n[row] |= not all(self.columns(row, each.card) for each in task.cards)
+            else:
+                self.other_n[row] = True
+            self.book(self.now_3nc, row, task, 1)
+            if task.status != RELEASING:
+                self.book(self.later_3nc, row, task, 1)
+
+    def counts(self, task: Task) -> bool:
+        """Whether cards that a task has may be some of these."""
+        wanted = task.klass.devices
+        if wanted is None:
+            return False
+        return wanted.kind == self.kind or {wanted.kind, self.kind} <= SAME_CARDS
+
+    def _is_own(self, task: Task) -> bool:
+        return task.klass.devices is not None and task.klass.devices.kind == self.kind
+
+    def book(self, used_3nc: Used, row: int, task: Task, sign: int) -> None:
+        """Count what a pod on a node has, or (with -1) no longer has."""
+        if task.cards and self.counts(task):
+            used_3nc[:, row] += sign * self.held_by(row, task)
+
+    def held_by(self, row: int, task: Task) -> Used:
+        """What a pod on a node has of each of its cards, in whatever way it has them."""
+        if self._is_own(task):
+            return self.held(row, task.cards)
+        if not self.counts(task):
+            return self.held(row, ())
+        wholes = self._same(row, task)
+        held_3c = np.zeros((3, self.width), dtype=np.int64)
+        for column, card in enumerate(self.cards[row]):
+            if wholes is None or card.whole in wholes:
+                held_3c[:, column] = (card.memory, 1, WHOLE)
+        return held_3c
+
+    def _same(self, row: int, task: Task) -> set[int] | None:
+        """Which cards of a node a pod has in another way, by number; None if that is unclear."""
+        assert task.klass.devices is not None
+        theirs = self._all_cards[row].get(task.klass.devices.kind, ())
+        ours = {card.whole for card in self.cards[row]}
+        if {card.whole for card in theirs} != ours:
+            return None
+        found: set[int] = set()
+        for given in task.cards:
+            same = {card.whole for card in theirs if whole_id(card.id) == whole_id(given.card)}
+            if not same:
+                return None
+            found |= same
+        return found
+
+    def held(self, row: int, cards: Sequence[DeviceAllocation]) -> Used:
+        """What a pod on a node has of each of its cards."""
+        held_3c = np.zeros((3, self.width), dtype=np.int64)
+        for given in cards:
+            found = self.columns(row, given.card)
+            for column, is_same in found or self._all(row):
+                # A card that has changed its mode since is out of reach until the pod has left.
+                memory = int(self.memory_nc[row, column])
+                held_3c[:, column] += (
+                    (max(given.memory, memory * given.percent // 100), 1, given.cores)
+                    if is_same
+                    else (memory, 1, WHOLE)
+                )
+        return np.minimum(held_3c, MAX_AMOUNT)
+
+    def _all(self, row: int) -> list[tuple[int, bool]]:
+        """In place of a card that the node does not have: any of its cards may be meant."""
+        return [(column, False) for column in range(len(self.cards[row]))]
+
+    def columns(self, row: int, card: str) -> list[tuple[int, bool]]:
+        """Where a card is, and that it is that very one; or the entries of a card cut otherwise."""
+        cards = self.cards[row]
+        for column, known in enumerate(cards):
+            if known.id == card:
+                return [(column, True)]
+        uuid = whole_id(card)
+        return [(column, False) for column, known in enumerate(cards) if whole_id(known.id) == uuid]
+
+
+def whole_id(card: str) -> str:
+    """The card itself, where this is a part of it: `GPU-1[2-0]` is a part of `GPU-1`."""
+    return card.partition("[")[0]
+
+
+class Ledgers:
+    """The ledgers of a cluster, by kind; made when somebody asks."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Ledger] = {}
+
+    def changed(self, node: Node) -> None:
+        """Its cards, or what is written on its pods."""
+        for ledger in self._known.values():
+            ledger.stale.add(node.name)
+
+    def of(self, kind: str, nodes: Sequence[Node], version: int) -> Ledger:
+        known = self._known.get(kind)
+        if known is not None and known.version == version:
+            stale = [(row, node) for row, node in enumerate(nodes) if node.name in known.stale]
+            if all(len(node.cards.get(kind, ())) <= known.width for _, node in stale):
+                for row, node in stale:
+                    known.write(row, node)
+                known.stale = set()
+                return known
+        made = self._known[kind] = Ledger(kind, nodes, version)
+        return made

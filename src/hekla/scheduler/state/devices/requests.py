@@ -1,0 +1,285 @@
+"""What a pod asks of cards, and what it was given: requests in, annotations in and out.
+
+What a pod was given is read from its annotations and from nothing else, so a scheduler that starts
+knows what the last one decided. They are written in the same request as the binding: a pod on a
+node has its cards, and one without a node has none, whatever its annotations say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hekla.api import wellknown
+from hekla.api.devices import (
+    MAX_AMOUNT,
+    MAX_NUMBER,
+    DeviceAllocation,
+    DeviceRequest,
+    decode,
+    encode,
+    gpu_indices,
+    vgpu_request,
+)
+from hekla.scheduler.state import wire
+from hekla.scheduler.state.devices.hardware import CHIP_OF, CHIPS
+from hekla.scheduler.state.devices.inventory import GPU, SAME_CARDS, VGPU, WHOLE_GPU
+from hekla.units.quantity import QuantityError, parse_quantity
+
+WHOLE: Final = 100
+"""All cores of a card: nobody else may use it."""
+UNCLEAR: Final = DeviceAllocation("", MAX_AMOUNT, WHOLE)
+"""Cards that a pod may have and nobody can name: it counts for all of its node."""
+_VGPU_TYPE: Final = "NVIDIA"
+_VGPU_NAMES: Final = (wellknown.VGPU_NUMBER, wellknown.VGPU_MEMORY)
+CHOOSING: Final = (
+    wellknown.VGPU_MODE,
+    wellknown.VGPU_PODGROUP_POLICY,
+    wellknown.VGPU_USE_UUID,
+    wellknown.VGPU_NOUSE_UUID,
+    wellknown.USE_GPU_TYPE,
+    wellknown.NOUSE_GPU_TYPE,
+)
+"""Annotations with which a pod chooses among cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a pod wants. Cards of more than one kind in one pod are not to be had."""
+
+    kind: str
+    asks: tuple[DeviceRequest, ...]
+    """In the order of the containers; those that want nothing ask for no card."""
+    is_by_number: bool = False
+    """Whole GPUs, counted."""
+    choosing: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+
+    def note(self, name: str) -> str:
+        return dict(self.choosing).get(name, "")
+
+    @property
+    def cards(self) -> int:
+        return sum(ask.number for ask in self.asks)
+
+
+# --- what is asked ----------------------------------------------------------------------------
+
+
+def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request | None:
+    """What a pod wants of cards; None for pods that want none."""
+    amounts = [_amounts(container) for container in shape.containers or ()]
+    first = [_amounts(container) for container in shape.init_containers or ()]
+    if not any("/" in name for each in (*amounts, *first) for name in each):
+        return None
+    found: list[Request] = []
+    choosing = tuple((name, annotations[name]) for name in CHOOSING if annotations.get(name))
+    for name in (wellknown.GPU_MEMORY, wellknown.GPU_NUMBER):
+        total = _legacy_total(name, amounts, first)
+        if total:
+            is_number = name == wellknown.GPU_NUMBER
+            ask = (
+                DeviceRequest(total, percent=100, cores=WHOLE)
+                if is_number
+                else DeviceRequest(1, memory=total)
+            )
+            found.append(Request(GPU, (ask,), is_number))
+    if any(_wants_vgpu(each) for each in (*amounts, *first)):
+        found.append(
+            Request(VGPU, tuple(vgpu_request(each) for each in amounts), choosing=choosing)
+        )
+    for chip in CHIPS:
+        if any(chip.resource in each for each in amounts):
+            asks = tuple(_npu(chip.word, each) for each in amounts)
+            mode = annotations.get(wellknown.VNPU_MODE, "")
+            found.append(
+                Request(chip.word, asks, choosing=((wellknown.VNPU_MODE, mode),) if mode else ())
+            )
+    whole = _legacy_total(WHOLE_GPU, amounts, first)
+    if whole > 0 and all(request.kind in SAME_CARDS for request in found):
+        found.append(Request(WHOLE_GPU, (DeviceRequest(whole),)))
+    if not found:
+        return None
+    wrong = _problem(found, amounts)
+    return replace(found[0], problem=wrong)
+
+
+def _wants_vgpu(amounts: Mapping[str, int]) -> bool:
+    return any(name in amounts for name in _VGPU_NAMES) or _wants_part(amounts)
+
+
+def _wants_part(amounts: Mapping[str, int]) -> bool:
+    percent = amounts.get(wellknown.VGPU_MEMORY_PERCENTAGE, 0)
+    is_set = percent not in (0, wellknown.VGPU_PERCENTAGE_UNSET)
+    return is_set or amounts.get(wellknown.VGPU_CORES, 0) != 0
+
+
+def _amounts(container: wire.Container) -> dict[str, int]:
+    out: dict[str, int] = {}
+    requests = (container.resources.requests if container.resources else None) or {}
+    for name, text in requests.items():
+        if "/" in name:
+            try:
+                out[name] = min(parse_quantity(text).value(), MAX_AMOUNT)
+            except QuantityError:
+                continue  # the class says so
+    return out
+
+
+def _legacy_total(
+    name: str, amounts: Iterable[Mapping[str, int]], first: Iterable[Mapping[str, int]]
+) -> int:
+    together = sum(each.get(name, 0) for each in amounts)
+    return max(together, max((each.get(name, 0) for each in first), default=0))
+
+
+def _npu(word: str, amounts: Mapping[str, int]) -> DeviceRequest:
+    chip = CHIP_OF[word]
+    number, memory = amounts.get(chip.resource, 0), amounts.get(chip.memory_resource, 0)
+    if number != 1 or not memory:
+        return DeviceRequest(number, percent=100, cores=WHOLE)  # parts come one at a time
+    name, size, cores = chip.part(memory)
+    return (
+        DeviceRequest(1, memory=size, cores=cores)
+        if name
+        else DeviceRequest(1, percent=100, cores=WHOLE)
+    )
+
+
+def _problem(found: Sequence[Request], amounts: Sequence[Mapping[str, int]]) -> str:
+    if len(found) > 1:
+        names = " and ".join(request.kind for request in found)
+        return f"the pod asks for cards of two kinds ({names}); ask for one kind in a pod"
+    if mode := found[0].note(wellknown.VNPU_MODE):
+        return (
+            f"the pod wants its NPUs parted as {mode!r} ({wellknown.VNPU_MODE}), and only "
+            "templates are supported; leave the annotation out"
+        )
+    if found[0].kind == VGPU and (wrong := _vgpu_problem(amounts)):
+        return wrong
+    for ask in found[0].asks if found[0].kind != WHOLE_GPU else ():
+        if not 0 <= ask.number <= MAX_NUMBER:
+            return f"the pod asks for {ask.number} cards; a container may have up to {MAX_NUMBER}"
+        if not (0 <= ask.cores <= WHOLE and 0 <= ask.percent <= 100):
+            return "the pod asks for more than 100 per cent of a card"
+        if ask.memory < 0:
+            return "the pod asks for less memory of a card than none"
+    for each in amounts:
+        for word, chip in CHIP_OF.items():
+            if each.get(chip.resource, 0) > 1 and each.get(chip.memory_resource, 0) > 0:
+                return f"the pod asks for parts of several {word}; several are only given whole"
+    return ""
+
+
+def _vgpu_problem(amounts: Sequence[Mapping[str, int]]) -> str:
+    if not any(_wants_vgpu(each) for each in amounts):
+        return (
+            "only init containers of the pod ask for vGPUs, and they are given to its containers; "
+            f"ask for {wellknown.VGPU_NUMBER} in one of those"
+        )
+    for each in amounts:
+        if _wants_part(each) and not any(name in each for name in _VGPU_NAMES):
+            return (
+                "a container asks for cores or a percentage of a vGPU and for no vGPU; "
+                f"ask for {wellknown.VGPU_NUMBER} too"
+            )
+    return ""
+
+
+# --- what was given ---------------------------------------------------------------------------
+
+
+def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[DeviceAllocation, ...]:
+    """The cards that a pod on a node has: never fewer, nor less of each, than it asks for.
+
+    What its annotations do not tell is UNCLEAR: it may have been bound by somebody else, or have
+    had its annotations changed since.
+    """
+    if not any(ask.number for ask in request.asks):
+        return ()
+    if request.problem or request.kind == WHOLE_GPU:
+        return (UNCLEAR,)
+    wanted = [ask for ask in request.asks for _ in range(ask.number)]
+    if request.kind == GPU:
+        found = tuple(DeviceAllocation(card, 0, 0) for card in gpu_indices(annotations))
+    elif request.kind == VGPU:
+        found = decode(annotations.get(wellknown.VGPU_IDS_NEW, ""))
+    else:
+        found = decode(annotations.get(wellknown.HAMI_ALLOCATED.format(type=request.kind), ""))
+    if len(found) != len(wanted):
+        return (UNCLEAR,)
+    return tuple(_at_least(given, ask) for given, ask in zip(found, wanted, strict=True))
+
+
+def _at_least(given: DeviceAllocation, ask: DeviceRequest) -> DeviceAllocation:
+    memory, cores = max(given.memory, ask.memory), max(given.cores, ask.cores)
+    return DeviceAllocation(given.card, memory, cores, given.container, ask.percent)
+
+
+def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]:
+    """Those of a pod's annotations that say what it was given."""
+    names = {
+        GPU: (wellknown.GPU_INDEX,),
+        VGPU: (wellknown.VGPU_IDS_NEW, wellknown.BIND_PHASE, wellknown.BIND_TIME),
+    }.get(
+        request.kind,
+        (
+            wellknown.HAMI_ALLOCATED.format(type=request.kind),
+            wellknown.HAMI_BIND_PHASE,
+            wellknown.HAMI_BIND_TIME,
+        ),
+    )
+    return {name: annotations[name] for name in names if name in annotations}
+
+
+def annotations_for(
+    request: Request, given: Sequence[DeviceAllocation], node: str, now: float
+) -> dict[str, str]:
+    """What is written on a pod with its binding, for the node's device plugin and for us."""
+    seconds = str(int(now))
+    if request.kind == GPU:
+        return {
+            wellknown.GPU_INDEX: ",".join(each.card for each in given),
+            wellknown.PREDICATE_TIME: str(int(now * 1e9)),
+        }
+    if request.kind == VGPU:
+        cards = encode(len(request.asks), given, _VGPU_TYPE)
+        return {
+            wellknown.VGPU_NODE: node,
+            wellknown.VGPU_TIME: seconds,
+            wellknown.VGPU_IDS_NEW: cards,
+            wellknown.DEVICES_TO_ALLOCATE: cards,
+            wellknown.BIND_TIME: seconds,
+            wellknown.BIND_PHASE: wellknown.BIND_ALLOCATING,
+        }
+    cards = encode(len(request.asks), given, request.kind) + ";"
+    chip = CHIP_OF[request.kind]
+    parts = [
+        {"UUID": each.card, "temp": name} if (name := chip.part(each.memory)[0])
+        and each.cores < WHOLE else {"UUID": each.card}
+        for each in given
+    ]  # fmt: skip
+    return {
+        chip.resource: json.dumps(parts, separators=(",", ":")),
+        wellknown.HAMI_TO_ALLOCATE.format(type=request.kind): cards,
+        wellknown.HAMI_ALLOCATED.format(type=request.kind): cards,
+        "predicate-time": seconds,
+        wellknown.HAMI_VGPU_NODE: node,
+        wellknown.HAMI_VGPU_TIME: seconds,
+        wellknown.HAMI_BIND_TIME: seconds,
+        wellknown.HAMI_BIND_PHASE: wellknown.BIND_ALLOCATING,
+    }
+
+
+def is_being_given(notes: Mapping[str, str], now: float, within_s: float) -> bool:
+    """Whether a device plugin has still to act on what is written on a pod."""
+    for phase, time in (
+        (wellknown.BIND_PHASE, wellknown.BIND_TIME),
+        (wellknown.HAMI_BIND_PHASE, wellknown.HAMI_BIND_TIME),
+    ):
+        since = notes.get(time, "")
+        if notes.get(phase) == wellknown.BIND_ALLOCATING and since.isdecimal():
+            return now - int(since) < within_s
+    return False

@@ -1,8 +1,8 @@
-"""hekla: a batch system that speaks Volcano's Kubernetes API, on any cluster and on one machine.
+"""hekla: a batch system with Volcano's Kubernetes API, on any cluster and on one machine.
 
     from hekla import Job, Queue, Task, submit
 
-The names of the SDK are found when first used, so that importing hekla stays free.
+Note: importing hekla imports nothing else; names of the SDK are imported when first used.
 """
 
 from __future__ import annotations

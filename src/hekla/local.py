@@ -1,4 +1,4 @@
-"""Single-machine mode: the one place that wires server, scheduler, controllers and agent."""
+"""Single-machine mode: runs API server, scheduler, controllers and node agent in one process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger("hekla.local")
 PodNetwork = Literal["auto", "bridge", "host"]
 
 SCHEDULES_FOR = (wellknown.DEFAULT_SCHEDULER, wellknown.KUBERNETES_SCHEDULER)
-"""There is no other scheduler here: a pod that names Kubernetes' own would wait for ever."""
+"""Scheduler names that are served. There is no other scheduler for Kubernetes' default name."""
 
 RESTART_AFTER_S = 1.0
 STOP_GRACE_S = 5.0
@@ -42,37 +42,37 @@ class LocalConfig:
     port: int = 0
     agent: bool = True
     host_images: bool = False
-    """Run images nobody has mapped on the host."""
+    """Run images without a mapping on the host."""
     pod_network: PodNetwork = "auto"
     simulated_nodes: int = 0
     simulated_gpus: int = 0
-    """Devices this machine pretends to have."""
+    """Number of simulated GPUs on this machine."""
     cpu_manager_policy: str = "none"
     topology_manager_policy: str = "none"
-    """As kubelet's: whether pods get CPUs of their own, and how close together these must be."""
+    """As kubelet's flags: exclusive CPUs for Guaranteed pods, and their NUMA alignment."""
     durability: Durability = "process"
 
 
 def images_path() -> Path:
-    """The user's table of images."""
+    """Return the path of the user's image mapping."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "hekla" / "images.toml"
 
 
 def _wants_bridge(choice: PodNetwork) -> bool:
-    """`auto` gives pods a network of their own where that costs them nothing."""
+    """Return whether to create a bridge; `auto` does so where the machine supports it."""
     return choice == "bridge" or (choice == "auto" and network_ways().bridge)
 
 
 def node_name() -> str:
-    """This machine's name in a form that a node may have."""
+    """Return this machine's name as a valid node name."""
     name = platform.node().split(".")[0].lower()
     return "".join(c if c.isalnum() else "-" for c in name).strip("-") or "local"
 
 
 @contextlib.asynccontextmanager
 async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
-    """A running cluster; everything ends with the block."""
+    """Run a cluster inside the block."""
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(
             ApiServer(
@@ -89,7 +89,7 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
         controllers = Controllers(
             await client("controllers"), select=("*", *WORKLOADS), schedulers=SCHEDULES_FOR
         )
-        parts = {
+        components = {
             "scheduler": Scheduler(await client("scheduler"), names=SCHEDULES_FOR).run,
             "controllers": controllers.run,
         }
@@ -107,26 +107,28 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
                 topology_policy=config.topology_manager_policy,
             )
             server.nodes.register(agent.node, agent)
-            parts["agent"] = agent.run
+            components["agent"] = agent.run
         if config.simulated_nodes:
             simulated = SimulatedNodes(await client("simulated-nodes"), config.simulated_nodes)
-            parts["simulated nodes"] = simulated.run
+            components["simulated nodes"] = simulated.run
             for name in simulated.names:
                 server.nodes.register(name, simulated)
-        tasks = [asyncio.create_task(_keep_running(name, part)) for name, part in parts.items()]
+        tasks = [asyncio.create_task(_keep_running(name, run)) for name, run in components.items()]
         stack.push_async_callback(_cancel, tasks)
         if config.agent:
             stack.push_async_callback(agent.drain, STOP_GRACE_S)
         yield server
 
 
-async def _keep_running(name: str, part: Callable[[], Awaitable[None]]) -> None:
-    """A part that fails is reported and started again: one bug must not end the cluster."""
+async def _keep_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Run a component forever; log a failure and restart it, so that one bug does not end the
+    cluster.
+    """
     while True:
         try:
-            await part()
+            await run()
         except Exception:
-            log.exception("%s failed; starting it again", name)
+            log.exception("%s failed; restarting it", name)
             await asyncio.sleep(RESTART_AFTER_S)
 
 

@@ -141,7 +141,10 @@ REFUSALS = {
         ["scheduler", "--leader-elect", "--leader-elect-lease-duration=1s"],
         "lease_duration_s > renew_deadline_s",
     ),
-    "key without certificate": (["scheduler", "--tls-private-key-file=x"], "belong together"),
+    "key without certificate": (
+        ["scheduler", "--tls-private-key-file=x"],
+        "must be given together",
+    ),
     "no controller": (["controllers", "--controllers=jobs"], "no controller 'jobs'"),
     "no such flag": (["scheduler", "--sheduler-name=x"], "No such option"),
 }
@@ -155,14 +158,14 @@ def test_what_cannot_be_meant_is_refused(case: str, cluster: Path) -> None:
     assert want in said.output
 
 
-@pytest.mark.parametrize("flag", [*component_commands.REFUSED, "controllers"])
+@pytest.mark.parametrize("flag", [*component_commands.UNSUPPORTED, "controllers"])
 def test_flags_of_volcano_that_mean_nothing_here_are_refused_with_the_reason(flag: str) -> None:
     if flag == "controllers":
-        for name, reason in component_commands.REFUSED_BY_CONTROLLERS.items():
+        for name, reason in component_commands.UNSUPPORTED_BY_CONTROLLERS.items():
             said = CliRunner().invoke(main, ["controllers", f"--{name}=1"])
             assert f"--{name} is not supported: {reason}" in re.sub(r"\s+", " ", said.output)
         return
     for words in ([f"--{flag}=1"], [f"--{flag}"]):
         said = CliRunner().invoke(main, ["scheduler", *words])
         assert said.exit_code == 2
-        assert f"--{flag} is not supported: {component_commands.REFUSED[flag]}" in said.output
+        assert f"--{flag} is not supported: {component_commands.UNSUPPORTED[flag]}" in said.output

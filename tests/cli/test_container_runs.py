@@ -25,43 +25,43 @@ def run(number: int, **more: bool) -> Run:
 
 def test_a_run_is_taken_up_once() -> None:
     runs = Runs()
-    assert runs.news(pod(0, RUNNING)) == [run(0)]
-    assert runs.news(pod(0, ENDED)) == []
+    assert runs.new_runs(pod(0, RUNNING)) == [run(0)]
+    assert runs.new_runs(pod(0, ENDED)) == []
 
 
 def test_a_restart_is_a_run_of_its_own() -> None:
     runs = Runs()
-    runs.news(pod(0, RUNNING))
-    assert runs.news(pod(0, WAITING, ENDED)) == []
-    assert runs.news(pod(1, RUNNING, ENDED)) == [run(1, is_restart=True)]
+    runs.new_runs(pod(0, RUNNING))
+    assert runs.new_runs(pod(0, WAITING, ENDED)) == []
+    assert runs.new_runs(pod(1, RUNNING, ENDED)) == [run(1, is_restart=True)]
 
 
 def test_a_run_that_nobody_heard_of_is_read_before_the_latest() -> None:
     runs = Runs()
-    runs.news(pod(0, RUNNING))
-    assert runs.news(pod(2, ENDED, ENDED)) == [
+    runs.new_runs(pod(0, RUNNING))
+    assert runs.new_runs(pod(2, ENDED, ENDED)) == [
         run(1, is_previous=True, is_restart=True),
         run(2, is_restart=True),
     ]
 
 
 def test_a_pod_that_restarted_before_it_is_seen_is_read_from_the_latest_run_as_by_kubectl() -> None:
-    assert Runs().news(pod(1, RUNNING, ENDED)) == [run(1)]
+    assert Runs().new_runs(pod(1, RUNNING, ENDED)) == [run(1)]
 
 
 def test_from_the_start_also_the_run_before_is_read() -> None:
     runs = Runs(from_the_start=True)
-    assert runs.news(pod(1, RUNNING, ENDED)) == [run(0, is_previous=True), run(1)]
+    assert runs.new_runs(pod(1, RUNNING, ENDED)) == [run(0, is_previous=True), run(1)]
 
 
 def test_a_container_that_never_ran_has_nothing_to_be_read() -> None:
-    assert Runs().news(pod(0, {"waiting": {"reason": "ContainerCreating"}})) == []
-    assert Runs().news({**pod(0, RUNNING), "status": {"phase": "Pending"}}) == []
+    assert Runs().new_runs(pod(0, {"waiting": {"reason": "ContainerCreating"}})) == []
+    assert Runs().new_runs({**pod(0, RUNNING), "status": {"phase": "Pending"}}) == []
 
 
 def test_where_a_node_tells_nothing_of_containers_their_first_run_is_read() -> None:
-    assert Runs().news({**pod(0, RUNNING), "status": {"phase": "Running"}}) == [run(0)]
+    assert Runs().new_runs({**pod(0, RUNNING), "status": {"phase": "Running"}}) == [run(0)]
 
 
 def test_one_container_can_be_asked_for() -> None:
-    assert Runs().news(pod(0, RUNNING), only="other") == []
+    assert Runs().new_runs(pod(0, RUNNING), only="other") == []

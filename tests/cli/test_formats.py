@@ -99,4 +99,4 @@ def test_formats_of_a_real_list(vcctl: Run, make_job: Make) -> None:
     assert "Queue" in vcctl("job", "list", "-o", "wide").lines[0]
     done = vcctl("job", "list", "-o", "xml")
     assert done.code == 1
-    assert "is none of wide, json, yaml, name, jsonpath" in done.err
+    assert "is not one of wide, json, yaml, name, jsonpath" in done.err

@@ -172,13 +172,13 @@ def test_a_lone_n_that_is_a_namespace_is_said_not_guessed(vcctl: Run, namespace:
     done = vcctl("job", "view", "-n", namespace)
     assert done.code == 255
     assert f'there is a namespace "{namespace}": -n alone is the job\'s name' in done.err
-    assert f"write -N NAME -n {namespace}" in done.err
+    assert f"use -N NAME -n {namespace}" in done.err
 
 
 def test_two_namespaces_or_two_names_are_a_usage_error(vcctl: Run) -> None:
     done = vcctl("job", "view", "-N", "a", "-n", "b", "--namespace", "c")
     assert done.code == 1
-    assert done.err.startswith('Error: which namespace: -n "b" or --namespace "c"?')
+    assert done.err.startswith('Error: two namespaces given: -n "b" and --namespace "c"')
     assert vcctl("job", "view", "-N", "a", "b").code == 1
 
 
@@ -193,7 +193,7 @@ def test_a_job_in_another_namespace_is_pointed_at(
     name = f"only-{namespace}"
     make_job(name)
     done = vcctl("job", "view", "-N", name, "-n", "default")
-    assert f"there is one in namespace {namespace}: write -N {name} -n {namespace}" in done.err
+    assert f"it exists in namespace {namespace}: use -N {name} -n {namespace}" in done.err
 
 
 def test_run_from_a_file_uses_its_namespace_and_refuses_another(
@@ -222,7 +222,7 @@ def test_mistakes_in_a_manifest_are_named_before_it_is_sent(
     file.write_text(yaml.safe_dump(manifest))
     done = vcctl("job", "run", "-f", str(file))
     assert done.code == 255
-    assert "spec.minAvaliable: there is no such field" in done.err
+    assert "spec.minAvaliable: unknown field" in done.err
     assert "did you mean 'minAvailable'?" in done.err
     assert "spec.queue" in done.out
     assert "spec.policies[0].action" in done.out
@@ -235,7 +235,7 @@ def test_a_file_of_another_kind_is_refused_with_the_command_that_takes_it(
     file.write_text("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: x}\n")
     done = vcctl("job", "run", "-f", str(file))
     assert done.code == 255
-    assert "holds a Queue" in done.out
+    assert "contains a Queue" in done.out
     assert "kubectl apply -f" in done.err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hekla.apiserver.server import ApiServer, Config
-from hekla.cli.job_follower import Follower
+from hekla.cli.job_follower import JobFollower
 from hekla.cli.progress import Jobs, PlainScreen
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
@@ -18,14 +18,14 @@ from tests.cli.conftest import job
 NODE = "n1"
 
 
-class Chatty:
+class OutputNode:
     """A node whose pods all said the same."""
 
     async def logs(self, pod: dict[str, Any], request: Any) -> AsyncIterator[bytes]:
         yield b"my last words\n"
 
 
-class HardOfHearing(Client):
+class DelayedPodWatch(Client):
     """Hears of jobs at once, and of pods only when it asks for them again."""
 
     has_asked = False
@@ -42,7 +42,7 @@ async def silence() -> AsyncIterator[Any]:
     yield
 
 
-class Announcing(PlainScreen):
+class NotifyingScreen(PlainScreen):
     """Lets the test go on when something has been said."""
 
     def __init__(self, jobs: Jobs) -> None:
@@ -79,13 +79,13 @@ async def test_a_job_that_ends_before_its_pods_are_heard_of_has_its_output_and_c
     tmp_path: Path, capsys: Any
 ) -> None:
     async with ApiServer(Config(data_dir=tmp_path)) as server:
-        server.nodes.register(NODE, Chatty())  # type: ignore[arg-type]
+        server.nodes.register(NODE, OutputNode())  # type: ignore[arg-type]
         config = kubeconfig.load(server.kubeconfig)
-        async with Client(config) as client, HardOfHearing(config) as deaf:
+        async with Client(config) as client, DelayedPodWatch(config) as deaf:
             await client.create(NODES, {"metadata": {"name": NODE}})
             jobs = Jobs()
-            screen = Announcing(jobs)
-            follower = Follower(deaf, screen, jobs)
+            screen = NotifyingScreen(jobs)
+            follower = JobFollower(deaf, screen, jobs)
             quick = job("quick")
             quick["metadata"]["namespace"] = "default"
             running = asyncio.create_task(follower.run([quick]))

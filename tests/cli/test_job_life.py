@@ -121,7 +121,7 @@ def test_scale_changes_a_task_and_keeps_the_gang_possible(
     make_job("train", replicas=4)
     done = vcctl("job", "scale", "train", "-r", "2")
     assert (done.code, done.out) == (0, "scale job train successfully\n"), done.err
-    assert "its gang is now 2" in done.err
+    assert "minAvailable is now 2" in done.err
     spec = admin.get(JOBS, "train", namespace=namespace)["spec"]
     assert spec["minAvailable"] == 2
     assert (spec["tasks"][0]["replicas"], spec["tasks"][0]["minAvailable"]) == (2, 2)
@@ -134,7 +134,7 @@ def test_explain_says_that_nobody_has_taken_a_job_up(vcctl: Run, make_job: Make)
     make_job("train")
     done = vcctl("job", "explain", "train")
     assert done.code == 0
-    assert "no controller has taken it up yet" in done.out
+    assert "no controller has handled it" in done.out
 
 
 def test_explain_gives_the_newest_condition_as_the_answer(
@@ -172,7 +172,7 @@ def test_explain_gives_the_newest_condition_as_the_answer(
         f"  {message}",
         "  next: vcctl queue top",
     ]
-    assert "  they ask for cpu 8" in lines
+    assert "  minResources cpu 8" in lines
 
 
 def _job(phase: str, **status: Any) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def test_each_state_has_its_own_answer_and_next_step() -> None:
         },
     }
     assert _answer(_job("Aborted"), open_queue) == [
-        "  it was suspended, and waits to be resumed",
+        "  it is suspended and can be resumed",
         "  next: vcctl job resume -N j -n n",
     ]
     assert _answer(_job("Failed"), open_queue, [failed_pod]) == [
@@ -206,14 +206,14 @@ def test_each_state_has_its_own_answer_and_next_step() -> None:
         "  next: vcctl job logs -N j -n n",
     ]
     assert _answer(_job("Pending")) == [
-        "  there is no queue 'q'",
+        "  queue 'q' does not exist",
         "  next: vcctl queue create -n q",
     ]
     assert _answer(_job("Pending"), closed) == [
-        "  queue 'q' is Closed: it lets nothing new in",
+        "  queue 'q' is Closed: it admits no jobs",
         "  next: vcctl queue operate -n q -a open",
     ]
-    assert _answer(_job("Completed"), open_queue)[0] == "  it has run to its end"
+    assert _answer(_job("Completed"), open_queue)[0] == "  it has completed"
 
 
 def test_watch_prints_the_list_and_then_every_change(

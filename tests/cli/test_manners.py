@@ -131,7 +131,7 @@ def test_a_fault_of_ours_is_told_without_a_traceback(
     monkeypatch.setattr(jobs, "list_jobs", broken)
     done = vcctl("job", "list")
     assert done.code == 255
-    assert "vcctl has a fault: ZeroDivisionError: oops" in done.err
+    assert "vcctl has a bug: ZeroDivisionError: oops" in done.err
     assert "Traceback" not in done.err
 
 
@@ -277,7 +277,7 @@ def test_the_nouns_stand_under_hekla_too_and_cost_its_start_nothing(
     assert runner.invoke(hekla, ["job", "list"]).output.splitlines()[1].startswith("train ")
     told = runner.invoke(hekla, ["explain", "train"])
     assert told.exit_code == 0
-    assert "no controller has taken it up yet" in told.output
+    assert "no controller has handled it" in told.output
     missing = runner.invoke(hekla, ["explain", "trian"])
     assert missing.exit_code == 255
     assert 'did you mean "train"?' in missing.output

@@ -56,8 +56,8 @@ def test_a_waiting_job_shows_its_place_among_those_that_wait_in_its_queue() -> N
         group("placed", "2001-09-09T01:46:20Z", phase="Running"),
     )
     lines = list(panel(jobs, NOW))
-    assert lines[0].endswith("number 2 of 3 waiting there")
-    assert lines[-1] == "  waiting: 3 of 6 pods fit"
+    assert lines[0].endswith("position 2 of 3")
+    assert lines[-1] == "  pending: 3 of 6 pods fit"
 
 
 def test_a_running_job_has_no_place_in_the_queue_and_an_ended_one_no_age() -> None:
@@ -75,6 +75,6 @@ def test_plain_output_says_each_change_once(capsys: Any) -> None:
     screen.changed()
     assert capsys.readouterr().out.splitlines() == [
         "job train: Pending",
-        "job train waits: 3 of 6 pods fit",
+        "job train is pending: 3 of 6 pods fit",
         "job train: Running",
     ]

@@ -198,7 +198,7 @@ def test_top_shows_what_weights_deserve_and_what_was_had_over_time() -> None:
     queues = [{"metadata": {"name": "ml"}, "spec": {"weight": 3}, "status": {}}]
     pasts = {"ml": QueueShare(0.256, {"cpu": "6"})}
     text = "\n".join(queue_top.tree(queues, {}, (), pasts))
-    assert "weight 3, had 25.6% of the cluster lately" in text
+    assert "weight 3, usage 25.6% of the cluster" in text
     assert "0 of 6 deserved" in text
 
 
@@ -219,7 +219,7 @@ def test_top_draws_the_tree_with_what_is_used_owed_and_borrowed() -> None:
     lines = list(queue_top.tree(queues, {}))
     assert [line.split()[0] for line in lines if "weight" in line] == ["root", "└─", "├─", "└─"]
     (bar,) = [line for line in lines if "borrowed" in line]
-    assert "12 of 8 deserved, 4 borrowed, 2 guaranteed, most 16" in bar
+    assert "12 of 8 deserved, 4 borrowed, 2 guaranteed, max 16" in bar
     assert bar.count(queue_top.OWN) == 12
     assert bar.count(queue_top.BORROWED) == 6
     assert bar.count(queue_top.FREE) == 6
@@ -241,7 +241,7 @@ def test_top_shows_the_cluster_as_it_is(vcctl: Run, make_queue: MakeQueue, uniqu
     done = vcctl("queue", "top", "-r", "cpu")
     assert done.code == 0
     assert f"─ {unique}" in done.out
-    assert "0 used, most 4" in done.out
+    assert "0 used, max 4" in done.out
 
 
 def test_a_user_of_one_namespace_still_sees_the_queues(

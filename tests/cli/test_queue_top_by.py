@@ -15,7 +15,7 @@ import pytest
 
 from hekla.api import wellknown
 from hekla.api.fairshare import Shares
-from hekla.cli.vcctl import accounts
+from hekla.cli.vcctl import fairshare
 from hekla.kube.resources import CONFIGMAPS, QUEUES
 from hekla.kube.sync_client import SyncClient
 from tests.cli.conftest import Run
@@ -50,11 +50,11 @@ def test_users_are_shown_by_what_they_had_the_most_first(
     keep(namespace)
     done = vcctl("queue", "top", "--by", "user", "--scheduler-namespace", namespace)
     assert done.lines == [
-        "user   had lately",
+        "user   usage",
         "alice  ████████████············  50.0%",
         "bob    ██······················   8.3%",
         "carol  █·······················   0.1%",
-        "of the cluster; what is past counts half as much after every 24h0m0s",
+        "of the cluster; usage counts half after every 24h0m0s",
     ]
 
 
@@ -73,7 +73,7 @@ def test_the_tree_of_queues_has_what_they_had_from_there_too(
     keep(namespace, queues={unique: {"share": 0.125, "deserved": {"cpu": "6"}}})
     done = vcctl("queue", "top")
     (line,) = (line for line in done.lines if unique in line)
-    assert "weight 2, had 12.5% of the cluster lately" in line
+    assert "weight 2, usage 12.5% of the cluster" in line
     assert any("0 of 6 deserved" in line for line in done.lines)
 
 
@@ -104,17 +104,17 @@ def test_an_account_that_says_nothing_is_named(vcctl: Run, keep: Keep, namespace
     keep(namespace, shares={"user": 7})
     done = vcctl("queue", "top", "--by", "user", "--scheduler-namespace", namespace)
     assert done.code == 255
-    assert f"ConfigMap {namespace}/{NAME}: shares cannot be read" in done.err
+    assert f"ConfigMap {namespace}/{NAME}: shares is invalid" in done.err
 
 
 def test_a_resource_is_asked_for_of_queues_only(vcctl: Run) -> None:
     done = vcctl("queue", "top", "--by", "user", "-r", "cpu")
     assert done.code == 1
-    assert "--resource is of queues" in done.err
+    assert "--resource applies to queues" in done.err
 
 
 def test_a_name_cannot_speak_to_the_terminal() -> None:
-    text = "\n".join(accounts.ranking(Shares(60.0, user={"\x1b[2Jmallory": 0.5}), "user"))
+    text = "\n".join(fairshare.ranking(Shares(60.0, user={"\x1b[2Jmallory": 0.5}), "user"))
     assert "\\x1b[2Jmallory" in text
     assert "\x1b[2J" not in text
 

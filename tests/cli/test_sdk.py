@@ -132,13 +132,10 @@ def test_fields_that_nobody_reads_are_doubted_with_the_one_that_was_meant() -> N
             "policies": [{"event": "PodFailed", "actoin": "RestartJob"}],
         },
     }
-    assert list(validation.doubts(job)) == [
-        "spec.minAvaliable: there is no such field, so it has no effect; did you mean "
-        "'minAvailable'?",
-        "spec.tasks[0].replica: there is no such field, so it has no effect; did you mean "
-        "'replicas'?",
-        "spec.policies[0].actoin: there is no such field, so it has no effect; did you mean "
-        "'action'?",
+    assert list(validation.unknown_fields(job)) == [
+        "spec.minAvaliable: unknown field, without effect; did you mean 'minAvailable'?",
+        "spec.tasks[0].replica: unknown field, without effect; did you mean 'replicas'?",
+        "spec.policies[0].actoin: unknown field, without effect; did you mean 'action'?",
     ]
 
 

@@ -60,7 +60,7 @@ def test_what_was_there_before_kill_9_is_there_after(hekla: Hekla) -> None:
     os.kill(hekla.pid, signal.SIGKILL)
     hekla("up", "--detach")
     assert "3 Succeeded" in hekla("status")
-    assert "hello-gang is already there" in hekla("run", str(EXAMPLE), code=1)
+    assert "hello-gang already exists" in hekla("run", str(EXAMPLE), code=1)
 
 
 def test_simulated_nodes_run_jobs_that_only_pretend(hekla: Hekla) -> None:

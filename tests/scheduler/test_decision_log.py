@@ -155,7 +155,7 @@ async def test_a_record_that_was_tampered_with_shows_the_difference(recorded: Pa
     said = CliRunner().invoke(main, ["replay", str(recorded), "--cycle", str(number)])
     assert said.exit_code == 1
     assert f"cycle {number}" in said.output
-    assert "another plan" in said.output
+    assert "different plan" in said.output
     assert any(line.strip().startswith("-Bind") for line in said.output.splitlines())
     assert any(line.strip().startswith("+Bind") for line in said.output.splitlines())
 

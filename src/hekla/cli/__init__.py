@@ -1,1 +1,1 @@
-"""The commands. Heavy imports live inside the command functions."""
+"""The commands of `hekla` and `vcctl`. Commands import expensive modules when they run."""

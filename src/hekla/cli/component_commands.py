@@ -1,9 +1,8 @@
-"""`hekla scheduler`, `hekla controllers` and `hekla replay`: their flags.
+"""The commands `hekla scheduler`, `hekla controllers` and `hekla replay`.
 
-Flags are Volcano's where it has them, in Go's manner: `--leader-elect` and `--leader-elect=true`
-are the same, times are `15s`. A flag of Volcano's that means nothing here is refused with the
-reason; ignoring it would leave somebody thinking that it works. Heavy imports live inside the
-commands.
+Flags have Volcano's names and Go's syntax: `--leader-elect` and `--leader-elect=true` are equal,
+durations are `15s`. A flag of Volcano that has no meaning here is rejected with the reason instead
+of ignored.
 """
 
 from __future__ import annotations
@@ -18,41 +17,41 @@ from hekla.units.durations import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NO_SAMPLE: Final = "hekla looks at every node in every cycle; there is nothing to set"
+NO_SAMPLE: Final = "every cycle considers all nodes"
 NO_SHARDS: Final = "node shards are not supported; use --node-selector to split nodes"
-NO_PROFILER: Final = "there is no profiler to reach from outside"
-REFUSED: Final = {
-    "schedule-period": "hekla decides when something changes; there is no period",
-    "resync-period": "watches are taken up again where they broke; there is no resync",
+NO_PROFILER: Final = "there is no remote profiler"
+UNSUPPORTED: Final = {
+    "schedule-period": "cycles run on changes; there is no period",
+    "resync-period": "watches resume where they broke; there is no resync",
     "minimum-feasible-nodes": NO_SAMPLE,
     "minimum-percentage-nodes-to-find": NO_SAMPLE,
     "percentage-nodes-to-find": NO_SAMPLE,
-    "node-worker-threads": "nodes are taken in by one thread; there is nothing to set",
+    "node-worker-threads": "one thread handles all nodes",
     "gate-removal-worker-num": "scheduling gates are not removed by the scheduler",
     "priority-class": "priority classes are always followed",
     "csi-storage": "storage capacity is not tracked",
     "ignored-provisioners": "storage capacity is not tracked",
     "cache-dumper": "use --decision-log, and `hekla replay`",
     "cache-dump-dir": "use --decision-log, and `hekla replay`",
-    "resource-sync-timeout": "the first decision always waits until everything was seen",
-    "disable-default-scheduler-config": "a configuration that is refused never takes effect",
+    "resource-sync-timeout": "the first cycle always waits for the initial list of all objects",
+    "disable-default-scheduler-config": "a rejected configuration never takes effect",
     "scheduler-sharding-mode": NO_SHARDS,
     "scheduler-sharding-name": NO_SHARDS,
     "enable-pprof": NO_PROFILER,
     "feature-gates": "there are no feature gates",
-    "logtostderr": "messages always go to stderr",
-    "log-flush-frequency": "messages are written at once",
+    "logtostderr": "the log always goes to stderr",
+    "log-flush-frequency": "log lines are written at once",
     "leader-elect-resource-lock": "the lock is always a Lease",
     "lock-object-namespace": "use --leader-elect-resource-namespace",
 }
-REFUSED_BY_CONTROLLERS: Final = {
+UNSUPPORTED_BY_CONTROLLERS: Final = {
     "enable-pprof": NO_PROFILER,
-    "feature-gates": REFUSED["feature-gates"],
-    "logtostderr": REFUSED["logtostderr"],
-    "log-flush-frequency": REFUSED["log-flush-frequency"],
-    "leader-elect-resource-lock": REFUSED["leader-elect-resource-lock"],
-    "lock-object-namespace": REFUSED["lock-object-namespace"],
-    "max-requeue-num": "what fails is tried again for as long as it is there, less and less often",
+    "feature-gates": UNSUPPORTED["feature-gates"],
+    "logtostderr": UNSUPPORTED["logtostderr"],
+    "log-flush-frequency": UNSUPPORTED["log-flush-frequency"],
+    "leader-elect-resource-lock": UNSUPPORTED["leader-elect-resource-lock"],
+    "lock-object-namespace": UNSUPPORTED["lock-object-namespace"],
+    "max-requeue-num": "a failed object is retried with back-off while it exists",
     "inherit-owner-annotations": "annotations of an owner are always inherited",
     "sharding-configmap": NO_SHARDS,
     "sharding-configmap-namespace": NO_SHARDS,
@@ -70,7 +69,7 @@ WORKERS: Final = {
 
 
 def duration(text: str) -> float:
-    """Seconds of Go's durations: `15s`, `1m30s`."""
+    """Return the seconds of a Go duration such as `15s` or `1m30s`."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -78,22 +77,22 @@ def duration(text: str) -> float:
 
 
 def _flag(name: str, text: str, default: bool = False) -> Callable[[F], F]:
-    """A switch in Go's manner, alone or with `=true` or `=false`."""
+    """Return an option with Go's syntax for booleans: alone, or with `=true` or `=false`."""
     return click.option(
         name, is_flag=False, flag_value="true", type=bool, default=default, help=text
     )
 
 
-def _refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def _reject(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if value is not None and not ctx.resilient_parsing:
-        reasons = {**REFUSED_BY_CONTROLLERS, **REFUSED}
+        reasons = {**UNSUPPORTED_BY_CONTROLLERS, **UNSUPPORTED}
         if ctx.command.name == "controllers":
-            reasons = REFUSED_BY_CONTROLLERS
+            reasons = UNSUPPORTED_BY_CONTROLLERS
         name = (param.name or "").replace("_", "-")
-        raise click.UsageError(f"--{name} is not supported: {reasons[name]}; leave it out")
+        raise click.UsageError(f"--{name} is not supported: {reasons[name]}; omit it")
 
 
-def _refused(reasons: dict[str, str]) -> Callable[[F], F]:
+def _unsupported(reasons: dict[str, str]) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for name in reasons:
             function = click.option(
@@ -102,7 +101,7 @@ def _refused(reasons: dict[str, str]) -> Callable[[F], F]:
                 is_flag=False,
                 flag_value="true",
                 expose_value=False,
-                callback=_refuse,
+                callback=_reject,
             )(function)
         return function
 
@@ -110,30 +109,34 @@ def _refused(reasons: dict[str, str]) -> Callable[[F], F]:
 
 
 _file = click.Path(path_type=Path, dir_okay=False)
-_SHARED: Final[tuple[Callable[..., Any], ...]] = (
-    click.option("--kubeconfig", type=_file, help="Which cluster to serve.  [default: as kubectl]"),
-    click.option("--master", default="", help="Address of the API server, instead of its own."),
-    _flag("--leader-elect", "Act only while holding a lease, so that replicas can stand by."),
+_COMMON_OPTIONS: Final[tuple[Callable[..., Any], ...]] = (
+    click.option(
+        "--kubeconfig", type=_file, help="kubeconfig of the cluster.  [default: as kubectl]"
+    ),
+    click.option(
+        "--master", default="", help="Address of the API server; overrides the kubeconfig."
+    ),
+    _flag("--leader-elect", "Act only while holding a lease; other replicas are on standby."),
     click.option(
         "--leader-elect-lease-duration",
         type=duration,
         default="15s",
         show_default=True,
-        help="How long a silent leader is waited for.",
+        help="How long other replicas wait for a leader that does not renew.",
     ),
     click.option(
         "--leader-elect-renew-deadline",
         type=duration,
         default="10s",
         show_default=True,
-        help="How long a leader acts without renewing.",
+        help="How long a leader acts without a renewal.",
     ),
     click.option(
         "--leader-elect-retry-period",
         type=duration,
         default="2s",
         show_default=True,
-        help="How often to try.",
+        help="Interval of attempts to acquire or renew.",
     ),
     click.option(
         "--leader-elect-resource-name",
@@ -149,37 +152,46 @@ _SHARED: Final[tuple[Callable[..., Any], ...]] = (
     _flag("--enable-metrics", "Serve /metrics."),
     _flag("--enable-healthz", "Serve /healthz, /livez and /readyz."),
     click.option(
-        "--healthz-address", default=":11251", show_default=True, help="Where to serve health."
+        "--healthz-address",
+        default=":11251",
+        show_default=True,
+        help="Address of the health endpoints.",
     ),
-    click.option("--tls-cert-file", type=_file, help="Serve both by TLS, with this certificate."),
-    click.option("--tls-private-key-file", type=_file, help="Its key."),
-    click.option("--ca-cert-file", type=_file, help="Whose client certificates are believed."),
+    click.option(
+        "--tls-cert-file",
+        type=_file,
+        help="Serve metrics and health over TLS with this certificate.",
+    ),
+    click.option("--tls-private-key-file", type=_file, help="Private key of the certificate."),
+    click.option(
+        "--ca-cert-file", type=_file, help="Certificate authority of accepted client certificates."
+    ),
     click.option(
         "--kube-api-qps",
         type=click.FloatRange(0, min_open=True),
         default=2000.0,
         show_default=True,
-        help="Requests a second.",
+        help="API requests per second.",
     ),
     click.option(
         "--kube-api-burst",
         type=click.IntRange(1),
         default=2000,
         show_default=True,
-        help="Requests at once.",
+        help="Burst of API requests.",
     ),
     click.option(
         "-v",
         "verbosity",
         type=click.IntRange(0, 10),
         default=0,
-        help="How much to say; 4 and above: everything.",
+        help="Log level; 4 and above: debug.",
     ),
 )
 
 
-def _shared(function: F) -> F:
-    for decorate in reversed(_SHARED):
+def _common_options(function: F) -> F:
+    for decorate in reversed(_COMMON_OPTIONS):
         function = decorate(function)
     return function
 
@@ -194,7 +206,7 @@ def _shared(function: F) -> F:
     "--scheduler-conf-namespace",
     default="volcano-system",
     show_default=True,
-    help="Where that ConfigMap is.",
+    help="Namespace of the ConfigMap.",
 )
 @click.option(
     "--scheduler-name",
@@ -202,28 +214,30 @@ def _shared(function: F) -> F:
     multiple=True,
     default=("volcano",),
     show_default="volcano",
-    help="Whose pods to schedule; may repeat.",
+    help="Schedule pods with this schedulerName; may repeat.",
 )
 @click.option(
     "--node-selector",
     multiple=True,
     metavar="KEY:VALUE",
-    help="See only nodes with this label, or with one of several; may repeat.",
+    help="Use only nodes with this label, or with one of several; may repeat.",
 )
 @click.option(
-    "--default-queue", default="default", show_default=True, help="For jobs that name no queue."
+    "--default-queue", default="default", show_default=True, help="Queue of jobs without one."
 )
 @click.option(
     "--plugins-dir",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Directory of Python files with plugins of your own.",
+    help="Directory of Python files with custom plugins.",
 )
-@click.option("--decision-log", type=_file, help="Record every decision there, for `hekla replay`.")
 @click.option(
-    "--listen-address", default=":8080", show_default=True, help="Where to serve metrics."
+    "--decision-log", type=_file, help="Record every decision in this file, for `hekla replay`."
 )
-@_shared
-@_refused(REFUSED)
+@click.option(
+    "--listen-address", default=":8080", show_default=True, help="Address of the metrics endpoint."
+)
+@_common_options
+@_unsupported(UNSUPPORTED)
 def scheduler(
     scheduler_conf: Path | None,
     scheduler_conf_namespace: str,
@@ -236,8 +250,8 @@ def scheduler(
 ) -> None:
     """Schedule the pods of a cluster that name this scheduler.
 
-    Several may run at once with names and node selectors of their own. With --leader-elect, several
-    replicas of one: the others stand by.
+    Several schedulers can run with different names and node selectors. With --leader-elect, several
+    replicas of one scheduler can run; one is the leader, the others are on standby.
     """
     from hekla.cli.component_runner import Options, run_component
     from hekla.scheduler.plugins.discovery import discover
@@ -249,7 +263,7 @@ def scheduler(
         selector = parse_node_selector(node_selector)
     except ValueError as error:
         raise click.UsageError(f"--node-selector: {error}") from error
-    given = _options(Options, options)
+    component_options = _options(Options, options)
 
     def build(client: Any) -> Scheduler:
         return Scheduler(
@@ -263,7 +277,7 @@ def scheduler(
             decision_log=None if decision_log is None else DecisionLog(decision_log),
         )
 
-    run_component(names[0] if len(names) == 1 else "volcano", given, build)
+    run_component(names[0] if len(names) == 1 else "volcano", component_options, build)
 
 
 def _workers(function: F) -> F:
@@ -271,7 +285,7 @@ def _workers(function: F) -> F:
         function = click.option(
             "--" + name.replace("_", "-"),
             type=click.IntRange(1, 1000),
-            help=f"Objects that the {controller} looks at at once.",
+            help=f"Objects that the {controller} handles concurrently.",
         )(function)
     return function
 
@@ -282,7 +296,7 @@ def _workers(function: F) -> F:
     "select",
     default="*",
     show_default=True,
-    help="Which to run: `*` for all, `-gc-controller` for all but one.",
+    help="Controllers to run: `*` for all, `*,-gc-controller` for all but one.",
 )
 @click.option(
     "--scheduler-name",
@@ -290,21 +304,21 @@ def _workers(function: F) -> F:
     multiple=True,
     default=("volcano",),
     show_default="volcano",
-    help="Whose bare pods get a PodGroup; may repeat.",
+    help="schedulerName of bare pods that get a PodGroup; may repeat.",
 )
 @_workers
 @click.option(
-    "--listen-address", default=":8081", show_default=True, help="Where to serve metrics."
+    "--listen-address", default=":8081", show_default=True, help="Address of the metrics endpoint."
 )
-@_shared
-@_refused(REFUSED_BY_CONTROLLERS)
+@_common_options
+@_unsupported(UNSUPPORTED_BY_CONTROLLERS)
 def controllers(select: str, names: tuple[str, ...], **options: Any) -> None:
-    """Run the controllers of jobs, queues, flows and the rest against a cluster."""
+    """Run the controllers of jobs, queues, flows and other kinds against a cluster."""
     from hekla.cli.component_runner import Options, run_component
     from hekla.controllers.runner import LEASE, Controllers
 
     workers = {WORKERS[name]: options.pop(name) for name in WORKERS}
-    given = _options(Options, options)
+    component_options = _options(Options, options)
 
     def build(client: Any) -> Controllers:
         try:
@@ -317,12 +331,12 @@ def controllers(select: str, names: tuple[str, ...], **options: Any) -> None:
         except ValueError as error:
             raise click.UsageError(f"--controllers: {error}") from error
 
-    run_component(LEASE, given, build)
+    run_component(LEASE, component_options, build)
 
 
 def _options(kind: Callable[..., Any], options: dict[str, Any]) -> Any:
     if (options["tls_cert_file"] is None) != (options["tls_private_key_file"] is None):
-        raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together")
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file must be given together")
     if options["ca_cert_file"] is not None and options["tls_cert_file"] is None:
         raise click.UsageError("--ca-cert-file needs --tls-cert-file")
     return kind(**options)
@@ -330,21 +344,21 @@ def _options(kind: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--cycle", type=int, help="Only this one; shows why jobs wait, too.")
+@click.option("--cycle", type=int, help="Only this cycle; also shows pending reasons.")
 @click.option(
     "--scheduler-conf",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Decide by this configuration instead of the recorded one.",
+    help="Use this configuration instead of the recorded one.",
 )
 @click.option(
     "--plugins-dir",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Where the plugins are that the scheduler had.",
+    help="Directory of the scheduler's custom plugins.",
 )
 def replay(
     file: Path, cycle: int | None, scheduler_conf: Path | None, plugins_dir: Path | None
 ) -> None:
-    """Decide again what a decision log (FILE) recorded, and show where the plan differs.
+    """Compute the decisions of a decision log (FILE) again and show differences.
 
     The exit code is 1 if any plan differs.
     """

@@ -1,8 +1,8 @@
-"""Running one component against any cluster: clients, lease, probes, metrics, signals.
+"""Run one component against a cluster: clients, lease, probes, metrics, signals.
 
-A component acts only while its lease lasts: its client asks the elector before every write. It
-stops on SIGTERM and gives the lease back, so that the next replica need not wait; one that lost its
-lease ends with an error, to be started afresh.
+A component acts only while it holds its lease: its client checks the elector before every write. On
+SIGTERM it releases the lease, so that the next replica takes over at once. A component that loses
+its lease exits with an error and is restarted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger("hekla")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What all components take; named as Volcano's flags."""
+    """Options of all components, named as Volcano's flags."""
 
     kubeconfig: Path | None = None
     master: str = ""
@@ -66,7 +66,7 @@ class Options:
 
 
 class Component(Protocol):
-    """What is run: a Scheduler, or Controllers."""
+    """A component that can be run: a Scheduler, or Controllers."""
 
     async def run(self) -> None: ...
 
@@ -82,7 +82,7 @@ class Component(Protocol):
 
 
 def run_component(name: str, options: Options, build: Callable[[Client], Component]) -> None:
-    """Until SIGTERM, Ctrl-C, or the loss of the lease `name`."""
+    """Run a component until SIGTERM, Ctrl-C, or the loss of the lease `name`."""
     level = logging.DEBUG if options.verbosity >= 4 else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
@@ -90,14 +90,14 @@ def run_component(name: str, options: Options, build: Callable[[Client], Compone
 
 
 async def serve(name: str, options: Options, build: Callable[[Client], Component]) -> None:
-    """The component and its servers, until cancelled."""
+    """Run the component and its servers until cancelled."""
     clock, target = SystemClock(), options.target()
     async with contextlib.AsyncExitStack() as stack:
         elector = None
         if options.leader_elect:
-            # On a client of its own: renewing must not queue behind what the component sends.
-            asking = Client(target, component=f"{name}-lease", max_connections=2)
-            elector = _elector(await stack.enter_async_context(asking), name, options)
+            # A separate client: renewals must not queue behind the component's requests.
+            lease_client = Client(target, component=f"{name}-lease", max_connections=2)
+            elector = _elector(await stack.enter_async_context(lease_client), name, options)
         client = await stack.enter_async_context(
             Client(
                 target,
@@ -106,21 +106,21 @@ async def serve(name: str, options: Options, build: Callable[[Client], Component
                 fence=None if elector is None else lambda: elector.is_leader,
             )
         )
-        part = build(client)
-        for server in _servers(options, part, elector):
+        component = build(client)
+        for server in _servers(options, component, elector):
             await stack.enter_async_context(server)
             log.info("serving at %s", server.address)
         if elector is None:
-            part.leads(True)
-            await part.run()
+            component.leads(True)
+            await component.run()
         else:
-            await elector.run(_leading(part))
+            await elector.run(_leading(component))
 
 
-def _leading(part: Component) -> Callable[[], Awaitable[None]]:
+def _leading(component: Component) -> Callable[[], Awaitable[None]]:
     async def lead() -> None:
-        part.leads(True)
-        await part.run()
+        component.leads(True)
+        await component.run()
 
     return lead
 
@@ -141,19 +141,25 @@ def _elector(client: Client, name: str, options: Options) -> LeaderElector:
         raise click.UsageError(f"--leader-elect-*: {error}") from error
 
 
-def _servers(options: Options, part: Component, elector: LeaderElector | None) -> list[WebServer]:
+def _servers(
+    options: Options, component: Component, elector: LeaderElector | None
+) -> list[WebServer]:
     def ready() -> str:
-        # A replica that stands by is as ready as it can be: a rollout must not wait for it.
-        return part.what_is_missing() if elector is None or elector.is_leader else ""
+        # A standby replica is always ready: a rollout must not wait for it.
+        return component.what_is_missing() if elector is None or elector.is_leader else ""
 
-    checks = {"healthz": part.what_is_wrong, "livez": part.what_is_wrong, "readyz": ready}
+    checks = {"healthz": component.what_is_wrong, "livez": component.what_is_wrong, "readyz": ready}
     wanted = []
     if options.enable_metrics:
-        wanted.append((options.listen_address, Probes({}, part.render_metrics, part.pages())))
+        wanted.append(
+            (options.listen_address, Probes({}, component.render_metrics, component.pages()))
+        )
     if options.enable_healthz:
         wanted.append((options.healthz_address, Probes(checks)))
     if len(wanted) == 2 and options.listen_address == options.healthz_address:
-        wanted = [(options.listen_address, Probes(checks, part.render_metrics, part.pages()))]
+        wanted = [
+            (options.listen_address, Probes(checks, component.render_metrics, component.pages()))
+        ]
     servers = []
     for address, app in wanted:
         host, port = split_address(address)
@@ -171,7 +177,7 @@ def _servers(options: Options, part: Component, elector: LeaderElector | None) -
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """`:8080`, `127.0.0.1:8080` and `[::1]:8080` as Go reads them: no host means all."""
+    """Split `:8080`, `127.0.0.1:8080` or `[::1]:8080` as Go does: no host means all."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isdigit() and int(port) < 65536):
         raise click.UsageError(f"{text!r} is not HOST:PORT")
@@ -182,7 +188,7 @@ def admission(
     config: Path | None, host: str, port: int, service: str | None, url: str | None
 ) -> None:
     if service and url:
-        raise click.UsageError("--service and --url exclude each other")
+        raise click.UsageError("--service and --url are mutually exclusive")
     reach = Reach(url=url) if url else None
     if service:
         namespace, slash, name = service.partition("/")
@@ -190,7 +196,7 @@ def admission(
             raise click.UsageError("--service is NAMESPACE/NAME")
         reach = Reach(namespace=namespace, service=name)
     if reach is None and host in ("0.0.0.0", "::"):
-        raise click.UsageError("give --service or --url: the API server must know where to call")
+        raise click.UsageError("give --service or --url: the address for the API server")
 
     async def serve() -> None:
         async with Client(kubeconfig.load(config), component="admission") as client:
@@ -203,7 +209,7 @@ def admission(
 
 
 def _run(work: Awaitable[None]) -> None:
-    """Until it ends by itself, by Ctrl-C or by SIGTERM."""
+    """Run until completion, Ctrl-C or SIGTERM."""
 
     async def until_stopped() -> None:
         task = asyncio.ensure_future(work)

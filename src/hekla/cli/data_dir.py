@@ -1,4 +1,7 @@
-"""Whether a cluster runs on this machine, and where. Light: every command asks."""
+"""The data directory of the cluster on this machine, and the process that runs it.
+
+Note: every command imports this module; keep it cheap to import.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ PID_FILE = "hekla.pid"
 
 
 def default_data_dir() -> Path:
-    """Where a user's cluster lives, by the XDG rules."""
+    """Return the user's data directory, by the XDG rules."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "hekla"
 
 
 def running_pid(where: Path) -> int | None:
-    """The process that runs the cluster in a directory, if one does."""
+    """Return the process id of the cluster in a data directory, or None if none runs."""
     try:
         pid = int((where / PID_FILE).read_text())
         with (where / "lock").open() as lock:

@@ -1,9 +1,9 @@
-"""Following jobs to their end: their state, their output, and what the user says meanwhile.
+"""Submit objects and follow their jobs until they finish, with output and Ctrl-C handling.
 
-    outcome = await Follower(client, screen, jobs).run(objects)
+    outcome = await JobFollower(client, screen, jobs).run(objects)
 
-Manifests are sent in the order of their files. Jobs and job flows are followed until they end;
-other objects are created, or brought up to date if they exist.
+Objects are sent in the order of their files. Jobs and JobFlows are followed until they finish;
+other objects are created, or applied if they exist.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from hekla.sdk import job_commands
 from hekla.sdk.async_handle import Readers
 from hekla.units.objects import Object
 
-ENDS = {*JobPhase.FINISHED, JobPhase.ABORTED}
-"""A job that a policy aborted can be resumed, but nobody here will."""
-FLOW_ENDS = {FlowPhase.SUCCEED, FlowPhase.FAILED}
+TERMINAL_PHASES = {*JobPhase.FINISHED, JobPhase.ABORTED}
+"""A job that a policy aborted could be resumed, but `hekla run` does not."""
+TERMINAL_FLOW_PHASES = {FlowPhase.SUCCEED, FlowPhase.FAILED}
 INTERRUPTED = 128 + signal.SIGINT
 FIELD_MANAGER = "hekla-run"
 TICK_S = 1.0
 
 
 class Detached(Exception):
-    """The user left; the jobs go on."""
+    """The user detached; the jobs keep running."""
 
 
 class Aborted(Exception):
-    """The user ended the jobs."""
+    """The user aborted the jobs."""
 
 
-class Follower:
-    """Submits objects and stays until the jobs among them have ended."""
+class JobFollower:
+    """Submits objects and follows the jobs among them until they finish."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Follower:
         self._jobs = jobs
         self._replace = replace
         self._can_detach = can_detach
-        self._wanted: set[str] = set()
+        self._submitted: set[str] = set()
         self._flows: dict[str, Object] = {}
         self._namespaces: set[str] = set()
         self._readers = Readers(
@@ -81,46 +81,46 @@ class Follower:
 
     @property
     def exit_code(self) -> int:
-        """The highest that a container of a failed pod gave, as `srun` has it; at least 1."""
+        """The highest exit code of containers in failed pods, as in `srun`; at least 1."""
         return max([1, *(code for code in self._exit_codes if 0 < code < 256)])
 
     async def run(self, objects: list[Object]) -> bool:
-        """Whether all jobs completed."""
+        """Submit the objects, follow the jobs, and return whether all completed."""
         for obj in objects:
-            await self._send(obj)
-        if not self._wanted and not self._flows:
+            await self._submit(obj)
+        if not self._submitted and not self._flows:
             return True
         with _signals(self._interrupted):
-            async with self._watching():
-                ended = asyncio.create_task(self._until_ended())
+            async with self._informers():
+                finished = asyncio.create_task(self._until_ended())
                 try:
-                    await self._stay(ended)
+                    await self._wait_or_interrupt(finished)
                 finally:
-                    ended.cancel()
+                    finished.cancel()
                     self._readers.cancel()
-        return self._all_well()
+        return self._all_completed()
 
     # Sending
 
-    async def _send(self, obj: Object) -> None:
+    async def _submit(self, obj: Object) -> None:
         handle = await self._resource(obj)
         try:
             made: Object = await self._client.create(handle, obj)
             done = "created"
         except AlreadyExists:
-            made, done = await self._again(handle, obj)
+            made, done = await self._replace_or_apply(handle, obj)
         metadata = made["metadata"]
         if _kind(obj) == _JOB:
-            self._wanted.add(metadata["uid"])
+            self._submitted.add(metadata["uid"])
             self._jobs.followed[metadata["uid"]] = made
         elif _kind(obj) == _FLOW:
             self._flows[metadata["uid"]] = made
         if metadata.get("namespace"):
             self._namespaces.add(metadata["namespace"])
-        self._screen.say(f"{handle}/{metadata['name']} {done}")
+        self._screen.message(f"{handle}/{metadata['name']} {done}")
 
-    async def _again(self, handle: Resource[Any], obj: Object) -> tuple[Object, str]:
-        """What exists: a job is replaced if asked for, anything else is brought up to date."""
+    async def _replace_or_apply(self, handle: Resource[Any], obj: Object) -> tuple[Object, str]:
+        """Replace an existing job if requested; apply any other existing object."""
         name = obj["metadata"]["name"]
         namespace = obj["metadata"].get("namespace")
         if _kind(obj) not in (_JOB, _FLOW):
@@ -130,7 +130,7 @@ class Follower:
             return made, "configured"
         if not self._replace:
             raise click.ClickException(
-                f"{handle}/{name} is already there; `hekla run --replace` deletes it first, and "
+                f"{handle}/{name} already exists; `hekla run --replace` deletes it first, "
                 f"`hekla job view {name}` shows it"
             )
         await self._delete(handle, name, namespace)
@@ -148,7 +148,7 @@ class Follower:
             await gone.wait()
 
     async def _resource(self, obj: Object) -> Resource[Any]:
-        """The resource of a kind, as the server tells it."""
+        """Return the API resource of an object's kind, from discovery."""
         version, kind = obj["apiVersion"], obj["kind"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         try:
@@ -163,10 +163,10 @@ class Follower:
     # Watching
 
     @contextlib.asynccontextmanager
-    async def _watching(self) -> AsyncIterator[None]:
+    async def _informers(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             for namespace in sorted(self._namespaces):
-                # Only pods of jobs have this label; those of other jobs are left out below.
+                # Only pods of jobs have this label; `_on_pod` filters by job.
                 pods = Informer(
                     self._client, PODS, dict, namespace=namespace, label_selector=JOB_NAME
                 )
@@ -189,17 +189,17 @@ class Follower:
         seen = job or old
         assert seen is not None
         uid = seen["metadata"]["uid"]
-        if uid not in self._wanted and not self._is_of_flow(seen):
+        if uid not in self._submitted and not self._is_of_flow(seen):
             return
         if job is None:
-            # Deleted by someone, or by its own TTL after its end: nothing more will come of it.
-            self._wanted.discard(uid)
-            if self._jobs.phase(uid) not in ENDS:
+            # Deleted by a user or by its TTL: no further events will come.
+            self._submitted.discard(uid)
+            if self._jobs.phase(uid) not in TERMINAL_PHASES:
                 self._jobs.followed[uid] = _with_phase(seen, JobPhase.TERMINATED)
-                self._screen.say(f"job {seen['metadata']['name']} was deleted")
+                self._screen.message(f"job {seen['metadata']['name']} was deleted")
         else:
             self._jobs.followed[uid] = job
-        self._note_change()
+        self._notify()
 
     def _is_of_flow(self, job: Object) -> bool:
         owners = job["metadata"].get("ownerReferences") or ()
@@ -208,7 +208,7 @@ class Follower:
     def _on_flow(self, _: str, __: Object | None, flow: Object | None) -> None:
         if flow is not None and flow["metadata"]["uid"] in self._flows:
             self._flows[flow["metadata"]["uid"]] = flow
-            self._note_change()
+            self._notify()
 
     def _on_group(self, _: str, old: Object | None, group: Object | None) -> None:
         seen = group or old
@@ -218,7 +218,7 @@ class Follower:
             self._jobs.groups.pop(key, None)
         else:
             self._jobs.groups[key] = group
-        self._note_change()
+        self._notify()
 
     def _on_pod(self, _: str, __: Object | None, pod: Object | None) -> None:
         if pod is None:
@@ -228,50 +228,52 @@ class Follower:
             return
         if (pod.get("status") or {}).get("phase") == PodPhase.FAILED:
             self._exit_codes += _exit_codes(pod)
-        self._readers.take_up(pod)
+        self._readers.read_new_runs(pod)
 
-    def _note_change(self) -> None:
+    def _notify(self) -> None:
         self._screen.changed()
         self._changed.set()
 
     # The end
 
     async def _until_ended(self) -> None:
-        while not self._is_over():
+        while not self._is_finished():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._changed.wait()
             self._changed.clear()
-            self._screen.changed()  # seconds go by, too
-        await self._hear_the_rest()
+            self._screen.changed()  # update the elapsed times
+        await self._list_again()
         await self._readers.finish()
 
-    async def _hear_the_rest(self) -> None:
-        """What is true by now: each kind has its own watch, and one may lag behind another."""
+    async def _list_again(self) -> None:
+        """List jobs and pods once more: watches of different kinds are not synchronized."""
         for namespace in sorted(self._namespaces):
             for job in await self._client.list(JOBS, namespace=namespace):
                 self._on_job("", None, job)
             for pod in await self._client.list(PODS, namespace=namespace, label_selector=JOB_NAME):
                 self._on_pod("", None, pod)
 
-    def _is_over(self) -> bool:
-        flows = (_flow_phase(flow) in FLOW_ENDS for flow in self._flows.values())
-        return all(flows) and all(self._jobs.phase(uid) in ENDS for uid in self._wanted)
+    def _is_finished(self) -> bool:
+        flows = (_flow_phase(flow) in TERMINAL_FLOW_PHASES for flow in self._flows.values())
+        return all(flows) and all(
+            self._jobs.phase(uid) in TERMINAL_PHASES for uid in self._submitted
+        )
 
-    def _all_well(self) -> bool:
+    def _all_completed(self) -> bool:
         flows = (_flow_phase(flow) == FlowPhase.SUCCEED for flow in self._flows.values())
         jobs = (self._jobs.phase(uid) == JobPhase.COMPLETED for uid in self._jobs.followed)
         return all(flows) and all(jobs)
 
     # Ctrl-C
 
-    async def _stay(self, ended: asyncio.Task[None]) -> None:
-        """Until the jobs end, or the user has had enough."""
-        while not ended.done():
+    async def _wait_or_interrupt(self, finished: asyncio.Task[None]) -> None:
+        """Wait until the jobs end, or the user detaches or aborts."""
+        while not finished.done():
             interrupted = asyncio.create_task(self._interrupted.wait())
-            await asyncio.wait((ended, interrupted), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((finished, interrupted), return_when=asyncio.FIRST_COMPLETED)
             interrupted.cancel()
-            if ended.done():
+            if finished.done():
                 break
             self._interrupted.clear()
             choice = await self._choice()
@@ -279,19 +281,19 @@ class Follower:
                 raise Detached
             if choice == "a":
                 await self._abort()
-                await ended
+                await finished
                 raise Aborted
-        await ended
+        await finished
 
     async def _choice(self) -> str:
         if not sys.stdin.isatty() or not sys.stdout.isatty():
             return "a"
         if not self._can_detach:
-            self._screen.say("aborting; this cluster was made for the run and ends with it")
+            self._screen.message("aborting; the temporary cluster ends with the run")
             return "a"
-        question = "detach and let the jobs go on (d), abort them (a), or stay (s)? "
-        self._screen.say(question)
-        answer = asyncio.create_task(_line_typed())
+        question = "detach and keep the jobs running (d), abort them (a), or stay (s)? "
+        self._screen.message(question)
+        answer = asyncio.create_task(_read_line())
         again = asyncio.create_task(self._interrupted.wait())
         await asyncio.wait((answer, again), return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
@@ -302,13 +304,13 @@ class Follower:
 
     async def _abort(self) -> None:
         for uid, job in self._jobs.followed.items():
-            if self._jobs.phase(uid) not in ENDS:
+            if self._jobs.phase(uid) not in TERMINAL_PHASES:
                 await self._client.create(COMMANDS, job_commands.command(job, Action.ABORT_JOB))
-                self._screen.say(f"job {job['metadata']['name']}: asked to abort")
+                self._screen.message(f"job {job['metadata']['name']}: abort requested")
 
 
-def has_end(obj: Object) -> bool:
-    """Whether a run waits for this object."""
+def is_followed(obj: Object) -> bool:
+    """Return whether a run waits for this object."""
     return _kind(obj) in (_JOB, _FLOW)
 
 
@@ -335,7 +337,7 @@ def _exit_codes(pod: Object) -> list[int]:
 
 @contextlib.contextmanager
 def _signals(interrupted: asyncio.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM set the event while the block lasts."""
+    """Set the event on SIGINT and SIGTERM inside the block."""
     loop = asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, interrupted.set)
@@ -346,8 +348,8 @@ def _signals(interrupted: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(one)
 
 
-async def _line_typed() -> str:
-    """One line from the terminal, without holding up the rest."""
+async def _read_line() -> str:
+    """Read one line from the terminal without blocking the event loop."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[str] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""`hekla up` and `hekla run`: a cluster on this machine, and jobs on it."""
+"""`hekla up`, `hekla down` and `hekla status`: the cluster on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hekla.nodeagent.network import ways
 READY_WITHIN_S = 300.0
 DOWN_WITHIN_S = 180.0
 NOT_RUNNING = 3
-"""The exit code of `status` when nothing runs, as for any service."""
+"""Exit code of `status` when no cluster runs, as for system services."""
 
 
 def up(data_dir: Path | None, *, detach: bool, **options: Any) -> None:
@@ -55,13 +55,13 @@ def _check_cpu_policies(config: LocalConfig) -> None:
     if config.cpu_manager_policy == NONE:
         if config.topology_manager_policy != NONE:
             raise click.ClickException(
-                "--topology-manager-policy is about CPUs of a pod's own: "
+                "--topology-manager-policy applies to exclusive CPUs: "
                 "add --cpu-manager-policy static"
             )
     elif not Cgroups().can_pin():
         raise click.ClickException(
-            "--cpu-manager-policy static needs cgroups that bind processes to CPUs, and we may "
-            "write none here: run as root, or leave it out"
+            "--cpu-manager-policy static needs write access to the cpuset cgroup: "
+            "run as root, or omit the flag"
         )
 
 
@@ -72,12 +72,12 @@ async def _up(config: LocalConfig) -> None:
         loop.add_signal_handler(name, stopping.set)
     async with cluster(config) as server:
         (config.data_dir / PID_FILE).write_text(str(os.getpid()))
-        # What start-up built lives as long as the cluster: keep the collector from walking it.
+        # Start-up objects live as long as the cluster: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
         click.echo(_welcome(server.address, server.kubeconfig))
         await stopping.wait()
-        click.echo("stopping: pods first")
+        click.echo("stopping the pods")
 
 
 def _welcome(address: str, path: Path) -> str:
@@ -91,7 +91,7 @@ def _welcome(address: str, path: Path) -> str:
 
 
 def _detach(where: Path, options: dict[str, Any]) -> None:
-    """Start another process of ourselves and wait until it serves."""
+    """Start `hekla up` as a separate process and wait until it serves."""
     where.mkdir(parents=True, exist_ok=True, mode=0o700)
     words = [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(where)]
     for name, value in options.items():
@@ -109,13 +109,13 @@ def _detach(where: Path, options: dict[str, Any]) -> None:
     while time.monotonic() < deadline:
         if child.poll() is not None:
             last = log.read_text(errors="replace").strip().splitlines()[-1:]
-            raise click.ClickException("".join(last) or f"it did not start; see {log}")
+            raise click.ClickException("".join(last) or f"the cluster did not start; see {log}")
         if running_pid(where) == child.pid:
             config = kubeconfig.load(where / "kubeconfig")
             click.echo(_welcome(config.server, where / "kubeconfig"))
             return
         time.sleep(0.02)
-    raise click.ClickException(f"it is not ready after {READY_WITHIN_S:.0f} s; see {log}")
+    raise click.ClickException(f"the cluster is not ready after {READY_WITHIN_S:.0f} s; see {log}")
 
 
 def down(data_dir: Path | None) -> None:
@@ -130,7 +130,7 @@ def down(data_dir: Path | None) -> None:
         if time.monotonic() > deadline:
             raise click.ClickException(
                 f"process {pid} is still stopping its pods after {DOWN_WITHIN_S:.0f} s; "
-                "wait, or kill it: pods that run then are taken up by the next `hekla up`"
+                "wait, or kill it: the next `hekla up` adopts its running pods"
             )
         time.sleep(0.02)
     click.echo("hekla is down")
@@ -151,18 +151,18 @@ def status(data_dir: Path | None) -> int:
     click.echo(f"  nodes     {len(nodes)}")
     click.echo("  pods      " + (", ".join(f"{n} {p}" for p, n in phases.items()) or "none"))
     able, version = sandbox.abilities(), Cgroups().version
-    isolation = "namespaces: volumes at their paths, names of pods, nothing left behind"
+    isolation = "namespaces: volumes at their mount paths, pod host names, no leftover processes"
     if able.way == "user":
-        isolation += " (in user namespaces: no root needed)"
+        isolation += " (user namespaces, without root)"
     if not able.namespaces:
-        isolation = f"none ({able.why_not}): pods see this machine as it is"
-    limits = f"cgroups v{version}: memory, CPU and process limits hold"
+        isolation = f"none ({able.why_not}): pods see the whole machine"
+    limits = f"cgroups v{version}: memory, CPU and process limits are enforced"
     if not version:
-        limits = "none: this user may not write cgroups, so limits are not enforced"
+        limits = "none: this user may not write cgroups"
     click.echo(f"  isolation {isolation}")
     click.echo(f"  limits    {limits}")
     network = ways()
-    own = "each pod has its own: all may listen on the same port"
-    shared = f"pods share this machine's ({network.why_not}); `hekla up --pod-network bridge` tries"
+    own = "one per pod: all pods may listen on the same port"
+    shared = f"shared with the machine ({network.why_not}); to try: `hekla up --pod-network bridge`"
     click.echo(f"  network   {own if network.bridge else shared}")
     return 0

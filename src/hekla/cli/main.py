@@ -1,4 +1,4 @@
-"""`hekla`: the entry point. Heavy imports live inside the commands."""
+"""The entry point of `hekla`. Commands import expensive modules when they run."""
 
 from __future__ import annotations
 
@@ -21,63 +21,68 @@ def main() -> None:
 _data_dir = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the cluster keeps its state.  [default: $XDG_STATE_HOME/hekla]",
+    help="Data directory of the cluster.  [default: $XDG_STATE_HOME/hekla]",
 )
 
 
 @main.command()
 @_data_dir
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
-@click.option("--detach", "-d", is_flag=True, help="Go to the background; return when ready.")
-@click.option("--no-agent", is_flag=True, help="Control plane only: bring your own nodes.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the API server; 0 selects a free one.",
+)
+@click.option("--detach", "-d", is_flag=True, help="Run in the background; return when ready.")
+@click.option("--no-agent", is_flag=True, help="Control plane only, without a node agent.")
 @click.option(
     "--simulated-nodes",
     type=click.IntRange(0, 20_000),
     default=0,
     metavar="N",
-    help="Add N nodes whose pods only pretend.",
+    help="Add N simulated nodes; their pods start no processes.",
 )
 @click.option(
     "--simulated-gpus",
     type=click.IntRange(0, 256),
     default=0,
     metavar="N",
-    help="Pretend that this machine has N GPUs.",
+    help="Add N simulated GPUs to this machine.",
 )
 @click.option(
     "--cpu-manager-policy",
     type=click.Choice(["none", "static"]),
     default="none",
     show_default=True,
-    help="static: Guaranteed pods that ask for whole CPUs get them alone.",
+    help="static: Guaranteed pods that request whole CPUs get exclusive CPUs.",
 )
 @click.option(
     "--topology-manager-policy",
     type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
     default="none",
     show_default=True,
-    help="How close together the CPUs of such a pod must be.",
+    help="NUMA alignment of exclusive CPUs, as kubelet's.",
 )
-@click.option("--host-images", is_flag=True, help="Run images nobody has mapped on this machine.")
+@click.option("--host-images", is_flag=True, help="Run images without a mapping on this machine.")
 @click.option(
     "--pod-network",
     type=click.Choice(["auto", "bridge", "host"]),
     default="auto",
     show_default=True,
-    help="A network for each pod, or the machine's for all.",
+    help="bridge: a network per pod; host: all pods share the machine's.",
 )
 @click.option(
     "--durability",
     type=click.Choice(["process", "power"]),
     default="process",
     show_default=True,
-    help="What a finished write survives: the death of the process, or a power cut too.",
+    help="What an acknowledged write survives: a process crash, or a power cut too.",
 )
 def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
     """Start a cluster on this machine.
 
-    It runs until Ctrl-C or `hekla down`. Pods that run when it is killed are taken up again by the
-    next `hekla up`.
+    It runs until Ctrl-C or `hekla down`. If it is killed, its pods keep running and the next `hekla
+    up` adopts them.
     """
     from hekla.cli import local_cluster
 
@@ -87,7 +92,7 @@ def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
 @main.command()
 @_data_dir
 def down(data_dir: Path | None) -> None:
-    """Stop the cluster on this machine: its pods first, then the rest."""
+    """Stop the pods and the cluster on this machine."""
     from hekla.cli import local_cluster
 
     local_cluster.down(data_dir)
@@ -96,14 +101,14 @@ def down(data_dir: Path | None) -> None:
 @main.command()
 @_data_dir
 def status(data_dir: Path | None) -> None:
-    """Show the cluster on this machine, and what it can promise here."""
+    """Show the cluster on this machine and which kinds of isolation it provides."""
     from hekla.cli import local_cluster
 
     raise SystemExit(local_cluster.status(data_dir))
 
 
 class _WithCommand(click.Command):
-    """Keeps the words after `--` apart from the other arguments; click would mix them."""
+    """Separates the words after `--` from the other arguments; click would mix them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -115,19 +120,21 @@ class _WithCommand(click.Command):
 
 @main.command(cls=_WithCommand)
 @_data_dir
-@click.option("--host-images", is_flag=True, help="Run images nobody has mapped on this machine.")
+@click.option("--host-images", is_flag=True, help="Run images without a mapping on this machine.")
 @click.option("--replace", is_flag=True, help="Delete a job of the same name first.")
-@click.option("--name", default="", help="Name of the command's job.  [default: after the command]")
-@click.option("-i", "--image", default="host", show_default=True, help="Where the command runs.")
-@click.option("-r", "--replicas", type=click.IntRange(1), default=1, help="How many at once.")
-@click.option("--cpu", default=None, help="CPU of each, such as 2 or 500m.")
-@click.option("--memory", default=None, help="Memory of each, such as 4Gi.")
-@click.option("--gpu", default=None, help="GPUs of each.")
+@click.option("--name", default="", help="Name of the command's job.  [default: derived from it]")
+@click.option("-i", "--image", default="host", show_default=True, help="Image of the command.")
+@click.option("-r", "--replicas", type=click.IntRange(1), default=1, help="Number of pods.")
+@click.option("--cpu", default=None, help="CPU request of each pod, such as 2 or 500m.")
+@click.option("--memory", default=None, help="Memory request of each pod, such as 4Gi.")
+@click.option("--gpu", default=None, help="GPUs of each pod.")
 @click.option("-q", "--queue", default="", help="Queue.")
 @click.option(
     "-p", "--plugin", "plugins", multiple=True, help="Job plugin, such as svc or pytorch."
 )
-@click.option("-e", "--env", multiple=True, metavar="KEY=VALUE", help="Variable; may repeat.")
+@click.option(
+    "-e", "--env", multiple=True, metavar="KEY=VALUE", help="Environment variable; may repeat."
+)
 @click.argument(
     "files",
     nargs=-1,
@@ -136,15 +143,14 @@ class _WithCommand(click.Command):
 )
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> None:
-    """Run the jobs in FILES, or a COMMAND as a job, to their end; the exit code is their outcome.
+    """Run the jobs in FILES, or a COMMAND as a job, until they finish; the exit code is the result.
 
-    Uses the cluster on this machine if one is up, else one made for the occasion. On a terminal
-    the state of the jobs stays in view below their output, and Ctrl-C asks whether to detach or
-    abort.
+    Uses the cluster on this machine if it is up, else a temporary one. On a terminal the state of
+    the jobs is shown below their output, and Ctrl-C offers to detach or abort.
 
     \b
-    hekla run job.yaml
-    hekla run --replicas 4 --gpu 1 --queue ml --plugin pytorch -- python train.py
+        hekla run job.yaml
+        hekla run --replicas 4 --gpu 1 --queue ml --plugin pytorch -- python train.py
     """
     from hekla.cli import run as run_command
 
@@ -152,17 +158,17 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 
 @main.command()
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Which cluster to serve.")
-@click.option("--host", default="0.0.0.0", show_default=True, help="Where to listen.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="kubeconfig of the cluster.")
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True)
-@click.option("--service", help="NAMESPACE/NAME of the Service that leads here.")
-@click.option("--url", help="The address at which the API server reaches this process.")
+@click.option("--service", help="NAMESPACE/NAME of the Service in front of this process.")
+@click.option("--url", help="URL at which the API server reaches this process.")
 def admission(
     kubeconfig: Path | None, host: str, port: int, service: str | None, url: str | None
 ) -> None:
-    """Serve the webhooks that complete and check Volcano's objects on Kubernetes.
+    """Serve the webhooks that default and validate Volcano's objects on Kubernetes.
 
-    Certificates are made, put into the webhook configurations and renewed by the service itself.
+    The service creates and renews its certificates and sets them in the webhook configurations.
     """
     from hekla.cli import component_runner
 

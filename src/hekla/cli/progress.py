@@ -1,8 +1,7 @@
-"""What `hekla run` shows of its jobs: a picture of their state, and two ways to show it.
+"""The progress display of `hekla run`.
 
-`Jobs` is fed with objects and knows what each job does; `panel` draws it. On a terminal
-`LiveScreen` keeps the picture below the output that scrolls by; elsewhere `PlainScreen` says each
-change once.
+`Jobs` holds the followed jobs and PodGroups; `panel` renders their state. On a terminal
+`LiveScreen` shows the panel below the output; elsewhere `PlainScreen` prints each change once.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ from hekla.units.timestamps import parse_time
 
 BAR = 20
 REDRAW_S = 0.1
-# In the order of a pod's life backwards: what is done fills the bar from the left.
+# Finished pods fill the bar from the left.
 STEPS = (
     (PodPhase.SUCCEEDED, "succeeded", "█"),
     (PodPhase.FAILED, "failed", "×"),
     (PodPhase.RUNNING, "running", "▒"),
     (PodPhase.PENDING, "pending", "·"),
 )
-WAITING = (PodGroupPhase.PENDING, PodGroupPhase.INQUEUE, "")
+PENDING_PHASES = (PodGroupPhase.PENDING, PodGroupPhase.INQUEUE, "")
 
 
 @dataclass
 class Jobs:
-    """The jobs that are followed, and what is known of them."""
+    """The followed jobs and their PodGroups."""
 
     followed: dict[str, Object] = field(default_factory=dict)
     """By UID."""
     groups: dict[tuple[str, str], Object] = field(default_factory=dict)
-    """All pod groups, by namespace and name: the place in the queue depends on the others."""
+    """All PodGroups by namespace and name: the queue position depends on other jobs too."""
 
     def phase(self, uid: str) -> str:
         return job_phases.phase_of(self.followed[uid])
 
-    def reason_to_wait(self, uid: str) -> str:
-        """The scheduler's verdict on a job that is not placed."""
+    def pending_reason(self, uid: str) -> str:
+        """Return the scheduler's reason why a job is pending."""
         if self.phase(uid) not in (JobPhase.PENDING, JobPhase.RUNNING):
             return ""
         group = self._group(uid)
@@ -52,46 +51,46 @@ class Jobs:
                 return str(condition.get("message") or condition.get("reason") or "")
         return ""
 
-    def place_in_queue(self, uid: str) -> tuple[int, int] | None:
-        """`(2, 5)`: the second of five that wait in the job's queue, the oldest first."""
+    def queue_position(self, uid: str) -> tuple[int, int] | None:
+        """Return `(2, 5)` for the second of five pending jobs in the queue, oldest first."""
         group = self._group(uid)
-        if group is None or not _waits(group):
+        if group is None or not _is_pending(group):
             return None
         queue = _queue_of(group)
-        waiting = sorted(
-            (_since(one), key)
+        pending = sorted(
+            (_created(one), key)
             for key, one in self.groups.items()
-            if _waits(one) and _queue_of(one) == queue
+            if _is_pending(one) and _queue_of(one) == queue
         )
         key = (group["metadata"]["namespace"], group["metadata"]["name"])
-        return waiting.index((_since(group), key)) + 1, len(waiting)
+        return pending.index((_created(group), key)) + 1, len(pending)
 
     def _group(self, uid: str) -> Object | None:
         metadata = self.followed[uid]["metadata"]
         return self.groups.get((metadata["namespace"], f"{metadata['name']}-{uid}"))
 
 
-def _waits(group: Object) -> bool:
-    return ((group.get("status") or {}).get("phase") or "") in WAITING
+def _is_pending(group: Object) -> bool:
+    return ((group.get("status") or {}).get("phase") or "") in PENDING_PHASES
 
 
 def _queue_of(group: Object) -> str:
     return str(group["spec"].get("queue") or DEFAULT_QUEUE)
 
 
-def _since(group: Object) -> str:
+def _created(group: Object) -> str:
     return str(group["metadata"].get("creationTimestamp") or "")
 
 
 def panel(jobs: Jobs, now: float) -> Iterator[str]:
-    """The picture, line by line."""
+    """Yield the lines of the panel."""
     for uid, job in jobs.followed.items():
         yield f"job {job['metadata']['name']}  {_headline(jobs, uid, job, now)}"
         width = max((len(task.get("name", "")) for task in job_commands.tasks_of(job)), default=0)
         for task in job_commands.tasks_of(job):
             yield f"  {task.get('name', ''):<{width}}  {_progress(job, task)}"
-        if reason := jobs.reason_to_wait(uid):
-            yield f"  waiting: {reason}"
+        if reason := jobs.pending_reason(uid):
+            yield f"  pending: {reason}"
 
 
 def _headline(jobs: Jobs, uid: str, job: Object, now: float) -> str:
@@ -100,8 +99,8 @@ def _headline(jobs: Jobs, uid: str, job: Object, now: float) -> str:
     if created and jobs.phase(uid) not in JobPhase.FINISHED:
         words.append(f"{max(0.0, now - parse_time(created)):.0f}s")
     words.append(f"queue {job['spec'].get('queue') or DEFAULT_QUEUE}")
-    if place := jobs.place_in_queue(uid):
-        words.append(f"number {place[0]} of {place[1]} waiting there")
+    if position := jobs.queue_position(uid):
+        words.append(f"position {position[0]} of {position[1]}")
     return "  ".join(words)
 
 
@@ -119,22 +118,22 @@ def _progress(job: Object, task: Object) -> str:
 
 
 class Screen(Protocol):
-    """Where a run is shown."""
+    """The output of a run."""
 
-    def say(self, line: str) -> None: ...
+    def message(self, line: str) -> None: ...
     def output(self, pod: str, line: str) -> None: ...
     def changed(self) -> None: ...
     def close(self) -> None: ...
 
 
 class PlainScreen:
-    """One line for each thing that happens: for files, pipes and CI."""
+    """Prints one line for each change: for files, pipes and CI."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self._told: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         click.echo(line)
 
     def output(self, pod: str, line: str) -> None:
@@ -142,26 +141,28 @@ class PlainScreen:
 
     def changed(self) -> None:
         for uid, job in self._jobs.followed.items():
-            self._tell(uid, f"job {job['metadata']['name']}: {self._jobs.phase(uid)}")
-            if reason := self._jobs.reason_to_wait(uid):
-                self._tell(f"{uid}/why", f"job {job['metadata']['name']} waits: {reason}")
+            self._print_once(uid, f"job {job['metadata']['name']}: {self._jobs.phase(uid)}")
+            if reason := self._jobs.pending_reason(uid):
+                self._print_once(
+                    f"{uid}/why", f"job {job['metadata']['name']} is pending: {reason}"
+                )
 
-    def _tell(self, key: str, line: str) -> None:
-        if self._told.get(key) != line:
-            self._told[key] = line
+    def _print_once(self, key: str, line: str) -> None:
+        if self._printed.get(key) != line:
+            self._printed[key] = line
             click.echo(line)
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every line is printed at once."""
 
 
 class LiveScreen:
-    """Output scrolls by above, the state of the jobs stays below."""
+    """Shows output above and the state of the jobs below it."""
 
     COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
     def __init__(self, jobs: Jobs, now: Callable[[], float]) -> None:
-        # Imported where it draws: a run in a pipe never pays for it.
+        # Imported here, so that a run in a pipe does not import rich.
         from rich.console import Console, Group
         from rich.live import Live
         from rich.text import Text
@@ -176,18 +177,18 @@ class LiveScreen:
     def _draw(self) -> Any:
         lines = [self._text("─" * self._console.width, style="dim")]
         for line in panel(self._jobs, self._now()):
-            waits = line.startswith("  waiting")
+            is_reason = line.startswith("  pending")
             lines.append(
                 self._text(
                     line,
-                    style="yellow" if waits else "",
-                    no_wrap=not waits,
-                    overflow="fold" if waits else "ellipsis",
+                    style="yellow" if is_reason else "",
+                    no_wrap=not is_reason,
+                    overflow="fold" if is_reason else "ellipsis",
                 )
             )
         return self._group(*lines)
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         self._console.print(self._text(line))
 
     def output(self, pod: str, line: str) -> None:
@@ -195,12 +196,12 @@ class LiveScreen:
             pod, self.COLOURS[len(self._colour_of) % len(self.COLOURS)]
         )
         shown = self._text.assemble((f"{pod} │ ", colour))
-        # Programs colour their output too; as plain text their escapes would show as signs.
+        # Programs colour their output; as plain text the escape codes would be visible.
         shown.append_text(self._text.from_ansi(line))
         self._console.print(shown, soft_wrap=True)
 
     def changed(self) -> None:
-        """Draw again, but not more often than an eye can follow."""
+        """Redraw, at most every REDRAW_S."""
         now = self._now()
         if abs(now - self._drawn_at) >= REDRAW_S:
             self._drawn_at = now

@@ -1,4 +1,4 @@
-"""`hekla replay`: what a decision log says, cycle by cycle, and what would be decided now."""
+"""`hekla replay`: show a decision log cycle by cycle, compared with today's decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_DIFFERENCE = 40
 
 
 def run_replay(file: Path, cycle: int | None, conf: Path | None, plugins_dir: Path | None) -> int:
-    """Show it; 0 if every plan is the same."""
+    """Print the comparison; return 0 if every plan is the same."""
     seen = different = 0
     try:
         text = None if conf is None else conf.read_text()
@@ -27,8 +27,10 @@ def run_replay(file: Path, cycle: int | None, conf: Path | None, plugins_dir: Pa
         raise click.ClickException(str(error)) from error
     if not seen:
         what = "no cycle" if cycle is None else f"no cycle {cycle}"
-        raise click.ClickException(f"{file}: there is {what} in it")
-    click.echo(f"{seen} cycles, {seen - different} with the same plan, {different} with another")
+        raise click.ClickException(f"{file}: {what} in the log")
+    click.echo(
+        f"{seen} cycles, {seen - different} with the same plan, {different} with a different plan"
+    )
     return 1 if different else 0
 
 
@@ -38,18 +40,18 @@ def _show(outcome: Outcome, *, in_full: bool) -> None:
         for kind, name in (("Bind", "binds"), ("Evict", "evictions"))
         if outcome.count(kind)
     ]
-    verdict = "same plan" if outcome.is_same else "another plan"
+    verdict = "same plan" if outcome.is_same else "different plan"
     did = ", ".join(counts) or "status only"
     click.echo(f"cycle {outcome.number} at {format_time(outcome.now)}: {did}: {verdict}")
     for failure in outcome.recorded.failures:
-        click.echo(f"  plugin {failure['plugin']} had lost its vote: {failure['error']}")
+        click.echo(f"  plugin {failure['plugin']} failed in this cycle: {failure['error']}")
     difference = outcome.difference
     shown = difference if in_full else difference[:MAX_DIFFERENCE]
     for line in shown:
         click.echo(f"  {line}")
     if len(shown) < len(difference):
         left = len(difference) - len(shown)
-        click.echo(f"  … {left} lines more: --cycle {outcome.number} shows all")
+        click.echo(f"  … {left} more lines: --cycle {outcome.number} shows all")
     if in_full:
         for key, why in sorted(outcome.verdicts.items()):
-            click.echo(f"  {key} waits: {why}")
+            click.echo(f"  {key} is pending: {why}")

@@ -1,6 +1,6 @@
-"""`hekla run`: jobs from manifest, or from a command line, to outcome.
+"""`hekla run`: run jobs from manifests or from a command line until they finish.
 
-On the cluster that is up on this machine, or on one made for the purpose that ends with the run.
+The jobs run on the cluster of this machine, or on a temporary one that ends with the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import uvloop
 import yaml
 
 from hekla.cli.data_dir import default_data_dir, running_pid
-from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, Follower, has_end
+from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, JobFollower, is_followed
 from hekla.cli.progress import Jobs, LiveScreen, PlainScreen, Screen
 from hekla.cli.vcctl.options import plugins_of
 from hekla.kube import kubeconfig
@@ -36,8 +36,8 @@ MAX_STEM = 40
 
 
 @dataclass(frozen=True)
-class Line:
-    """A command to run, and how."""
+class CommandLine:
+    """A command to run as a job."""
 
     words: Sequence[str]
     name: str = ""
@@ -51,7 +51,7 @@ class Line:
     env: dict[str, str] = field(default_factory=dict)
 
     def job(self) -> Object:
-        """As the user would run it here: in this directory, with the programs on this PATH."""
+        """Return the job: it runs in this directory, with this PATH."""
         env = dict(self.env)
         if self.image == HOST_IMAGE:
             env.setdefault("PATH", os.environ.get("PATH", os.defpath))
@@ -66,14 +66,14 @@ class Line:
             env=env,
             working_dir=str(Path.cwd()),
         )
-        made = Job(
-            self.name or _name_of(self.words), [task], queue=self.queue, plugins=self.plugins
+        job = Job(
+            self.name or _job_name(self.words), [task], queue=self.queue, plugins=self.plugins
         )
-        return made.manifest()
+        return job.manifest()
 
 
-def _name_of(words: Sequence[str]) -> str:
-    """`python train.py` is `train-x7k2q`: the first word that tells something, and a fresh end."""
+def _job_name(words: Sequence[str]) -> str:
+    """Return a job name such as `train-x7k2q` for `python train.py`: a stem and a random suffix."""
     shells = ("python", "python3", "sh", "bash", "env")
     telling = [word for word in words if not word.startswith("-")]
     word = next((w for w in telling if Path(w).name not in shells), telling[0] if telling else "")
@@ -90,51 +90,51 @@ def run(
     *,
     host_images: bool = False,
     replace: bool = False,
-    **about: Any,
+    **options: Any,
 ) -> int:
-    """Run jobs on the cluster that is up, or on one made for the purpose."""
+    """Run jobs on the running cluster or on a temporary one; return the exit code."""
     if bool(files) == bool(words):
         raise click.UsageError("give manifests, or a command after `--`")
     objects = [obj for file in files for obj in read_manifests(file)]
     if words:
-        objects.append(_line(words, **about).job())
-    wants = _Wants(objects, replace=replace, is_line=bool(words))
+        objects.append(_command_line(words, **options).job())
+    request = _RunRequest(objects, replace=replace, is_command=bool(words))
     where = data_dir or default_data_dir()
     try:
         if running_pid(where) is not None:
-            return uvloop.run(_follow(where / "kubeconfig", wants, can_detach=True))
-        if not any(map(has_end, objects)):
+            return uvloop.run(_follow(where / "kubeconfig", request, can_detach=True))
+        if not any(map(is_followed, objects)):
             raise click.ClickException(
-                "nothing here runs to an end, and no cluster is up that would keep it; "
+                "the manifests contain no job, and no cluster is running to apply them to; "
                 "`hekla up -d` starts one"
             )
         with contextlib.ExitStack() as stack:
             if data_dir is None:
                 data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hekla-")))
-            return uvloop.run(_run(data_dir, wants, host_images=host_images))
+            return uvloop.run(_run_on_temporary_cluster(data_dir, request, host_images=host_images))
     except (KubeError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 
 @dataclass(frozen=True)
-class _Wants:
-    """What is to be run."""
+class _RunRequest:
+    """The objects to run, and how."""
 
     objects: list[Object]
     replace: bool
-    is_line: bool
+    is_command: bool
 
 
-def _line(
-    words: Sequence[str], *, plugins: Sequence[str] = (), env: Sequence[str] = (), **about: Any
-) -> Line:
+def _command_line(
+    words: Sequence[str], *, plugins: Sequence[str] = (), env: Sequence[str] = (), **options: Any
+) -> CommandLine:
     variables = {}
     for text in env:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise click.UsageError(f"--env {text!r}: write KEY=VALUE")
         variables[key] = value
-    return Line(words, plugins=plugins_of(plugins), env=variables, **about)
+    return CommandLine(words, plugins=plugins_of(plugins), env=variables, **options)
 
 
 def read_manifests(path: Path) -> list[Object]:
@@ -149,8 +149,10 @@ def read_manifests(path: Path) -> list[Object]:
     return objects
 
 
-async def _run(data_dir: Path, wants: _Wants, *, host_images: bool) -> int:
-    # The whole cluster is imported only where one is to be started.
+async def _run_on_temporary_cluster(
+    data_dir: Path, request: _RunRequest, *, host_images: bool
+) -> int:
+    # The cluster's modules are imported only if one is started.
     from hekla.apiserver.server import AlreadyRunning
     from hekla.apiserver.storage.store import StoreError
     from hekla.local import LocalConfig, cluster
@@ -158,28 +160,28 @@ async def _run(data_dir: Path, wants: _Wants, *, host_images: bool) -> int:
 
     try:
         async with cluster(LocalConfig(data_dir, host_images=host_images)) as server:
-            return await _follow(server.kubeconfig, wants, can_detach=False)
+            return await _follow(server.kubeconfig, request, can_detach=False)
     except (AlreadyRunning, ImagesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _follow(path: Path, wants: _Wants, *, can_detach: bool) -> int:
+async def _follow(path: Path, request: _RunRequest, *, can_detach: bool) -> int:
     jobs = Jobs()
     async with Client(kubeconfig.load(path), component="run") as client:
         screen: Screen = PlainScreen(jobs)
         if sys.stdout.isatty():
             screen = LiveScreen(jobs, SystemClock().now)
-        follower = Follower(client, screen, jobs, replace=wants.replace, can_detach=can_detach)
+        follower = JobFollower(client, screen, jobs, replace=request.replace, can_detach=can_detach)
         try:
-            well = await follower.run(wants.objects)
+            completed = await follower.run(request.objects)
         except Detached:
             names = " ".join(job["metadata"]["name"] for job in jobs.followed.values())
-            screen.say(f"the jobs go on; `hekla job logs -f` and `hekla job wait` follow {names}")
+            screen.message(f"detached; `hekla job logs -f` and `hekla job wait` follow {names}")
             return 0
         except Aborted:
             return INTERRUPTED
         finally:
             screen.close()
-    if well:
+    if completed:
         return 0
-    return follower.exit_code if wants.is_line else 1
+    return follower.exit_code if request.is_command else 1

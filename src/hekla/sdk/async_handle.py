@@ -1,4 +1,4 @@
-"""Submitted jobs for asyncio: the same names as in `handle`, awaitable.
+"""Submitted jobs for asyncio: the API of `hekla.sdk.handle` with awaitable methods.
 
 async with Client(kubeconfig.load()) as client:
     job = await submit_async(Job("hello", [Task(command="echo hi")]), client=client)
@@ -24,20 +24,27 @@ from hekla.sdk import job_commands, job_phases
 from hekla.sdk.builders import Job
 from hekla.sdk.container_runs import Run, Runs
 from hekla.sdk.job_wait import RETRY_S, WATCH_S, JobEnded
-from hekla.sdk.logs import LogLine, line_of, unreadable
+from hekla.sdk.logs import LogLine, failure_line, line_of
 from hekla.units.objects import Object
 
 
 async def submit_async(
     job: Job | Object, *, client: Client, namespace: str | None = None
 ) -> AsyncJobHandle:
-    """Store a job, built or as a manifest, and return a handle on it at once."""
+    """Create a job from a builder or a manifest and return its handle at once.
+
+    job = await submit_async(Job("hello", [Task(command="echo hi")]), client=client)
+    """
     manifest = job if isinstance(job, dict) else job.manifest()
     return AsyncJobHandle(client, await client.create(JOBS, manifest, namespace=namespace))
 
 
 class AsyncJobHandle:
-    """One job on one cluster. `object` is its last known state; `refresh` reads it anew."""
+    """A job on a cluster, for asyncio; `object` is its last known state.
+
+    job = await AsyncJobHandle.of("hello", client=client)
+    phase = await job.wait(timeout_s=600)
+    """
 
     def __init__(self, client: Client, job: Object) -> None:
         self._client = client
@@ -45,7 +52,7 @@ class AsyncJobHandle:
 
     @classmethod
     async def of(cls, name: str, *, client: Client, namespace: str | None = None) -> AsyncJobHandle:
-        """A handle on a job that is already there."""
+        """Return the handle of an existing job."""
         return cls(client, await client.get(JOBS, name, namespace=namespace))
 
     def __repr__(self) -> str:
@@ -61,7 +68,7 @@ class AsyncJobHandle:
 
     @property
     def phase(self) -> str:
-        """As last seen."""
+        """The phase when the job was last read."""
         return job_phases.phase_of(self.object)
 
     async def refresh(self) -> Object:
@@ -71,9 +78,9 @@ class AsyncJobHandle:
     async def wait(
         self, until: str = job_phases.FINISHED, *, timeout_s: float | None = None
     ) -> str:
-        """Until the job is `finished`, `started` or in a phase; returns its phase.
+        """Wait until the job is `finished`, `started` or in the given phase; return its phase.
 
-        JobEnded if it ended in another way, TimeoutError if time is up.
+        Raise JobEnded if it finished in another phase, TimeoutError after `timeout_s`.
         """
         async with asyncio.timeout(timeout_s):
             async for job in self._states():
@@ -85,23 +92,23 @@ class AsyncJobHandle:
         raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{self.name}" was deleted')
 
     async def logs(self, *, follow: bool = False, task: str = "") -> AsyncIterator[LogLine]:
-        """The output of its pods, line by line; with `follow` until the job has finished."""
+        """Yield the output of its pods line by line; with `follow` until the job has finished."""
         if not follow:
             runs = Runs()
-            for run in [run for pod in await self.pods(task) for run in runs.news(pod)]:
+            for run in [run for pod in await self.pods(task) for run in runs.new_runs(pod)]:
                 with contextlib.suppress(BadRequest, NotFound):
                     async for line in run_lines(self._client, run, follow=False):
                         yield line
             return
         lines: asyncio.Queue[LogLine | None] = asyncio.Queue()
-        feeding = asyncio.create_task(self._feed(lines, task))
+        reader = asyncio.create_task(self._read_all(lines, task))
         try:
             while (one := await lines.get()) is not None:
                 yield one
-            await feeding
+            await reader
         finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
 
     async def pods(self, task: str = "") -> list[Object]:
         selector = job_commands.pods_selector(self.name)
@@ -111,7 +118,7 @@ class AsyncJobHandle:
         return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
     async def suspend(self) -> None:
-        """Ask the controller to stop its pods and keep the job."""
+        """Suspend the job: the controller terminates its pods and keeps the job."""
         await self._client.create(COMMANDS, job_commands.command(self.object, Action.ABORT_JOB))
 
     async def resume(self) -> None:
@@ -120,7 +127,7 @@ class AsyncJobHandle:
     async def scale(
         self, replicas: int, *, task: str = "", min_available: int | None = None
     ) -> None:
-        """Give a task another size; a job with one task needs no `task`."""
+        """Set the replicas of a task; `task` is optional for a job with one task."""
         job = await self.refresh()
         patch = job_commands.scale_patch(job, replicas, task=task, min_available=min_available)
         self.object = await self._client.patch(
@@ -131,7 +138,7 @@ class AsyncJobHandle:
         await self._client.delete(JOBS, self.name, namespace=self.namespace)
 
     async def _states(self) -> AsyncIterator[Object]:
-        """The job now, and after each change; ends when it is deleted."""
+        """Yield the job and each later state of it, until it is deleted."""
         while True:
             job = await self.refresh()
             yield job
@@ -158,7 +165,7 @@ class AsyncJobHandle:
             timeout_s=WATCH_S,
         )
 
-    async def _feed(self, lines: asyncio.Queue[LogLine | None], task: str) -> None:
+    async def _read_all(self, lines: asyncio.Queue[LogLine | None], task: str) -> None:
         """Read each container that starts, until the job has finished."""
         readers = Readers(self._client, lines.put_nowait)
         finished = asyncio.create_task(self._until_finished())
@@ -168,9 +175,9 @@ class AsyncJobHandle:
             for ended in (finished, following):
                 if ended.done():
                     ended.result()
-            # A quick pod may have come and gone between two events.
+            # A short-lived pod may have started and finished between two events.
             for pod in await self.pods(task):
-                readers.take_up(pod)
+                readers.read_new_runs(pod)
             await readers.finish()
         finally:
             for ended in (finished, following):
@@ -187,12 +194,12 @@ class AsyncJobHandle:
         while True:
             try:
                 for pod in await self.pods(task):
-                    readers.take_up(pod)
+                    readers.read_new_runs(pod)
                 async with self._watch(
                     PODS, "", job_commands.pods_selector(self.name), ""
                 ) as events:
                     async for event in events:
-                        readers.take_up(event.object)
+                        readers.read_new_runs(event.object)
             except Gone:
                 continue
             except TransportError:
@@ -200,28 +207,28 @@ class AsyncJobHandle:
 
 
 class Readers:
-    """Read what containers say, all of them side by side, and the runs of each in turn."""
+    """Reads the logs of containers concurrently, and the runs of one container in order."""
 
     def __init__(
-        self, client: Client, give: Callable[[LogLine], None], *, from_the_start: bool = False
+        self, client: Client, emit: Callable[[LogLine], None], *, from_the_start: bool = False
     ) -> None:
         self._client = client
-        self._give = give
+        self._emit = emit
         self._runs = Runs(from_the_start=from_the_start)
-        self._reading: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._reads: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    def take_up(self, pod: Object) -> None:
-        """A pod has been heard of: read what has begun since."""
-        for run in self._runs.news(pod):
-            earlier = self._reading.get(run.place)
-            self._reading[run.place] = asyncio.create_task(self._read(run, earlier))
+    def read_new_runs(self, pod: Object) -> None:
+        """Start reading the runs of a pod that are new."""
+        for run in self._runs.new_runs(pod):
+            earlier = self._reads.get(run.key)
+            self._reads[run.key] = asyncio.create_task(self._read(run, earlier))
 
     async def finish(self) -> None:
-        """Until all that was taken up has been read to its end."""
-        await asyncio.gather(*self._reading.values())
+        """Wait until all started reads are complete."""
+        await asyncio.gather(*self._reads.values())
 
     def cancel(self) -> None:
-        for reading in self._reading.values():
+        for reading in self._reads.values():
             reading.cancel()
 
     async def _read(self, run: Run, earlier: asyncio.Task[None] | None) -> None:
@@ -229,15 +236,15 @@ class Readers:
             await earlier
         try:
             async for line in run_lines(self._client, run, follow=not run.is_previous):
-                self._give(line)
+                self._emit(line)
         except (BadRequest, NotFound):
-            pass  # it is gone, and has nothing more to say
+            pass  # the container is gone and has no more output
         except KubeError as error:
-            self._give(unreadable(run, error))
+            self._emit(failure_line(run, error))
 
 
 async def run_lines(client: Client, run: Run, *, follow: bool) -> AsyncIterator[LogLine]:
-    """What a container said in a run; what came before an error is given before it is raised."""
+    """Yield the lines of one run of a container; raise an error only after the received lines."""
     splitter = LineSplitter(f"log of {run.pod}")
     failure: KubeError | None = None
     try:

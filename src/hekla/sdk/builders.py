@@ -1,13 +1,13 @@
-"""What to run, as Python objects that write themselves as manifests.
+"""Builders of manifests.
 
     workers = Task("worker", image="pytorch", command="python train.py", replicas=4, gpu=1)
     Job("train", [workers], queue="ml", plugins={"pytorch": []})
 
-Every builder has `manifest()`; nothing is sent here. Whatever has no parameter of its own goes into
-`template` (merged into the pod template) or `spec` (merged into the object's spec).
+Every builder has `manifest()`; nothing is sent. Fields without a parameter go into `template`
+(merged into the pod template) or `spec` (merged into the object's spec).
 
-What a newcomer gets wrong: `min_available` is the gang. Left out, all tasks start together or none
-does; give a smaller number to let a job begin with part of its workers.
+Note: `min_available` is the size of the gang. By default all tasks start together; a smaller number
+lets a job start with some of its pods.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ DEFAULT_IMAGE = "busybox"
 
 @dataclass(kw_only=True)
 class Task:
-    """Pods of one shape within a job.
+    """A task of a job: pods with one template.
 
-    `command` as a list is run as it is; as one text it goes to `sh -c`. `cpu`, `memory` and `gpu`
-    are what each pod asks for; `requests` takes any other resource by name. `policies` maps an
-    event to an action, such as {"TaskCompleted": "CompleteJob"}.
+    A `command` given as a list is executed directly; a string is passed to `sh -c`. `cpu`, `memory`
+    and `gpu` are the requests of each pod; `requests` takes any other resource by name. `policies`
+    maps an event to an action.
+
+        Task("worker", command="python train.py", replicas=4, cpu=2, memory="4Gi",
+             policies={"TaskCompleted": "CompleteJob"})
     """
 
     name: str = field(default="", kw_only=False)
@@ -56,7 +59,7 @@ class Task:
     template: Manifest = field(default_factory=dict)
 
     def manifest(self) -> Manifest:
-        """The entry of `spec.tasks`."""
+        """Return the entry of `spec.tasks`."""
         task: Manifest = {"replicas": self.replicas, "template": self._template()}
         if self.name:
             task["name"] = self.name
@@ -80,7 +83,7 @@ class Task:
         requests = amounts(self.requests, cpu=self.cpu, memory=self.memory)
         limits = amounts(self.limits)
         if self.gpu is not None:
-            # Kubernetes wants devices limited, and takes the limit as the request.
+            # Kubernetes requires a limit for devices and uses it as the request.
             limits.setdefault(wellknown.NVIDIA_GPU, str(self.gpu))
             requests.setdefault(wellknown.NVIDIA_GPU, str(self.gpu))
         return {
@@ -98,7 +101,10 @@ class Task:
 
 @dataclass(kw_only=True)
 class Job:
-    """A Volcano Job: tasks that start together, in a queue."""
+    """A Volcano Job: tasks that are scheduled together, in a queue.
+
+    Job("train", [Task("worker", command="python train.py", replicas=4)], queue="ml")
+    """
 
     name: str = field(kw_only=False)
     tasks: Sequence[Task] = field(default=(), kw_only=False)
@@ -116,7 +122,7 @@ class Job:
     spec: Manifest = field(default_factory=dict)
 
     def manifest(self) -> Manifest:
-        """The object to send."""
+        """Return the Job object."""
         spec: Manifest = {"schedulerName": self.scheduler}
         if self.min_available is not None:
             spec["minAvailable"] = self.min_available
@@ -141,10 +147,12 @@ class Job:
 
 @dataclass(kw_only=True)
 class Queue:
-    """A share of the cluster: a weight among its siblings, and amounts it is owed or held to.
+    """A queue with a weight and resource amounts.
 
-    `guarantee` is kept free for it, `deserved` is given back by others on demand, `capability` is
-    the most it may ever use.
+    `guarantee` is reserved for the queue, `deserved` is reclaimed from other queues on demand,
+    `capability` is its upper limit.
+
+        Queue("ml", weight=3, capability={"nvidia.com/gpu": 8})
     """
 
     name: str = field(kw_only=False)
@@ -162,7 +170,7 @@ class Queue:
     spec: Manifest = field(default_factory=dict)
 
     def manifest(self) -> Manifest:
-        """The object to send."""
+        """Return the Queue object."""
         spec: Manifest = {"weight": self.weight}
         if self.guarantee:
             spec["guarantee"] = {"resource": amounts(self.guarantee)}
@@ -186,14 +194,14 @@ class Queue:
 
 
 def argv(command: Command) -> list[str]:
-    """A command as Kubernetes takes it; one text is for the shell."""
+    """Return the argument list of a command; a string is run by the shell."""
     if isinstance(command, str):
         return ["sh", "-c", command] if command else []
     return list(command)
 
 
 def amounts(given: Mapping[str, Amount], **named: Amount | None) -> dict[str, str]:
-    """Resources by name, as text; those that are None are left out."""
+    """Return resource amounts as strings, without those that are None."""
     found = {name: str(amount) for name, amount in named.items() if amount is not None}
     return found | {name: str(amount) for name, amount in given.items()}
 
@@ -203,7 +211,7 @@ def policies(given: Mapping[str, str]) -> list[Manifest]:
 
 
 def merged(base: Manifest, over: Mapping[str, Any]) -> Manifest:
-    """`base` with `over` laid upon it; lists are replaced, objects are merged."""
+    """Merge `over` into `base`: objects are merged, lists are replaced."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)

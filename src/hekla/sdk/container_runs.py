@@ -1,9 +1,7 @@
-"""Which output of a pod's containers is there to be read: that of every run, each for itself.
+"""Runs of a pod's containers: each restart begins a new log.
 
-A container that fails and is started again begins a new log, and a reader who follows the old one
-hears of its end and no more. What a newcomer gets wrong: the API shows the log of the latest run
-and of the one before it, and no others, so a run must be taken up when it is heard of; and it may
-be over by then, and the next one the latest. hekla's server can be asked for a run by its number.
+Note: the API serves only the logs of the latest run and the one before it, so a run must be read as
+soon as it is seen; it may have ended by then. hekla's server can also serve a run by its number.
 """
 
 from __future__ import annotations
@@ -23,39 +21,41 @@ class Run:
     uid: str
     container: str
     number: int | None = None
-    """Counted from 0; none where the latest is meant, whichever that is."""
+    """Counted from 0; None means the latest, whichever that is."""
     is_previous: bool = False
     is_restart: bool = False
-    """Whether an earlier one was taken up before it."""
+    """Whether an earlier run of the container was read before it."""
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Of whose runs it is one; they are to be read in turn."""
+    def key(self) -> tuple[str, str]:
+        """The container. Its runs are read in order."""
         return self.uid, self.container
 
 
 class Runs:
-    """Remembers which runs were taken up, and so tells which are new."""
+    """Remembers which runs have been read, and returns new ones."""
 
     def __init__(self, *, from_the_start: bool = False) -> None:
-        """`from_the_start`: a pod that has restarted before it is first seen is read from the run
-        before the latest; otherwise, as kubectl does it, from the latest.
+        """Create an empty record.
+
+        With `from_the_start`, a pod that restarted before it was first seen is read from the run
+        before the latest; otherwise from the latest, as kubectl does.
         """
         self._from_the_start = from_the_start
-        self._taken: dict[tuple[str, str], int] = {}
+        self._latest: dict[tuple[str, str], int] = {}
 
-    def news(self, pod: Object, only: str = "") -> list[Run]:
-        """Runs that have begun since the last time, of all containers or of one; taken up now."""
+    def new_runs(self, pod: Object, only: str = "") -> list[Run]:
+        """Return the runs that began since the last call, of all containers or of one."""
         metadata = pod["metadata"]
         found: list[Run] = []
-        for container, number in runs_begun(pod).items():
-            place = (metadata["uid"], container)
-            taken = self._taken.get(place, -1)
+        for container, number in latest_runs(pod).items():
+            key = (metadata["uid"], container)
+            taken = self._latest.get(key, -1)
             if number <= taken or (only and container != only):
                 continue
-            self._taken[place] = number
+            self._latest[key] = number
             is_known = taken >= 0
-            where = (metadata["namespace"], metadata["name"], *place)
+            where = (metadata["namespace"], metadata["name"], *key)
             if number > taken + 1 and (is_known or self._from_the_start):
                 found.append(Run(*where, number - 1, is_previous=True, is_restart=is_known))
             found.append(Run(*where, number, is_restart=is_known))
@@ -66,8 +66,8 @@ def is_started(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") not in (None, "", PodPhase.PENDING)
 
 
-def runs_begun(pod: Object) -> dict[str, int]:
-    """The number of the latest run of each container that has begun one; the first is 0."""
+def latest_runs(pod: Object) -> dict[str, int]:
+    """Return the number of the latest run of each started container; the first run is 0."""
     if not is_started(pod):
         return {}
     statuses = {one["name"]: one for one in pod["status"].get("containerStatuses") or ()}

@@ -1,4 +1,4 @@
-"""A submitted job, and `submit` that makes one. For asyncio see `asynchronous`."""
+"""Submitted jobs: `submit` and JobHandle. For asyncio see `hekla.sdk.async_handle`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hekla.units.objects import Object
 
 
 def default_client() -> SyncClient:
-    """A client of the cluster that kubectl would talk to."""
+    """Return a client of the cluster that kubectl would use."""
     return SyncClient(kubeconfig.load(), component="sdk")
 
 
@@ -24,9 +24,9 @@ def as_manifest(what: Job | Queue | Object) -> Object:
     return what if isinstance(what, dict) else what.manifest()
 
 
-def refuse_if_wrong(manifest: Object, view: validation.ClientView) -> None:
-    """Raise Invalid, with every problem named, for what the rules refuse."""
-    found = validation.problems(manifest, view)
+def raise_if_invalid(manifest: Object, view: validation.ClusterView) -> None:
+    """Raise Invalid with all errors if validation rejects the manifest."""
+    found = validation.errors(manifest, view)
     if found:
         kind, name = manifest.get("kind", ""), manifest.get("metadata", {}).get("name", "")
         text = "; ".join(str(one) for one in found)
@@ -43,24 +43,36 @@ def submit(
     client: SyncClient | None = None,
     check: bool = True,
 ) -> JobHandle:
-    """Store a job, built or as a manifest, and return a handle on it at once."""
+    """Create a job from a builder or a manifest and return its handle at once.
+
+    job = submit(Job("hello", [Task(command="echo hi")]))
+    assert job.wait() == "Completed"
+    """
     client = client or default_client()
     manifest = as_manifest(job)
     if check:
-        refuse_if_wrong(manifest, validation.ClientView(client))
+        raise_if_invalid(manifest, validation.ClusterView(client))
     return JobHandle(client, client.create(JOBS, manifest, namespace=namespace))
 
 
 def create_queue(queue: Queue | Object, *, client: SyncClient | None = None) -> Object:
-    """Store a queue; the object as the server completed it."""
+    """Create a queue and return the stored object.
+
+    create_queue(Queue("ml", weight=3))
+    """
     client = client or default_client()
     manifest = as_manifest(queue)
-    refuse_if_wrong(manifest, validation.ClientView(client))
+    raise_if_invalid(manifest, validation.ClusterView(client))
     return client.create(QUEUES, manifest)
 
 
 class JobHandle:
-    """One job on one cluster. `object` is its last known state; `refresh` reads it anew."""
+    """A job on a cluster; `object` is its last known state, `refresh` reads it again.
+
+    job = JobHandle.of("hello")
+    for line in job.logs(follow=True):
+        print(line)
+    """
 
     def __init__(self, client: SyncClient, job: Object) -> None:
         self._client = client
@@ -70,7 +82,7 @@ class JobHandle:
     def of(
         cls, name: str, *, namespace: str | None = None, client: SyncClient | None = None
     ) -> JobHandle:
-        """A handle on a job that is already there."""
+        """Return the handle of an existing job."""
         client = client or default_client()
         return cls(client, client.get(JOBS, name, namespace=namespace))
 
@@ -87,7 +99,7 @@ class JobHandle:
 
     @property
     def phase(self) -> str:
-        """As last seen."""
+        """The phase when the job was last read."""
         return job_phases.phase_of(self.object)
 
     def refresh(self) -> Object:
@@ -95,9 +107,9 @@ class JobHandle:
         return self.object
 
     def wait(self, until: str = job_phases.FINISHED, *, timeout_s: float | None = None) -> str:
-        """Block until the job is `finished`, `started` or in a phase; returns its phase.
+        """Block until the job is `finished`, `started` or in the given phase; return its phase.
 
-        JobEnded if it ended in another way, TimeoutError if time is up.
+        Raise JobEnded if it finished in another phase, TimeoutError after `timeout_s`.
         """
         self.object = job_wait.wait(
             self._client, self.name, namespace=self.namespace, until=until, timeout_s=timeout_s
@@ -105,7 +117,7 @@ class JobHandle:
         return self.phase
 
     def logs(self, *, follow: bool = False, task: str = "") -> Iterator[LogLine]:
-        """The output of its pods, line by line; with `follow` until the job has finished."""
+        """Yield the output of its pods line by line; with `follow` until the job has finished."""
         return job_logs(self._client, self.name, namespace=self.namespace, follow=follow, task=task)
 
     def pods(self) -> list[Object]:
@@ -115,14 +127,14 @@ class JobHandle:
         return found.items
 
     def suspend(self) -> None:
-        """Ask the controller to stop its pods and keep the job."""
+        """Suspend the job: the controller terminates its pods and keeps the job."""
         self._command(Action.ABORT_JOB)
 
     def resume(self) -> None:
         self._command(Action.RESUME_JOB)
 
     def scale(self, replicas: int, *, task: str = "", min_available: int | None = None) -> None:
-        """Give a task another size; a job with one task needs no `task`."""
+        """Set the replicas of a task; `task` is optional for a job with one task."""
         patch = job_commands.scale_patch(
             self.refresh(), replicas, task=task, min_available=min_available
         )

@@ -1,4 +1,4 @@
-"""Following one object until it is as wanted, over watches that may end at any time."""
+"""Wait until a job reaches a phase, over watches that may end at any time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_phases
 from hekla.units.objects import Object
 
-# A watch is asked to end by itself now and then, so that a dead connection is noticed.
+# The server ends a watch after this time, so that a dead connection is noticed.
 WATCH_S = 290.0
 RETRY_S = 1.0
 
 
 class JobEnded(Exception):
-    """The job ended in another way than was waited for; `job` is its last state."""
+    """The job finished in another phase than the awaited one; `job` is its last state."""
 
     def __init__(self, job: Object) -> None:
-        super().__init__(f"the job ended as {job_phases.phase_of(job)}")
+        super().__init__(f"the job finished as {job_phases.phase_of(job)}")
         self.job = job
 
 
@@ -32,9 +32,9 @@ def states(
     namespace: str | None = None,
     timeout_s: float | None = None,
 ) -> Iterator[Object]:
-    """An object now, and after each change; ends when it is deleted. TimeoutError when time is up.
+    """Yield an object and each later state of it, until it is deleted.
 
-    NotFound is raised if there is none to begin with.
+    Raise TimeoutError after `timeout_s`, and NotFound if the object does not exist.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     version = ""
@@ -45,7 +45,7 @@ def states(
             yield found
         left_s = WATCH_S if deadline is None else min(WATCH_S, deadline - time.monotonic())
         if left_s <= 0:
-            raise TimeoutError(f"{name} did not get there in {timeout_s:g} s")
+            raise TimeoutError(f"{name} did not reach the phase within {timeout_s:g} s")
         try:
             with client.watch(
                 resource,
@@ -63,7 +63,7 @@ def states(
         except Gone:
             version = ""
         except TransportError:
-            # The server may be on its way back: ask anew, and let that say what is wrong.
+            # The server may be restarting: read again; a lasting failure raises there.
             version = ""
             time.sleep(RETRY_S)
 
@@ -76,7 +76,7 @@ def wait(
     until: str = job_phases.FINISHED,
     timeout_s: float | None = None,
 ) -> Object:
-    """The job once it is where `until` says; JobEnded if it never can be, NotFound if deleted."""
+    """Return the job when it meets `until`; raise JobEnded if it cannot, NotFound if deleted."""
     for job in states(client, JOBS, name, namespace=namespace, timeout_s=timeout_s):
         if job_phases.is_reached(job, until):
             return job

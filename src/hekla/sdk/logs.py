@@ -1,8 +1,8 @@
-"""The output of all pods of a job, line by line, as one stream.
+"""The output of all pods of a job as one stream of lines.
 
-Following takes a thread for every run of a container, because a synchronous client reads one
-stream at a time; each has a client of its own. Lines of one container keep their order; containers
-interleave as they speak.
+Following uses one thread and one client for each run of a container, because a synchronous client
+reads one stream at a time. Lines of one container keep their order; lines of several containers
+interleave.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from hekla.sdk import job_commands, job_phases
 from hekla.sdk.container_runs import Run, Runs, is_started
 from hekla.units.objects import Object
 
-# How long a watcher may stay in a read after nobody needs it any more.
+# How long a watcher thread may stay in a read after the reader has stopped.
 WATCH_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of one container; `str()` puts the pod's name before it."""
+    """One line of output of a container; `str()` prefixes the pod's name.
+
+    LogLine(pod="hello-worker-0", container="worker", text="hi")
+    """
 
     pod: str
     container: str
@@ -39,7 +42,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What to read of each container, as the API's own parameters."""
+    """Log parameters of each container, named as in the API."""
 
     follow: bool = False
     previous: bool = False
@@ -58,7 +61,7 @@ def job_logs(
     container: str = "",
     options: LogOptions | None = None,
 ) -> Iterator[LogLine]:
-    """Lines of every pod of a job, or of one task; with `follow` until the job has finished."""
+    """Yield the lines of a job's pods, or of one task; with `follow` until the job has finished."""
     options = options or LogOptions(follow=follow)
     if options.follow:
         return _Follower(client, job, namespace, task, container, options).lines()
@@ -74,7 +77,7 @@ def _read_all(
 
 
 def pods_of(client: SyncClient, job: str, namespace: str, task: str = "") -> list[Object]:
-    """The pods of a job, in the order of their names."""
+    """Return the pods of a job, sorted by name."""
     selector = job_commands.pods_selector(job)
     if task:
         selector += f",{wellknown.TASK_SPEC}={task}"
@@ -90,7 +93,7 @@ def _natural(pod: Object) -> tuple[str, int]:
 def pod_lines(
     client: SyncClient, pod: Object, container: str, options: LogOptions
 ) -> Iterator[LogLine]:
-    """The lines of one pod's containers, one container after the other."""
+    """Yield the lines of one pod, one container after the other."""
     metadata = pod["metadata"]
     for one in (pod.get("spec") or {}).get("containers") or ():
         if container and one["name"] != container:
@@ -100,7 +103,7 @@ def pod_lines(
 
 
 def run_lines(client: SyncClient, run: Run, options: LogOptions) -> Iterator[LogLine]:
-    """The lines of one run of a container; none if it is not there to be read."""
+    """Yield the lines of one run of a container; nothing if it cannot be read."""
     splitter = LineSplitter(f"log of {run.pod}")
     try:
         with client.logs(
@@ -118,7 +121,7 @@ def run_lines(client: SyncClient, run: Run, options: LogOptions) -> Iterator[Log
                 for line in splitter.feed(chunk):
                     yield line_of(run, line)
     except (BadRequest, NotFound):
-        # Not started yet, or gone between the list and now: it has nothing to say.
+        # Not started yet, or deleted since the list: it has no output.
         return
     if rest := splitter.rest():
         yield line_of(run, rest)
@@ -128,20 +131,20 @@ def line_of(run: Run, line: bytes) -> LogLine:
     return LogLine(run.pod, run.container, line.decode(errors="replace").rstrip("\r"))
 
 
-def unreadable(run: Run, error: KubeError) -> LogLine:
-    """What stands where a container's words should."""
+def failure_line(run: Run, error: KubeError) -> LogLine:
+    """Return the line that stands for output that cannot be read."""
     return LogLine(run.pod, run.container, f"(the log cannot be read: {error})")
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
-    """A run of a container has said its last word."""
+class _RunComplete:
+    """The output of a run is complete."""
 
     run: Run
 
 
 class _Follower:
-    """Threads that watch the job and its pods and read their output, into one queue."""
+    """Threads that watch a job and its pods and read their output into one queue."""
 
     def __init__(
         self,
@@ -159,7 +162,7 @@ class _Follower:
         self._container = container
         self._options = options
         self._stopped = threading.Event()
-        self._found: SimpleQueue[LogLine | Object | _Ended | KubeError] = SimpleQueue()
+        self._events: SimpleQueue[LogLine | Object | _RunComplete | KubeError] = SimpleQueue()
         self._runs = Runs()
         self._reading: set[Run] = set()
         self._readers: dict[tuple[str, str], threading.Thread] = {}
@@ -170,37 +173,37 @@ class _Follower:
                 threading.Thread(target=self._watch, args=(kind,), daemon=True).start()
             finished = False
             while not (finished and not self._reading):
-                match self._found.get():
+                match self._events.get():
                     case LogLine() as line:
                         yield line
-                    case _Ended(run=run):
+                    case _RunComplete(run=run):
                         self._reading.discard(run)
                     case KubeError() as error:
                         raise error
                     case {"kind": "Pod"} as pod:
-                        self._take_up(pod)
+                        self._read_new_runs(pod)
                     case job if not finished:
                         finished = job_phases.is_finished(job)
                         if finished:
-                            # A quick pod may have come and gone between two events.
+                            # A short-lived pod may have started and finished between two events.
                             for pod in pods_of(
                                 self._client, self._job, self._namespace, self._task
                             ):
-                                self._take_up(pod)
+                                self._read_new_runs(pod)
         finally:
             self._stopped.set()
 
-    def _take_up(self, pod: Object) -> None:
-        for run in self._runs.news(pod, self._container):
+    def _read_new_runs(self, pod: Object) -> None:
+        for run in self._runs.new_runs(pod, self._container):
             self._reading.add(run)
-            earlier = self._readers.get(run.place)
+            earlier = self._readers.get(run.key)
             reader = threading.Thread(target=self._read, args=(run, earlier), daemon=True)
-            self._readers[run.place] = reader
+            self._readers[run.key] = reader
             reader.start()
 
     def _read(self, run: Run, earlier: threading.Thread | None) -> None:
         options = self._options
-        if run.is_restart:  # news all of it
+        if run.is_restart:  # all of its output is new
             options = replace(options, tail_lines=None, since_s=None)
         if run.is_previous:
             options = replace(options, previous=True, follow=False)
@@ -211,14 +214,14 @@ class _Follower:
                 for line in run_lines(client, run, options):
                     if self._stopped.is_set():
                         return
-                    self._found.put(line)
+                    self._events.put(line)
         except KubeError as error:
-            self._found.put(unreadable(run, error))
+            self._events.put(failure_line(run, error))
         finally:
-            self._found.put(_Ended(run))
+            self._events.put(_RunComplete(run))
 
     def _watch(self, kind: str) -> None:
-        """Put every state of the job, or of its pods, into the queue until told to stop."""
+        """Put every state of the job, or of its pods, into the queue until stopped."""
         resource = JOBS if kind == "jobs" else PODS
         labels, fields = "", f"metadata.name={self._job}"
         if kind == "pods":
@@ -238,7 +241,7 @@ class _Follower:
                         message = f'jobs.batch.volcano.sh "{self._job}" not found'
                         raise NotFound(404, "NotFound", message)
                     for found in listed:
-                        self._found.put(found)
+                        self._events.put(found)
                     with client.watch(
                         resource,
                         namespace=self._namespace,
@@ -248,8 +251,8 @@ class _Follower:
                         timeout_s=WATCH_S,
                     ) as events:
                         for event in events:
-                            self._found.put(event.object)
+                            self._events.put(event.object)
                             if self._stopped.is_set():
                                 return
         except KubeError as error:
-            self._found.put(error)
+            self._events.put(error)

@@ -1,8 +1,7 @@
-"""What is wrong with an object, told before it is sent: admission's rules, and misspelt fields.
+"""Validation of an object before it is sent: admission rules and unknown fields.
 
-Two kinds of finding. A *problem* would be refused by the server too, and is refused here. A *doubt*
-is a field that no schema knows: servers drop those without a word, which is how `minAvaliable: 4`
-becomes a job without a gang.
+An *error* is rejected by the server too. An *unknown field* is dropped by servers without an error,
+which is how `minAvaliable: 4` becomes a job without a gang.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ MODELS: dict[tuple[str, str], Any] = {
 }
 
 
-class ClientView:
-    """The cluster as the rules see it, asked when they ask."""
+class ClusterView:
+    """The cluster state that validation rules read, fetched on demand."""
 
     job_plugins = job_plugin_names()
 
@@ -54,8 +53,8 @@ class ClientView:
         return self._client.find(NAMESPACES, name)
 
 
-def problems(obj: Object, view: volcano.View) -> list[FieldError]:
-    """Everything the rules refuse about a new object; the object itself is left as it is."""
+def errors(obj: Object, view: volcano.View) -> list[FieldError]:
+    """Return the errors of the rules for a new object; the object is not changed."""
     draft = deepcopy(obj)
     draft.setdefault("metadata", {})
     draft.setdefault("spec", {})
@@ -63,26 +62,26 @@ def problems(obj: Object, view: volcano.View) -> list[FieldError]:
         volcano.default(draft, view)
         return list(volcano.check("create", draft, None, view))
     except (KubeError, TypeError, ValueError, KeyError, AttributeError):
-        # Not ours to look at (no right to read queues), or of a shape that only a schema can name:
-        # the server has both, and says it better.
+        # Missing permission (to read queues), or a shape that only the schema describes: the server
+        # reports both better.
         return []
 
 
-def doubts(obj: Object) -> Iterator[str]:
-    """Fields that nobody reads, each with the name that was probably meant."""
+def unknown_fields(obj: Object) -> Iterator[str]:
+    """Yield a message for each unknown field, with the closest known name."""
     model = MODELS.get((obj.get("apiVersion", ""), obj.get("kind", "")))
     if model is not None and isinstance(obj.get("spec"), dict):
-        yield from _unknown("spec", obj["spec"], model)
+        yield from _unknown_below("spec", obj["spec"], model)
 
 
-def _unknown(path: str, value: Any, hint: Any) -> Iterator[str]:
+def _unknown_below(path: str, value: Any, hint: Any) -> Iterator[str]:
     model, many = _model_of(hint)
     if model is None:
         return
     if many:
         if isinstance(value, list):
             for index, item in enumerate(value):
-                yield from _unknown(f"{path}[{index}]", item, model)
+                yield from _unknown_below(f"{path}[{index}]", item, model)
         return
     if not isinstance(value, dict):
         return
@@ -90,15 +89,15 @@ def _unknown(path: str, value: Any, hint: Any) -> Iterator[str]:
     known = {field.encode_name: hints[field.name] for field in msgspec.structs.fields(model)}
     for key, inner in value.items():
         if key in known:
-            yield from _unknown(f"{path}.{key}", inner, known[key])
+            yield from _unknown_below(f"{path}.{key}", inner, known[key])
         else:
             close = difflib.get_close_matches(str(key), known, 1, 0.6)
-            told = f"; did you mean {close[0]!r}?" if close else ""
-            yield f"{path}.{key}: there is no such field, so it has no effect{told}"
+            suggestion = f"; did you mean {close[0]!r}?" if close else ""
+            yield f"{path}.{key}: unknown field, without effect{suggestion}"
 
 
 def _model_of(hint: Any) -> tuple[Any, bool]:
-    """The struct a type stands for, and whether there may be many."""
+    """Return the struct of a type, and whether the type is a list of it."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint, False
     if get_origin(hint) is tuple:

@@ -1,18 +1,19 @@
-"""`vcctl` and its one-purpose kin: Volcano's command line, kept word for word and made kinder.
+"""`vcctl` and the `v…` tools: Volcano's command line, with additions.
 
-    main.py        the tree of commands, loaded when named; entry points of every script
-    commands.py    click bent to Volcano's manners: flag spelling, exit codes, the failure line
-    options.py     the flags that many commands share; who is meant by -n and -N
-    output.py      tables, and -o wide|json|yaml|name|jsonpath
-    jsonpath.py    kubectl's jsonpath templates
-    errors.py      failures with a next step, and "did you mean"
-    manifests.py   files in, checked before they are sent
-    watching.py    lists that stay: --watch
-    jobs.py submission.py job_view.py job_life.py explain.py     `vcctl job`
+    main.py            the tree of commands, imported on demand; entry points of all scripts
+    commands.py        click with Volcano's flag syntax, exit codes and failure line
+    options.py         flags that many commands share, and the meaning of -n and -N
+    output.py          tables, and -o wide|json|yaml|name|jsonpath
+    jsonpath.py        kubectl's jsonpath templates
+    errors.py          failures with a hint, and "did you mean"
+    manifests.py       manifest files, validated before they are sent
+    list_watch.py      lists with --watch
+    fairshare.py       usage over time, as the scheduler records it
+    jobs.py submission.py job_view.py job_runtime.py explain.py     `vcctl job`
     queues.py queue_top.py flows.py templates.py pods.py podgroups.py version.py completion.py
-    registration.py  the same nouns under `hekla`
-    shortcuts.py   vsub, vjobs, vqueues, vcancel, vsuspend, vresume
+    registration.py    the same commands under `hekla`
+    shortcuts.py       vsub, vjobs, vqueues, vcancel, vsuspend, vresume
 
-What a newcomer gets wrong: stdout belongs to scripts. What Volcano prints there is printed there,
-to the letter and the blank; every kindness goes to stderr.
+Note: scripts read stdout. It contains exactly what Volcano prints, blanks included; everything
+added goes to stderr.
 """

@@ -1,13 +1,13 @@
-"""click bent to the manners of Volcano's tools, which scripts and fingers know.
+"""click commands with the conventions of Volcano's tools.
 
-- Flags may be spelt with underscores, `-n=x` and `--watch=true` work, as in Go.
-- A wrong command line exits 1; a command that fails exits 255 and says `Failed to view job: …`.
-- A group without a command, or with an unknown one, shows its help and exits 0.
+- Flags may be written with underscores; `-n=x` and `--watch=true` work, as in Go.
+- A wrong command line exits with 1. A failed command exits with 255 and prints `Failed to view job:
+  …`.
+- A group without a command, or with an unknown one, prints its help and exits with 0.
 - Extra words after a command are not an error.
 
-What a newcomer gets wrong: Volcano prints the failure line on stdout. Here it goes to stderr, and
-for Volcano's own commands to stdout as well when that is not a terminal, so that `out=$(vcctl …)`
-still sees it.
+Note: Volcano prints the failure line on stdout. Here it goes to stderr, and for Volcano's own
+commands to stdout as well if that is not a terminal, so that `out=$(vcctl …)` still contains it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import click
 
-from hekla.cli.vcctl.errors import FAILURE, USAGE, CommandFailed, did_you_mean, explained
+from hekla.cli.vcctl.errors import FAILURE, USAGE, CommandFailed, did_you_mean, failure_of
 from hekla.kube.errors import KubeError
 
 SETTINGS: dict[str, Any] = {
@@ -32,7 +32,9 @@ SETTINGS: dict[str, Any] = {
 
 
 class Leaf(click.Command):
-    """One command that does something. `additive` ones are ours and keep stdout for results."""
+    """A command without subcommands. `additive` ones are not Volcano's and print only results to
+    stdout.
+    """
 
     def __init__(
         self, *args: Any, examples: Sequence[str] = (), additive: bool = False, **kwargs: Any
@@ -52,7 +54,7 @@ class Leaf(click.Command):
         except (KubeError, CommandFailed) as error:
             if ctx.params.get("debug") or os.environ.get("HEKLA_DEBUG"):
                 traceback.print_exc()
-            failure = explained(error) if isinstance(error, KubeError) else error
+            failure = failure_of(error) if isinstance(error, KubeError) else error
             self._report(ctx, failure)
             ctx.exit(failure.code)
 
@@ -76,8 +78,8 @@ class Leaf(click.Command):
 class Noun(click.Group):
     """A group such as `vcctl job`.
 
-    `later` names commands of other modules, as `module:attribute` below this package: they are
-    imported when they are named, so that `vcctl job list` does not pay for `vcctl job submit`.
+    `later` names commands of other modules as `module:attribute` below this package. They are
+    imported on demand, so that `vcctl job list` does not import `vcctl job submit`.
     """
 
     command_class = Leaf
@@ -113,7 +115,7 @@ class Noun(click.Group):
         return super().resolve_command(ctx, args)
 
     def unknown(self, ctx: click.Context, name: str) -> NoReturn:
-        """As Volcano's: help and exit code 0. What was wrong is said on stderr."""
+        """Print help and exit with 0, as Volcano does; print the error to stderr."""
         near = did_you_mean(name, self.list_commands(ctx))
         click.echo(
             f'unknown command "{name}" for "{ctx.command_path}"; {near}'.rstrip("; "), err=True
@@ -123,7 +125,9 @@ class Noun(click.Group):
 
 
 def _words(ctx: click.Context) -> str:
-    """` view job` for `vcctl job view`: from the command up to the group, without the program."""
+    """Return ` view job` for `vcctl job view`: from the command up to the group, without the
+    program.
+    """
     words = []
     level: click.Context | None = ctx
     while level is not None and level.parent is not None:
@@ -133,7 +137,7 @@ def _words(ctx: click.Context) -> str:
 
 
 def go_spelling(command: click.Command, args: Sequence[str]) -> list[str]:
-    """Arguments as Go's flag package reads them, rewritten as click does."""
+    """Rewrite arguments in the syntax of Go's flag package for click."""
     flags: set[str] = set()
     valued: set[str] = set()
     for param in command.params:
@@ -159,7 +163,7 @@ def go_spelling(command: click.Command, args: Sequence[str]) -> list[str]:
 
 
 def run(command: click.Command, program: str, args: Sequence[str] | None = None) -> int:
-    """Run a command line to its exit code, with every failure told in a sentence."""
+    """Run a command line, print every failure as a sentence, and return the exit code."""
     words = sys.argv[1:] if args is None else list(args)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     try:
@@ -177,27 +181,27 @@ def run(command: click.Command, program: str, args: Sequence[str] | None = None)
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # Whoever read us has seen enough; keep Python from complaining at exit.
+        # The reader closed the pipe; prevent an error of Python at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         if "--debug" in words or os.environ.get("HEKLA_DEBUG"):
             traceback.print_exc()
         else:
-            told = f"{type(error).__name__}: {error}".rstrip(": ")
-            click.echo(f"Error: {program} has a fault: {told}", err=True)
-            click.echo("  run it again with --debug and report what it says", err=True)
+            description = f"{type(error).__name__}: {error}".rstrip(": ")
+            click.echo(f"Error: {program} has a bug: {description}", err=True)
+            click.echo("  run it with --debug and report the output", err=True)
         return FAILURE
 
 
 def note(text: str) -> None:
-    """A confirmation for people: Volcano is silent here, so scripts see nothing."""
+    """Print a confirmation to a terminal; Volcano prints nothing, so scripts get nothing."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """Something that works, and is probably not what was meant."""
+    """Print a warning about input that is valid and probably not intended."""
     click.echo(f"Warning: {text}", err=True)
 
 

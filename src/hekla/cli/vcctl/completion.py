@@ -1,4 +1,4 @@
-"""`vcctl completion bash`: the script that teaches a shell our commands, flags and live names."""
+"""`vcctl completion`: shell completion for commands, flags and names of objects."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None, shell
     script = found(vcctl, {}, "vcctl", "_VCCTL_COMPLETE")
-    # Not `source()`: for bash that starts one to see how old it is.
+    # Not `source()`: for bash it starts one to read its version.
     click.echo(script.source_template % script.source_vars())

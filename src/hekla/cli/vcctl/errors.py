@@ -1,7 +1,7 @@
-"""Failures a user can act on: what is wrong in one line, and what to do about it in another.
+"""Failures with a message and a hint.
 
 CommandFailed       exit code 255, as Volcano's: `Failed to view job: …`, then the hint
-click.UsageError    exit code 1: the command line itself is wrong
+click.UsageError    exit code 1: the command line is wrong
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMED_OUT = 124  # as coreutils' `timeout`
 
 
 class CommandFailed(Exception):
-    """A command could not do what it was asked. `hint` is the next step, on a line of its own."""
+    """A command failed. `hint` is the next step, printed on its own line."""
 
     def __init__(self, message: str, *, hint: str = "", code: int = FAILURE) -> None:
         super().__init__(message)
@@ -37,8 +37,8 @@ class CommandFailed(Exception):
         self.code = code
 
 
-def explained(error: KubeError) -> CommandFailed:
-    """A failed request in the server's own words, with the step that usually helps."""
+def failure_of(error: KubeError) -> CommandFailed:
+    """Return the failure of a request: the server's message, and a hint."""
     if isinstance(error, ApiError):
         return CommandFailed(error.message or str(error), hint=_api_hint(error))
     return CommandFailed(str(error), hint=_transport_hint(error))
@@ -47,20 +47,20 @@ def explained(error: KubeError) -> CommandFailed:
 def _api_hint(error: ApiError) -> str:
     match error:
         case NotFound() if "could not find the requested resource" in error.message:
-            return "this cluster does not know the kind; are Volcano's definitions installed?"
+            return "this cluster does not have the kind; are Volcano's CRDs installed?"
         case AlreadyExists():
-            return "choose another name, or delete the old one first"
+            return "choose another name, or delete the existing object"
         case Unauthorized():
-            return "the server does not know you: check the user of your context"
+            return "authentication failed: check the user of your context"
         case Forbidden():
-            return "ask an administrator for the right, or use another context with --context"
+            return "ask an administrator for the permission, or use another context with --context"
     return ""
 
 
 def _transport_hint(error: KubeError) -> str:
     match error:
         case ConfigError():
-            return ""  # its message says what to change
+            return ""  # the message already names the change
         case ConnectionLost() | Timeout():
             return "is the cluster up? `hekla up` starts one here; --kubeconfig names another"
         case TlsError():
@@ -69,7 +69,7 @@ def _transport_hint(error: KubeError) -> str:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """`did you mean "train"?`, or nothing when nothing is near."""
+    """Return `did you mean "train"?`, or an empty string if no name is close."""
     names = list(known)
     close = difflib.get_close_matches(wrong, names, 3, 0.6)
     if not close:
@@ -79,8 +79,8 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     return "did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
 
 
-def suggesting(hint: Callable[[], str]) -> str:
-    """A hint that takes requests to find. Failing to find one must not hide the failure."""
+def safe_hint(hint: Callable[[], str]) -> str:
+    """Compute a hint that needs requests. Note: an error here must not hide the failure."""
     try:
         return hint()
     except KubeError:

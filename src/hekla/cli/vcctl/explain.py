@@ -1,7 +1,7 @@
-"""`vcctl job explain`: why a job is where it is, from everything the cluster says about it.
+"""`vcctl job explain`: why a job is pending, running or failed.
 
-What a newcomer gets wrong: the job itself never says why it waits. Its PodGroup does, in a
-condition that the scheduler writes, and the newest condition counts: older ones are never unset.
+Note: the reason is in a condition of the PodGroup, written by the scheduler. The newest condition
+counts: older ones are never unset.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _QUOTA_NAMES = (
 @one_job
 @connected
 def explain(session: Session, target: Target) -> None:
-    """Say why a job waits, runs or failed."""
+    """Explain why a job is pending, running or failed."""
     from hekla.cli.vcctl.jobs import find_job
 
     client = session.client
@@ -64,7 +64,7 @@ def reasons(
     pods: list[Object],
     events: Iterable[Object],
 ) -> Iterator[str]:
-    """The explanation, line by line: the answer first, then what it rests on."""
+    """Yield the explanation: the reason first, then its details."""
     phase = job_phases.phase_of(job)
     yield f"job {spaced(job)}/{named(job)} is {click.style(phase, fg=phase_colour(phase))}"
     answer = _answer(job, group, queue, pods)
@@ -79,13 +79,13 @@ def reasons(
 
 
 def _says_again(event: Object, answer: str) -> bool:
-    """Whether an event tells only what the answer tells: the scheduler writes it in both places."""
+    """Return whether an event only repeats the reason: the scheduler writes it in both places."""
     message = str(event.get("message") or "")
     return bool(message) and (message in answer or answer in message)
 
 
 def verdict(group: Object | None) -> Object | None:
-    """The newest condition: older ones stay true for ever."""
+    """Return the newest condition; older ones stay true forever."""
     conditions = part(group or {}, "status", "conditions") or []
     return max(conditions, key=lambda one: str(one.get("lastTransitionTime") or ""), default=None)
 
@@ -93,37 +93,41 @@ def verdict(group: Object | None) -> Object | None:
 def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[Object]) -> str:
     phase, name = job_phases.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
     if phase == JobPhase.ABORTED:
-        return "it was suspended, and waits to be resumed"
+        return "it is suspended and can be resumed"
     if phase == JobPhase.COMPLETED:
-        return "it has run to its end"
+        return "it has completed"
     if phase in (JobPhase.FAILED, JobPhase.TERMINATED):
         return _why_failed(job, pods)
     if phase == JobPhase.RUNNING:
         waiting = sum(part(pod, "status", "phase") == PodPhase.PENDING for pod in pods)
-        return f"its gang runs; {waiting} more pods wait for room" if waiting else "its gang runs"
+        return (
+            f"the gang is running; {waiting} more pods are pending"
+            if waiting
+            else "the gang is running"
+        )
     if queue is None:
-        return f"there is no queue {name!r}"
+        return f"queue {name!r} does not exist"
     state = part(queue, "status", "state") or QueueState.OPEN
     if state != QueueState.OPEN:
-        return f"queue {name!r} is {state}: it lets nothing new in"
+        return f"queue {name!r} is {state}: it admits no jobs"
     if group is None:
-        return "no controller has taken it up yet: it has no PodGroup"
+        return "it has no PodGroup yet: no controller has handled it"
     newest = verdict(group)
     if newest is not None and newest.get("type") == GroupCondition.UNSCHEDULABLE:
         return str(newest.get("message") or newest.get("reason") or "it does not fit")
     if part(group, "status", "phase") in (None, "", PodGroupPhase.PENDING):
-        return f"queue {name!r} has not let it in yet"
-    return _why_not_started(pods) or "it was let in, and its pods are being placed"
+        return f"queue {name!r} has not admitted it yet"
+    return _why_not_started(pods) or "it is admitted, and its pods are being scheduled"
 
 
 def _why_not_started(pods: list[Object]) -> str:
-    """What keeps a placed pod from starting, such as an image that cannot be had."""
+    """Return what keeps a bound pod from starting, such as a missing image."""
     for pod in pods:
         for status in part(pod, "status", "containerStatuses") or ():
             waiting = part(status, "state", "waiting") or {}
             if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
                 why = ": ".join(filter(None, (waiting["reason"], waiting.get("message"))))
-                return f"it was let in, and pod {named(pod)} cannot start: {why}"
+                return f"it is admitted, and pod {named(pod)} cannot start: {why}"
     return ""
 
 
@@ -133,10 +137,10 @@ def _why_failed(job: Object, pods: list[Object]) -> str:
             ended = part(status, "state", "terminated") or part(status, "lastState", "terminated")
             if ended and ended.get("exitCode"):
                 why = ended.get("message") or ended.get("reason") or ""
-                told = f"pod {named(pod)} exited with code {ended['exitCode']}"
-                return f"{told}: {why}" if why else told
+                description = f"pod {named(pod)} exited with code {ended['exitCode']}"
+                return f"{description}: {why}" if why else description
     failed = part(job, "status", "failed") or 0
-    return f"{failed} of its pods failed" if failed else "it was ended before it was done"
+    return f"{failed} of its pods failed" if failed else "it was terminated before it completed"
 
 
 def _next_steps(
@@ -165,9 +169,9 @@ def _group_lines(group: Object | None, answer: str) -> Iterator[str]:
     spec, status = group.get("spec") or {}, group.get("status") or {}
     yield ""
     phase = status.get("phase") or PodGroupPhase.PENDING
-    yield f"PodGroup {named(group)}: {phase}, {spec.get('minMember', 0)} members at least"
-    if asked := _amounts(spec.get("minResources")):
-        yield f"  they ask for {asked}"
+    yield f"PodGroup {named(group)}: {phase}, {spec.get('minMember', 0)} members minimum"
+    if requested := _amounts(spec.get("minResources")):
+        yield f"  minResources {requested}"
     for condition in status.get("conditions") or ():
         if condition.get("message") == answer:
             yield f"  {condition.get('type')} since {age(condition.get('lastTransitionTime'))}"
@@ -185,7 +189,7 @@ def _queue_line(job: Object, queue: Object | None) -> Iterator[str]:
 
 
 def _amounts(found: Object | None) -> str:
-    """Resources as people count them: without zeros and without the names that quotas use."""
+    """Format resources without zeros and without the names of quotas."""
     return ", ".join(
         f"{name} {amount}"
         for name, amount in sorted((found or {}).items())

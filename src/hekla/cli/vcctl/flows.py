@@ -1,7 +1,7 @@
-"""`vcctl jobflow`, and the five verbs it shares with `vcctl jobtemplate`.
+"""`vcctl jobflow`, and the five verbs that it shares with `vcctl jobtemplate`.
 
-What a newcomer gets wrong: with -f a failed document is told and passed over, and the exit code
-stays 0, as with Volcano's. `--strict` makes any failure count.
+Note: with -f a failed document is reported and skipped, and the exit code stays 0, as in Volcano.
+With `--strict` any failure counts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import click
 
-from hekla.cli.vcctl import manifests, watching
+from hekla.cli.vcctl import list_watch, manifests
 from hekla.cli.vcctl.commands import Leaf, Noun
-from hekla.cli.vcctl.errors import FAILURE, CommandFailed, did_you_mean, explained, suggesting
+from hekla.cli.vcctl.errors import FAILURE, CommandFailed, did_you_mean, failure_of, safe_hint
 from hekla.cli.vcctl.options import (
     Session,
     all_namespaces_option,
@@ -33,7 +33,7 @@ from hekla.cli.vcctl.output import (
     show_list,
     show_object,
     spaced,
-    told,
+    text_at,
 )
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.resources import JOB_FLOWS, Resource
@@ -44,14 +44,14 @@ Columns = tuple[Column, ...]
 FLOW_COLUMNS: Columns = (
     Column("Name", named, gap=4),
     Column("Namespace", spaced, gap=4),
-    Column("Phase", told("status", "state", "phase"), gap=4, colour=phase_colour),
+    Column("Phase", text_at("status", "state", "phase"), gap=4, colour=phase_colour),
     Column("Age", age_of, gap=4),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """create, delete, list, get and describe for one kind."""
+    """The verbs create, delete, list, get and describe for one kind."""
 
     resource: Resource[Object]
     noun: str
@@ -63,18 +63,18 @@ class Verbs:
             return session.client.get(self.resource, name, namespace=namespace)
         except NotFound as error:
             raise CommandFailed(
-                error.message, hint=suggesting(lambda: self._near(session, name, namespace))
+                error.message, hint=safe_hint(lambda: self._near(session, name, namespace))
             ) from error
 
     def _near(self, session: Session, name: str, namespace: str) -> str:
         found = session.client.list(self.resource, namespace=namespace)
         near = did_you_mean(name, map(named, found))
-        return near or f"`vcctl {self.noun} list -n {namespace}` shows what is there"
+        return near or f"`vcctl {self.noun} list -n {namespace}` lists them"
 
     def each(
         self, session: Session, file: str, namespace: str, verb: str, act: Callable[[Object], str]
     ) -> int:
-        """Do something to every document; what fails is told and passed over."""
+        """Call a function for every document; report and skip failures."""
         failed = 0
         kind = self.resource.kind
         for document in manifests.read(file):
@@ -82,10 +82,12 @@ class Verbs:
             metadata["namespace"] = metadata.get("namespace") or namespace
             try:
                 if document.get("kind") != kind:
-                    raise CommandFailed(f"{file} holds a {document.get('kind')}, and no {kind}")
+                    raise CommandFailed(
+                        f"{file} contains a {document.get('kind')} instead of a {kind}"
+                    )
                 click.echo(act(document))
             except (KubeError, CommandFailed) as error:
-                failure = explained(error) if isinstance(error, KubeError) else error
+                failure = failure_of(error) if isinstance(error, KubeError) else error
                 click.echo(f"Failed to {verb} {kind}: {failure.message}")
                 if failure.hint:
                     click.echo(f"  {failure.hint}", err=True)
@@ -118,7 +120,7 @@ class Verbs:
 
 
 def add_verbs(group: click.Group, verbs: Verbs) -> None:
-    """Give a group its five commands."""
+    """Add the five commands to a group."""
     kind, noun = verbs.resource.kind, verbs.noun
     complete = live(verbs.resource)
     name_option = click.option(
@@ -126,7 +128,7 @@ def add_verbs(group: click.Group, verbs: Verbs) -> None:
     )
     word = click.argument("word", metavar="[NAME]", required=False, shell_complete=complete)
     file_option = click.option("-f", "--file", default="", metavar="FILE", help="YAML; - is stdin.")
-    strict = click.option("--strict", is_flag=True, help="Exit 255 if any document fails.")
+    strict = click.option("--strict", is_flag=True, help="Exit with 255 if any document fails.")
 
     def required(name: str, given: str | None) -> str:
         if not (name or given):
@@ -138,11 +140,13 @@ def add_verbs(group: click.Group, verbs: Verbs) -> None:
             click.get_current_context().exit(FAILURE)
 
     @group.command(
-        help=f"Create every {kind} of a file.", examples=[f"vcctl {noun} create -f x.yaml"]
+        help=f"Create each {kind} of a file.", examples=[f"vcctl {noun} create -f x.yaml"]
     )
     @file_option
     @namespace_option
-    @click.option("--check/--no-check", default=True, help="Check it first.  [default: check]")
+    @click.option(
+        "--check/--no-check", default=True, help="Validate before sending.  [default: check]"
+    )
     @strict
     @connected
     def create(session: Session, file: str, namespace: str, check: bool, strict: bool) -> None:
@@ -157,7 +161,7 @@ def add_verbs(group: click.Group, verbs: Verbs) -> None:
         )
 
     @group.command(
-        help=f"Delete a {kind}, or every one of a file.",
+        help=f"Delete a {kind}, or each one of a file.",
         examples=[f"vcctl {noun} delete -N NAME -n ml", f"vcctl {noun} delete -f x.yaml"],
     )
     @word
@@ -194,7 +198,7 @@ def add_verbs(group: click.Group, verbs: Verbs) -> None:
         output: str,
         watch: bool,
     ) -> None:
-        watching.show(
+        list_watch.show(
             session.client,
             verbs.resource,
             verbs.columns,
@@ -232,7 +236,7 @@ def add_verbs(group: click.Group, verbs: Verbs) -> None:
 
 @click.group(cls=Noun)
 def jobflow() -> None:
-    """Create, list and delete flows: jobs that follow each other."""
+    """Create, list and delete flows: jobs with dependencies."""
 
 
 FLOWS = Verbs(JOB_FLOWS, "jobflow", "jobflow name must be specified", FLOW_COLUMNS)

@@ -1,8 +1,7 @@
-"""The report of `vcctl job view`: a job as indented text, then its events. Pure but `events_of`.
+"""The report of `vcctl job view`: a job as indented text, then its events.
 
-Sections and their order are Volcano's. Three vendor annotations that it prints for every task are
-left out; queue, priority, policies, volumes, devices and the state of each task, which it leaves
-out, are shown.
+Sections and their order are Volcano's. Three vendor annotations that Volcano prints for every task
+are omitted; queue, priority, policies, volumes, devices and the state of each task are added.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _COUNTS = (
 
 
 def events_of(client: SyncClient, job: Object) -> list[Object]:
-    """The events about a job, oldest first."""
+    """Return the events of a job, oldest first."""
     metadata = job["metadata"]
     selector = f"involvedObject.name={metadata['name']},involvedObject.kind=Job"
     listed = client.list(EVENTS, namespace=metadata["namespace"], field_selector=selector)
@@ -51,7 +50,7 @@ def event_time(event: Object) -> str:
 
 
 def report(job: Object, events: Iterable[Object], *, conditions: bool = True) -> str:
-    """The whole text."""
+    """Return the report."""
     return "\n".join(
         [
             *_head(job),
@@ -207,7 +206,7 @@ def _status(job: Object, *, conditions: bool) -> Iterator[str]:
 
 
 def event_lines(events: list[Object]) -> Iterator[str]:
-    """The table at the end. `Form` is Volcano's own spelling of From, and scripts know it."""
+    """Return the table of events. `Form` is Volcano's spelling of From, which scripts expect."""
     if not events:
         yield "Events: \t<none>"
         return

@@ -1,4 +1,4 @@
-"""`vcctl job`: Volcano's six verbs, and the group that ours hang on too."""
+"""`vcctl job`: Volcano's six verbs, and the group of all job commands."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import click
 
 from hekla.api import wellknown
 from hekla.api.wellknown import Action
-from hekla.cli.vcctl import watching
+from hekla.cli.vcctl import list_watch
 from hekla.cli.vcctl.commands import Noun, note
-from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
+from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
 from hekla.cli.vcctl.options import (
     Session,
     Target,
@@ -30,7 +30,7 @@ from hekla.cli.vcctl.output import (
     phase_colour,
     show_object,
     spaced,
-    told,
+    text_at,
 )
 from hekla.kube.errors import Forbidden, NotFound
 from hekla.kube.resources import COMMANDS, JOBS, NAMESPACES, QUEUES
@@ -42,9 +42,9 @@ from hekla.units.objects import Object
     later={
         "run": "submission:run_command",
         "submit": "submission:submit",
-        "wait": "job_life:wait",
-        "logs": "job_life:logs",
-        "scale": "job_life:scale",
+        "wait": "job_runtime:wait",
+        "logs": "job_runtime:logs",
+        "scale": "job_runtime:scale",
         "explain": "explain:explain",
     },
 )
@@ -63,8 +63,8 @@ def _type(job: Object) -> str:
 NAMESPACE_COLUMN = Column("Namespace", spaced, gap=3)
 COLUMNS = (
     Column("Name", named, gap=3),
-    Column("Creation", lambda job: told("metadata", "creationTimestamp")(job)[:10], 15),
-    Column("Phase", told("status", "state", "phase"), 12, colour=phase_colour),
+    Column("Creation", lambda job: text_at("metadata", "creationTimestamp")(job)[:10], 15),
+    Column("Phase", text_at("status", "state", "phase"), 12, colour=phase_colour),
     Column("JobType", _type, 12),
     Column("Replicas", _replicas, 12),
     Column("Min", counted("status", "minAvailable"), 6),
@@ -74,8 +74,8 @@ COLUMNS = (
     Column("Failed", counted("status", "failed"), 10),
     Column("Unknown", counted("status", "unknown"), 12),
     Column("RetryCount", counted("status", "retryCount"), 10),
-    Column("Queue", told("spec", "queue"), gap=3, wide=True),
-    Column("Priority", told("spec", "priorityClassName"), gap=3, wide=True),
+    Column("Queue", text_at("spec", "queue"), gap=3, wide=True),
+    Column("Priority", text_at("spec", "priorityClassName"), gap=3, wide=True),
     Column("Age", age_of, 8, wide=True),
 )
 
@@ -93,17 +93,17 @@ def list_jobs(
     watch: bool = False,
     header_always: bool = False,
 ) -> None:
-    """The table of `vcctl job list` and `vjobs`; no namespace means all."""
+    """Return the table of `vcctl job list` and `vjobs`; no namespace means all."""
 
     def wanted(job: Object) -> bool:
         return (
             (not queue or part(job, "spec", "queue") == queue)
             and (not scheduler or part(job, "spec", "schedulerName") == scheduler)
             and selector in named(job)
-            and (not phases or told("status", "state", "phase")(job).lower() in phases)
+            and (not phases or text_at("status", "state", "phase")(job).lower() in phases)
         )
 
-    watching.show(
+    list_watch.show(
         session.client,
         JOBS,
         COLUMNS if namespace else (NAMESPACE_COLUMN, *COLUMNS),
@@ -131,11 +131,11 @@ def phases_of(text: str) -> frozenset[str]:
 )
 @namespace_option
 @all_namespaces_option
-@click.option("-q", "--queue", default="", help="Only of this queue.", shell_complete=live(QUEUES))
-@click.option("-S", "--scheduler", default="", help="Only for this scheduler.")
-@click.option("--selector", default="", help="Only with this text in their name.")
+@click.option("-q", "--queue", default="", help="Only this queue.", shell_complete=live(QUEUES))
+@click.option("-S", "--scheduler", default="", help="Only jobs of this scheduler.")
+@click.option("--selector", default="", help="Only names that contain this text.")
 @label_option
-@click.option("--phase", default="", help="Only in these phases, such as Pending,Running.")
+@click.option("--phase", default="", help="Only these phases, such as Pending,Running.")
 @output_option
 @watch_option
 @connected
@@ -166,27 +166,27 @@ def list_(
 
 
 def find_job(session: Session, target: Target, verb: str, missing: str = "") -> Object:
-    """The job that is meant; if there is none, what may have been meant."""
+    """Return a job; if it does not exist, fail with a hint."""
     if not target.name:
         raise CommandFailed(
             missing or f"job name is mandatory to {verb} job",
-            hint=f"write `vcctl job {verb} NAME`; `vcctl job list` shows the names",
+            hint=f"write `vcctl job {verb} NAME`; `vcctl job list` lists the names",
         )
     namespace = target.namespace or session.namespace
     try:
         return session.client.get(JOBS, target.name, namespace=namespace)
     except NotFound as error:
-        hint = suggesting(lambda: _other_jobs(session, target, namespace))
+        hint = safe_hint(lambda: _other_jobs(session, target, namespace))
         raise CommandFailed(error.message, hint=hint) from error
 
 
 def _other_jobs(session: Session, target: Target, namespace: str) -> str:
-    """Where a name that is not there may have gone: misspelt, elsewhere, or no job at all."""
+    """Return a hint for a missing job: a similar name, another namespace, or no job at all."""
     client, name = session.client, target.name
     if target.by_n and client.find(NAMESPACES, name) is not None:
         return (
             f'there is a namespace "{name}": -n alone is the job\'s name; '
-            f"for a job in that namespace write -N NAME -n {name}"
+            f"for a job in that namespace use -N NAME -n {name}"
         )
     names = [named(one) for one in client.list(JOBS, namespace=namespace)]
     if near := did_you_mean(name, names):
@@ -196,8 +196,8 @@ def _other_jobs(session: Session, target: Target, namespace: str) -> str:
     except Forbidden:
         elsewhere = []
     if elsewhere:
-        return f"there is one in namespace {elsewhere[0]}: write -N {name} -n {elsewhere[0]}"
-    return f"`vcctl job list -n {namespace}` shows the jobs of namespace {namespace}"
+        return f"it exists in namespace {elsewhere[0]}: use -N {name} -n {elsewhere[0]}"
+    return f"`vcctl job list -n {namespace}` lists the jobs of namespace {namespace}"
 
 
 @job.command(
@@ -211,7 +211,7 @@ def _other_jobs(session: Session, target: Target, namespace: str) -> str:
 @output_option
 @connected
 def view(session: Session, target: Target, output: str) -> None:
-    """Show everything about one job, its tasks and its events."""
+    """Show a job, its tasks and its events."""
     found = find_job(
         session,
         target,
@@ -227,7 +227,7 @@ def view(session: Session, target: Target, output: str) -> None:
 
 
 def send(session: Session, target: Target, verb: str, action: str) -> Object:
-    """Ask the controller for an action on a job."""
+    """Create a Command for a job."""
     from hekla.sdk import job_commands
 
     found = find_job(session, target, verb)
@@ -239,18 +239,18 @@ def send(session: Session, target: Target, verb: str, action: str) -> Object:
 @one_job
 @connected
 def suspend(session: Session, target: Target) -> None:
-    """Stop a job's pods and keep the job, to be resumed."""
+    """Suspend a job: terminate its pods and keep the job."""
     found = send(session, target, "suspend", Action.ABORT_JOB)
-    note(f"asked to suspend job {named(found)}; `vcctl job resume {named(found)}` takes it up")
+    note(f"requested suspension of job {named(found)}; resume: `vcctl job resume {named(found)}`")
 
 
 @job.command(examples=["vcctl job resume my-job", "vcctl job resume -N my-job -n ml"])
 @one_job
 @connected
 def resume(session: Session, target: Target) -> None:
-    """Run a suspended job again."""
+    """Resume a suspended job."""
     found = send(session, target, "resume", Action.RESUME_JOB)
-    note(f"asked to resume job {named(found)}; `vcctl job wait {named(found)}` waits for its end")
+    note(f"requested resumption of job {named(found)}; wait: `vcctl job wait {named(found)}`")
 
 
 def delete_job(session: Session, target: Target, verb: str = "delete") -> None:
@@ -260,7 +260,7 @@ def delete_job(session: Session, target: Target, verb: str = "delete") -> None:
     try:
         session.client.delete(JOBS, target.name, namespace=namespace)
     except NotFound as error:
-        hint = suggesting(lambda: _other_jobs(session, target, namespace))
+        hint = safe_hint(lambda: _other_jobs(session, target, namespace))
         raise CommandFailed(error.message, hint=hint) from error
 
 

@@ -3,8 +3,9 @@ r"""kubectl's jsonpath templates: text with paths in braces.
     {.metadata.name}{"\n"}
     {range .items[*]}{.metadata.name}{"\t"}{.status.state.phase}{"\n"}{end}
 
-Paths are those of printer columns; this module adds what stands around them. What a newcomer gets
-wrong: outside braces everything is text, so a newline is written {"\n"}.
+Paths are those of printer columns; this module adds the template syntax.
+
+Note: everything outside of braces is literal text, so a newline is written {"\n"}.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class _Range:
 
 
 def render(template: str, value: Any) -> str:
-    """The template filled in from an object, or from a list as `{"items": […]}`."""
+    """Render the template with an object, or with a list as `{"items": […]}`."""
     try:
         return "".join(_filled(_parsed(template), value))
     except PathError as error:
@@ -37,9 +38,9 @@ def render(template: str, value: Any) -> str:
 
 
 def _parsed(template: str) -> list[Any]:
-    """Text as `str`, paths as `("path", …)`, loops as `_Range`."""
+    """Parse text as `str`, paths as `("path", …)`, loops as `_Range`."""
     if "{" not in template:
-        template = f"{{{template}}}"  # as kubectl: a bare path needs no braces
+        template = f"{{{template}}}"  # as kubectl: a single path needs no braces
     root: list[Any] = []
     stack = [root]
     for kind, text in _pieces(template):
@@ -56,7 +57,7 @@ def _parsed(template: str) -> list[Any]:
         elif text[:1] in ("'", '"') and text[-1:] == text[:1] and len(text) > 1:
             stack[-1].append(_unescaped(text[1:-1]))
         else:
-            compile_path(text)  # said now, not when the first object comes
+            compile_path(text)  # report an invalid path now, not with the first object
             stack[-1].append(("path", text))
     if len(stack) != 1:
         raise PathError("{range …} without {end}")

@@ -1,4 +1,4 @@
-"""The tree of commands, each loaded when it is named, and the entry point of every script."""
+"""The tree of commands, each imported on demand, and the entry points of all scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from hekla.cli.vcctl.commands import Noun, run
 from hekla.cli.vcctl.errors import did_you_mean
 
-# Where each command lives: `module:attribute` below this package.
+# The location of each command: `module:attribute` below this package.
 COMMANDS = {
     "job": "jobs:job",
     "queue": "queues:queue",
@@ -25,7 +25,7 @@ SHORTCUTS = ("vsub", "vjobs", "vqueues", "vcancel", "vsuspend", "vresume")
 
 
 class Tree(Noun):
-    """The root: an unknown word here is an error, unlike below a group."""
+    """The root group: unlike in other groups, an unknown word is an error."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -33,7 +33,7 @@ class Tree(Noun):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] == "help":  # `vcctl help job list`, as Go's tools have it
+        if args[0] == "help":  # `vcctl help job list`, as in Go's tools
             if len(args) == 1:
                 click.echo(ctx.get_help())
                 ctx.exit(0)
@@ -42,8 +42,8 @@ class Tree(Noun):
 
     def unknown(self, ctx: click.Context, name: str) -> NoReturn:
         near = did_you_mean(name, COMMANDS)
-        told = f'unknown command "{name}" for "{ctx.command_path}"'
-        raise click.UsageError(f"{told}; {near}" if near else told, ctx)
+        description = f'unknown command "{name}" for "{ctx.command_path}"'
+        raise click.UsageError(f"{description}; {near}" if near else description, ctx)
 
 
 vcctl = Tree(
@@ -59,12 +59,12 @@ def main() -> NoReturn:
 
 
 def kubectl_vc() -> NoReturn:
-    """`kubectl vc …`: kubectl finds plugins by their names on PATH."""
+    """Run `kubectl vc …`: kubectl finds plugins by their names on PATH."""
     sys.exit(run(vcctl, "kubectl vc"))
 
 
 def kubectl_hekla() -> NoReturn:
-    """`kubectl hekla …`"""
+    """Run `kubectl hekla …`."""
     sys.exit(run(vcctl, "kubectl hekla"))
 
 

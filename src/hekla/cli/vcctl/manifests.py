@@ -1,4 +1,4 @@
-"""Files in: read, checked with the rules of admission, and only then sent."""
+"""Manifest files: read and validated before they are sent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hekla.cli.vcctl.commands import warn
-from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
+from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
 from hekla.kube.errors import KubeError
 from hekla.kube.sync_client import SyncClient
 from hekla.units.objects import Object
@@ -16,7 +16,7 @@ STDIN = "-"
 
 
 def read(path: str) -> list[Object]:
-    """The documents of a YAML file, or of stdin for `-`."""
+    """Return the documents of a YAML file, or of stdin for `-`."""
     import yaml
 
     try:
@@ -39,25 +39,25 @@ def read(path: str) -> list[Object]:
 
 
 def checked(client: SyncClient, obj: Object) -> None:
-    """Refuse what the server would refuse, and warn of fields that nobody reads."""
+    """Reject what the server would reject, and warn about unknown fields."""
     from hekla.sdk import validation
 
-    view = validation.ClientView(client)
-    for doubt in validation.doubts(obj):
-        warn(doubt)
-    found = validation.problems(obj, view)
+    view = validation.ClusterView(client)
+    for message in validation.unknown_fields(obj):
+        warn(message)
+    found = validation.errors(obj, view)
     if not found:
         return
     name = (obj.get("metadata") or {}).get("name", "")
     lines = [str(one) for one in found]
-    told = lines[0] if len(lines) == 1 else "".join(f"\n  - {line}" for line in lines)
+    description = lines[0] if len(lines) == 1 else "".join(f"\n  - {line}" for line in lines)
     wrong_queue = next((one.bad_value for one in found if one.field == "spec.queue"), None)
     hint = ""
     if wrong_queue:
-        hint = suggesting(lambda: _near_queue(str(wrong_queue), view))
+        hint = safe_hint(lambda: _near_queue(str(wrong_queue), view))
     raise CommandFailed(
-        f'{obj.get("kind", "object")} "{name}" is invalid: {told}',
-        hint=hint or "correct it and try again; --no-check sends it as it is",
+        f'{obj.get("kind", "object")} "{name}" is invalid: {description}',
+        hint=hint or "correct it and try again; --no-check skips validation",
     )
 
 
@@ -67,4 +67,6 @@ def _near_queue(wrong: str, view: Any) -> str:
     except KubeError:
         return ""
     near = did_you_mean(wrong, names)
-    return near or f"`vcctl queue list` shows the queues; `vcctl queue create -n {wrong}` makes it"
+    return (
+        near or f"`vcctl queue list` lists the queues; `vcctl queue create -n {wrong}` creates it"
+    )

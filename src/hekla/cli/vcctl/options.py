@@ -1,9 +1,8 @@
-"""The flags that many commands share, and what they mean.
+"""Flags that many commands share.
 
-What a newcomer gets wrong: -n. For lists and queues it is what it seems; for the verbs on one job
-Volcano takes `-N name -n namespace` while everybody writes `-n name`. Both work: with a name given
-by -N or as a bare word -n is the namespace, alone it is the job's name. `--name` and `--namespace`
-mean what they say, always.
+Note: for lists and queues -n has its usual meaning. For the verbs on one job Volcano uses `-N name
+-n namespace`, while users write `-n name`. Both work: if the name is given by -N or as an argument,
+-n is the namespace; otherwise -n is the name. `--name` and `--namespace` are never ambiguous.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ COMPLETION_TIMEOUT_S = 2.0
 
 
 class Session:
-    """Which cluster, as whom, and in which namespace unless one is named."""
+    """The cluster, the credentials and the default namespace of a command."""
 
     def __init__(
         self, path: str = "", master: str = "", context: str = "", timeout_s: float = 30.0
@@ -51,7 +50,8 @@ class Session:
                 raise
             config = ClusterConfig(server=self._master)
         if self._master:
-            # As upstream: only the address; who we are stays as the kubeconfig says.
+            # As in Volcano: --master replaces only the address; credentials come from the
+            # kubeconfig.
             server = self._master if "://" in self._master else f"https://{self._master}"
             config = msgspec.structs.replace(config, server=server.rstrip("/"))
         return config
@@ -60,7 +60,7 @@ class Session:
         try:
             return kubeconfig.load(self._path or None, context=self._context or None)
         except ConfigError:
-            # `hekla up` in one terminal, vcctl in the next: no need to export anything.
+            # After `hekla up`, vcctl works without an exported KUBECONFIG.
             own = own_kubeconfig()
             if self._path or os.environ.get("KUBECONFIG") or not own.exists():
                 raise
@@ -78,12 +78,12 @@ class Session:
 
     @property
     def namespace(self) -> str:
-        """That of the context; Volcano's tools always take `default` instead."""
+        """Return the namespace of the context; Volcano's tools always use `default`."""
         return self.config.namespace
 
 
 def own_kubeconfig() -> Path:
-    """Where `hekla up` writes its kubeconfig unless told otherwise."""
+    """Return the kubeconfig of `hekla up` in its default data directory."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "hekla" / "kubeconfig"
 
@@ -101,10 +101,12 @@ def connected(function: F) -> F:
         try:
             return function(session, *args, **rest)
         except ValueError as error:
-            # From the building of paths: `a/b` or `..` where a name or namespace belongs.
+            # An invalid name or namespace in a request path, such as `a/b` or `..`.
             if "cannot be a n" not in str(error):
                 raise
-            raise CommandFailed(str(error), hint="names hold letters, digits, - and .") from error
+            raise CommandFailed(
+                str(error), hint="names consist of letters, digits, - and ."
+            ) from error
         finally:
             session.close()
 
@@ -116,11 +118,15 @@ def connected(function: F) -> F:
 _CONNECTION = (
     click.option("-k", "--kubeconfig", default="", metavar="FILE", help="Kubeconfig to use."),
     click.option(
-        "-s", "--master", default="", metavar="URL", help="API server, if not the file's."
+        "-s",
+        "--master",
+        default="",
+        metavar="URL",
+        help="Address of the API server; overrides the kubeconfig.",
     ),
     click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig."),
-    click.option("--debug", is_flag=True, help="Show where a failure comes from."),
-    # Go's log flags: scripts pass them, and there is no such log here.
+    click.option("--debug", is_flag=True, help="Print the traceback of a failure."),
+    # Go's log flags: accepted for scripts, without effect.
     click.option("-v", "v", hidden=True, metavar="LEVEL"),
     click.option("--vmodule", hidden=True),
     click.option("--log-flush-frequency", hidden=True),
@@ -129,28 +135,30 @@ _CONNECTION = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One object meant by a command line; no namespace means the context's."""
+    """An object that a command line names; no namespace means the context's."""
 
     name: str
     namespace: str | None = None
     by_n: bool = False
-    """The name came from a lone -n: perhaps a namespace was meant."""
+    """Whether the name came from -n alone: it may have been meant as a namespace."""
 
 
 def job_target(word: str | None, name: str, n: str, namespace: str) -> Target:
-    """Who is meant by a bare word, -N/--name, -n and --namespace; an empty name if nobody is."""
+    """Return the target of an argument, -N/--name, -n and --namespace; an empty name if none is
+    given.
+    """
     if word and name and word != name:
-        raise click.UsageError(f'which job: "{word}" or "{name}"? Give one name.')
+        raise click.UsageError(f'two jobs given: "{word}" and "{name}"; give one')
     named = name or word or ""
     if not named:
         return Target(n, namespace or None, by_n=bool(n))
     if n and namespace and n != namespace:
-        raise click.UsageError(f'which namespace: -n "{n}" or --namespace "{namespace}"?')
+        raise click.UsageError(f'two namespaces given: -n "{n}" and --namespace "{namespace}"')
     return Target(named, namespace or n or None)
 
 
 def live(resource: Resource[Obj]) -> Callable[..., list[CompletionItem]]:
-    """Completion with the names that are there, asked of the cluster; quietly none if it is not."""
+    """Complete the names of existing objects; nothing if the cluster is not reachable."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         given = ctx.params
@@ -178,7 +186,7 @@ def live(resource: Resource[Obj]) -> Callable[..., list[CompletionItem]]:
 
 
 def one_job(function: F) -> F:
-    """The flags of verbs on one job; the function gets a `Target`."""
+    """Add the flags of verbs on one job; the function gets a `Target`."""
 
     @wraps(function)
     def called(*args: Any, word: str | None, name: str, n: str, namespace: str, **rest: Any) -> Any:
@@ -194,7 +202,7 @@ def one_job(function: F) -> F:
                 "n",
                 default="",
                 metavar="TEXT",
-                help="Namespace if the name is given by -N or as a word; else the job's name.",
+                help="Namespace if the name is given by -N or as an argument; else the job's name.",
                 shell_complete=jobs,
             ),
             click.option(
@@ -210,7 +218,7 @@ def one_job(function: F) -> F:
 
 
 def namespace_option(function: F) -> F:
-    """-n for commands on many objects, and for those where it never means a name."""
+    """Add -n as the namespace."""
     return click.option(
         "-n",
         "--namespace",
@@ -233,13 +241,13 @@ def label_option(function: F) -> F:
 
 
 def watch_option(function: F) -> F:
-    return click.option("-w", "--watch", is_flag=True, help="Stay, and show every change.")(
+    return click.option("-w", "--watch", is_flag=True, help="Watch, and print every change.")(
         function
     )
 
 
 def queue_name(text: str = "Name of the queue.", **more: Any) -> Callable[[F], F]:
-    """-n of the queue commands: a name, as queues have no namespace."""
+    """Add -n as the name, since queues have no namespace."""
 
     def add(function: F) -> F:
         return click.option("-n", "--name", help=text, shell_complete=live(QUEUES), **more)(
@@ -250,7 +258,7 @@ def queue_name(text: str = "Name of the queue.", **more: Any) -> Callable[[F], F
 
 
 def resources(_: click.Context, param: click.Parameter, value: str) -> dict[str, str]:
-    """`cpu=1,memory=2Gi` as a map; for click's `callback`."""
+    """Parse `cpu=1,memory=2Gi` as a map; a callback for click."""
     found: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in (value or "").split(","))):
         name, equals, amount = part.partition("=")
@@ -271,7 +279,7 @@ def _amount(name: str, text: str) -> str:
 
 
 def pairs(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Repeated `key=value` flags as a map; for click's `callback`."""
+    """Parse repeated `key=value` flags as a map; a callback for click."""
     found: dict[str, str] = {}
     for text in values:
         key, equals, value = text.partition("=")
@@ -282,7 +290,7 @@ def pairs(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> 
 
 
 def plugins_of(texts: Sequence[str]) -> dict[str, list[str]]:
-    """`svc` or `ssh=--no-root,--x=y`."""
+    """Parse plugins such as `svc` or `ssh=--no-root,--x=y`."""
     found: dict[str, list[str]] = {}
     for text in texts:
         name, _, arguments = text.partition("=")

@@ -1,7 +1,7 @@
-"""What is shown of objects: Volcano's tables to the blank, and -o wide|json|yaml|name|jsonpath.
+"""Output formats: Volcano's tables, and -o wide|json|yaml|name|jsonpath.
 
-What a newcomer gets wrong: Volcano pads every cell, the last one too, and some columns are as wide
-as their longest cell plus a few blanks while others have a fixed width. `Column` says which.
+Note: Volcano pads every cell, including the last one. Some columns are as wide as their longest
+cell plus a gap, others have a fixed width; `Column` has both.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FORMATS = ("wide", "json", "yaml", "name", "jsonpath=")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A header, what to show of an object, and how wide.
+    """A header, the text of a cell, and the width.
 
-    `width` is exact where Volcano's is, and grows only where its cells would run together; a
-    column with `gap` is as wide as its longest cell plus that.
+    `width` is fixed as in Volcano, and grows only if cells would run together; a column with `gap`
+    is as wide as its longest cell plus the gap.
     """
 
     header: str
@@ -46,7 +46,7 @@ class Column:
 
 
 class Table:
-    """Columns laid out for some objects; later rows, of a watch, keep the widths."""
+    """Columns laid out for some objects; later rows of a watch keep the widths."""
 
     def __init__(self, columns: Sequence[Column], objects: Sequence[Object]) -> None:
         self._columns = columns
@@ -100,7 +100,7 @@ def phase_colour(text: str) -> str | None:
 
 
 class Format(click.ParamType):  # type: ignore[type-arg]  # generic only in newer click
-    """The value of -o."""
+    """Add the option -o."""
 
     name = "format"
 
@@ -108,7 +108,7 @@ class Format(click.ParamType):  # type: ignore[type-arg]  # generic only in newe
         text = str(value)
         if text in FORMATS[:-1] or text == "" or text.startswith("jsonpath="):
             return text
-        self.fail(f"{text!r} is none of wide, json, yaml, name, jsonpath='{{…}}'", param, ctx)
+        self.fail(f"{text!r} is not one of wide, json, yaml, name, jsonpath='{{…}}'", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -135,7 +135,7 @@ def show_list(
     *,
     header_always: bool = False,
 ) -> Table | None:
-    """Print a list in the format asked for; the table, if it was one."""
+    """Print a list in the requested format; return the table if one was printed."""
     if output not in ("", "wide"):
         if objects or output != "name":
             _echo(formatted(resource, {"items": list(objects)}, output), output)
@@ -152,7 +152,7 @@ def show_list(
 
 
 def formatted(resource: Resource[Object], found: Object, output: str) -> str:
-    """An object, or `{"items": […]}` for a list, as -o says."""
+    """Print an object, or `{"items": […]}` for a list, in the format of -o."""
     listed = "items" in found and "metadata" not in found
     items = [presentable(resource, one) for one in (found["items"] if listed else [found])]
     whole = {"apiVersion": "v1", "kind": "List", "items": items} if listed else items[0]
@@ -174,11 +174,11 @@ def show_object(resource: Resource[Object], obj: Object, output: str) -> None:
 
 
 def _echo(text: str, output: str) -> None:
-    click.echo(text, nl=not output.startswith("jsonpath="))  # a template ends where it says
+    click.echo(text, nl=not output.startswith("jsonpath="))  # a template has no implicit line break
 
 
 def presentable(resource: Resource[Object], obj: Object) -> Object:
-    """With its kind, and without the bookkeeping of who wrote which field."""
+    """Return the object with its kind and without managed fields."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     return {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
 
@@ -191,7 +191,7 @@ def as_yaml(value: Any) -> str:
 
 
 def age(timestamp: str | None) -> str:
-    """`2m30s`: how long ago, as kubectl says it."""
+    """Return an age such as `2m30s`, as kubectl formats it."""
     import time
 
     from hekla.apiserver.tables.age import age as text
@@ -204,7 +204,7 @@ def age_of(obj: Object) -> str:
 
 
 def part(obj: Object, *path: str) -> Any:
-    """What lies below `path`; None when anything on the way is unset."""
+    """Return the value at `path`, or None if any part of it is unset."""
     value: Any = obj
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
@@ -212,12 +212,12 @@ def part(obj: Object, *path: str) -> Any:
 
 
 def counted(*path: str) -> Callable[[Object], int]:
-    """A column's cell: a number that is zero when unset."""
+    """Return a cell with a number that is zero if unset."""
     return lambda obj: part(obj, *path) or 0
 
 
-def told(*path: str) -> Callable[[Object], str]:
-    """A column's cell: a text that is empty when unset."""
+def text_at(*path: str) -> Callable[[Object], str]:
+    """Return a cell with a text that is empty if unset."""
     return lambda obj: str(part(obj, *path) or "")
 
 

@@ -1,4 +1,4 @@
-"""`vcctl podgroup`: gangs, as the scheduler sees them."""
+"""`vcctl podgroup`: list and show PodGroups."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import click
 
-from hekla.cli.vcctl import watching
+from hekla.cli.vcctl import list_watch
 from hekla.cli.vcctl.commands import Noun
-from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
+from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
 from hekla.cli.vcctl.job_view import event_lines, event_time
 from hekla.cli.vcctl.options import (
     Session,
@@ -30,7 +30,7 @@ from hekla.cli.vcctl.output import (
     phase_colour,
     show_object,
     spaced,
-    told,
+    text_at,
 )
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import EVENTS, PODGROUPS, QUEUES
@@ -39,20 +39,20 @@ from hekla.units.objects import Object
 NAMESPACE_COLUMN = Column("Namespace", spaced, gap=3)
 COLUMNS = (
     Column("Name", named, gap=3),
-    Column("Phase", told("status", "phase"), 12, colour=phase_colour),
+    Column("Phase", text_at("status", "phase"), 12, colour=phase_colour),
     Column("MinMember", counted("spec", "minMember"), 12),
     Column("Running", counted("status", "running"), 10),
     Column("Succeeded", counted("status", "succeeded"), 12),
     Column("Failed", counted("status", "failed"), 10),
-    Column("Queue", told("spec", "queue"), gap=3),
+    Column("Queue", text_at("spec", "queue"), gap=3),
     Column("Age", age_of, 8),
-    Column("Priority", told("spec", "priorityClassName"), gap=3, wide=True),
+    Column("Priority", text_at("spec", "priorityClassName"), gap=3, wide=True),
 )
 
 
 @click.group(cls=Noun)
 def podgroup() -> None:
-    """List and show pod groups."""
+    """List and show PodGroups."""
 
 
 @podgroup.command(
@@ -62,9 +62,9 @@ def podgroup() -> None:
 )
 @namespace_option
 @all_namespaces_option
-@click.option("-q", "--queue", default="", help="Only of this queue.", shell_complete=live(QUEUES))
+@click.option("-q", "--queue", default="", help="Only this queue.", shell_complete=live(QUEUES))
 @label_option
-@click.option("--phase", default="", help="Only in these phases, such as Pending,Inqueue.")
+@click.option("--phase", default="", help="Only these phases, such as Pending,Inqueue.")
 @output_option
 @watch_option
 @connected
@@ -78,15 +78,15 @@ def list_(
     output: str,
     watch: bool,
 ) -> None:
-    """List pod groups."""
+    """List PodGroups."""
     phases = {word.strip().lower() for word in phase.split(",") if word.strip()}
 
     def wanted(group: Object) -> bool:
         return (not queue or part(group, "spec", "queue") == queue) and (
-            not phases or told("status", "phase")(group).lower() in phases
+            not phases or text_at("status", "phase")(group).lower() in phases
         )
 
-    watching.show(
+    list_watch.show(
         session.client,
         PODGROUPS,
         (NAMESPACE_COLUMN, *COLUMNS) if all_namespaces else COLUMNS,
@@ -100,19 +100,21 @@ def list_(
 
 @podgroup.command(additive=True, examples=["vcctl podgroup view my-group -n ml"])
 @click.argument("word", metavar="[NAME]", required=False, shell_complete=live(PODGROUPS))
-@click.option("-N", "--name", default="", help="Its name.", shell_complete=live(PODGROUPS))
+@click.option(
+    "-N", "--name", default="", help="Name of the PodGroup.", shell_complete=live(PODGROUPS)
+)
 @namespace_option
 @output_option
 @connected
 def view(session: Session, word: str | None, name: str, namespace: str, output: str) -> None:
-    """Show one pod group, its conditions and its events."""
+    """Show a PodGroup, its conditions and its events."""
     wanted, where = name or word or "", namespace or session.namespace
     if not wanted:
         raise CommandFailed("podgroup name must be specified", hint="vcctl podgroup view NAME")
     try:
         group = session.client.get(PODGROUPS, wanted, namespace=where)
     except NotFound as error:
-        hint = suggesting(lambda: _near(session, wanted, where))
+        hint = safe_hint(lambda: _near(session, wanted, where))
         raise CommandFailed(error.message, hint=hint) from error
     if output and output != "wide":
         show_object(PODGROUPS, group, output)
@@ -127,11 +129,11 @@ def view(session: Session, word: str | None, name: str, namespace: str, output: 
 
 def _near(session: Session, wanted: str, where: str) -> str:
     names = [named(one) for one in session.client.list(PODGROUPS, namespace=where)]
-    return did_you_mean(wanted, names) or f"`vcctl podgroup list -n {where}` shows what is there"
+    return did_you_mean(wanted, names) or f"`vcctl podgroup list -n {where}` lists them"
 
 
 def report(group: Object, events: list[Object]) -> Iterator[str]:
-    """A pod group as text."""
+    """Yield a PodGroup as text."""
     spec, status = group.get("spec") or {}, group.get("status") or {}
     yield f"Name:\t{named(group)}"
     yield f"Namespace:\t{spaced(group)}"

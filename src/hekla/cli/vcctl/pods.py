@@ -10,6 +10,7 @@ import click
 from hekla.api import wellknown
 from hekla.cli.vcctl.commands import Noun
 from hekla.cli.vcctl.errors import CommandFailed
+from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import (
     Session,
     all_namespaces_option,
@@ -29,7 +30,6 @@ from hekla.cli.vcctl.output import (
     show_object,
     spaced,
 )
-from hekla.cli.vcctl.watching import changes
 from hekla.kube.resources import JOBS, PODS, QUEUES
 from hekla.units.objects import Object
 
@@ -40,7 +40,7 @@ def pod() -> None:
 
 
 def _cells(pod: Object) -> list[Any]:
-    """Name, ready, status, restarts, age, address, node, …"""
+    """Return the cells: name, ready, status, restarts, age, address, node, …"""
     from hekla.apiserver.tables.pods import PODS as PRINTER
 
     return PRINTER.cells(pod, time.time())
@@ -83,8 +83,8 @@ def _selector(job: str, queue: str, labels: str) -> str:
     "list",
     examples=["vcctl pod list -j my-job", "vcctl pod list -q ml -A", "vcctl pod list -o wide -w"],
 )
-@click.option("-j", "--job", default="", help="Only of this job.", shell_complete=live(JOBS))
-@click.option("-q", "--queue", default="", help="Only of this queue.", shell_complete=live(QUEUES))
+@click.option("-j", "--job", default="", help="Only this job.", shell_complete=live(JOBS))
+@click.option("-q", "--queue", default="", help="Only this queue.", shell_complete=live(QUEUES))
 @namespace_option
 @all_namespaces_option
 @label_option
@@ -110,7 +110,7 @@ def list_(
         if any(_label(one, wellknown.QUEUE_NAME) != queue for one in pods):
             raise CommandFailed(
                 f"the input vcjob {job} does not match the queue {queue}",
-                hint="leave one of -j and -q away",
+                hint="use only one of -j and -q",
             )
     elif queue:
         pods = [one for one in pods if _in_queue(one, queue)]

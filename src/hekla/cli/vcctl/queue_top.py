@@ -1,11 +1,11 @@
-"""`vcctl queue top`: the tree of queues, and what each uses of what it is owed.
+"""`vcctl queue top`: the tree of queues with their usage.
 
     root
-    ├─ ml          cpu     ██████████▒▒▒▒······  12 of 8 deserved, 4 borrowed, most 16
+    ├─ ml          cpu     ██████████▒▒▒▒······  12 of 8 deserved, 4 borrowed, max 16
 
-A bar is as long as the most the queue may use: its capability, or else what it deserves, or else
-what all queues use together. `--by namespace` and `--by user` show who had how much over time.
-Full blocks are its own, shaded ones are borrowed, dots are free; `|` marks what is guaranteed.
+The length of a bar is the most that a queue may use: its capability, else what it deserves, else
+what all queues use. Full blocks are within the deserved share, shaded ones are borrowed, dots are
+free; `|` marks the guarantee. `--by namespace` and `--by user` show usage over time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import click
 
 from hekla.api import wellknown
 from hekla.api.fairshare import Queues, QueueShare
-from hekla.cli.vcctl.accounts import account_changes, find_account, queues_of, ranking, shares_of
 from hekla.cli.vcctl.commands import Leaf
 from hekla.cli.vcctl.errors import CommandFailed
+from hekla.cli.vcctl.fairshare import account_changes, find_account, queues_of, ranking, shares_of
+from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import Session, connected, watch_option
 from hekla.cli.vcctl.output import named, part
 from hekla.cli.vcctl.queues import Counts, counts_of
-from hekla.cli.vcctl.watching import changes
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import QUEUES
 from hekla.units.objects import Object
@@ -55,21 +55,23 @@ _CLEAR = "\x1b[H\x1b[2J"
     type=click.Choice(["queue", "namespace", "user"]),
     default="queue",
     show_default=True,
-    help="The tree of queues, or who had how much over time.",
+    help="Tree of queues, or usage over time.",
 )
 @click.option(
     "--scheduler-namespace",
     "place",
     default="",
     metavar="NAME",
-    help="Where the scheduler keeps account.  [default: found]",
+    help="Namespace of the scheduler's usage record.  [default: detected]",
 )
 @watch_option
 @connected
 def top(session: Session, only: tuple[str, ...], by: str, place: str, watch: bool) -> None:
-    """Show the tree of queues and what each uses, deserves, is guaranteed and had over time."""
+    """Show the tree of queues: usage, deserved share, guarantee, and usage over time."""
     if only and by != "queue":
-        raise click.UsageError(f"--resource is of queues: what a {by} had is of all it requests")
+        raise click.UsageError(
+            f"--resource applies to queues: the usage of a {by} covers all resources"
+        )
     show = partial(_show_queues, session, only, place)
     if by != "queue":
         show = partial(_show_ranking, session, by, place)
@@ -85,13 +87,13 @@ def top(session: Session, only: tuple[str, ...], by: str, place: str, watch: boo
 
 
 Shown = tuple[str, Iterator[Object]]
-"""A picture, and the changes after it."""
+"""A rendering, and the changes after it."""
 
 
 def _show_queues(session: Session, only: Sequence[str], place: str) -> Shown:
     listed = session.client.list(QUEUES)
     text = "\n".join(tree(listed.items, counts_of(session), only, _pasts(session, place)))
-    # The scheduler writes what a queue uses into its status: any change of a queue counts.
+    # The scheduler writes a queue's usage to its status: redraw on any change of a queue.
     return text, changes(session.client, QUEUES, listed.resource_version)
 
 
@@ -101,7 +103,9 @@ def _show_ranking(session: Session, level: str, place: str) -> Shown:
 
 
 def _pasts(session: Session, place: str) -> Queues:
-    """What queues had; nothing where nobody keeps account or we may not look, unless told where."""
+    """Return queue usage over time; nothing if it is not recorded or not readable, unless
+    requested.
+    """
     try:
         return queues_of(find_account(session, place))
     except (KubeError, CommandFailed):
@@ -116,7 +120,7 @@ def tree(
     only: Sequence[str] = (),
     pasts: Queues | None = None,
 ) -> Iterator[str]:
-    """The whole picture, line by line. Queues whose parent is missing hang at the root."""
+    """Yield the tree. Queues with a missing parent are shown below the root."""
     names = {named(queue) for queue in queues}
     below: dict[str, list[Object]] = {}
     root: Object = {"metadata": {"name": wellknown.ROOT_QUEUE}}
@@ -155,7 +159,7 @@ def _branch(
 ) -> Iterator[str]:
     name = named(queue)
     if name in seen:
-        return  # parents in a circle: each is drawn once
+        return  # a cycle of parents: draw each queue once
     seen.add(name)
     children = below.get(name, [])
     past = pasts.get(name)
@@ -183,14 +187,14 @@ def _branch(
 
 def _headline(queue: Object, counts: Counts, past: QueueShare | None = None) -> str:
     state = part(queue, "status", "state")
-    told = [f"weight {part(queue, 'spec', 'weight')}"] if part(queue, "spec", "weight") else []
+    words = [f"weight {part(queue, 'spec', 'weight')}"] if part(queue, "spec", "weight") else []
     if state and state != "Open":
-        told.append(click.style(str(state), fg="red"))
+        words.append(click.style(str(state), fg="red"))
     for phase, count in sorted(counts.get(named(queue), {}).items()):
-        told.append(f"{count} {phase.lower()}")
+        words.append(f"{count} {phase.lower()}")
     if past is not None:
-        told.append(f"had {past.share:.1%} of the cluster lately")
-    return ", ".join(told)
+        words.append(f"usage {past.share:.1%} of the cluster")
+    return ", ".join(words)
 
 
 def _amounts(found: Any) -> Amounts:
@@ -209,11 +213,11 @@ def resource_bars(
     whole: Amounts | None = None,
     past: QueueShare | None = None,
 ) -> Iterator[str]:
-    """One line for each resource that the queue uses or is owed; `whole` is what all use."""
+    """Yield one line for each resource that the queue uses or deserves; `whole`: of all."""
     used = _amounts(part(queue, "status", "allocated"))
     deserved = _amounts(part(queue, "spec", "deserved"))
     if not deserved and past is not None:
-        deserved = _amounts(past.deserved)  # what its weight is worth now
+        deserved = _amounts(past.deserved)  # the current share of its weight
     guarantee = _amounts(part(queue, "spec", "guarantee", "resource"))
     capability = _amounts(part(queue, "spec", "capability"))
     names = {n for some in (used, deserved, guarantee, capability) for n, v in some.items() if v}
@@ -241,16 +245,16 @@ def bar_line(
     whole: Quantity | None = None,
 ) -> str:
     own = next((one for one in (deserved, capability, whole) if one is not None), None)
-    told = f"{used} used"
+    words = f"{used} used"
     if deserved is not None:
-        told = f"{used} of {deserved} deserved"
+        words = f"{used} of {deserved} deserved"
         if used > deserved:
-            told += f", {used - deserved} borrowed"
+            words += f", {used - deserved} borrowed"
     if guarantee is not None:
-        told += f", {guarantee} guaranteed"
+        words += f", {guarantee} guaranteed"
     if capability is not None:
-        told += f", most {capability}"
-    return f"{name:<8} {bar(used, own, guarantee, capability)} {told}"
+        words += f", max {capability}"
+    return f"{name:<8} {bar(used, own, guarantee, capability)} {words}"
 
 
 def bar(
@@ -259,7 +263,7 @@ def bar(
     guarantee: Quantity | None = None,
     capability: Quantity | None = None,
 ) -> str:
-    """What is used, in blocks; beyond its own share in shades."""
+    """Return the usage in blocks; shaded beyond the deserved share."""
     most = max(float(amount) for amount in (used, own, guarantee, capability) if amount is not None)
     if most <= 0:
         return FREE * BAR
@@ -274,5 +278,5 @@ def bar(
 
 
 def _cells(amount: Quantity, most: float) -> int:
-    # Something is never drawn as nothing.
+    # A non-zero value gets at least one block.
     return min(BAR, max(1 if amount else 0, round(float(amount) / most * BAR)))

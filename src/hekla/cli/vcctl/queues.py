@@ -1,4 +1,4 @@
-"""`vcctl queue`: shares of the cluster. -n is the queue's name, as queues have no namespace."""
+"""`vcctl queue`: create, list and change queues. -n is the name, as queues have no namespace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hekla.api import wellknown
 from hekla.api.wellknown import Action, PodGroupPhase, QueueState
 from hekla.cli.vcctl import manifests
 from hekla.cli.vcctl.commands import Noun, note, warn
-from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, suggesting
+from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
+from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import (
     Session,
     connected,
@@ -32,9 +33,8 @@ from hekla.cli.vcctl.output import (
     phase_colour,
     show_list,
     show_object,
-    told,
+    text_at,
 )
-from hekla.cli.vcctl.watching import changes
 from hekla.kube.errors import Forbidden, NotFound
 from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
 from hekla.units.objects import Object
@@ -50,7 +50,7 @@ def queue() -> None:
 
 
 def group_counts(groups: Iterable[Object]) -> Counts:
-    """PodGroups by queue and phase. Volcano's queues do not say it themselves any more."""
+    """Count PodGroups by queue and phase, which Volcano's queue status no longer contains."""
     counts: Counts = {}
     for group in groups:
         name = part(group, "spec", "queue") or wellknown.DEFAULT_QUEUE
@@ -60,16 +60,16 @@ def group_counts(groups: Iterable[Object]) -> Counts:
 
 
 def counts_of(session: Session) -> Counts:
-    """The same, asked of the cluster; none for users who may not look into all namespaces."""
+    """Count PodGroups of the cluster; empty for users who may not list all namespaces."""
     try:
         return group_counts(session.client.list(PODGROUPS))
     except Forbidden:
-        warn("you may not list podgroups of all namespaces: the counts below are not known")
+        warn("you may not list podgroups of all namespaces: the counts below are unknown")
         return {}
 
 
 def columns(counts: Counts) -> tuple[Column, ...]:
-    """The table of `queue list` and `get`."""
+    """Return the table of `queue list` and `queue get`."""
 
     def count(phase: str) -> Callable[[Object], int]:
         return lambda queue: counts.get(named(queue), Counter())[phase]
@@ -77,8 +77,8 @@ def columns(counts: Counts) -> tuple[Column, ...]:
     return (
         Column("Name", named, 25),
         Column("Weight", counted("spec", "weight"), 8),
-        Column("State", told("status", "state"), 8, colour=phase_colour),
-        Column("Parent", told("spec", "parent"), 8),
+        Column("State", text_at("status", "state"), 8, colour=phase_colour),
+        Column("Parent", text_at("spec", "parent"), 8),
         Column("Inqueue", count(PodGroupPhase.INQUEUE), 8),
         Column("Pending", count(PodGroupPhase.PENDING), 8),
         Column("Running", count(PodGroupPhase.RUNNING), 8),
@@ -122,22 +122,22 @@ def list_(session: Session, labels: str, output: str, watch: bool) -> None:
 
 
 def find_queue(session: Session, name: str) -> Object:
-    """The queue that is meant; if there is none, what may have been meant."""
+    """Return a queue; if it does not exist, fail with a hint."""
     try:
         return session.client.get(QUEUES, name)
     except NotFound as error:
-        hint = suggesting(lambda: _other_queues(session, name))
+        hint = safe_hint(lambda: _other_queues(session, name))
         raise CommandFailed(error.message, hint=hint) from error
 
 
 def _other_queues(session: Session, name: str) -> str:
     names = [named(one) for one in session.client.list(QUEUES)]
-    return did_you_mean(name, names) or f"there are: {', '.join(sorted(names))}"
+    return did_you_mean(name, names) or f"queues: {', '.join(sorted(names))}"
 
 
 def _name(name: str | None, word: str | None, missing: str, verb: str) -> str:
     if name and word and name != word:
-        raise click.UsageError(f'which queue: "{name}" or "{word}"? Give one name.')
+        raise click.UsageError(f'two queues given: "{name}" and "{word}"; give one')
     found = name or word
     if not found:
         raise CommandFailed(missing, hint=f"write `vcctl queue {verb} -n NAME`")
@@ -171,19 +171,25 @@ def get(session: Session, word: str | None, name: str | None, output: str) -> No
 )
 @_word
 @queue_name("Name of the queue.  [default: test]", default=None)
-@click.option("-w", "--weight", default=1, show_default=True, help="Share among its siblings.")
+@click.option("-w", "--weight", default=1, show_default=True, help="Weight among its siblings.")
 @click.option("-S", "--state", default="Open", show_default=True, help="Open or Closed.")
-@click.option("--parent", default="", help="Queue above it.", shell_complete=live(QUEUES))
-@click.option("--guarantee", default="", callback=resources, help="Kept free for it: cpu=4.")
-@click.option("--deserved", default="", callback=resources, help="Given back on demand.")
-@click.option("--capability", default="", callback=resources, help="The most it may use.")
-@click.option("--reclaimable/--not-reclaimable", default=None, help="May others take it back?")
-@click.option("--priority", type=int, help="Order among its siblings.")
+@click.option("--parent", default="", help="Parent queue.", shell_complete=live(QUEUES))
+@click.option(
+    "--guarantee", default="", callback=resources, help="Guaranteed resources, such as cpu=4."
+)
+@click.option("--deserved", default="", callback=resources, help="Deserved resources.")
+@click.option("--capability", default="", callback=resources, help="Upper limit of resources.")
+@click.option(
+    "--reclaimable/--not-reclaimable",
+    default=None,
+    help="Whether other queues may reclaim its resources.",
+)
+@click.option("--priority", type=int, help="Priority among its siblings.")
 @click.option("--dequeue-strategy", default="", help="traverse or fifo.")
 @click.option("--type", "kind", default="", help="Type of the queue.")
 @click.option("--label", "labels", multiple=True, callback=pairs, help="KEY=VALUE on the queue.")
 @click.option("--annotation", "annotations", multiple=True, callback=pairs, help="KEY=VALUE.")
-@click.option("--check/--no-check", default=True, help="Check it first.  [default: check]")
+@click.option("--check/--no-check", default=True, help="Validate before sending.  [default: check]")
 @output_option
 @connected
 def create(session: Session, word: str | None, name: str | None, **given: Any) -> None:
@@ -194,7 +200,7 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
     if given["state"] not in (QueueState.OPEN, QueueState.CLOSED):
         raise CommandFailed(f"state {given['state']} invalid, valid states are Open and Closed")
     built = Queue(
-        # Volcano's own default; a script may count on it.
+        # Volcano's default, which scripts may rely on.
         _name(name, word or (None if name else "test"), "", "create"),
         weight=given["weight"],
         parent=given["parent"],
@@ -213,7 +219,7 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
         manifests.checked(session.client, manifest)
     made = session.client.create(QUEUES, manifest)
     if given["state"] == QueueState.CLOSED:
-        # Volcano writes the state into the new object, where servers drop it.
+        # Volcano sets the state in the new object, where servers ignore it.
         session.client.create(COMMANDS, job_commands.command(made, Action.CLOSE_QUEUE))
     if given["output"] and given["output"] != "wide":
         show_object(QUEUES, made, given["output"])
@@ -226,7 +232,7 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
 @queue_name()
 @connected
 def delete(session: Session, word: str | None, name: str | None) -> None:
-    """Delete a queue that is closed."""
+    """Delete a closed queue."""
     wanted = _name(name, word, "queue name must be specified", "delete")
     find_queue(session, wanted)
     session.client.delete(QUEUES, wanted)
@@ -269,4 +275,4 @@ def operate(session: Session, word: str | None, name: str | None, weight: int, a
             f"action {action} invalid, valid actions are {OPEN}, {CLOSE} and {UPDATE}",
             hint=did_you_mean(action, (OPEN, CLOSE, UPDATE)),
         )
-    note(f"asked queue {wanted} to {action}")
+    note(f"requested {action} of queue {wanted}")

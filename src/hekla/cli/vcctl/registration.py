@@ -1,7 +1,4 @@
-"""vcctl's nouns under `hekla` too: `hekla job list`, and `hekla explain` for the question of all.
-
-Nothing is imported until one of them is named.
-"""
+"""vcctl's commands under `hekla`: `hekla job list`, and `hekla explain`. Imported on demand."""
 
 from __future__ import annotations
 
@@ -10,17 +7,17 @@ from typing import Any
 
 import click
 
-# Name, where it lives below this package, and what `hekla --help` says of it.
+# Name, location below this package, and the text of `hekla --help`.
 COMMANDS = (
-    ("explain", "explain:explain", "Say why a job waits, runs or failed."),
+    ("explain", "explain:explain", "Explain why a job is pending, running or failed."),
     ("job", "jobs:job", "Run, list, follow and change jobs."),
     ("queue", "queues:queue", "Create, list and change queues."),
-    ("podgroup", "podgroups:podgroup", "List and show pod groups."),
+    ("podgroup", "podgroups:podgroup", "List and show PodGroups."),
 )
 
 
 class Later(click.Command):
-    """Stands for a command that is imported when it is called."""
+    """A placeholder for a command that is imported when it is called."""
 
     def __init__(self, name: str, where: str, help: str) -> None:
         super().__init__(name, help=help)

@@ -1,7 +1,6 @@
-"""vsub, vjobs, vqueues, vcancel, vsuspend, vresume: one tool for one thing.
+"""The tools vsub, vjobs, vqueues, vcancel, vsuspend and vresume.
 
-What a newcomer gets wrong: here -N is the namespace and -n the name, the other way round than in
-`vcctl job`. It is Volcano's doing, and fingers know it.
+Note: as in Volcano, -N is the namespace and -n the name here, the reverse of `vcctl job`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from hekla.cli.vcctl.output import (
     phase_colour,
     show_list,
     show_object,
-    told,
+    text_at,
 )
 from hekla.cli.vcctl.queues import counts_of, find_queue
 from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, plain_job
@@ -70,13 +69,15 @@ def _target(name: str, namespace: str, verb: str) -> Target:
     help="Namespace.  [default: the context's]",
 )
 @click.option("-i", "--image", default="busybox", envvar="VOLCANO_DEFAULT_IMAGE", help="Image.")
-@click.option("-S", "--scheduler", default="volcano", envvar="VOLCANO_SCHEDULER_NAME", help="Who.")
+@click.option(
+    "-S", "--scheduler", default="volcano", envvar="VOLCANO_SCHEDULER_NAME", help="Scheduler."
+)
 @click.option("-m", "--min", "min_available", default=1, show_default=True, help="Gang size.")
 @click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")
 @click.option("-R", "--requests", default=DEFAULT_RESOURCES, callback=resources, help="Requests.")
 @click.option("-L", "--limits", default=DEFAULT_RESOURCES, callback=resources, help="Limits.")
-@click.option("-c", "--command", default="", help="What to run.")
-@click.option("--check/--no-check", default=True, help="Check it first.  [default: check]")
+@click.option("-c", "--command", default="", help="Command.")
+@click.option("--check/--no-check", default=True, help="Validate before sending.  [default: check]")
 @connected
 def vsub(
     session: Session,
@@ -111,11 +112,11 @@ def vsub(
 @click.command(cls=Leaf, examples=["vjobs", "vjobs --all-namespaces", "vjobs -n my-job -N ml"])
 @_name
 @_namespace
-@click.option("-S", "--scheduler", default="", help="Only for this scheduler.")
+@click.option("-S", "--scheduler", default="", help="Only jobs of this scheduler.")
 @all_namespaces_option
-@click.option("--selector", default="", help="Only with this text in their name.")
+@click.option("--selector", default="", help="Only names that contain this text.")
 @label_option
-@click.option("--phase", default="", help="Only in these phases, such as Pending,Running.")
+@click.option("--phase", default="", help="Only these phases, such as Pending,Running.")
 @output_option
 @watch_option
 @connected
@@ -142,7 +143,7 @@ def vjobs(
         events = job_view.events_of(session.client, found)
         click.echo(job_view.report(found, events, conditions=False))
         return
-    # Filters that drop every row leave the header standing; an empty cluster does not.
+    # Filters that drop every row keep the header; an empty cluster prints none.
     filtered = bool(scheduler or selector or phase)
     jobs.list_jobs(
         session,
@@ -172,9 +173,9 @@ def vcancel(session: Session, name: str, namespace: str) -> None:
 @_namespace
 @connected
 def vsuspend(session: Session, name: str, namespace: str) -> None:
-    """Stop a job's pods and keep the job, to be resumed."""
+    """Suspend a job: terminate its pods and keep the job."""
     jobs.send(session, _target(name, namespace, "suspend"), "suspend", Action.ABORT_JOB)
-    note(f"asked to suspend job {name}; `vresume -n {name}` takes it up again")
+    note(f"requested suspension of job {name}; `vresume -n {name}` resumes it")
 
 
 @click.command(cls=Leaf, examples=["vresume -n my-job", "vresume -n my-job -N ml"])
@@ -182,9 +183,9 @@ def vsuspend(session: Session, name: str, namespace: str) -> None:
 @_namespace
 @connected
 def vresume(session: Session, name: str, namespace: str) -> None:
-    """Run a suspended job again."""
+    """Resume a suspended job."""
     jobs.send(session, _target(name, namespace, "resume"), "resume", Action.RESUME_JOB)
-    note(f"asked to resume job {name}")
+    note(f"requested resumption of job {name}")
 
 
 @click.command(cls=Leaf, examples=["vqueues", "vqueues -n ml"])
@@ -197,7 +198,7 @@ def vqueues(session: Session, name: str, output: str) -> None:
     if name and output not in ("", "wide"):
         show_object(QUEUES, found[0], output)
         return
-    # Volcano reads these from the queue's status, where nobody writes them any more.
+    # Volcano reads these from the queue's status, which no longer contains them.
     counts = counts_of(session)
 
     def count(phase: str) -> Any:
@@ -206,7 +207,7 @@ def vqueues(session: Session, name: str, output: str) -> None:
     columns = (
         Column("Name", named, 25),
         Column("Weight", counted("spec", "weight"), 8),
-        Column("State", told("status", "state"), 8, colour=phase_colour),
+        Column("State", text_at("status", "state"), 8, colour=phase_colour),
         Column("Inqueue", count(PodGroupPhase.INQUEUE), 8),
         Column("Pending", count(PodGroupPhase.PENDING), 8),
         Column("Running", count(PodGroupPhase.RUNNING), 8),

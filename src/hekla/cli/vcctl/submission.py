@@ -1,4 +1,4 @@
-"""`vcctl job run`, as Volcano has it, and `vcctl job submit`, which knows all of a job."""
+"""`vcctl job run`, as in Volcano, and `vcctl job submit`, with all settings of a job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plain_job(
     limits: dict[str, str],
     command: str = "",
 ) -> Object:
-    """The job that `vcctl job run` and `vsub` make: one task, whose name admission fills in."""
+    """Return the job of `vcctl job run` and `vsub`: one task, which admission names."""
     container: Object = {
         "name": name,
         "image": image,
@@ -63,14 +63,14 @@ def plain_job(
 
 
 def create(session: Session, manifest: Object, namespace: str | None, *, check: bool) -> Object:
-    """Send a job into the namespace it names, the one asked for, or the context's."""
+    """Create a job in its own namespace, the requested one, or the context's."""
     metadata = manifest.setdefault("metadata", {})
     inside = metadata.get("namespace") or ""
     if namespace and inside and namespace != inside:
         raise CommandFailed(
             f"the namespace of the provided object does not match the namespace sent on the "
             f"request: {inside!r} and {namespace!r}",
-            hint=f"leave -n away, or write -n {inside}",
+            hint=f"omit -n, or use -n {inside}",
         )
     where = namespace or inside or session.namespace
     if check:
@@ -84,23 +84,23 @@ def job_of_file(path: str) -> Object:
         raise CommandFailed("only support yaml file", hint=f"rename {path} to end in .yaml")
     documents = manifests.read(path)
     if not documents:
-        raise CommandFailed(f"{path} holds no object")
+        raise CommandFailed(f"{path} contains no object")
     if len(documents) > 1:
         raise CommandFailed(
-            f"{path} holds {len(documents)} documents, and one job is wanted",
-            hint=f"`kubectl apply -f {path}` or `hekla run {path}` takes them all",
+            f"{path} contains {len(documents)} documents instead of one job",
+            hint=f"`kubectl apply -f {path}` or `hekla run {path}` applies all of them",
         )
     kind = (documents[0].get("apiVersion"), documents[0].get("kind"))
     if kind != (wellknown.BATCH_API, "Job"):
         raise CommandFailed(
-            f"{path} holds a {kind[1]} of {kind[0]}, and not a Job of {wellknown.BATCH_API}",
-            hint=f"`kubectl apply -f {path}` takes any kind",
+            f"{path} contains a {kind[1]} of {kind[0]} instead of a Job of {wellknown.BATCH_API}",
+            hint=f"`kubectl apply -f {path}` applies any kind",
         )
     return documents[0]
 
 
 _check = click.option(
-    "--check/--no-check", default=True, help="Check the job before it is sent.  [default: check]"
+    "--check/--no-check", default=True, help="Validate before sending.  [default: check]"
 )
 
 
@@ -119,11 +119,15 @@ _check = click.option(
 @click.option("-m", "--min", "min_available", default=1, show_default=True, help="Gang size.")
 @click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")
 @click.option(
-    "-R", "--requests", default=DEFAULT_RESOURCES, show_default=True, help="What a pod asks for."
+    "-R", "--requests", default=DEFAULT_RESOURCES, show_default=True, help="Requests of each pod."
 )
-@click.option("-L", "--limits", default=DEFAULT_RESOURCES, show_default=True, help="Its limits.")
-@click.option("-S", "--scheduler", default="volcano", show_default=True, help="Who places it.")
-@click.option("-f", "--filename", default="", metavar="FILE", help="A job as YAML; - is stdin.")
+@click.option(
+    "-L", "--limits", default=DEFAULT_RESOURCES, show_default=True, help="Limits of each pod."
+)
+@click.option("-S", "--scheduler", default="volcano", show_default=True, help="Scheduler.")
+@click.option(
+    "-f", "--filename", default="", metavar="FILE", help="YAML file of the job; - is stdin."
+)
 @_check
 @output_option
 @connected
@@ -142,11 +146,11 @@ def run_command(
     check: bool,
     output: str,
 ) -> None:
-    """Run a job, from a file or from a few flags."""
+    """Run a job from a file or from flags."""
     if not name and not filename:
         name, n = n, ""
     if n and namespace and n != namespace:
-        raise click.UsageError(f'which namespace: -n "{n}" or --namespace "{namespace}"?')
+        raise click.UsageError(f'two namespaces given: -n "{n}" and --namespace "{namespace}"')
     if filename:
         manifest = job_of_file(filename)
     elif not name:
@@ -196,7 +200,7 @@ def _amounts(text: str) -> dict[str, str]:
 )
 @click.option("-q", "--queue", default="", help="Queue.", shell_complete=live(QUEUES))
 @click.option("-i", "--image", default="busybox", show_default=True, help="Image of its pods.")
-@click.option("-c", "--command", default="", help="A line for the shell, instead of -- COMMAND.")
+@click.option("-c", "--command", default="", help="Shell command, instead of -- COMMAND.")
 @click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")
 @click.option("-m", "--min", "min_available", type=int, help="Gang size.  [default: all pods]")
 @click.option("--cpu", default=None, help="CPU of each pod, such as 2 or 500m.")
@@ -213,20 +217,26 @@ def _amounts(text: str) -> dict[str, str]:
     "--policy", "policies", multiple=True, callback=pairs, help="Event=Action for the job."
 )
 @click.option("--priority-class", default="", help="PriorityClass of the job.")
-@click.option("--max-retry", type=int, help="How often the job may be restarted.")
-@click.option("--ttl", type=int, help="Seconds it is kept after its end.")
-@click.option("--restart-policy", default="Never", show_default=True, help="Of its pods.")
+@click.option("--max-retry", type=int, help="Maximum number of restarts.")
+@click.option("--ttl", type=int, help="Seconds until a finished job is deleted.")
+@click.option(
+    "--restart-policy", default="Never", show_default=True, help="Restart policy of its pods."
+)
 @click.option("--workdir", default="", help="Working directory of the command.")
-@click.option("-S", "--scheduler", default="volcano", show_default=True, help="Who places it.")
-@click.option("--python", "entry", default="", metavar="MODULE:FUNCTION", help="Who builds it.")
-@click.option("--wait", "wait_", is_flag=True, help="Wait for its end; exit 1 if it fails.")
-@click.option("--logs", "logs_", is_flag=True, help="Show its output until its end.")
-@click.option("--dry-run", is_flag=True, help="Show the job as YAML and send nothing.")
+@click.option("-S", "--scheduler", default="volcano", show_default=True, help="Scheduler.")
+@click.option(
+    "--python", "entry", default="", metavar="MODULE:FUNCTION", help="Function that builds it."
+)
+@click.option(
+    "--wait", "wait_", is_flag=True, help="Wait until it finishes; exit with 1 if it fails."
+)
+@click.option("--logs", "logs_", is_flag=True, help="Show its output until it finishes.")
+@click.option("--dry-run", is_flag=True, help="Print the job as YAML; change nothing.")
 @_check
 @output_option
 @connected
 def submit(session: Session, **given: Any) -> None:
-    """Build a job from flags, or with a Python function, and run it."""
+    """Build a job from flags or with a Python function, and run it."""
     manifest = _from_python(given["entry"]) if given["entry"] else _from_flags(given)
     if given["dry_run"]:
         click.echo(as_yaml(manifest).rstrip("\n"))
@@ -236,12 +246,12 @@ def submit(session: Session, **given: Any) -> None:
         show_object(JOBS, made, given["output"])
     elif not given["logs_"]:
         click.echo(f"run job {made['metadata']['name']} successfully")
-        note(f"`vcctl job wait {made['metadata']['name']}` waits for its end")
+        note(f"`vcctl job wait {made['metadata']['name']}` waits until it finishes")
     if given["logs_"] or given["wait_"]:
-        from hekla.cli.vcctl import job_life
+        from hekla.cli.vcctl import job_runtime
 
         where = made["metadata"]["namespace"]
-        job_life.finish(session, made["metadata"]["name"], where, logs=given["logs_"])
+        job_runtime.finish(session, made["metadata"]["name"], where, logs=given["logs_"])
 
 
 def _from_flags(given: dict[str, Any]) -> Object:
@@ -283,11 +293,11 @@ def _from_flags(given: dict[str, Any]) -> Object:
 
 
 def _from_python(entry: str) -> Object:
-    """What a function returns: a `hekla.Job` or a manifest."""
+    """Return the result of a function: a `hekla.Job` or a manifest."""
     module, colon, attribute = entry.partition(":")
     if not colon:
         raise click.UsageError(f"--python {entry!r}: write MODULE:FUNCTION")
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m`: the user's own modules first
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m`: modules of the working directory first
     try:
         made = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
@@ -296,5 +306,7 @@ def _from_python(entry: str) -> Object:
         made = made()
     manifest = made.manifest() if hasattr(made, "manifest") else made
     if not isinstance(manifest, dict):
-        raise CommandFailed(f"--python {entry}: gave {type(made).__name__}, and no hekla.Job")
+        raise CommandFailed(
+            f"--python {entry}: returned {type(made).__name__} instead of a hekla.Job"
+        )
     return manifest

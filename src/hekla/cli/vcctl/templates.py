@@ -1,4 +1,4 @@
-"""`vcctl jobtemplate`: the jobs that flows are made of."""
+"""`vcctl jobtemplate`: templates of the jobs in flows."""
 
 from __future__ import annotations
 

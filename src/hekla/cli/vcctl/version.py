@@ -1,4 +1,4 @@
-"""`vcctl version`: six lines that scripts know, on what this is."""
+"""`vcctl version`: six lines, as Volcano prints them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hekla import __version__
 from hekla.cli.vcctl.commands import Leaf
 
 UNSTAMPED = "Not provided."
-# As Go names them, since scripts compare with these words.
+# Go's names of platforms, which scripts compare with.
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
@@ -24,7 +24,7 @@ def lines() -> list[str]:
         f"Version: {__version__}",
         f"Git SHA: {os.environ.get('HEKLA_GIT_SHA') or UNSTAMPED}",
         f"Built At: {os.environ.get('HEKLA_BUILT_AT') or UNSTAMPED}",
-        f"Go Version: {runtime}",  # the label is Volcano's; what runs here is Python
+        f"Go Version: {runtime}",  # Volcano's label; the value is Python's version
         f"Go OS/Arch: {sys.platform}/{_MACHINES.get(machine, machine)}",
     ]
 

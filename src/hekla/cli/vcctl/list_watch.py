@@ -1,4 +1,4 @@
-"""Lists that stay: print what is there, then a line for every change, until Ctrl-C."""
+"""Lists with --watch: print the objects, then a line for every change, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def changes(
     labels: str = "",
     fields: str = "",
 ) -> Iterator[Object]:
-    """Every state an object takes after `version`; deleted ones carry their last."""
+    """Yield every state after `version`; a deleted object is its last state."""
     while True:
         try:
             with client.watch(
@@ -37,7 +37,7 @@ def changes(
                     yield event.object
                 version = events.resource_version
         except Gone:
-            # The server has forgotten our place: show what is there, and go on from there.
+            # The server's history no longer has our version: list again and continue from there.
             listed = client.list(
                 resource, namespace=namespace, label_selector=labels, field_selector=fields
             )
@@ -57,7 +57,7 @@ def show(
     watch: bool = False,
     header_always: bool = False,
 ) -> None:
-    """A list as a command shows it, once or with every change."""
+    """Show a list once, or with every change."""
     listed = client.list(resource, namespace=namespace, label_selector=labels)
     objects = [obj for obj in listed if wanted(obj)]
     if watch and not objects and output in ("", "wide"):

@@ -1,4 +1,4 @@
-"""`vcctl job wait`, `logs` and `scale`: being with a job while it lives."""
+"""`vcctl job wait`, `vcctl job logs` and `vcctl job scale`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _until(_: click.Context, param: click.Parameter, value: str) -> str:
     known = {word.lower(): word for word in ("finished", "started", *PHASES)}
     if value.lower() not in known:
         near = did_you_mean(value, known.values()) or f"one of {', '.join(known.values())}"
-        raise click.BadParameter(f"{value!r} is nothing to wait for; {near}", param=param)
+        raise click.BadParameter(f"{value!r} is not a condition of wait; {near}", param=param)
     return known[value.lower()]
 
 
@@ -55,13 +55,13 @@ def _until(_: click.Context, param: click.Parameter, value: str) -> str:
     callback=_until,
     help="finished, started or a phase such as Running.  [default: finished]",
 )
-@click.option("--timeout", callback=_duration, help="Give up after 90s, 5m, ….  [default: never]")
+@click.option("--timeout", callback=_duration, help="Timeout such as 90s or 5m.  [default: none]")
 @connected
 def wait(session: Session, target: Target, until: str, timeout: float | None) -> None:
     """Wait for a job.
 
-    Exits 0 when it is there (for `finished`: Completed), 1 when it ended otherwise, 124 when time
-    is up.
+    Exits with 0 when the condition is met (for `finished`: Completed), with 1 when the job finished
+    in another phase, with 124 after the timeout.
     """
     from hekla.cli.vcctl.jobs import find_job
     from hekla.sdk import job_phases, job_wait
@@ -78,7 +78,7 @@ def wait(session: Session, target: Target, until: str, timeout: float | None) ->
     except TimeoutError as error:
         raise CommandFailed(
             str(error),
-            hint=f"`vcctl job explain {named(job)}` says what it waits for",
+            hint=f"`vcctl job explain {named(job)}` shows the reason",
             code=TIMED_OUT,
         ) from error
     _say_phase(job)
@@ -103,17 +103,17 @@ def _say_phase(job: Object) -> None:
     ],
 )
 @one_job
-@click.option("-f", "--follow", is_flag=True, help="Stay until the job has finished.")
-@click.option("-t", "--task", default="", help="Only of this task.")
-@click.option("-c", "--container", default="", help="Only of this container.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has finished.")
+@click.option("-t", "--task", default="", help="Only pods of this task.")
+@click.option("-c", "--container", default="", help="Only this container.")
 @click.option("--tail", type=click.IntRange(0), help="Only the last lines of each pod.")
-@click.option("--since", callback=_duration, help="Only what is younger than 90s, 5m, ….")
-@click.option("--timestamps", is_flag=True, help="When each line was written.")
-@click.option("-p", "--previous", is_flag=True, help="Of the containers before a restart.")
-@click.option("--prefix/--no-prefix", default=True, help="The pod before each line.")
+@click.option("--since", callback=_duration, help="Only lines newer than 90s, 5m, ….")
+@click.option("--timestamps", is_flag=True, help="Prefix each line with its time.")
+@click.option("-p", "--previous", is_flag=True, help="Output of the run before the last restart.")
+@click.option("--prefix/--no-prefix", default=True, help="Prefix each line with the pod.")
 @connected
 def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
-    """Show what all pods of a job have written."""
+    """Show the output of all pods of a job."""
     from hekla.cli.vcctl.jobs import find_job
     from hekla.sdk.logs import LogOptions, job_logs, pods_of
 
@@ -140,8 +140,8 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
         printer.show(line)
     if not printer.seen and not options.follow:
         pods = pods_of(session.client, named(job), spaced(job), given["task"])
-        told = f"its {len(pods)} pods have" if pods else "it has no pods yet, so it has"
-        click.echo(f"job {named(job)}: {told} written nothing", err=True)
+        description = f"{len(pods)} pods have" if pods else "no pods yet:"
+        click.echo(f"job {named(job)}: {description} no output", err=True)
 
 
 def _say_waiting(job: Object) -> None:
@@ -152,7 +152,7 @@ def _say_waiting(job: Object) -> None:
 
 
 class LinePrinter:
-    """Lines with their pod before them, each pod in a colour of its own."""
+    """Print lines with the pod's name as a coloured prefix."""
 
     def __init__(self, *, prefix: bool = True) -> None:
         self._prefix = prefix
@@ -165,7 +165,7 @@ class LinePrinter:
 
 
 def finish(session: Session, name: str, namespace: str, *, logs: bool) -> None:
-    """Stay with a job until its end; the exit code is its outcome."""
+    """Follow a job until it finishes and return the exit code."""
     from hekla.sdk import job_phases, job_wait
     from hekla.sdk.logs import job_logs
 
@@ -185,14 +185,16 @@ def finish(session: Session, name: str, namespace: str, *, logs: bool) -> None:
     examples=["vcctl job scale my-job -r 8", "vcctl job scale my-job -r 8 --task worker -m 4"],
 )
 @one_job
-@click.option("-r", "--replicas", type=click.IntRange(0), required=True, help="Pods of the task.")
-@click.option("-t", "--task", default="", help="Which task, if there are several.")
+@click.option(
+    "-r", "--replicas", type=click.IntRange(0), required=True, help="Number of pods of the task."
+)
+@click.option("-t", "--task", default="", help="Task; optional if the job has one.")
 @click.option("-m", "--min", "min_available", type=click.IntRange(0), help="New gang size.")
 @connected
 def scale(
     session: Session, target: Target, replicas: int, task: str, min_available: int | None
 ) -> None:
-    """Give a task of a job another number of pods."""
+    """Set the number of pods of a task."""
     from hekla.cli.vcctl.jobs import find_job
     from hekla.kube.resources import JOBS
     from hekla.sdk import job_commands
@@ -201,9 +203,9 @@ def scale(
     try:
         patch = job_commands.scale_patch(job, replicas, task=task, min_available=min_available)
     except ValueError as error:
-        raise CommandFailed(str(error), hint="--task names one") from error
+        raise CommandFailed(str(error), hint="select one with --task") from error
     made = session.client.patch(JOBS, named(job), patch, namespace=spaced(job), kind="json")
     gang = made["spec"].get("minAvailable")
     click.echo(f"scale job {named(job)} successfully")
     if gang != job["spec"].get("minAvailable"):
-        click.echo(f"  its gang is now {gang}", err=True)
+        click.echo(f"  minAvailable is now {gang}", err=True)

@@ -1,11 +1,11 @@
-"""Who had how much of the cluster lately, as the scheduler wrote it down, for `vcctl queue top`.
+"""Usage over time of queues, namespaces and users, for `vcctl queue top`.
 
-    user   had lately
+    user   usage
     alice  ████████████············  51.2%
     bob    ██······················   8.3%
 
-What a newcomer gets wrong: where it is. The scheduler keeps account beside its configuration, in
-whichever namespace it was told; most users may read nothing there, and see the queues all the same.
+Note: the scheduler stores the usage in a ConfigMap in its own namespace, which most users may not
+read. They see the queues without it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import msgspec
 from hekla.api import wellknown
 from hekla.api.fairshare import QUEUES_KEY, SHARES_KEY, Queues, Shares
 from hekla.cli.vcctl.errors import CommandFailed
+from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import Session
 from hekla.cli.vcctl.output import part
-from hekla.cli.vcctl.watching import changes
 from hekla.kube.resources import CONFIGMAPS
 from hekla.units.durations import format_duration
 from hekla.units.objects import Object
@@ -34,7 +34,7 @@ NAMED = f"metadata.name={wellknown.FAIRSHARE_CONFIG_MAP}"
 
 
 def find_account(session: Session, namespace: str = "") -> Object:
-    """The ConfigMap: of the namespace given, else of the usual one, else the only one there is."""
+    """Return the ConfigMap of the given namespace, else of the default one, else the only one."""
     client, name = session.client, wellknown.FAIRSHARE_CONFIG_MAP
     usual = namespace or wellknown.SYSTEM_NAMESPACE
     found = client.find(CONFIGMAPS, name, namespace=usual)
@@ -46,20 +46,20 @@ def find_account(session: Session, namespace: str = "") -> Object:
     if others:
         places = sorted(one["metadata"]["namespace"] for one in others)
         raise CommandFailed(
-            f"several schedulers keep account, in the namespaces {', '.join(places)}",
+            f"several schedulers record usage, in the namespaces {', '.join(places)}",
             hint=f"choose one: --scheduler-namespace {places[0]}",
         )
     where = f"namespace {namespace} has" if namespace else "there is"
     raise CommandFailed(
-        f"nobody keeps account of what was had: {where} no ConfigMap {name}",
-        hint="configure the scheduler's plugin fairshare; it writes after a minute",
+        f"usage is not recorded: {where} no ConfigMap {name}",
+        hint="configure the scheduler's plugin fairshare; it records after a minute",
     )
 
 
 def account_changes(session: Session, account: Object) -> Iterator[Object]:
-    """Every state it takes from now on."""
+    """Yield every later state of the ConfigMap."""
     client, place = session.client, account["metadata"]["namespace"]
-    # From a list, as the object's own version may be too old to watch from.
+    # From a list: the object's own version may be too old to watch from.
     version = client.list(CONFIGMAPS, namespace=place, field_selector=NAMED).resource_version
     yield from changes(client, CONFIGMAPS, version, namespace=place, fields=NAMED)
 
@@ -78,29 +78,29 @@ def _decoded(account: Object, key: str, kind: type[T]) -> T:
     except msgspec.DecodeError as error:
         meta = account["metadata"]
         raise CommandFailed(
-            f"ConfigMap {meta['namespace']}/{meta['name']}: {key} cannot be read: {error}",
-            hint="the scheduler writes it anew every minute; is it running, and of this version?",
+            f"ConfigMap {meta['namespace']}/{meta['name']}: {key} is invalid: {error}",
+            hint="the scheduler rewrites it every minute; check that it runs and has this version",
         ) from error
 
 
 def ranking(shares: Shares, level: str) -> Iterator[str]:
-    """Namespaces or users line by line, who had most first."""
+    """Yield namespaces or users, highest usage first."""
     told: Mapping[str, float] = getattr(shares, level)
     had = {_plain(name): share for name, share in told.items()}
     width = max(map(len, (level, *had)))
-    yield f"{level:<{width}}  had lately"
+    yield f"{level:<{width}}  usage"
     for name, share in sorted(had.items(), key=lambda one: (-one[1], one[0])):
         yield f"{name:<{width}}  {_bar(share)} {share:>6.1%}"
     past = format_duration(shares.half_life_s)
-    yield f"of the cluster; what is past counts half as much after every {past}"
+    yield f"of the cluster; usage counts half after every {past}"
 
 
 def _plain(name: str) -> str:
-    """Users' names are whatever a manifest says; a terminal must not obey them."""
+    """User names come from manifests: escape control characters for the terminal."""
     return name if name.isprintable() else repr(name)
 
 
 def _bar(share: float) -> str:
-    # Something is never drawn as nothing.
+    # A non-zero value gets at least one block.
     cells = min(BAR, max(1 if share > 0 else 0, round(share * BAR)))
     return click.style(FULL * cells, fg="green") + FREE * (BAR - cells)

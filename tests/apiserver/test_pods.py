@@ -34,7 +34,7 @@ async def test_a_binding_made_for_an_earlier_pod_of_that_name_is_refused(client:
     old = await client.create(PODS, pod())
     await client.delete(PODS, "p", namespace="default")
     await client.create(PODS, pod())
-    with pytest.raises(Conflict, match="made anew"):
+    with pytest.raises(Conflict, match="recreated"):
         await client.bind("p", "n1", namespace="default", uid=old["metadata"]["uid"])
 
 

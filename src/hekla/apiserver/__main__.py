@@ -1,6 +1,6 @@
-"""`python -m hekla.apiserver --data-dir DIR`: the server alone, for tests and measurements.
+"""`python -m hekla.apiserver --data-dir DIR`: the API server alone, for tests and benchmarks.
 
-Prints its address when it answers requests; ends on SIGTERM or SIGINT.
+Prints its address when it serves requests; ends on SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def serve(config: Config) -> None:
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopping.set)
     async with ApiServer(config) as server:
-        # What start-up built lives as long as the server: keep the collector from walking it.
+        # Objects built at start-up live as long as the server; the garbage collector can skip them.
         gc.collect()
         gc.freeze()
         print(server.address, flush=True)

@@ -1,8 +1,7 @@
-"""The ASGI application: limits, authentication, authorization, routing.
+"""The ASGI application: limits, authentication, authorization, flow control and routing.
 
-Every request passes here once: read with bounds, matched to a user, checked by RBAC, handed to the
-handler of its path, answered. A refusal anywhere is a `StatusError`; anything else that escapes is
-a bug, logged with the request's id and answered 500 without its details.
+A refusal is a `StatusError`. Any other exception is a bug: it is logged with the request's id and
+answered 500 without details.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ BODY_TIMEOUT_S = 30.0
 
 
 class App:
-    """See the module's text."""
+    """Routes requests to handlers."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class App:
         except errors.StatusError:
             raise
         except Exception:
-            # The status line is gone: all that is left is to end the stream.
+            # The status line is sent; the stream can only be ended.
             log.exception("response failed: %s %s", scope["method"], scope["path"])
             raise
         finally:
@@ -108,7 +107,7 @@ class App:
                 response.ended()
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """exec and attach: checked like any request, then handed over."""
+        """Serve exec, attach and portforward after the checks of any request."""
         try:
             await receive()  # websocket.connect
             query = Query.parse(scope["query_string"])
@@ -117,7 +116,8 @@ class App:
                 raise errors.no_such_path()
             headers = _headers(scope)
             user = self._user(headers)
-            # Upstream authorizes an upgraded GET as `get`; the right to run commands is `create`.
+            # kube-apiserver authorizes an upgraded GET as `get`; the right to run commands is
+            # `create`.
             target.verb = "create"
             self._authorize(user, target)
             await self._streams.review(target, query, user)
@@ -205,7 +205,7 @@ class App:
         return await self._handlers.handle(served, request)
 
     def _impersonated(self, user: User, headers: dict[str, str]) -> User:
-        """`kubectl --as`: allowed to whoever may impersonate."""
+        """Return the impersonated user (`kubectl --as`), if RBAC allows it."""
         name = headers.get("impersonate-user")
         if not name:
             return user
@@ -271,9 +271,9 @@ class App:
 
 
 def _flow(scope: Scope, user: User, headers: dict[str, str]) -> Flow | None:
-    """Whom a request is counted for; None for the cluster's own parts, which have no address.
+    """Return the flow of a request; None for in-process clients, which have no address.
 
-    Neither are leases counted: whoever cannot renew one stops working.
+    Leases are not subject to flow control either: a leader that cannot renew stops.
     """
     source = scope.get("client")
     if source is None:
@@ -287,7 +287,7 @@ def _headers(scope: Scope) -> dict[str, str]:
         name = raw_name.decode("latin-1")
         value = raw_value.decode("latin-1")
         if name in headers:
-            # Accept may be given in several lines, and so may groups to impersonate.
+            # Accept and Impersonate-Group may be repeated.
             joiner = "\n" if name.startswith("impersonate-") else ","
             headers[name] += joiner + value
         else:
@@ -344,15 +344,15 @@ async def _send(send: Send, receive: Receive, response: Response, warnings: list
 async def _send_pieces(send: Send, pieces: Iterable[bytes]) -> None:
     for piece in pieces:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await asyncio.sleep(0)  # others get their turn between the pieces of a long list
+        await asyncio.sleep(0)  # let other requests run between the chunks of a long list
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _stream(send: Send, receive: Receive, pieces: AsyncIterator[bytes]) -> None:
-    """Send until the source ends or the flow goes away, whichever is first."""
+    """Send chunks until the source ends or the client disconnects."""
 
     async def pump() -> None:
-        # The flow of a quiet watch must get its headers now, not with the first event.
+        # The client of an idle watch must get its headers now, not with the first event.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         async for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})

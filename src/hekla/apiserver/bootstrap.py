@@ -1,7 +1,7 @@
-"""What a new cluster holds: namespaces, roles, Volcano's definitions.
+"""Bootstrap objects of a cluster: namespaces, roles and Volcano's CustomResourceDefinitions.
 
-Runs at every start and only adds what is missing, so that an upgrade brings new roles and
-definitions along and an administrator's changes stay.
+Runs at each start and adds only what is missing: an upgrade brings new roles and definitions, and
+an administrator's changes stay.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _initial_objects() -> list[Object]:
 
 
 async def populate(resources: Resources) -> None:
-    """Create what is missing, and bring Volcano's definitions to this version's."""
+    """Create what is missing and update Volcano's CustomResourceDefinitions to this version."""
     for obj in _initial_objects():
         await _ensure(resources, obj)
     for crd in crds.load():
@@ -168,7 +168,8 @@ async def populate(resources: Resources) -> None:
 
 
 async def announce(resources: Resources, port: int) -> None:
-    """The service `kubernetes`, which clients look for. Headless: there is no service network."""
+    """Create the Service `kubernetes` that clients look for; headless, as there is no service
+    network."""
     ports = [{"name": "https", "port": 443, "targetPort": port, "protocol": "TCP"}]
     obj = {
         "apiVersion": "v1",
@@ -206,7 +207,7 @@ async def _ensure(resources: Resources, obj: Object, *, refresh: bool = False) -
 
 
 async def _ensure_queue(resources: Resources, name: str) -> None:
-    """Jobs can be submitted from the first moment: their queue is there, and open."""
+    """Open the default queue, so that jobs can be submitted at once."""
     served = resources.registry.by_kind(wellknown.SCHEDULING_API, "Queue")
     assert served is not None
     if resources.store.get(served.storage, name) is None:

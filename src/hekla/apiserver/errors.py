@@ -1,22 +1,22 @@
-"""Refusals, as the `Status` objects Kubernetes clients expect.
+"""Errors as the `Status` objects that Kubernetes clients expect.
 
-    StatusError            any refusal; carries the HTTP code and the Status fields
-    ├── bad_request        400 BadRequest        the request cannot be understood
+    StatusError            any error; has the HTTP code and the Status fields
+    ├── bad_request        400 BadRequest        malformed request
     ├── unauthorized       401 Unauthorized      no valid token
-    ├── forbidden          403 Forbidden         a rule, a quota or RBAC says no
+    ├── forbidden          403 Forbidden         refused by a rule, a quota or RBAC
     ├── not_found          404 NotFound
     ├── method_not_allowed 405 MethodNotAllowed
     ├── already_exists     409 AlreadyExists
-    ├── conflict           409 Conflict          the object changed meanwhile
-    ├── expired            410 Expired           the resourceVersion is outside the window kept
+    ├── conflict           409 Conflict          the object has changed
+    ├── expired            410 Expired           the watch cache has dropped the resourceVersion
     ├── too_large          413 RequestEntityTooLarge
     ├── unsupported_media  415 UnsupportedMediaType
     ├── invalid            422 Invalid           field errors, one cause each
     ├── too_many_requests  429 TooManyRequests
     └── internal           500 InternalError
 
-The functions below build one exception type, because callers branch on `code` and `reason`, which
-travel over the wire, and never on a Python class.
+The functions build one exception type: callers branch on `code` and `reason`, which are part of
+the response, not on a Python class.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from typing import Any
 
 
 class StatusError(Exception):
-    """A refusal that becomes a `Status` response."""
+    """An error that becomes a `Status` response."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class StatusError(Exception):
         self.metadata = metadata
 
     def body(self) -> dict[str, Any]:
-        """The `Status` object."""
+        """Return the `Status` object."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -72,7 +72,7 @@ def _details(group: str, plural: str, name: str) -> dict[str, Any]:
 
 
 def qualified(group: str, plural: str) -> str:
-    """`pods`, or `jobs.batch.volcano.sh`: how Kubernetes messages name a resource."""
+    """Return `pods` or `jobs.batch.volcano.sh`, as in Kubernetes' messages."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -97,7 +97,7 @@ def not_found(group: str, plural: str, name: str) -> StatusError:
 
 
 def no_such_path() -> StatusError:
-    # The empty details are for kubectl, which looks into them without checking that they exist.
+    # kubectl reads `details` without checking that it exists.
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -144,7 +144,7 @@ def not_acceptable(message: str) -> StatusError:
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[dict[str, str]]) -> StatusError:
-    """422: each cause is `{"reason", "message", "field"}`."""
+    """Return 422; each cause is `{"reason", "message", "field"}`."""
     lines = [f"{cause['field']}: {cause['message']}" for cause in causes]
     text = lines[0] if len(lines) == 1 else "[" + ", ".join(lines) + "]"
     details = _details(group, kind, name)
@@ -154,7 +154,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[dict[str, str]]) 
 
 
 def invalid_options(kind: str, field: str, reason: str, message: str) -> StatusError:
-    """422 for a parameter of the request; `kind` is CreateOptions, ListOptions and so on."""
+    """Return 422 for a request parameter; `kind` is CreateOptions, ListOptions and so on."""
     cause = {"reason": reason, "message": message, "field": field}
     return invalid("meta.k8s.io", kind, "", [cause])
 
@@ -183,5 +183,5 @@ def internal(message: str) -> StatusError:
 
 
 def unavailable(message: str) -> StatusError:
-    # No Retry-After: Go clients would ask ten times over before they show the message.
+    # No Retry-After: Go clients would retry ten times before they show the message.
     return StatusError(503, "ServiceUnavailable", message)

@@ -1,9 +1,9 @@
-"""The server as a whole: files, certificates, tokens, background work and the socket.
+"""The API server: files, certificates, tokens, background tasks and the socket.
 
     async with ApiServer(Config(data_dir=path)) as server:
         print(server.address, server.kubeconfig)
 
-`data_dir` holds everything: `state.db`, `pki/`, `kubeconfig`. Removing it removes the cluster.
+`data_dir` contains all state: `state.db`, `pki/`, `kubeconfig`. Removing it removes the cluster.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ log = logging.getLogger("hekla.apiserver")
 
 
 class AlreadyRunning(Exception):
-    """Another server has this data directory."""
+    """Another server uses this data directory."""
 
 
 @dataclass
@@ -64,14 +64,14 @@ class Config:
     port: int = 0
     durability: Durability = "process"
     names: tuple[str, ...] = ()
-    """Further host names and addresses for the certificate."""
+    """Additional host names and addresses of the certificate."""
     clock: Clock = field(default_factory=SystemClock)
     limits: Limits = field(default_factory=Limits)
-    """How much clients may have under way."""
+    """Limits of flow control."""
 
 
 class ApiServer:
-    """Start with `async with`, or `start` and `stop`."""
+    """Start with `async with`, or with `start` and `stop`."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -89,7 +89,7 @@ class ApiServer:
         return self._web.port
 
     async def dial(self) -> socket.socket:
-        """A connection for a client in this process; it proves who it is like any other."""
+        """Open an in-process connection; its client authenticates like any other."""
         return await self._web.dial()
 
     @property
@@ -109,14 +109,14 @@ class ApiServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Return when requests are answered."""
+        """Start the server; return when it serves requests."""
         self.config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         async with contextlib.AsyncExitStack() as stack:
             await self._start(stack)
             self._stack = stack.pop_all()
 
     async def stop(self) -> None:
-        """End watches, finish requests, commit, release the directory."""
+        """End watches, finish requests, commit, and release the directory."""
         await self._stack.aclose()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
@@ -198,7 +198,7 @@ class ApiServer:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One server a directory. The lock goes with the process, so a crash leaves none behind."""
+    """Lock a data directory. The kernel releases the lock when the process ends."""
     with (directory / "lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,7 +211,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _address_in(directory: Path) -> str:
-    """Where the one that runs there can be found, if its kubeconfig says so."""
+    """Return the address of the running server from its kubeconfig, if any."""
     try:
         return f" at {kubeconfig.load(directory / 'kubeconfig').server}"
     except KubeError:
@@ -223,7 +223,7 @@ def _new_token() -> bytes:
 
 
 def _secret(path: Path, make: object) -> bytes:
-    """A secret kept in a file, made on first use."""
+    """Return a secret from a file; create it on first use."""
     if not path.exists():
         assert callable(make)
         certificates.write_private(path, make())

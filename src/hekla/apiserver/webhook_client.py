@@ -1,11 +1,11 @@
-"""Calls from this server to webhooks: where a client configuration leads, TLS, time and size.
+"""The client for webhooks: resolve a client configuration and POST JSON over TLS.
 
-A webhook is named by URL or by Service. This cluster is one machine and has no proxy in front of
-its Services, so a Service is followed to one of its endpoints; the certificate must still be the
-one of `name.namespace.svc`, as on any cluster.
+A webhook is configured by URL or by Service. A cluster on one machine has no service proxy, so a
+Service is resolved to one of its endpoints. The certificate must be valid for
+`name.namespace.svc`, as on any cluster.
 
-What a newcomer gets wrong: connections are kept, and a server may close one that rests. A call on
-such a connection is made once more on a new one; any other failure is the caller's to judge.
+Note: a server may close an idle connection that is kept open. A call on such a connection is
+retried once on a new one; other failures are the caller's to handle.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _MAX_SHOWN_CHARS = 300
 
 
 class WebhookError(Exception):
-    """No usable answer; the text says why, and names the address."""
+    """The call failed; the message has the reason and the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a call goes."""
+    """The address of a webhook."""
 
     host: str
     port: int
@@ -53,11 +53,11 @@ class Endpoint:
     path: str
     ca_pem: str | None
     url: str
-    """As an error names it."""
+    """The address in error messages."""
 
 
 class WebhookClient:
-    """Posts JSON to webhooks. Close at the end."""
+    """Posts JSON to webhooks. Call `close` at the end."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -72,24 +72,26 @@ class WebhookClient:
     async def post(
         self, client_config: Mapping[str, Any], body: bytes, *, timeout_s: float, limit: int
     ) -> bytes:
-        """The body of a good answer; WebhookError otherwise."""
+        """Return the body of a response with status 200; WebhookError otherwise."""
         endpoint = self._resolve(client_config)
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._exchange(endpoint, body, timeout_s, limit)
         except TimeoutError as error:
             raise WebhookError(
-                f'Post "{endpoint.url}": no answer within {timeout_s:.0f} s: '
+                f'Post "{endpoint.url}": no response within {timeout_s:.0f} s: '
                 "context deadline exceeded"
             ) from error
         except TooLarge as error:
-            raise WebhookError(f'Post "{endpoint.url}": more than {limit} bytes came') from error
+            raise WebhookError(
+                f'Post "{endpoint.url}": the response is larger than {limit} bytes'
+            ) from error
         except (OSError, NotHttp) as error:
             raise WebhookError(f'Post "{endpoint.url}": {_brief(error)}') from error
         response_body = answer.body()
         if answer.status != 200:
             said = response_body[:_MAX_SHOWN_CHARS].decode("utf-8", "replace").strip()
-            raise WebhookError(f'Post "{endpoint.url}": it answered {answer.status}: {said}')
+            raise WebhookError(f'Post "{endpoint.url}": status {answer.status}: {said}')
         return response_body
 
     async def _exchange(
@@ -138,7 +140,7 @@ class WebhookClient:
             self._contexts[endpoint.ca_pem] = context
         return context
 
-    # Where to
+    # Resolution
 
     def _resolve(self, client_config: Mapping[str, Any]) -> Endpoint:
         ca_pem = _ca(client_config.get("caBundle"))
@@ -172,7 +174,7 @@ class WebhookClient:
         raise WebhookError(f'Post "{url}": no endpoints available for service "{name}"')
 
     def _addresses(self, namespace: str, name: str, port: Object) -> list[tuple[str, int]]:
-        """Ready addresses behind a Service's port."""
+        """Return the ready addresses of a Service's port."""
         response_body: list[tuple[str, int]] = []
         entry = self._store.get("endpoints", f"{namespace}/{name}")
         subsets = (msgspec.json.decode(entry.body).get("subsets") or ()) if entry else ()

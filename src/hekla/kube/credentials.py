@@ -264,7 +264,7 @@ class ExecCredentials:
             if process.stdout is not None:
                 process.stdout.close()
         if timed_out.is_set():
-            raise ConfigError(f"{self._name}: no answer within {self._timeout_s:g} s")
+            raise ConfigError(f"{self._name}: no response within {self._timeout_s:g} s")
         if len(output) > MAX_TOKEN_BYTES:
             raise ConfigError(f"{self._name}: it printed more than {MAX_TOKEN_BYTES} bytes")
         if code:

@@ -1,12 +1,12 @@
-"""The rules of the house that need to see more than the object itself.
+"""The admission chain: built-in plugins, then configured webhooks and policies.
 
-Each plugin is a class with `mutate` and `validate`; the chain calls them in order. They run in
-the server's own process: nothing leaves the event loop between a decision and the staged write, so
-a quota cannot be overrun by two requests at once.
+Each plugin has `mutate` and `validate`; the chain calls them in order. Plugins never yield to the
+event loop between a decision and the staged write, so two requests cannot exceed a quota together.
 
-Webhooks and policies that users configured are asked besides, by `call_mutating` and
-`call_validating`. These wait, and the world moves on meanwhile: whoever calls them validates again
-after, and stages on the version that was read before, which the store refuses if it is stale.
+`call_mutating` and `call_validating` call configured webhooks and policies.
+
+Note: these await. After them, run `validate` again and stage on the version that was read before;
+the store refuses the write if that version is stale.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from hekla.apiserver.registry.options import Options
     from hekla.apiserver.registry.resources import Resources
 
-# Of a new object, what the server sets after mutating hooks have been asked, as upstream.
+# Fields of a new object that are set after mutating webhooks, as in kube-apiserver.
 _NOT_YET = ("uid", "creationTimestamp", "generation")
 
 
 class AdmissionChain:
-    """The chain, in the order Kubernetes runs its own: quotas last, when all else is settled."""
+    """Runs plugins in the order of kube-apiserver; quotas come last."""
 
     def __init__(self, resources: Resources) -> None:
         self.plugins: list[AdmissionPlugin] = [
@@ -57,7 +57,7 @@ class AdmissionChain:
         self.policies = Policies(resources)
 
     def follow(self) -> None:
-        """Ask what is configured, from now on: not while the server populates its own store."""
+        """Start to call configured webhooks and policies. Not called during bootstrap."""
         self.webhooks.follow()
         self.policies.follow()
 
@@ -71,10 +71,10 @@ class AdmissionChain:
             also += plugin.validate(attributes)
         return also
 
-    # What users configured
+    # Webhooks and policies
 
     def needs_review(self, attributes: Attributes) -> bool:
-        """Whether anybody outside this chain has a say in it."""
+        """Return whether a webhook or a policy covers this write."""
         options = attributes.options
         if options.is_reviewed:
             return False
@@ -136,7 +136,7 @@ class AdmissionChain:
         options: Options,
         old: Object | None = None,
     ) -> Object:
-        """A write to a subresource that exchanges another kind: the object as hooks leave it."""
+        """Review a write to a subresource of a different kind; return the resulting object."""
         if not self.covers(operation, served, subresource):
             return obj
         how = {} if operation == "CONNECT" else _how(operation.lower(), options)
@@ -150,7 +150,7 @@ class AdmissionChain:
 
 
 def _how(verb: str, options: Options) -> Object:
-    """The options object of a request, as hooks are shown it."""
+    """Return the options object of a request as webhooks see it."""
     how: Object = {"kind": f"{verb.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     if options.dry_run:
         how["dryRun"] = ["All"]

@@ -1,4 +1,4 @@
-"""Nobody can give away, by a role or a binding, rights they do not have themselves."""
+"""Privilege escalation check: a user cannot grant rights that the user does not have."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""ExpressionChecks are refused when they are written, not when they are needed.
+"""Compile CEL expressions when the object that contains them is written.
 
-Whatever holds CEL (webhook configurations, policies, definitions) passes here; an update that
-leaves an expression as it was is let through, so that an object can still be changed after the
-evaluator was uninstalled.
+Covers webhook configurations, policies and CustomResourceDefinitions. An update that does not
+change an expression passes, so objects stay editable after the evaluator was uninstalled.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class ExpressionChecks(AdmissionPlugin):
         if attributes.verb == "delete" or (storage not in _WHERE and storage != CRDS):
             return []
         if storage == CRDS:
-            # What the server itself installs has its rules in hekla.api too, for want of CEL.
+            # CRDs installed by the server are also validated in hekla.api, in case CEL is missing.
             if attributes.options.user is SYSTEM:
                 return []
             was = {text for _, text, _ in _in_definition(attributes.old or {})}

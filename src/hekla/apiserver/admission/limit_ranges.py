@@ -1,4 +1,4 @@
-"""LimitRanges: defaults for containers that say nothing, bounds for those that do."""
+"""LimitRanges: default requests and limits of containers, and their minimum and maximum."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _amounts(resources: Object, which: str) -> dict[str, Quantity]:
 
 
 def _fill(container: Object, item: Object) -> None:
-    """Defaults for what is not said. A limit alone is a request too, which comes first."""
+    """Apply defaults. A limit without a request also sets the request."""
     resources = container.setdefault("resources", {})
     for which, source in (("limits", "default"), ("requests", "defaultRequest")):
         for name, amount in (item.get(source) or {}).items():

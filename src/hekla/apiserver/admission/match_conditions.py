@@ -1,4 +1,4 @@
-"""What match conditions and policies may look at, and match conditions themselves."""
+"""Match conditions, and the CEL variables of match conditions and policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLES = ("object", "oldObject", "request")
 
 
 def request_variable(review: AdmissionRequest) -> Object:
-    """`request` in an expression: an AdmissionRequest without its objects."""
+    """Return the variable `request`: an AdmissionRequest without its objects."""
     group, version, kind = review.kind
     asked = review.served.kind
     variables: Object = {
@@ -50,7 +50,7 @@ def variables(review: AdmissionRequest) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class MatchConditions:
-    """All must hold for a hook or a policy to be asked."""
+    """CEL conditions that must all be true for a webhook or policy to be evaluated."""
 
     programs: tuple[tuple[str, cel.Program], ...] = ()
 
@@ -63,7 +63,7 @@ class MatchConditions:
         )
 
     def hold(self, values: Mapping[str, Any]) -> bool:
-        """As upstream, one that is false settles it even if others fail; cel.Failed else."""
+        """Return whether all hold; a false one decides even if others fail, as upstream."""
         failures = []
         for name, program in self.programs:
             try:

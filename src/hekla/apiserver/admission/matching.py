@@ -1,7 +1,7 @@
-"""One write as hooks and policies are asked about it, and which of them it concerns.
+"""The admission request that webhooks and policies see, and rules that match it.
 
-A write to a subresource is about another object than its parent: `pods/binding` is the creation of
-a Binding, `jobs/scale` the change of a Scale, `pods/exec` a CONNECT with its options.
+A write to a subresource is a request for a different kind: `pods/binding` creates a Binding,
+`jobs/scale` updates a Scale, `pods/exec` is a CONNECT with options.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 EXEMPT_GROUP = "admissionregistration.k8s.io"
-"""What configures admission is never subject to it: nobody could undo a mistake."""
+"""Admission configuration is exempt from admission, so that a mistake can be repaired."""
 
 
 @dataclass(slots=True)
 class AdmissionRequest:
-    """What is about to happen. `obj` is None for a DELETE, `old` for a CREATE or CONNECT."""
+    """A write under review. `obj` is None for DELETE; `old` is None for CREATE and CONNECT."""
 
     operation: str  # CREATE, UPDATE, DELETE or CONNECT
     served: Served
@@ -44,7 +44,7 @@ class AdmissionRequest:
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """Group, version and kind of the object in question."""
+        """Group, version and kind of the object."""
         kind = self.served.kind
         if self.subresource and self.subresource in kind.subresources:
             inner = kinds.subresource(kind, self.subresource)
@@ -53,14 +53,14 @@ class AdmissionRequest:
 
     @property
     def is_own_kind(self) -> bool:
-        """Whether the object is one of the resource itself, in one of its versions."""
+        """Whether the object is of the resource's kind, in one of its versions."""
         kind = self.served.kind
         return self.kind == (kind.group, kind.version, kind.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which operations on which resources."""
+    """Operations and resources that a webhook or policy covers."""
 
     operations: frozenset[str]
     groups: frozenset[str]
@@ -104,7 +104,7 @@ def matched(
     *,
     exact: bool,
 ) -> Served | None:
-    """The version a rule covers: the one asked for (the first), or else an equivalent."""
+    """Return the version that a rule covers: the requested one (first) or an equivalent."""
     for served in versions[:1] if exact else versions:
         if any(rule.covers(operation, served, subresource) for rule in rules):
             return served
@@ -113,7 +113,7 @@ def matched(
 
 @dataclass(frozen=True, slots=True)
 class Selectors:
-    """By the labels of the namespace and of the object."""
+    """Selects by labels of the namespace and of the object."""
 
     namespace: LabelSelector
     object: LabelSelector

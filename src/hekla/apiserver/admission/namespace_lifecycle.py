@@ -1,4 +1,4 @@
-"""Nothing is created in a namespace that does not exist or is going away."""
+"""NamespaceLifecycle: no creation in a namespace that does not exist or is terminating."""
 
 from __future__ import annotations
 

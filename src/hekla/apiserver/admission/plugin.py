@@ -1,4 +1,4 @@
-"""What an admission plugin is: the attributes it sees, and what it may do about it."""
+"""The interface of admission plugins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Attributes:
-    """A write on its way in."""
+    """The attributes of a write under admission."""
 
     verb: str  # create, update or delete
     served: Served
@@ -38,7 +38,7 @@ class Attributes:
 
 @dataclass(slots=True)
 class RelatedWrite:
-    """Another object to be changed in the same transaction (a quota's usage, say)."""
+    """Another object to write in the same transaction, such as a quota's usage."""
 
     storage: str
     entry: Entry
@@ -46,7 +46,7 @@ class RelatedWrite:
 
 
 class AdmissionPlugin:
-    """An admission plugin; override what it does."""
+    """Base class of admission plugins."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
@@ -56,5 +56,5 @@ class AdmissionPlugin:
         """Change `attributes.obj` before it is validated."""
 
     def validate(self, attributes: Attributes) -> list[RelatedWrite]:
-        """Refuse by raising; return what must change along with it."""
+        """Raise to refuse the write; return objects to write with it."""
         return []

@@ -1,11 +1,10 @@
-"""ValidatingAdmissionPolicy at work: rules of a cluster, written in CEL.
+"""ValidatingAdmissionPolicy: validation rules in CEL.
 
-A policy says what must hold, a binding where and with which parameters; one without the other does
-nothing. Both are compiled when they are written. Everything happens in this process and without
-waiting, so policies are cheaper than webhooks by far.
+A policy has the rules; a binding selects resources and parameters. Both are compiled when they are
+written. Evaluation is in-process and does not await, so policies cost much less than webhooks.
 
-What a newcomer gets wrong: an expression that *fails* (a field that is not there, say) is judged by
-`failurePolicy`; one that is false is judged by the binding's `validationActions`.
+Note: an expression that fails (a missing field, for example) is handled by `failurePolicy`; one
+that is false is handled by the binding's `validationActions`.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "
 
 
 class Misconfigured(Exception):
-    """The policy or binding cannot be put to use; judged by `failurePolicy`."""
+    """The policy or binding cannot be evaluated; handled by `failurePolicy`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which writes: rules, exceptions, selectors."""
+    """The writes that a policy matches: rules, exceptions and selectors."""
 
     rules: tuple[Rule, ...] | None
     excluded: tuple[Rule, ...]
@@ -68,13 +67,13 @@ class Match:
         )
 
     def covers(self, operation: str, versions: list[Served], subresource: str) -> Served | None:
-        """The version in which the object is to be seen, if the rules cover it at all."""
+        """Return the version of the object to evaluate, or None if no rule covers it."""
         if self.rules is None:
             return versions[0]
         return matched(self.rules, operation, versions, subresource, exact=self.exact)
 
     def holds(self, review: AdmissionRequest, versions: list[Served], resources: Resources) -> bool:
-        """With what the rules alone do not say: names, exceptions, labels."""
+        """Check names, exceptions and labels, which `covers` does not."""
         if not self.selectors.match(review, resources.store):
             return False
         subresource, operation = review.subresource, review.operation
@@ -143,7 +142,7 @@ class Policy:
 
 
 def variables_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the expressions of a policy may look at."""
+    """Return the CEL variables of a policy's expressions."""
     more = ("params",) if spec.get("paramKind") else ()
     return (*VARIABLES, "namespaceObject", "variables", *more)
 
@@ -198,7 +197,7 @@ class Denial:
 
 
 class Policies:
-    """All policies of one server."""
+    """Evaluates all policies of the server."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
@@ -221,7 +220,7 @@ class Policies:
             try:
                 policy = Policy.read(msgspec.json.decode(entry.body))
             except (cel.Refused, KeyError, ValueError) as error:
-                # Refused at creation; the evaluator may have been uninstalled since.
+                # Invalid at creation is refused; the evaluator may have been uninstalled since.
                 log.error("policy %s is not evaluated: %s", entry.key, error)
                 continue
             policies[policy.name] = policy
@@ -254,10 +253,10 @@ class Policies:
     def _versions(self, served: Served) -> list[Served]:
         return [served, *self._resources.registry.equivalents(served)]
 
-    # Judging
+    # Evaluation
 
     async def validate(self, review: AdmissionRequest) -> None:
-        """Raise the first denial; warn of what is only to be warned of."""
+        """Raise the first denial; add warnings for bindings that warn."""
         if not self.covers(review.operation, review.served, review.subresource):
             return
         denials: list[Denial] = []
@@ -282,7 +281,7 @@ class Policies:
     async def _judge(
         self, policy: Policy, binding: Binding, review: AdmissionRequest, seen: Served
     ) -> list[tuple[str, str]]:
-        """Message and reason of everything that does not hold."""
+        """Return message and reason of each failed validation."""
         values = variables(review)
         if seen is not review.served and review.is_own_kind:
             for name in ("object", "oldObject"):
@@ -304,7 +303,7 @@ class Policies:
     def _params(
         self, policy: Policy, binding: Binding, review: AdmissionRequest
     ) -> list[Object | None]:
-        """The objects a policy is evaluated with, one after the other; [None] when it has none."""
+        """Return the parameter objects of a binding; [None] if the policy has no parameters."""
         if policy.param_kind is None or binding.param_ref is None:
             return [None]
         api_version, kind = policy.param_kind
@@ -370,7 +369,7 @@ def _evaluated(policy: Policy, values: Object) -> list[tuple[str, str]]:
 
 
 def _variables(policy: Policy, values: Object) -> tuple[Object, list[str]]:
-    """Their values, in order; one that fails is missing, and matters only to who uses it."""
+    """Return the variables' values; one that fails is missing and fails only its users."""
     made: Object = {}
     broken: list[str] = []
     for name, program in policy.variables:

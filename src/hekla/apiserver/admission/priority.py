@@ -1,4 +1,4 @@
-"""PriorityClass names become numbers, once, when a pod is created."""
+"""Priority: resolve a pod's PriorityClass to its value at creation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Priority(AdmissionPlugin):
         return msgspec.json.decode(entry.body) if entry is not None else None
 
     def _default(self) -> Object | None:
-        """The class of pods that name none; the smallest if there should be several."""
+        """Return the class of pods without one: the global default with the lowest value."""
         found: Object | None = None
         for entry in self.store.table(CLASSES).entries.values():
             if b'"globalDefault":true' in entry.body:

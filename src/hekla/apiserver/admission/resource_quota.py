@@ -1,8 +1,8 @@
-"""ResourceQuotas: what a namespace may use, counted in the same transaction that uses it.
+"""ResourceQuotas: usage of a namespace, counted in the transaction that uses it.
 
-AdmissionChain adds a new object's usage to `status.used` together with the object itself, so that
-concurrent creates cannot slip past each other. What is *released* (a pod finishes, an object goes,
-a quota changes) is settled by `recount`, which looks at what exists.
+Admission adds a new object's usage to `status.used` in the same transaction, so concurrent creates
+cannot exceed a quota. `recount` computes the usage from what exists after a pod finished, an object
+was deleted or a quota changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUOTAS = "resourcequotas"
 _ONE = Quantity.from_int(1)
 _ZERO = Quantity.from_int(0)
 _FINISHED = ("Succeeded", "Failed")
-# Kinds with a short name of their own in quotas, beside count/<kind>.
+# Kinds with a short name in quotas, besides count/<kind>.
 _BY_KIND = {
     "configmaps": "configmaps",
     "secrets": "secrets",
@@ -34,7 +34,7 @@ _BY_KIND = {
     "resourcequotas": "resourcequotas",
     "persistentvolumeclaims": "persistentvolumeclaims",
 }
-# With one of these in a quota every container must say what it asks for.
+# With one of these in a quota, each container must specify it.
 _MUST_BE_SAID = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 
 
@@ -54,7 +54,7 @@ class ResourceQuotas(AdmissionPlugin):
         return also
 
     def _charge(self, attributes: Attributes, quota: Object, usage: Amounts) -> bool:
-        """Add usage to a quota's status; refuse when it would exceed. False if not concerned."""
+        """Add usage to a quota's status; raise if it exceeds. False if the quota does not apply."""
         limits = _spec(quota).get("hard") or {}
         hard = {name: parse_quantity(text) for name, text in limits.items()}
         if not in_scope(quota, attributes.served.storage, attributes.obj):
@@ -91,14 +91,14 @@ def _quotas(resources: Resources, namespace: str) -> Iterator[tuple[Entry, Objec
 
 
 def usage_of(storage: str, obj: Object) -> Amounts:
-    """What one object counts for, under every name a quota may use."""
+    """Return an object's usage by each name that a quota may use."""
     group, _, plural = storage.rpartition("/")
     counted = f"count/{plural}.{group}" if group else f"count/{plural}"
     used: Amounts = {counted: _ONE}
     if storage in _BY_KIND:
         used[_BY_KIND[storage]] = _ONE
     if storage == "pods":
-        # A finished pod still exists, and so counts as an object; it uses nothing.
+        # A finished pod still counts as an object; it uses no resources.
         if (obj.get("status") or {}).get("phase") not in _FINISHED:
             add(used, quota_usage(obj.get("spec") or {}))
             used[counted] = _ONE
@@ -121,12 +121,12 @@ def usage_of(storage: str, obj: Object) -> Amounts:
 
 
 def _spec(quota: Object) -> Object:
-    """What a quota allows; it may say nothing at all, and then limits nothing."""
+    """Return a quota's hard limits; empty if it has none."""
     return quota.get("spec") or {}
 
 
 def in_scope(quota: Object, storage: str, obj: Object) -> bool:
-    """Whether a quota's scopes pick an object. Only pods can be told apart by scopes."""
+    """Return whether a quota's scopes select an object. Scopes apply to pods only."""
     spec = _spec(quota)
     terms: list[Object] = [
         {"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()
@@ -168,7 +168,7 @@ def _operator(term: Object, value: Any) -> bool:
 
 
 def recount(resources: Resources, namespace: str) -> list[RelatedWrite]:
-    """ResourceQuotas of a namespace whose status differs from what exists now."""
+    """Return the quotas of a namespace whose status differs from the actual usage."""
     quotas = list(_quotas(resources, namespace))
     if not quotas:
         return []

@@ -1,4 +1,4 @@
-"""RuntimeClasses: a pod may name only one that exists, and takes its overhead and placement."""
+"""RuntimeClass: a pod's class must exist; the pod takes its overhead and scheduling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod runs as a service account: `default` unless it names one, which must exist."""
+"""ServiceAccount: set a pod's account to `default` if it has none, and check that it exists."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class ServiceAccounts(AdmissionPlugin):
         spec = attributes.obj["spec"]
         name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
         spec["serviceAccountName"] = spec["serviceAccount"] = name
-        # `default` is made with its namespace, a moment later: upstream refuses pods in between,
-        # to everybody's surprise; there is nothing to be won by that.
+        # `default` is created shortly after its namespace. kube-apiserver refuses pods in between;
+        # hekla accepts them.
         if name != "default" and not self.store.head(
             "serviceaccounts", f"{attributes.namespace}/{name}"
         ):

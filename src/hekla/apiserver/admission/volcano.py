@@ -1,4 +1,4 @@
-"""Volcano's defaults and rules (`hekla.api.volcano`), with the store as their view."""
+"""Volcano's defaulting and validation (`hekla.api.volcano`) on the store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VOLCANO = ".volcano.sh"
 
 
 class StoreView:
-    """What rules ask of the cluster, answered from the newest state."""
+    """Cluster state for Volcano's rules, staged changes included."""
 
     job_plugins = job_plugin_names()
     scheduler_names = (wellknown.DEFAULT_SCHEDULER,)
@@ -35,7 +35,7 @@ class StoreView:
         self._decoded: dict[str, tuple[Entry, Object]] = {}
 
     def _queue(self, entry: Entry) -> Object:
-        """Decoded once for each version: every job asks for the whole tree."""
+        """Return a decoded queue, cached per version: each job needs the whole tree."""
         known = self._decoded.get(entry.key)
         if known is None or known[0] is not entry:
             known = self._decoded[entry.key] = (entry, msgspec.json.decode(entry.body))
@@ -62,9 +62,9 @@ class Volcano(AdmissionPlugin):
         return attributes.served.kind.group.endswith(_VOLCANO) or attributes.creates("pods")
 
     def mutate(self, attributes: Attributes) -> None:
-        # A changed job is completed again. `kubectl apply` replaces the list of tasks whole, and
-        # what was filled in goes with it: without this, the rules would see the tasks change.
-        # (Volcano completes only new jobs, and so refuses to apply one again with another size.)
+        # An updated job is defaulted again. `kubectl apply` replaces the whole list of tasks and
+        # removes defaulted fields; without this, validation would see the tasks change. (Volcano
+        # defaults only new jobs, and refuses to apply one again with another size.)
         again = attributes.verb == "update" and attributes.served.storage == JOBS
         if (attributes.verb == "create" or again) and self._concerns(attributes):
             volcano.default(attributes.obj, self._view)

@@ -1,12 +1,11 @@
-"""Webhook configurations at work: which hooks a write concerns, and asking them.
+"""Admission webhooks: find the webhooks that cover a write, and call them.
 
-Configurations are compiled when they are written, into hooks in the order they are called in; which
-of them cover a resource and an operation is found once and kept. While there are none, a write
-pays for one look at an empty tuple.
+Configurations are compiled when they are written. Webhooks that cover a resource and an operation
+are looked up once and cached. Without configurations a write costs one look at an empty tuple.
 
-Mutating hooks are called one after the other, by the name of their configuration; those that ask
-for it (`reinvocationPolicy: IfNeeded`) a second time if the object changed after their invocation.
-Validating hooks are called all at once, and the first of them that refuses, in order, is quoted.
+Mutating webhooks are called one after the other, ordered by the name of their configuration; with
+`reinvocationPolicy: IfNeeded` again if a later one changed the object. Validating webhooks are
+called concurrently, and the first refusal in order is returned.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class Hook:
 
 @dataclass(slots=True)
 class _Invocation:
-    """A hook to be called, and the version of the object it is to see."""
+    """A webhook to call, and the version of the object that it gets."""
 
     hook: Hook
     served: Served
@@ -108,11 +107,11 @@ class _ReviewResponse(msgspec.Struct):
 
 
 class InvalidResponse(Exception):
-    """A hook could not be asked, or answered nonsense."""
+    """The response of a webhook is not a valid AdmissionReview."""
 
 
 class Webhooks:
-    """All hooks of one server."""
+    """Calls all admission webhooks of the server."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
@@ -128,7 +127,7 @@ class Webhooks:
         return self._callouts
 
     def follow(self) -> None:
-        """Call what is configured, from now on."""
+        """Start to call configured webhooks."""
         for table in (MUTATING, VALIDATING):
             self._compile(table)
         self._store.subscribe(self._changed)
@@ -146,7 +145,7 @@ class Webhooks:
                 try:
                     found.append(Hook.read(name, hook))
                 except (cel.Refused, KeyError, ValueError) as error:
-                    # Refused at creation; the evaluator may have been uninstalled since.
+                    # Invalid at creation is refused; the evaluator may have been uninstalled since.
                     log.error("webhook %s of %s is not called: %s", hook.get("name"), name, error)
         if table == MUTATING:
             self._mutating = tuple(found)
@@ -155,7 +154,7 @@ class Webhooks:
         self._covering.clear()
 
     def covers(self, operation: str, served: Served, subresource: str) -> bool:
-        """Whether any hook may want to know."""
+        """Return whether a webhook covers this operation."""
         if not self._mutating and not self._validating:
             return False
         return bool(
@@ -190,10 +189,10 @@ class Webhooks:
                 invocations.append(_Invocation(hook, seen))
         return tuple(invocations)
 
-    # Asking
+    # Calls
 
     async def mutate(self, review: AdmissionRequest) -> bool:
-        """Let hooks change `review.obj`; whether any did."""
+        """Call mutating webhooks; return whether any changed `review.obj`."""
         invocations = self._invocations(True, review.operation, review.served, review.subresource)
         changed = False
         called: list[tuple[_Invocation, int]] = []
@@ -213,7 +212,7 @@ class Webhooks:
         return changed
 
     async def validate(self, review: AdmissionRequest) -> None:
-        """Raise the first refusal, in the order of the hooks."""
+        """Call validating webhooks; raise the first refusal in their order."""
         invocations = self._invocations(False, review.operation, review.served, review.subresource)
         wanted = [invocation for invocation in invocations if self._wants(invocation.hook, review)]
         if not wanted:
@@ -254,7 +253,7 @@ class Webhooks:
             shown = await self._in_hook_version(invocation, review, review.obj)
             patched = patches.json_patch(shown, patch)
             if not isinstance(patched, dict):
-                raise ValueError("the patched object is no object")
+                raise ValueError("the patched object is not an object")
         except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
             message = f"received undecodable patch in webhook response: {error}"
             self._fail(hook, message)
@@ -269,7 +268,8 @@ class Webhooks:
     async def _call(
         self, invocation: _Invocation, review: AdmissionRequest, *, mutating: bool
     ) -> _Response | None:
-        """The response of a hook that allows; None when it failed and that is to be ignored."""
+        """Return the response of a webhook that allows; None if it failed and `failurePolicy`
+        ignores it."""
         hook = invocation.hook
         if review.options.dry_run and hook.side_effects not in _WITHOUT_SIDE_EFFECTS:
             raise errors.bad_request(f'admission webhook "{hook.name}" does not support dry run')
@@ -292,7 +292,7 @@ class Webhooks:
         return response
 
     def _fail(self, hook: Hook, why: str) -> None:
-        """Refuse the write, or let it pass, as the hook's configuration has it."""
+        """Refuse the write or log, by the webhook's `failurePolicy`."""
         if hook.fails_closed:
             raise errors.internal(f'failed calling webhook "{hook.name}": {why}')
         log.warning('failed calling webhook "%s", which may be ignored: %s', hook.name, why)
@@ -324,7 +324,7 @@ class Webhooks:
     async def _in_hook_version(
         self, invocation: _Invocation, review: AdmissionRequest, obj: Object
     ) -> Object:
-        """The object in the version the hook asked for."""
+        """Return the object in the version of the webhook's rule."""
         if invocation.served is review.served or not review.is_own_kind:
             return obj
         return await self._resources.in_version(invocation.served, obj)
@@ -332,18 +332,18 @@ class Webhooks:
     async def _in_request_version(
         self, invocation: _Invocation, review: AdmissionRequest, obj: Object
     ) -> Object:
-        """And back again, in the version of the request."""
+        """Return the object in the version of the request."""
         if invocation.served is review.served or not review.is_own_kind:
             return obj
         return await self._resources.in_version(review.served, obj)
 
 
 def _validated(raw: bytes, uid: str, version: str, *, mutating: bool) -> _Response:
-    """An AdmissionReview, as strictly read as upstream reads it."""
+    """Decode and validate an AdmissionReview as kube-apiserver does."""
     try:
         review = msgspec.json.decode(raw, type=_ReviewResponse)
     except msgspec.MsgspecError as error:
-        raise InvalidResponse(f"it is no AdmissionReview: {error}") from error
+        raise InvalidResponse(f"not an AdmissionReview: {error}") from error
     response = review.response
     if response is None:
         raise InvalidResponse("webhook response was absent")
@@ -375,7 +375,7 @@ def _validated(raw: bytes, uid: str, version: str, *, mutating: bool) -> _Respon
 
 
 def _denial(name: str, status: Object | None) -> errors.StatusError:
-    """The hook's own status, message by the server."""
+    """Return the webhook's status as an error of the server."""
     status = status or {}
     message = status.get("message") or status.get("reason")
     by = f'admission webhook "{name}" denied the request'

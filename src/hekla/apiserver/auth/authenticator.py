@@ -1,8 +1,8 @@
-"""Who is asking: bearer tokens to users.
+"""Authentication: bearer tokens to users.
 
-Two sorts of token: static ones (the administrator's and the components' own, made at first start,
-kept in a file only the owner can read) and signed service-account tokens that expire. Tokens are
-compared by digest, so neither a log nor a timing difference can give one away.
+Static tokens (of the administrator and of components) are created at first start and stored in a
+file readable by the owner only. Service-account tokens are signed and expire. Tokens are compared
+by digest, so neither a log nor a timing difference reveals one.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 
 
 class TokenReader(Protocol):
-    """Something that knows some tokens: None for those it does not."""
+    """Authenticates some tokens; None for others."""
 
     def user_for(self, token: str) -> User | None: ...
 
 
 class StaticTokens:
-    """Tokens known in advance, kept as digests."""
+    """Static tokens, stored as digests."""
 
     def __init__(self) -> None:
         self._users: dict[bytes, User] = {}
@@ -55,13 +55,13 @@ def _digest(token: str) -> bytes:
 
 
 class Authenticator:
-    """Asks each reader in turn."""
+    """Tries each token reader in order."""
 
     def __init__(self, *readers: TokenReader) -> None:
         self.readers = list(readers)
 
     def user_for(self, authorization: str) -> User | None:
-        """The user of an Authorization header; ANONYMOUS without one, None when it is not valid."""
+        """Return the user of an Authorization header; ANONYMOUS without one, None if invalid."""
         if not authorization:
             return ANONYMOUS
         scheme, _, token = authorization.partition(" ")

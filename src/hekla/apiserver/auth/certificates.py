@@ -1,7 +1,7 @@
-"""The server's own certificate authority and serving certificate, as files.
+"""The server's certificate authority and serving certificate, as files.
 
-Made at first start and kept in the data directory; renewed when they near their end or when the
-addresses change. The CA's key never leaves the directory (mode 0600).
+Created at first start in the data directory; renewed before they expire or when the addresses
+change. The CA's key never leaves the directory (mode 0600).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hekla.web.certificates import Pair, needs_renewal, new_authority, new_servi
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where the files are, and the CA to put into a kubeconfig."""
+    """Paths of the files, and the CA for a kubeconfig."""
 
     certificate: Path
     key: Path
@@ -24,7 +24,7 @@ class Serving:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a secret: never readable by others, never half-written."""
+    """Write a secret atomically, readable by the owner only."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -36,7 +36,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def ensure(directory: Path, names: Iterable[str], now: float) -> Serving:
-    """Certificates for these host names and addresses, made or renewed as needed."""
+    """Return certificates for these hosts; create or renew them if needed."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     wanted = sorted(set(names))
     authority = _read(directory, "ca")

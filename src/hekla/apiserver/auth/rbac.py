@@ -1,8 +1,8 @@
-"""Who may do what: RBAC over the Role and binding objects in the store.
+"""RBAC: authorization by the Role and binding objects in the store.
 
-Rules are compiled per subject and kept until a role or a binding changes, so that a check is a few
+Rules are compiled per subject and cached until a role or a binding changes; a check is a few
 dictionary look-ups. `system:masters` may do everything, as in Kubernetes, so that an administrator
-can always repair a broken policy.
+can repair a broken policy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Grant:
 
 
 class Authorizer:
-    """Answers `allows`."""
+    """Authorizes requests."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class Authorizer:
         self._built_from: tuple[int, ...] = ()
 
     def allows(self, user: User, target: RequestInfo) -> tuple[bool, str]:
-        """Whether, and a suffix for the refusal when something is wrong with the policy itself."""
+        """Return whether it is allowed, and a suffix for the refusal if the policy has errors."""
         if MASTERS in user.groups:
             return True, ""
         for grant in self._grants_of(user):
@@ -55,7 +55,7 @@ class Authorizer:
         return False, ""
 
     def rules_for(self, user: User, namespace: str) -> list[Rule]:
-        """Every rule that applies to a user in a namespace."""
+        """Return all rules that apply to a user in a namespace."""
         if MASTERS in user.groups:
             return [
                 {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -69,7 +69,7 @@ class Authorizer:
         ]
 
     def check_escalation(self, user: User, obj: dict[str, Any], namespace: str) -> None:
-        """A user may hand out only rights they hold, unless allowed to `escalate` or `bind`."""
+        """Refuse rights that the user does not have, unless `escalate` or `bind` is allowed."""
         if MASTERS in user.groups:
             return
         kind = obj["kind"]
@@ -139,7 +139,7 @@ class Authorizer:
         return role.get("rules") or []
 
     def _aggregated(self, aggregation: dict[str, Any]) -> list[Rule]:
-        """A ClusterRole made of the rules of all others that a selector picks."""
+        """Return the rules of an aggregated ClusterRole."""
         selectors = [
             LabelSelector.from_dict(selector)
             for selector in aggregation.get("clusterRoleSelectors") or ()
@@ -162,7 +162,7 @@ def _has(allowed: Iterable[str] | None, wanted: str) -> bool:
 
 
 def covers(rule: Rule, target: RequestInfo) -> bool:
-    """Whether one rule allows one request."""
+    """Return whether a rule allows a request."""
     if not _has(rule.get("verbs"), target.verb):
         return False
     if not target.is_resource:
@@ -188,7 +188,7 @@ def _path_matches(pattern: str, path: str) -> bool:
 
 
 def _contained(rule: Rule, mine: list[Rule]) -> bool:
-    """Whether every single right of `rule` is among mine."""
+    """Return whether `mine` grants each right of `rule`."""
     for verb in rule.get("verbs") or ():
         for path in rule.get("nonResourceURLs") or ():
             if not any(covers(own, RequestInfo(verb, path=path)) for own in mine):

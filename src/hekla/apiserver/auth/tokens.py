@@ -1,7 +1,7 @@
 """Service-account tokens: signed, bound to an account (and optionally a pod), expiring.
 
-A token is a JWT. Verifying it takes the signature, the expiry and a look into the store: a token of
-an account or pod that is gone, or was made anew under the same name, is worth nothing.
+A token is a JWT. Verification checks the signature, the expiry and the store: a token of an account
+or pod that was deleted, or recreated with the same name, is invalid.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CACHE = 4096
 
 
 def new_signing_key() -> bytes:
-    """A fresh private key as PEM."""
+    """Return a new private key as PEM."""
     return Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -40,7 +40,7 @@ def new_signing_key() -> bytes:
 
 
 class TokenIssuer:
-    """Makes and reads service-account tokens."""
+    """Issues and verifies service-account tokens."""
 
     def __init__(self, store: Store, key_pem: bytes, clock: Clock) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class TokenIssuer:
         audiences: list[str] | None = None,
         pod: dict[str, Any] | None = None,
     ) -> tuple[str, float]:
-        """A token and the moment it expires."""
+        """Return a token and its expiry."""
         now = int(self._clock.now())
         metadata = account["metadata"]
         private: dict[str, Any] = {
@@ -82,7 +82,7 @@ class TokenIssuer:
     def answer(
         self, account: dict[str, Any], asked: dict[str, Any], resources: Resources
     ) -> dict[str, Any]:
-        """The TokenRequest with its status filled in."""
+        """Return the TokenRequest with its status."""
         spec = asked.get("spec") or {}
         seconds = spec.get("expirationSeconds") or DEFAULT_SECONDS
         name = account["metadata"]["name"]
@@ -132,12 +132,15 @@ class TokenIssuer:
         pod: dict[str, Any] = msgspec.json.decode(entry.body)
         if ref.get("uid") and ref["uid"] != pod["metadata"]["uid"]:
             raise errors.conflict(
-                "", "pods", str(ref.get("name")), "the UID in the bound object reference is another"
+                "",
+                "pods",
+                str(ref.get("name")),
+                "the UID in the bound object reference does not match the UID in record",
             )
         return pod
 
     def user_for(self, token: str) -> User | None:
-        """The account a token speaks for; None when it is not one of ours, or no longer valid."""
+        """Return the account of a token; None if it is foreign or no longer valid."""
         claims = self.verify(token)
         if claims is None or ISSUER not in claims["aud"]:
             return None
@@ -160,7 +163,7 @@ class TokenIssuer:
         return User(claims["sub"], groups, account["uid"], extra)
 
     def verify(self, token: str) -> dict[str, Any] | None:
-        """The claims of a token that is good right now, whatever its audience."""
+        """Return the claims of a valid token of any audience."""
         claims = self._verified.get(token)
         if claims is None:
             try:

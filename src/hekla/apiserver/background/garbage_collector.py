@@ -1,11 +1,11 @@
-"""Owner-reference garbage collection: what belongs to something that is gone goes too.
+"""The garbage collector: deletes objects whose owners are deleted.
 
-A graph of who owns whom follows the store. Three ways of deleting an owner, as in Kubernetes:
-*background* (it goes, then its dependents), *foreground* (it waits, by a finalizer, until the
-dependents that block it are gone) and *orphan* (dependents are cut loose first).
+A graph of owner references follows the store. Owners are deleted in one of Kubernetes' three ways:
+*background* (the owner first, then its dependents), *foreground* (a finalizer keeps the owner until
+its blocking dependents are deleted) and *orphan* (owner references are removed first).
 
-What a newcomer gets wrong: an object goes only when its *last* existing owner has gone, and an
-owner is known by its uid, never by its name.
+Note: an object is deleted only when its *last* existing owner is deleted. An owner is identified by
+its uid, never by its name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.apiserver")
 
-# Writes under way at once share a commit.
+# Concurrent writes share a commit.
 TOGETHER = 64
 
 Place = tuple[str, str]
-"""Where an object is: its table and its key."""
+"""Table and key of an object."""
 
 
 class _Owner(msgspec.Struct):
@@ -58,7 +58,7 @@ _decoder = msgspec.json.Decoder(_Object)
 
 @dataclass(slots=True)
 class Node:
-    """What the graph knows of an object."""
+    """An object in the graph."""
 
     place: Place
     uid: str
@@ -82,7 +82,7 @@ class GarbageCollector:
         self._due.update(dict.fromkeys(self._nodes))
 
     def observe(self, table: str, event: Event) -> None:
-        """Follow one change of the store."""
+        """Update the graph by one change of the store."""
         if event.removed:
             self._forget((table, event.entry.key))
         else:
@@ -116,7 +116,7 @@ class GarbageCollector:
         self._unlink(node)
         for dependent in self._dependents.get(uid, ()):
             self._due[dependent] = None
-        for owner in node.owners:  # one that waits in the foreground may go now
+        for owner in node.owners:  # an owner in foreground deletion may be ready now
             if owner.uid in self._nodes:
                 self._due[owner.uid] = None
 
@@ -133,7 +133,7 @@ class GarbageCollector:
         return not self._due
 
     async def reconcile(self) -> None:
-        """Act on everything that is due."""
+        """Process everything that is due."""
         while self._due:
             batch = list(islice(self._due, TOGETHER))
             for uid in batch:
@@ -149,7 +149,7 @@ class GarbageCollector:
         except errors.StatusError as error:
             if error.code not in (404, 409):
                 raise
-            # It changed or went meanwhile: the graph hears of that and comes back to it.
+            # It changed or was deleted: that event adds it again.
 
     async def _settle(self, node: Node) -> None:
         if node.leaving and ORPHAN in node.finalizers:
@@ -179,10 +179,10 @@ class GarbageCollector:
             blocks = any(o.uid == node.uid and o.blocks for o in dependent.owners)
             if not dependent.leaving:
                 if blocks and any(map(_waits, self._dependents_of(dependent))):
-                    # Perhaps a circle, in which each would wait for the next for ever.
+                    # A cycle is possible, in which each object would wait for the next forever.
                     await self._unblock(dependent)
                     blocks = False
-                # The wave goes on downwards, so that children go before parents all the way.
+                # Foreground deletion propagates, so that children are deleted before their parents.
                 below = "Foreground" if self._dependents.get(dependent.uid) else "Background"
                 await self._delete(dependent, below)
             blocking = blocking or blocks
@@ -190,7 +190,7 @@ class GarbageCollector:
             await self._remove_finalizer(node, FOREGROUND)
 
     def _has_lasting_owner(self, node: Node) -> bool:
-        """Whether somebody who is not on the way out owns it as well."""
+        """Return whether the object has an owner that is not being deleted."""
         owners = (self._nodes.get(owner.uid) for owner in node.owners)
         return any(owner is not None and not _waits(owner) for owner in owners)
 
@@ -206,7 +206,7 @@ class GarbageCollector:
             await self._drop_owners(node, gone)
 
     def _is_gone(self, node: Node, owner: _Owner) -> bool:
-        """Whether an owner certainly does not exist: kinds we do not serve are left alone."""
+        """Return whether an owner is known to be absent; unserved kinds are left alone."""
         if owner.uid in self._nodes:
             return False
         return self._resources.registry.by_kind(owner.api_version, owner.kind) is not None
@@ -260,5 +260,5 @@ class GarbageCollector:
 
 
 def _waits(node: Node) -> bool:
-    """Whether it is on its way out, after its dependents."""
+    """Return whether it is in foreground deletion."""
     return node.leaving and FOREGROUND in node.finalizers

@@ -1,7 +1,7 @@
-"""What every namespace is given: the service account `default`, and the server's certificate.
+"""Default objects of each namespace: ServiceAccount `default` and ConfigMap `kube-root-ca.crt`.
 
-Pods and operators rely on both, so they come back when somebody deletes them, and the certificate
-(ConfigMap `kube-root-ca.crt`) when somebody changes it, as upstream's controllers see to.
+Pods and operators rely on both. They are recreated after deletion, and the ConfigMap is restored
+after changes, as by Kubernetes' controllers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEPT = {"serviceaccounts": ACCOUNT, "configmaps": ROOT_CA}
 
 
 class NamespaceDefaults:
-    """Follows the store; `reconcile` makes good what is missing."""
+    """Creates default objects: `observe` each change, `reconcile` while not idle."""
 
     def __init__(self, resources: Resources, authority: str) -> None:
         self._resources = resources
@@ -80,5 +80,6 @@ class NamespaceDefaults:
     async def _create(self, kind: str, namespace: str, obj: Object) -> None:
         served = self._resources.registry.by_kind("v1", kind)
         assert served is not None
-        with contextlib.suppress(errors.StatusError):  # the namespace goes, or someone was quicker
+        # the namespace is terminating, or the object exists by now
+        with contextlib.suppress(errors.StatusError):
             await self._resources.create(served, namespace, obj)

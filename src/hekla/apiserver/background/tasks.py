@@ -1,8 +1,8 @@
-"""Background work that keeps the stored objects in order.
+"""Background tasks of the server.
 
-One task follows the store and does, whenever something changed: garbage collection, the emptying of
-namespaces and definitions that are going away, what each namespace is given (`provisions`).
-Old Events are swept out by the clock.
+One task follows the store and runs the garbage collector, the termination of namespaces and
+CustomResourceDefinitions, the default objects of namespaces and the usage status. Another deletes
+expired Events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_EVENTS = 20_000
 
 
 class BackgroundTasks:
-    """Start once the store is populated; stop before it closes."""
+    """Start after the store is populated; stop before it closes."""
 
     def __init__(self, resources: Resources, authority: str) -> None:
         self._resources = resources
@@ -43,7 +43,7 @@ class BackgroundTasks:
         self._garbage = GarbageCollector(resources)
         self._changed = asyncio.Event()
         self._changed.set()
-        # Namespaces and definitions on their way out.
+        # Terminating namespaces and CustomResourceDefinitions.
         self._terminating_namespaces: dict[str, None] = {}
         self._terminating_crds: dict[str, None] = {}
         self._orphaned_pods: dict[str, None] = {}
@@ -68,7 +68,7 @@ class BackgroundTasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # Following the store
+    # Store events
 
     def _note(self, table: str, event: Event) -> None:
         self._garbage.observe(table, event)
@@ -140,7 +140,7 @@ class BackgroundTasks:
                 await self._finalize(namespace)
 
     async def _delete_all(self, prefix: str, tables: list[str] | None = None) -> bool:
-        """Begin to delete whatever is under `prefix`; whether anything is still there after."""
+        """Start to delete everything under `prefix`; return whether anything remains."""
         store, registry = self._resources.store, self._resources.registry
         remains = False
         for table in tables if tables is not None else store.resources():
@@ -187,7 +187,7 @@ class BackgroundTasks:
                 await self._resources.update(served, "", name, release)
 
     async def _release_orphaned_pods(self) -> None:
-        """A pod that is to end on a node that no longer exists has nobody left to end it."""
+        """Delete terminating pods of deleted nodes: no node agent can finish them."""
         served = self._served("v1", "Pod")
         store = self._resources.store
         while self._orphaned_pods:
@@ -205,7 +205,7 @@ class BackgroundTasks:
                     await self._resources.delete(served, namespace, name, how=how)
 
     async def _sweep(self) -> None:
-        """Events are news, not records."""
+        """Delete expired Events."""
         served = self._served("v1", "Event")
         store, clock = self._resources.store, self._resources.clock
         while True:
@@ -235,7 +235,7 @@ _times = msgspec.json.Decoder(_Times)
 
 
 def stale_events(entries: Iterable[Entry], now: float) -> list[str]:
-    """Keys of Events to forget: those of an hour ago, and of more than so many the oldest."""
+    """Return the keys of Events older than EVENT_TTL_S, and of the oldest beyond MAX_EVENTS."""
     seen = sorted((_last_seen(_times.decode(entry.body)), entry.key) for entry in entries)
     excess = max(len(seen) - MAX_EVENTS, 0)
     return [

@@ -1,7 +1,7 @@
-"""Statuses that are sums over other objects: what quotas count, how budgets stand.
+"""Status that sums other objects: usage of quotas, and pods of disruption budgets.
 
-Recounted for a namespace when something in it changed that they count; namespaces without quotas
-and budgets cost two look-ups for each change.
+A namespace is recounted when an object that counts has changed; one without quotas and budgets
+costs two look-ups per change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _spec(body: bytes) -> bytes:
 
 
 class UsageStatusController:
-    """Give it every change by `observe`; call `reconcile` when it is not idle."""
+    """Updates quota and budget status: `observe` each change, `reconcile` while not idle."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
@@ -45,8 +45,8 @@ class UsageStatusController:
         if not slash:
             return
         if table == resource_quota.QUOTAS:
-            # A new limit, a quota nobody counted yet, or a status somebody else wrote. After our
-            # own writes a second count finds nothing to change.
+            # A new limit, a new quota or a status written by a client. After the server's own
+            # writes a second count changes nothing.
             if not event.removed:
                 self._quotas[namespace] = None
             return
@@ -77,6 +77,6 @@ def _spec_changed(event: Event) -> bool:
 
 
 def _finished(table: str, event: Event) -> bool:
-    """Whether a pod has come to its end: it gives its share back, though it still exists."""
+    """Return whether a pod has finished: it releases its quota although it exists."""
     body = event.entry.body
     return table == "pods" and (b'"phase":"Succeeded"' in body or b'"phase":"Failed"' in body)

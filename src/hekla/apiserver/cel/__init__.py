@@ -1,14 +1,14 @@
-"""CEL behind one small door: an expression becomes a program, or is refused with the reason.
+"""CEL: compile and evaluate expressions.
 
     program = compile("self.replicas <= self.most", ("self",))
     program.evaluate({"self": {"replicas": 1, "most": 3}})     # True
 
-The evaluator is Google's (`cel-expr-python`), an optional part: without it every expression is
-refused, and the refusal names the command that installs it. Kubernetes' own functions are in
-`functions`; what neither knows is refused when the object that holds the expression is created.
+The evaluator is Google's `cel-expr-python`, an optional dependency: without it each expression is
+refused with a message that names the command to install it. Kubernetes' CEL functions are in
+`functions`. Unknown functions are refused when the object with the expression is created.
 
-What a newcomer gets wrong: variables have no declared types here, so a comparison of a number with
-a string compiles, and fails when it is evaluated.
+Note: variables have no declared types. A comparison of a number with a string compiles, and fails
+when it is evaluated.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ except ImportError:
 
 
 class Refused(Exception):
-    """The expression cannot be used; the text says why."""
+    """The expression does not compile."""
 
 
 class Failed(Exception):
-    """The evaluation ended in an error; the text says which."""
+    """The evaluation failed."""
 
 
 class Program:
-    """A compiled expression. It may be evaluated any number of times."""
+    """A compiled expression; reusable."""
 
     __slots__ = ("_compiled", "expression", "yields")
 
@@ -55,7 +55,7 @@ class Program:
         self.yields: str = compiled.return_type().name()
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Its value for these variables, as plain Python; Failed if there is none."""
+        """Return its value for these variables as plain Python; raise Failed on error."""
         try:
             found = self._compiled.eval(data=values)
             if found.type() == _cel.Type.ERROR:
@@ -65,7 +65,7 @@ class Program:
             raise Failed(_without_code(str(error))) from error
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Its value, which must be true or false."""
+        """Return its value, which must be a boolean."""
         found = self.evaluate(values)
         if not isinstance(found, bool):
             raise Failed(f"expression evaluated to {found!r}, not to true or false")
@@ -73,12 +73,12 @@ class Program:
 
 
 def is_available() -> bool:
-    """Whether the evaluator is installed."""
+    """Return whether the evaluator is installed."""
     return _cel is not None
 
 
 def compile(expression: str, variables: Sequence[str], *, yields: str = "BOOL") -> Program:
-    """A program of these variables whose value is of that type (BOOL, STRING, or "" for any)."""
+    """Compile an expression with these variables; `result` is BOOL, STRING or "" for any type."""
     if not expression.strip():
         raise Refused("the expression is empty")
     if len(expression) > MAX_EXPRESSION:
@@ -116,7 +116,7 @@ def _environment(variables: tuple[str, ...]) -> Any:
 
 
 def _declared() -> list[Any]:
-    """Kubernetes' functions in the evaluator's terms."""
+    """Return Kubernetes' functions as extensions of the evaluator."""
     types = {
         "bool": _cel.Type.BOOL,
         "double": _cel.Type.DOUBLE,
@@ -142,7 +142,7 @@ def _declared() -> list[Any]:
 
 
 def _without_code(text: str) -> str:
-    """The evaluator's words without its status code, on one line."""
+    """Return the evaluator's message without its status code, on one line."""
     text = text.split(" [", 1)[0] if text.endswith("]") and " [" in text[-40:] else text
     code, _, rest = text.partition(": ")
     if code.isupper():

@@ -1,9 +1,9 @@
-"""Kubernetes' own CEL functions, as far as the evaluator lets them be added.
+"""Kubernetes' CEL functions, as far as the evaluator can be extended.
 
-The evaluator knows no foreign types, so a quantity, a URL, an address or a version is a map with a
-mark, and one function serves all of them where Kubernetes has a method of the same name on several.
-They are written by the documentation of Kubernetes 1.36. `optional` results of methods (as
-`regex.find` with groups), `string()` of an address and the authorizer are not here.
+The evaluator has no custom types, so a quantity, URL, address or version is a map with a marker,
+and one function serves all types that have a method of the same name. Written by the documentation
+of Kubernetes 1.36. Missing: `optional` results of methods (such as `regex.find` with groups),
+`string()` of an address, and the authorizer.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _is_link_local_multicast(address: Any) -> bool:
 
 
 def _is_global_unicast(address: Any) -> bool:
-    """As Go's: private addresses count."""
+    """As Go's function: private addresses count."""
     return not (
         address.is_unspecified
         or address.is_loopback

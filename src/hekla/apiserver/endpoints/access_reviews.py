@@ -1,4 +1,4 @@
-"""Questions put as objects: may I, who am I, whose token is this. Nothing is stored."""
+"""Access, token and self reviews: requests that are answered and not stored."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class AccessReviews:
         given = (spec.get("resourceAttributes") or {}).get("namespace")
         if given != namespace:
             raise errors.bad_request(
-                f"spec.resourceAttributes.namespace must be {namespace!r}, the namespace asked in"
+                f"spec.resourceAttributes.namespace must be {namespace!r}, "
+                "the namespace of the request"
             )
 
     def _access(self, user: User, spec: Object) -> Object:

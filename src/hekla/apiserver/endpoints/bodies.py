@@ -1,4 +1,4 @@
-"""Request bodies to objects: JSON, YAML and protobuf, with duplicate fields noticed on request."""
+"""Decode request bodies: JSON, YAML and protobuf; detect duplicate fields if requested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(body: bytes, content_type: str, options: Options | None) -> Any:
-    """Decode a body. With field validation Warn or Strict, repeated fields are found as well."""
+    """Decode a body; with field validation Warn or Strict, also find duplicate fields."""
     media = content_type.partition(";")[0].strip() or JSON
     if media == JSON:
         value = _read_json(body)
@@ -36,8 +36,8 @@ def read(body: bytes, content_type: str, options: Options | None) -> Any:
             _note_duplicates(_repeated_in_json(body), options)
     elif media in (YAML, "text/yaml", "application/x-yaml"):
         if body.lstrip()[:1] == b"{":
-            # Clients send JSON as the YAML it also is. JSON's reader is faster, and knows pairs of
-            # surrogates; what only YAML can say in braces ({a: b}) goes the long way round.
+            # Clients send JSON as YAML. The JSON decoder is faster and handles surrogate pairs;
+            # flow style that is not JSON ({a: b}) is decoded as YAML.
             with contextlib.suppress(errors.StatusError):
                 return read(body, JSON, options)
         value = _read_yaml(body)
@@ -69,7 +69,7 @@ def _read_yaml(body: bytes) -> Any:
 
 
 class _JsonLoader(_Loader):  # type: ignore[misc]
-    """YAML restricted to what JSON can say: times stay text."""
+    """YAML restricted to JSON's types: times stay strings."""
 
 
 _JsonLoader.yaml_implicit_resolvers = {
@@ -79,21 +79,21 @@ _JsonLoader.yaml_implicit_resolvers = {
 
 
 def _forbid_aliases(body: bytes) -> None:
-    """Ten lines of YAML with aliases of aliases can stand for more than fits into memory."""
+    """Refuse aliases: ten lines with nested aliases can expand beyond the memory."""
     if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(body, Loader=_JsonLoader)):
         raise yaml.YAMLError("aliases are not accepted; write the value out")
 
 
-# Fields given twice: found by a second look at the body, so only for those who ask.
+# Duplicate fields need a second pass over the body, so only on request.
 
 
 def _note_duplicates(paths: list[str], options: Options) -> None:
-    """For `intake`, which tells of them together with unknown fields."""
+    """Record duplicate fields; `decoding` reports them together with unknown fields."""
     options.duplicates = [f'duplicate field "{path}"' for path in dict.fromkeys(paths)]
 
 
 def _repeated_in_json(body: bytes) -> list[str]:
-    """Paths of repeated fields. The parser hands out inner objects first: paths grow outwards."""
+    """Return paths of duplicate fields. The parser returns inner objects first."""
     below: dict[int, tuple[Any, list[str]]] = {}
 
     def paths_in(value: Any) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _repeated_in_json(body: bytes) -> list[str]:
             names = [name for name, _ in items]
             found += [name for index, name in enumerate(names) if name in names[:index]]
         if found:
-            below[id(made)] = made, found  # kept, so that nothing else can get its id
+            below[id(made)] = made, found  # keep a reference, so that the id stays unique
         return made
 
     top = json.loads(body, object_pairs_hook=pairs)
@@ -119,7 +119,7 @@ def _repeated_in_json(body: bytes) -> list[str]:
 
 
 def refuse_repeated(body: bytes) -> None:
-    """Fields given twice in a YAML document are told by line, as upstream's reader does."""
+    """Refuse duplicate fields of a YAML document by line, as upstream."""
     told: list[str] = []
 
     def walk(node: Any) -> None:
@@ -164,12 +164,12 @@ def check_patch_type(media: str, *, custom: bool) -> None:
         accepted.insert(2, STRATEGIC)
     if media not in accepted:
         refusal = errors.unsupported_media(media, accepted)
-        refusal.details = None if custom else {}  # as upstream, which has two ways to refuse
+        refusal.details = None if custom else {}  # as upstream, which has two kinds of errors
         raise refusal
 
 
 def read_patch(body: bytes, media: str) -> Any:
-    """The content of a patch that is not an apply."""
+    """Return the content of a patch other than apply."""
     patch = _read_json(body)
     if media == JSON_PATCH:
         if not isinstance(patch, list):

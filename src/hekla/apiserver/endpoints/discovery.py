@@ -1,8 +1,6 @@
-"""What the server serves, told in every form clients ask: group lists, resource lists, the
-aggregated form, the version, and the OpenAPI documents.
+"""Discovery: group lists, resource lists, aggregated discovery, version and OpenAPI documents.
 
-Answers are made from the registry and kept until it changes; clients that hold a copy are told so
-by ETag.
+Documents are built from the registry and cached until it changes; clients revalidate by ETag.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _AGGREGATED = "APIGroupDiscoveryList"
 
 
 class Discovery:
-    """Answers GET below /api, /apis, /openapi and /version."""
+    """Serves GET below /api, /apis, /openapi and /version."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -86,7 +84,7 @@ class Discovery:
         return sorted(found | {"/openapi/v2", "/openapi/v3"})
 
     def _groups(self) -> list[str]:
-        """Groups in the order kubectl should prefer them: built-in first, then by name."""
+        """Return groups in order of preference: built-in first, then by name."""
         builtin = dict.fromkeys(kind.group for kind in kinds.BUILTIN if kind.group)
         custom = sorted({s.kind.group for s in self._registry.all()} - set(builtin) - {""})
         return [*builtin, *custom]
@@ -201,14 +199,14 @@ def _aggregated_resource(served: Served) -> Object:
 
 
 def _form(path: str, accept: str) -> str:
-    """Which of several forms of the answer a client asks for; empty for the plain one."""
+    """Return the variant of a document that the client accepts; empty for the plain one."""
     if path in ("/api", "/apis"):
         return _aggregated_form(accept)
     return openapi_protobuf.media_type(accept) if path == "/openapi/v2" else ""
 
 
 def _aggregated_form(accept: str) -> str:
-    """The version of the aggregated form a client prefers, if any: `v2` or `v2beta1`."""
+    """Return the preferred version of aggregated discovery, if any: `v2` or `v2beta1`."""
     for option in accept.split(","):
         if f"as={_AGGREGATED}" in option and "g=apidiscovery.k8s.io" in option:
             for version in ("v2beta1", "v2"):
@@ -237,7 +235,7 @@ def _hash(text: str) -> str:
 
 
 def _version_rank(version: str) -> tuple[int, int, int, str]:
-    """GA before beta before alpha, newer before older; anything else after them, by name."""
+    """Order versions: GA, beta, alpha; newer first; others last, by name."""
     text = version.removeprefix("v")
     for rank, word in ((1, "beta"), (2, "alpha")):
         major, found, minor = text.partition(word)

@@ -1,7 +1,7 @@
-"""From a parsed request to a response, for the generic verbs on any kind.
+"""Handlers of the generic verbs on any kind.
 
-Subresources have their own module; so have discovery and health. A handler returns a `Response` or
-raises `StatusError`; it never touches the socket.
+A handler returns a `Response` or raises `StatusError`; it does no I/O on the socket. Subresources,
+discovery and health have separate modules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hekla.apiserver.storage.watch_cache import Entry
 from hekla.apiserver.tables import Tables
 from hekla.units.objects import Object
 
-# Deletions of a collection under way at once: they share commits.
+# Concurrent deletions of a collection share commits.
 TOGETHER = 64
 _WATCH_TIMEOUT_S = (1800.0, 3600.0)
 
@@ -44,7 +44,7 @@ class Selection(TypedDict):
 
 
 class Handlers:
-    """The generic verbs."""
+    """Handles the generic verbs."""
 
     def __init__(self, resources: Resources, closing: asyncio.Event) -> None:
         self.resources = resources
@@ -98,7 +98,7 @@ class Handlers:
             raise errors.bad_request(
                 "specifying resource version is not allowed when using continue"
             )
-        query.number("timeoutSeconds")  # nothing here takes long, but nonsense is nonsense
+        query.number("timeoutSeconds")  # unused, but validated as upstream
         page = pagination.page(
             self.store,
             served.storage,
@@ -186,7 +186,7 @@ class Handlers:
             uid = obj["metadata"].get("uid")
             if live and (not uid or uid == live["metadata"]["uid"]):
                 self._require_version(served, obj, target.name)
-            copied: Object = decode(encode(obj))  # there may be another try
+            copied: Object = decode(encode(obj))  # the update may be retried
             return copied
 
         written = await self.resources.update(
@@ -200,7 +200,7 @@ class Handlers:
         return self._respond_written(served, request, written)
 
     def _read(self, served: Served, request: Request, options: Options) -> Any:
-        """The body's object. Only built-in kinds may leave out what they are, as upstream."""
+        """Return the body's object. Only built-in kinds may omit apiVersion and kind."""
         obj = bodies.read(request.body, request.content_type, options)
         if not served.custom or not isinstance(obj, dict):
             return obj
@@ -214,7 +214,7 @@ class Handlers:
         return obj
 
     def _require_version(self, served: Served, obj: Any, name: str) -> None:
-        """Custom kinds and some built-in ones may not be replaced blindly, as upstream."""
+        """Require a resourceVersion for custom kinds and some built-in ones, as upstream."""
         metadata = obj.get("metadata") if isinstance(obj, dict) else None
         if (
             served.needs_version
@@ -284,10 +284,10 @@ class Handlers:
             served, request, page.entries, {"resourceVersion": str(self.store.revision)}
         )
 
-    # Shaping answers
+    # Responses
 
     def respond(self, served: Served, request: Request, body: bytes, status: int = 200) -> Response:
-        """One object in the form the client asked for."""
+        """Return one object in the accepted representation."""
         shaper = self._shaper(served, request)
         if shaper is not None:
             return Response(status, shaper(body) + b"\n")
@@ -315,10 +315,10 @@ class Handlers:
         is_as_stored = served.from_storage is None and served.converted is None
         return None if is_as_stored else served.serve
 
-    # Selecting
+    # Selection
 
     def _selection(self, served: Served, request: Request) -> Selection:
-        """Which objects a list, watch or deletion of a collection means."""
+        """Return the selection of a list, watch or deletecollection."""
         return {
             "prefix": self._prefix(served, request.target),
             "name_key": self._name_key(served, request),
@@ -329,7 +329,7 @@ class Handlers:
         return f"{target.namespace}/" if served.kind.namespaced and target.namespace else ""
 
     def _name_key(self, served: Served, request: Request) -> str:
-        """The one key a request can mean: by path (an old-style watch) or by metadata.name=."""
+        """Return the single key of a request: by path (an old-style watch) or metadata.name=."""
         target = request.target
         name = target.name
         if not name:
@@ -352,7 +352,7 @@ class Handlers:
         return matcher(query.labels, fields, served.fields)
 
     async def _fresh(self, query: Query) -> int | None:
-        """Wait briefly for a revision the client has seen and we have not published yet."""
+        """Wait briefly for a revision that the client has seen and that is not yet published."""
         asked = parse_revision(query.get("resourceVersion"))
         if asked and asked > self.store.revision:
             await self.store.stage()
@@ -362,7 +362,7 @@ class Handlers:
 
 
 def partial_metadata(body: bytes) -> bytes:
-    """An object reduced to its metadata."""
+    """Return an object reduced to its metadata."""
     metadata = decode(body, type=_MetadataOnly).metadata
     return (
         b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
@@ -398,7 +398,7 @@ def _deleted(served: Served, obj: Object) -> Object:
 
 
 def read_delete_options(request: Request) -> DeleteOptions:
-    """Delete options from the body and the query; the query has the last word on dry-run only."""
+    """Return delete options from body and query; the query decides on dry-run only."""
     given: Object = {}
     if request.body.strip():
         given = bodies.read(request.body, request.content_type or JSON, None)

@@ -1,4 +1,4 @@
-"""A request after parsing and authentication, and the response to it."""
+"""Requests and responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Response:
     content_type: str = JSON
     headers: list[tuple[str, str]] = field(default_factory=list)
     ended: Callable[[], None] | None = None
-    """Called when the last byte is sent, or the client is gone."""
+    """Called after the last byte is sent or the client disconnected."""
 
     @classmethod
     def of(cls, obj: Any, status: int = 200) -> Response:
@@ -35,7 +35,7 @@ _OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "Patc
 
 @dataclass(slots=True)
 class Request:
-    """A request after parsing and authentication, body read."""
+    """A parsed and authenticated request with its body."""
 
     target: RequestInfo
     query: Query

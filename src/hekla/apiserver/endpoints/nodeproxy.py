@@ -1,7 +1,7 @@
-"""The way from the API to a pod's node: logs, and streams such as exec.
+"""Connections to node agents: logs, and streams such as exec.
 
-The server knows nodes only through this interface. On one machine the node agent registers itself
-here; a cluster of agents would be reached over the network behind the same interface.
+The server uses nodes only through this interface. On one machine the node agent registers itself
+here; remote agents could be connected through the same interface.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class LogRequest:
     since_time: str = ""
     limit_bytes: int | None = None
     run: int | None = None
-    """Which run of the container, by its number from 0; not in Kubernetes. Nothing is said where
-    that run is no longer, or not yet, there to be read."""
+    """Number of the container's run from 0; an extension of hekla. Empty output if that run's log
+    does not exist."""
 
 
 @dataclass(slots=True)
@@ -41,24 +41,24 @@ class StreamRequest:
 
 
 class Channels(Protocol):
-    """The two ends of a stream. Channel numbers are Kubernetes': 0 stdin, 1 stdout, 2 stderr,
-    3 error (a Status, at the end), 4 resize."""
+    """Both ends of a stream. Channels as in Kubernetes: 0 stdin, 1 stdout, 2 stderr, 3 error (a
+    final Status), 4 resize."""
 
     async def receive(self) -> tuple[int, bytes] | None:
-        """The next piece from the client; None when it has gone or closed everything."""
+        """Return the next chunk of the client; None after it disconnected."""
 
     async def send(self, channel: int, data: bytes) -> None: ...
 
 
 class NodeAgent(Protocol):
-    """What a node can do for the API server. `pod` is the stored object."""
+    """Operations of a node agent. `pod` is the stored object."""
 
     def logs(self, pod: dict[str, Any], request: LogRequest) -> AsyncIterator[bytes]: ...
 
     async def stream(
         self, pod: dict[str, Any], request: StreamRequest, channels: Channels
     ) -> dict[str, Any]:
-        """Run to the end and return the final Status."""
+        """Run the stream and return the final Status."""
 
 
 class Nodes:

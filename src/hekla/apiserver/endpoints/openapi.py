@@ -1,8 +1,8 @@
-"""OpenAPI documents, v2 and v3, made from the registry.
+"""OpenAPI documents v2 and v3, built from the registry.
 
 kubectl reads them for `explain`, for field validation (it looks for the `fieldValidation` parameter
-on a kind's PATCH) and to merge custom kinds in `apply` and `diff`. v3 has one document for each
-group-version, addressed by a hash of its content so that clients can keep it for ever.
+of a kind's PATCH) and to merge custom kinds in `apply` and `diff`. v3 has one document per
+group-version, addressed by a content hash so that clients can cache it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INFO = {"title": "Kubernetes", "version": "v1.36.0"}
 _LIST_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 _STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 _DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
-# Keywords that only OpenAPI v3 knows.
+# Keywords of OpenAPI v3 only.
 _V3_ONLY = ("nullable", "anyOf", "oneOf", "not")
 
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
@@ -46,13 +46,13 @@ _NUMBERS = ("limit", "timeoutSeconds", "gracePeriodSeconds")
 
 
 class OpenApi:
-    """Answers below /openapi."""
+    """Serves paths below /openapi."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def answer(self, path: str, media: str = "") -> Response | None:
-        """The document at `path`; `media` is a binary form that the client asked for."""
+        """Return the document at `path`; `media` is an accepted binary format."""
         parts = path.strip("/").split("/")
         match parts:
             case ["openapi", "v2"] if media:
@@ -77,7 +77,7 @@ class OpenApi:
         index = {}
         for (group, version), served in sorted(self._group_versions().items()):
             name = f"apis/{group}/{version}" if group else f"api/{version}"
-            # The hash of what the document is made of stands for the hash of its bytes.
+            # The hash of the document's inputs stands for the hash of its bytes.
             made_of = msgspec.json.encode([[s.kind.plural, s.kind.verbs, s.schema] for s in served])
             digest = hashlib.sha256(made_of).hexdigest().upper()
             index[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"}
@@ -114,7 +114,7 @@ class OpenApi:
 
 
 def schema_name(served: Served) -> str:
-    """`io.k8s.api.core.v1.Pod`, or for custom kinds the group reversed: `sh.volcano.batch.…`."""
+    """Return `io.k8s.api.core.v1.Pod`, or for custom kinds `sh.volcano.batch.…` (reversed)."""
     kind = served.kind
     known = schemas.definition_name(kind.api_version, kind.kind)
     if known is not None and not served.custom:
@@ -123,7 +123,7 @@ def schema_name(served: Served) -> str:
 
 
 def _schemas_of(served: Served) -> Object:
-    """A kind's own schemas: the object and its list."""
+    """Return the schemas of a kind: the object and its list."""
     kind, name = served.kind, schema_name(served)
     if not served.custom:
         definitions = schemas.definitions()
@@ -164,7 +164,7 @@ def _schemas_of(served: Served) -> Object:
 
 
 def _v2_schemas_of(served: Served) -> Object:
-    """As v3 has them, but what may hold anything says no more: v2 has no word for it."""
+    """Return v3 schemas without what v2 cannot express."""
     found = _schemas_of(served)
     if served.custom and served.schema.get("x-kubernetes-preserve-unknown-fields"):
         mark = "x-kubernetes-group-version-kind"
@@ -174,7 +174,7 @@ def _v2_schemas_of(served: Served) -> Object:
 
 
 def _collect(found: Object, wanted: Object) -> None:
-    """Add schemas and, one after another, all that they refer to."""
+    """Add schemas and everything that they refer to."""
     waiting = [*wanted.items(), *_shared()]
     definitions = schemas.definitions()
     while waiting:
@@ -203,7 +203,7 @@ def _references(schema: Any) -> Iterable[str]:
 
 
 def _rewrite(schema: Any, prefix: str, without: tuple[str, ...] = ()) -> Any:
-    """A schema with its references in another style, and without some keywords."""
+    """Return a schema with references rewritten and some keywords removed."""
     if not isinstance(schema, dict):
         return schema
     made: Object = {}
@@ -212,7 +212,7 @@ def _rewrite(schema: Any, prefix: str, without: tuple[str, ...] = ()) -> Any:
             continue
         if key == "$ref":
             made[key] = value.replace(_V2, prefix)
-        elif key == "properties":  # names of fields, which may look like keywords
+        elif key == "properties":  # field names, which may equal keywords
             made[key] = {name: _rewrite(inner, prefix, without) for name, inner in value.items()}
         elif key in ("items", "additionalProperties", "not"):
             made[key] = _rewrite(value, prefix, without)
@@ -221,7 +221,7 @@ def _rewrite(schema: Any, prefix: str, without: tuple[str, ...] = ()) -> Any:
         else:
             made[key] = value
     if prefix == _V3 and "$ref" in made and len(made) > 1:
-        # v3 ignores what stands beside a $ref: wrap it, as upstream does.
+        # v3 ignores siblings of a $ref: wrap it, as upstream.
         made["allOf"] = [{"$ref": made.pop("$ref")}]
     return made
 

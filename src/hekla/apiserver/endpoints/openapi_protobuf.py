@@ -1,8 +1,8 @@
-"""The OpenAPI v2 document in the binary form that Go clients insist on.
+"""The OpenAPI v2 document as protobuf (gnostic), for Go clients.
 
-client-go asks for OpenAPI v2 in protobuf and reads nothing else, and kubectl needs it to check a
-manifest of `kind: List` (what `kubectl get -o yaml` prints). Only the definitions are written:
-paths are of no use to such a client, and older ones that look there check on their side instead.
+client-go requests OpenAPI v2 in protobuf only, and kubectl needs it to validate a manifest of
+`kind: List` (the output of `kubectl get -o yaml`). Only definitions are written: these clients do
+not use paths, and older ones that do fall back to client-side validation.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-# Clients ask by this name, which is no valid media type, and expect the other one in the answer.
+# Clients request this name, which is not a valid media type, and expect the other one.
 _ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
-# Numbers of the fields of a Schema, by how their values are written.
+# Field numbers of a Schema, by encoding.
 _TEXTS = {"$ref": 1, "format": 2, "title": 3, "description": 4, "pattern": 13}
 _DOUBLES = {"multipleOf": 6, "maximum": 7, "minimum": 9}
 _FLAGS = {"exclusiveMaximum": 8, "exclusiveMinimum": 10, "uniqueItems": 16}
@@ -33,12 +33,12 @@ _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 def media_type(accept: str) -> str:
-    """The binary media type to answer in, if the client asks for it."""
+    """Return the binary media type if the client accepts it."""
     return MEDIA_TYPE if _ASKED in accept or MEDIA_TYPE in accept else ""
 
 
 def encode(document: dict[str, Any]) -> bytes:
-    """An OpenAPI v2 document as a gnostic `Document`."""
+    """Encode an OpenAPI v2 document as a gnostic `Document`."""
     info = document["info"]
     pieces = [
         _text(1, document["swagger"]),
@@ -76,7 +76,7 @@ def _message(number: int, pieces: Iterable[bytes]) -> bytes:
 
 
 def _any(number: int, value: Any) -> bytes:
-    """Any value at all: written as YAML, of which JSON is a part."""
+    """Encode any value as YAML, of which JSON is a subset."""
     return _message(number, [_text(2, msgspec.json.encode(value).decode())])
 
 

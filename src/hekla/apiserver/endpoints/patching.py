@@ -1,7 +1,7 @@
-"""What a PATCH stands for: a function from the newest version of an object to its next.
+"""Patches as functions from an object's newest version to its next.
 
-JSON patch, merge patch and strategic merge patch change what is there; apply states what one
-manager wants, may create the object, and may be refused because others own what it would change.
+JSON patch, merge patch and strategic merge patch change the object; apply declares the intent of
+one field manager, may create the object, and may conflict with other managers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def media_type(request: Request) -> str:
 def patch_change(
     served: Served, request: Request, options: Options, now: str
 ) -> tuple[Change, bool]:
-    """The function a patch stands for, and whether it is an apply (which may create)."""
+    """Return the patch function, and whether it is an apply (which may create)."""
     media = media_type(request)
     if request.query.get("force") and media != bodies.APPLY:
         raise errors.bad_request("force is only allowed for apply patches")
@@ -96,7 +96,7 @@ def _apply_change(served: Served, request: Request, options: Options, now: str) 
 
 
 def _check_declared(served: Served, applied: Object) -> None:
-    """Nobody can own a field that the schema does not know: such an apply fails, as upstream."""
+    """Refuse an apply with fields unknown to the schema, as upstream."""
     copied: Object = msgspec.json.decode(msgspec.json.encode(applied))
     copied.setdefault("metadata", {})
     unknown = served.structure.check(copied).unknown

@@ -1,12 +1,12 @@
-"""Kubernetes' binary wire format, read: what Go clients send for built-in kinds.
+"""Decode Kubernetes' protobuf format, which Go clients send for built-in kinds.
 
-kubectl and client-go write protobuf and accept JSON, so the server has to read the one and may go
-on answering in the other. A body is four magic bytes, an envelope that names apiVersion and kind,
-and in it the message; `data/protobuf.json` (made by `tools/schemas`) says what its numbers mean.
+kubectl and client-go send protobuf and accept JSON, so the server decodes it and responds in JSON.
+A body is four magic bytes and an envelope with apiVersion, kind and the message;
+`data/protobuf.json` (written by `tools/schemas`) maps field numbers.
 
-What a newcomer gets wrong: Go writes zero values of plain fields and leaves out nil pointers, so a
-zero on the wire may mean "unset" or "zero". The table says which fields are pointers; for the
-others zero is dropped, as Go's own JSON encoder drops it.
+Note: Go writes zero values of plain fields and omits nil pointers, so a zero may mean "unset" or
+"zero". The table marks pointer fields; zero values of other fields are dropped, as by Go's JSON
+encoder.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MAX_DEPTH = 100
 
 
 class Malformed(ValueError):
-    """Bytes that are not a message."""
+    """The bytes are not a valid message."""
 
 
 class Field(NamedTuple):
     name: str
-    """In JSON; empty when the fields of this one stand in its parent."""
+    """JSON name; empty if its fields are inlined into the parent."""
     type: str
     container: str
     keeps_zero: bool
@@ -56,7 +56,7 @@ def _messages() -> dict[str, dict[int, Field]]:
 
 
 def read(body: bytes) -> Object:
-    """The object in a request's body; 400 when it is not one, 415 for a kind without a table."""
+    """Return the object of a body; 400 if malformed, 415 for an unknown kind."""
     if not body.startswith(MAGIC):
         raise errors.bad_request("the body is not Kubernetes protobuf: it lacks its magic number")
     try:
@@ -65,7 +65,7 @@ def read(body: bytes) -> Object:
         api_version, kind = names.get(1, ""), names.get(2, "")
         message = f"{api_version}.{kind}"
         if kind == "DeleteOptions":
-            message = _DELETE_OPTIONS  # sent as if it belonged to the group it is used with
+            message = _DELETE_OPTIONS  # sent with the group of the resource it is used with
         if message not in _messages():
             raise errors.unsupported_media(
                 f"protobuf of {api_version} {kind}", ("application/json", "application/yaml")
@@ -80,7 +80,7 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(data) or shift > 63:
-            raise Malformed("a number does not end")
+            raise Malformed("a varint is truncated")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
@@ -90,7 +90,7 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _parts(data: memoryview | bytes) -> Iterator[tuple[int, int, Any]]:
-    """A message's fields as they come: number, wire type, raw value."""
+    """Yield the fields of a message: number, wire type and raw value."""
     data = memoryview(data)
     position = 0
     while position < len(data):
@@ -113,7 +113,7 @@ def _parts(data: memoryview | bytes) -> Iterator[tuple[int, int, Any]]:
 
 
 def _raw(value: memoryview | bytes | int) -> bytes:
-    if isinstance(value, int):  # bytes(n) would not fail, but make n bytes
+    if isinstance(value, int):  # bytes(n) would succeed with n zero bytes
         raise Malformed("text is encoded as a number")
     return bytes(value)
 
@@ -134,7 +134,7 @@ def _message(data: memoryview | bytes, name: str, depth: int) -> Object:
     for number, wire, raw in _parts(data):
         field = fields.get(number)
         if field is None:
-            continue  # from a newer client: dropped, as an unknown field is
+            continue  # from a newer client: dropped like an unknown field
         if field.container == "{":
             _put_entry(obj.setdefault(field.name, {}), field, raw, depth)
         elif field.container == "[":
@@ -160,7 +160,7 @@ def _put_entry(entries: Object, field: Field, raw: memoryview, depth: int) -> No
 
 
 def _put_items(items: list[Any], field: Field, wire: int, raw: Any, depth: int) -> None:
-    if field.type in ("i", "b") and wire == _BYTES:  # packed: allowed, though Go does not do it
+    if field.type in ("i", "b") and wire == _BYTES:  # packed: allowed, but Go does not write it
         position = 0
         while position < len(raw):
             value, position = _varint(raw, position)
@@ -176,7 +176,7 @@ def _value(raw: Any, kind: str, depth: int) -> Any:
     return _message(raw, kind, depth + 1)
 
 
-# Types with a JSON form of their own
+# Types with a special JSON form
 
 
 def _number(raw: Any, depth: int) -> int:
@@ -191,7 +191,7 @@ def _double(raw: memoryview, depth: int) -> float | int:
 
 
 def _moment(raw: memoryview) -> tuple[int, int] | None:
-    """Seconds and nanoseconds; nothing at all is Go's zero time, which JSON writes as null."""
+    """Return seconds and nanoseconds as a time; empty is Go's zero time, null in JSON."""
     parts = {number: value for number, _, value in _parts(raw)}
     return (_integer(parts.get(1, 0)), parts.get(2, 0)) if parts else None
 
@@ -237,7 +237,7 @@ _SCHEMA = "apiextensions.k8s.io/v1.JSONSchemaProps"
 
 
 def _schema_or(other: Callable[[memoryview], Any], schema: int) -> Callable[[memoryview, int], Any]:
-    """A schema, if the field of that number is there, or something else."""
+    """Return a decoder of a schema (if the field of that number is set) or something else."""
 
     def read_either(raw: memoryview, depth: int) -> Any:
         for number, _, value in _parts(raw):

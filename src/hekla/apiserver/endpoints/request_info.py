@@ -1,4 +1,4 @@
-"""What a request asks for, read from its method, path, query and headers. Pure.
+"""Request info: verb, resource and options from method, path, query and headers. Pure functions.
 
 GET /apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs/train/status
     verb="get" group="batch.volcano.sh" version="v1alpha1" namespace="default"
@@ -44,7 +44,7 @@ _BY_METHOD = {
 
 
 def parse_request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
-    """Split a path into its parts. Paths outside the resource tree keep only verb and path."""
+    """Parse a path. Non-resource paths have only verb and path."""
     verb = _BY_METHOD.get(method, method.lower())
     parts = [unquote(part) for part in path.strip("/").split("/")]
     if parts[0] == "api" and len(parts) > 2:
@@ -63,7 +63,7 @@ def parse_request_info(method: str, path: str, query: Mapping[str, str]) -> Requ
     name = rest[1] if len(rest) > 1 else ""
     subresource = "/".join(rest[2:])
     if plural == "namespaces" and not group:
-        namespace = name  # rules for a namespace live in it
+        namespace = name  # a Namespace is authorized in itself
     if not name:
         verb = {"get": "watch" if watching else "list", "delete": "deletecollection"}.get(
             verb, verb
@@ -75,14 +75,14 @@ def parse_request_info(method: str, path: str, query: Mapping[str, str]) -> Requ
 
 @dataclass(slots=True)
 class Wants:
-    """How the answer is to be shaped, from the Accept header."""
+    """The representation that the Accept header requests."""
 
     shape: str = "Object"  # Object, Table or PartialObjectMetadata
     yaml: bool = False
 
 
 def parse_accept(header: str) -> Wants:
-    """The first acceptable form we can produce. Protobuf and CBOR are passed over."""
+    """Return the first supported representation; protobuf and CBOR are skipped."""
     if not header:
         return Wants()
     for option in header.split(","):
@@ -149,7 +149,7 @@ class Query:
 
     @property
     def limit(self) -> int:
-        """How many objects a list may bring; 0 for all of them. Upstream takes -1 for that, too."""
+        """Return the page size; 0 for all. As upstream, -1 means all, too."""
         value = self.values.get("limit", "")
         if value.startswith("-") and value[1:].isdigit():
             return 0
@@ -157,12 +157,12 @@ class Query:
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether nothing is to be stored; `Request.options` checks what exactly was asked."""
+        """Whether it is a dry run; `Request.options` validates the values."""
         return bool(self.repeated.get("dryRun"))
 
     @property
     def resource_version_match(self) -> str:
-        """How a list's resourceVersion is meant; refused where it cannot mean anything."""
+        """Return the validated resourceVersionMatch of a list."""
         matching, version = self.get("resourceVersionMatch"), self.get("resourceVersion")
         field, reason, why = "resourceVersionMatch", "FieldValueForbidden", ""
         if self.get("sendInitialEvents"):
@@ -180,7 +180,7 @@ class Query:
         return matching
 
     def check_watch_match(self) -> None:
-        """resourceVersionMatch means something to a watch only with sendInitialEvents."""
+        """Refuse resourceVersionMatch for a watch without sendInitialEvents."""
         matching, initial = self.get("resourceVersionMatch"), self.get("sendInitialEvents")
         why = ""
         if matching and not initial:
@@ -219,7 +219,7 @@ class Query:
 
 
 def parse_revision(text: str) -> int | None:
-    """A resourceVersion parameter: None when unset. They are opaque to clients, not to us."""
+    """Parse a resourceVersion parameter; None if unset."""
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 19:

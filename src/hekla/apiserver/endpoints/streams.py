@@ -1,11 +1,11 @@
-"""exec, attach and portforward: a WebSocket from the client, spliced to the pod's node agent.
+"""exec, attach and portforward: a WebSocket from the client, connected to the node agent.
 
 The protocol is Kubernetes' `v5.channel.k8s.io` (and v4): each binary message begins with a channel
-number; the last thing sent, on channel 3, is a `Status` that says how it ended. Refusals come
-before the upgrade, as ordinary HTTP answers, because that is what kubectl shows to its user.
+number; the final message, on channel 3, is a `Status`. Errors before the upgrade are plain HTTP
+responses, because kubectl shows those to its user.
 
-portforward has two channels for each port, data and error, each opened by the number of its port;
-client libraries speak it so. kubectl speaks SPDY there, be it inside a WebSocket, and is refused.
+portforward has a data and an error channel per port, each opened by the port number, as client
+libraries do. kubectl uses SPDY for it, also inside a WebSocket, and is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPTIONS = {
 
 
 class Gone(Exception):
-    """The client went away."""
+    """The client disconnected."""
 
 
 class SocketChannels:
@@ -52,7 +52,7 @@ class SocketChannels:
         self._send = send
 
     async def receive(self) -> tuple[int, bytes] | None:
-        """The next piece; (CLOSE, channel) when the client closed one of its channels."""
+        """Return the next chunk; (CLOSE, channel) when the client closed a channel."""
         while True:
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
@@ -69,7 +69,7 @@ class SocketChannels:
 
 
 class Streams:
-    """Opens streams to pods. Whoever calls has authenticated and authorized the request."""
+    """Opens streams to pods. The caller has authenticated and authorized the request."""
 
     def __init__(self, resources: Resources, nodes: Nodes) -> None:
         self._resources = resources
@@ -93,7 +93,7 @@ class Streams:
             await send({"type": "websocket.close", "code": 1000})
 
     async def review(self, target: RequestInfo, query: Query, user: User) -> None:
-        """Ask hooks and policies about a connection, before anything is known about the pod."""
+        """Run admission for a connection, before the pod is looked up."""
         served = self._resources.registry.lookup("", "v1", "pods")
         assert served is not None
         obj: Object = {"kind": _OPTIONS[target.subresource], "apiVersion": "v1"}
@@ -118,19 +118,19 @@ class Streams:
         )
 
     def refusal(self, target: RequestInfo, query: Query) -> errors.StatusError:
-        """Why a stream cannot be had without WebSockets.
+        """Return the error of a request without WebSocket.
 
-        kubectl asks again in an older protocol when a WebSocket is refused, and shows its user only
-        the second answer: so that one gives the true reason first, whatever it is.
+        kubectl retries with an older protocol after a refused WebSocket and shows only the second
+        error, so this one has the actual reason.
         """
         self._open(target, query)
         return errors.bad_request(
             f"{target.subresource} needs a WebSocket with one of the protocols "
-            f"{', '.join(PROTOCOLS)}; SPDY is not spoken here"
+            f"{', '.join(PROTOCOLS)}; SPDY is not supported"
         )
 
     def _open(self, target: RequestInfo, query: Query) -> tuple[Object, StreamRequest, NodeAgent]:
-        """The pod, what is to be done in it and who can, or a refusal."""
+        """Return the pod, the stream request and the node agent, or raise."""
         served = self._resources.registry.lookup("", "v1", "pods")
         assert served is not None
         entry = self._resources.find(served, target.namespace, target.name)
@@ -160,7 +160,7 @@ class Streams:
         name = pod["metadata"]["name"]
         if request.verb == "portforward":
             if (pod.get("status") or {}).get("phase") != "Running":
-                raise errors.bad_request(f"pod {name} is not running: there is no port to reach")
+                raise errors.bad_request(f"pod {name} is not running: no port can be forwarded")
             return
         if request.verb == "exec" and not request.command:
             raise errors.bad_request("you must specify at least one command for exec")
@@ -190,7 +190,7 @@ def _ports(query: Query) -> tuple[int, ...]:
 
 
 async def refuse(send: Send, error: errors.StatusError) -> None:
-    """Answer an upgrade request with an ordinary HTTP response."""
+    """Answer an upgrade request with a plain HTTP response."""
     body = msgspec.json.encode(error.body())
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "websocket.http.response.start", "status": error.code, "headers": headers})

@@ -1,6 +1,6 @@
-"""Endpoints below an object: status, scale, binding, eviction, finalize, token, log.
+"""Subresources: status, scale, binding, eviction, finalize, token and log.
 
-Each is a function from a request to a response, in one table at the end.
+Each is a function from a request to a response, listed in the table at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ decode = msgspec.json.decode
 
 
 class Subresources:
-    """Answers requests for subresources."""
+    """Handles requests for subresources."""
 
     def __init__(self, handlers: Handlers, issuer: TokenIssuer, nodes: Nodes) -> None:
         self.handlers = handlers
@@ -146,7 +146,7 @@ class Subresources:
     # Pods
 
     async def binding(self, served: Served, request: Request) -> Response:
-        """Give an unassigned pod a node: compare-and-set, so it happens once at most."""
+        """Bind an unassigned pod to a node by compare-and-set, at most once."""
         if request.target.verb != "create":
             raise errors.method_not_allowed()
         binding = self._body(request)
@@ -186,7 +186,7 @@ class Subresources:
         await self.resources.update(served, target.namespace, target.name, assign, options)
 
     async def eviction(self, served: Served, request: Request) -> Response:
-        """Delete a pod unless a disruption budget forbids it."""
+        """Evict a pod unless a disruption budget forbids it."""
         if request.target.verb != "create":
             raise errors.method_not_allowed()
         target = request.target
@@ -206,7 +206,7 @@ class Subresources:
         return Response.of(SUCCESS, 201)
 
     async def _mark_disrupted(self, served: Served, request: Request, how: DeleteOptions) -> None:
-        """Say in the pod's status that it did not fail by itself."""
+        """Set the pod's DisruptionTarget condition."""
         target, options = request.target, request.options()
         options.subresource, options.is_reviewed = "status", True
         condition = {
@@ -227,7 +227,7 @@ class Subresources:
             written = await self.resources.update(
                 served, target.namespace, target.name, mark, options
             )
-            if how.revision:  # that was ours
+            if how.revision:  # set by this function
                 how.revision = written.obj["metadata"]["resourceVersion"]
 
     async def log(self, served: Served, request: Request) -> Response:
@@ -272,7 +272,7 @@ class Subresources:
         return await self.handlers.update(served, request)
 
     async def token(self, served: Served, request: Request) -> Response:
-        """A signed, expiring token for a service account."""
+        """Return a signed, expiring token of a service account."""
         if request.target.verb != "create":
             raise errors.method_not_allowed()
         target = request.target
@@ -293,7 +293,7 @@ def _check_bindable(served: Served, pod: Object, node: str, uid: str | None) -> 
     name = pod["metadata"]["name"]
     why = ""
     if uid and uid != pod["metadata"]["uid"]:
-        why = f"the pod's UID is {pod['metadata']['uid']}, not {uid}: it was made anew"
+        why = f"the pod's UID is {pod['metadata']['uid']}, not {uid}: it was recreated"
     elif "deletionTimestamp" in pod["metadata"]:
         why = f"pod {name} is being deleted, cannot be assigned to a host"
     elif pod["spec"].get("nodeName"):
@@ -305,14 +305,14 @@ def _check_bindable(served: Served, pod: Object, node: str, uid: str | None) -> 
 
 
 def _set_condition(pod: Object, condition: Object) -> None:
-    """This one, in place of any other of its type."""
+    """Return the conditions with this one replacing another of its type."""
     conditions = pod["status"].setdefault("conditions", [])
     conditions[:] = [c for c in conditions if c.get("type") != condition["type"]]
     conditions.append(condition)
 
 
 def only_container(pod: Object) -> str:
-    """The container meant when none is named."""
+    """Return the container of a request that names none."""
     names = [container["name"] for container in pod["spec"]["containers"]]
     if len(names) == 1:
         return str(names[0])

@@ -1,8 +1,8 @@
-"""A watch: a position in a resource's log, read on and sent as lines of JSON.
+"""Watch: events of a resource's watch cache, sent as lines of JSON.
 
-Each turn takes what is new, sends it in one piece and waits for the socket before taking more. A
-client that reads slowly therefore stays behind in the log, and when the log moves past it the watch
-ends with 410: memory never grows with a slow watcher.
+A watcher takes the new events, sends them in one chunk and waits for the socket before it takes
+more. A slow client falls behind in the cache; when the cache has dropped its position, the watch
+ends with 410. Memory does not grow with slow watchers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Convert = Callable[[list[bytes]], Awaitable[None]]
 
 
 class Watch:
-    """One client's view of one resource."""
+    """One client's watch of one resource."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Watch:
         bookmark: Callable[[int, bool], bytes] | None = None,
         convert: Convert | None = None,
     ) -> None:
-        """`convert` makes stored bytes ready for `shape`, where that takes a webhook."""
+        """`convert` prepares stored bytes for `shape` if that needs a webhook."""
         self._store = store
         self._table: Table = store.table(resource)
         self._prefix = prefix
@@ -56,7 +56,7 @@ class Watch:
         return entry.key.startswith(self._prefix)
 
     def initial(self) -> list[bytes]:
-        """ADDED lines for everything that is there now."""
+        """Return ADDED lines for all existing objects."""
         entries = self._table.entries
         keys = [self._name_key] if self._name_key else self._table.range(self._prefix)
         found = (entries[key] for key in keys if key in entries)
@@ -74,7 +74,7 @@ class Watch:
         timeout_s: float,
         initial_events_end: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Batches of lines: the present first when `since` is None, then changes as they come."""
+        """Yield chunks of lines: existing objects first if `since` is None, then events."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout_s
         next_bookmark = loop.time() + BOOKMARK_EVERY_S
@@ -127,7 +127,7 @@ class Watch:
         return [entries[key].body for key in keys if key in entries]
 
     async def _made_ready(self, bodies: list[bytes]) -> bytes | None:
-        """Have them converted; the line that ends the watch when they cannot be."""
+        """Convert events; return the line that ends the watch if conversion fails."""
         assert self._convert is not None
         try:
             await self._convert(bodies)
@@ -136,7 +136,7 @@ class Watch:
         return None
 
     async def _wait(self, seconds: float, closing: asyncio.Event) -> None:
-        """Until something happens in the table, the server closes, or time is up."""
+        """Wait for an event, the server's shutdown or the timeout."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._table.waiters.add(waiter)
@@ -162,7 +162,7 @@ class Watch:
             return None
         if event.removed:
             return self._line(b"DELETED", entry.body)
-        # It left the selection: the client sees the last version it knew, at the new revision.
+        # It no longer matches: the client gets its last known version at the new revision.
         assert previous is not None
         body = previous.body
         if self._convert is not None and self._shape is not None:

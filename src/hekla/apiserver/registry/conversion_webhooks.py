@@ -1,9 +1,8 @@
-"""Conversion webhooks: objects of a custom kind in a version that their definition's author knows
-how to make of another.
+"""Conversion webhooks: convert custom objects between versions.
 
-Objects are stored in one version and asked for in any. What a request is to show is converted in
-one call (a list is one ConversionReview), then pruned and defaulted by the schema of the version
-asked for, as upstream does on every read. Nothing is kept: the webhook may change its mind.
+Objects are stored in one version and served in any. The objects of a request are converted in one
+call (a list is one ConversionReview), then pruned and defaulted by the schema of the requested
+version, as upstream on each read. Results are not cached: the webhook may change.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hekla.units.objects import Object
 TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 64 << 20
 MUTABLE_METADATA = ("annotations", "labels")
-"""Of metadata, what a conversion may change."""
+"""Metadata that a conversion may change."""
 _API = "apiextensions.k8s.io/v1"
 
 encode = msgspec.json.encode
@@ -41,14 +40,14 @@ class _Review(msgspec.Struct):
 
 
 class ConversionWebhooks:
-    """Asks the webhooks of definitions."""
+    """Calls the conversion webhooks of CustomResourceDefinitions."""
 
     def __init__(self, webhook_client: WebhookClient, identifiers: Identifiers) -> None:
         self._callouts = webhook_client
         self._identifiers = identifiers
 
     async def prepare(self, view: Served, bodies: Iterable[bytes]) -> None:
-        """Fill `view.converted` with what these stored bytes look like in its version."""
+        """Fill `view.converted` with these stored bytes in its version."""
         assert view.converted is not None
         view.converted.clear()
         others = {}
@@ -60,7 +59,7 @@ class ConversionWebhooks:
         view.converted.update(zip(others, map(encode, converted), strict=True))
 
     async def convert(self, served: Served, objects: Sequence[Object]) -> list[Object]:
-        """These objects in the version of `served`, in the same order."""
+        """Return these objects in the version of `served`, in the same order."""
         if not objects:
             return []
         assert served.webhook is not None
@@ -92,11 +91,11 @@ class ConversionWebhooks:
 
 
 def _validated(raw: bytes, uid: str, count: int) -> list[Object]:
-    """The objects of a good answer; ValueError says what is wrong with another."""
+    """Return the objects of a valid response; ValueError otherwise."""
     try:
         review = decode(raw, type=_Review)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"failed: the answer is no ConversionReview: {error}") from error
+        raise ValueError(f"failed: the response is not a ConversionReview: {error}") from error
     response = review.response
     if response is None:
         raise ValueError("failed: no response provided")
@@ -117,7 +116,7 @@ def _validated(raw: bytes, uid: str, count: int) -> list[Object]:
 
 
 def _with_server_metadata(served: Served, before: Object, after: Object) -> Object:
-    """A converted object with the metadata that is not the webhook's to change."""
+    """Return a converted object with the metadata that the webhook must not change."""
     want = (served.kind.api_version, before.get("kind"))
     if (after.get("apiVersion"), after.get("kind")) != want:
         raise ValueError(

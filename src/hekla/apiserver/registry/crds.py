@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions at work: what a client installs is served the moment it is answered."""
+"""CustomResourceDefinitions: their kinds are served as soon as they are stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 def follow(store: Store, registry: Registry) -> None:
-    """Serve every stored definition, now and as they change."""
+    """Serve all stored definitions, and follow their changes."""
 
     def changed(resource: str, event: Event) -> None:
         if resource != CRDS:
@@ -38,13 +38,13 @@ def _install(registry: Registry, crd: Object) -> None:
     try:
         registry.install(crd)
     except (KeyError, StopIteration, TypeError, ValueError):
-        # The rules keep such definitions out; one that got in must not stop the others.
+        # Validation refuses such definitions; a stored one must not stop the others.
         log.exception("definition %s cannot be served", crd["metadata"]["name"])
 
 
 def prepare(crd: Object, now: str) -> None:
-    """Names accepted, established: there is nobody to negotiate with, so it is true at once."""
-    spec = crd.setdefault("spec", {})  # the rules, which come after this, say what it lacks
+    """Set the status to NamesAccepted and Established."""
+    spec = crd.setdefault("spec", {})  # validation, which comes later, reports what is missing
     names = spec.get("names") or {}
     status = crd.setdefault("status", {})
     status["acceptedNames"] = names

@@ -1,4 +1,4 @@
-"""The first look at an object that comes in: is it what the path says, does it fit its schema."""
+"""Decoding of incoming objects: identity and schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EMPTY_MEANS_UNSET = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 def check_identity(served: Served, namespace: str, obj: Any, *, name: str | None) -> None:
-    """apiVersion, kind, name and namespace must agree with the path; absent ones are filled."""
+    """Check apiVersion, kind, name and namespace against the path; fill in missing ones."""
     kind = served.kind
     if not isinstance(obj, dict):
         raise errors.bad_request(f"a {kind.kind} must be a JSON object")

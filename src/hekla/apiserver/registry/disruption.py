@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets: how many pods may go right now, counted from what is there.
+"""PodDisruptionBudgets: allowed disruptions, counted from the stored pods.
 
-Kubernetes keeps this number in the budget's status, refreshed by a controller. Here the server has
-every pod at hand, so the answer is counted at the moment it is needed and cannot be out of date.
+In Kubernetes a controller refreshes this number in the budget's status. Here it is counted when an
+eviction needs it, so it cannot be stale.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BUDGETS = "policy/poddisruptionbudgets"
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """A budget's figures."""
+    """The counts of a budget."""
 
     expected: int
     healthy: int
@@ -39,7 +39,7 @@ class BudgetStatus:
 
 
 def budget_status(budget: Object, pods: list[Object]) -> BudgetStatus:
-    """Count a budget over the pods its selector picks."""
+    """Count the pods of a budget."""
     spec = budget.get("spec") or {}
     counted = [pod for pod in pods if not _is_finished(pod)]
     expected = len(counted)
@@ -52,7 +52,7 @@ def budget_status(budget: Object, pods: list[Object]) -> BudgetStatus:
 
 
 def _scaled(value: Any, total: int) -> int:
-    """A number, or a percentage of `total` rounded up, as for every budget in Kubernetes."""
+    """Return a number, or a percentage of `total` rounded up as in Kubernetes."""
     if isinstance(value, str) and value.endswith("%"):
         return -(-int(value[:-1]) * total // 100)
     return int(value)
@@ -70,7 +70,7 @@ def is_healthy(pod: Object) -> bool:
 
 
 def matching(resources: Resources, namespace: str, selector: LabelSelector) -> list[Object]:
-    """Pods of a namespace a selector picks, staged changes included."""
+    """Return the selected pods of a namespace, staged changes included."""
     return [
         msgspec.json.decode(entry.body)
         for entry in resources.store.heads("pods", f"{namespace}/")
@@ -88,7 +88,7 @@ def _budgets_for(resources: Resources, namespace: str, pod: Entry) -> Iterator[O
 
 
 def recount(resources: Resources, namespace: str) -> list[RelatedWrite]:
-    """Budgets of a namespace whose status differs from how they stand now."""
+    """Return the budgets of a namespace whose status is out of date."""
     changed = []
     for entry in resources.store.heads(BUDGETS, f"{namespace}/"):
         budget: Object = msgspec.json.decode(entry.body)
@@ -109,13 +109,13 @@ def recount(resources: Resources, namespace: str) -> list[RelatedWrite]:
 
 
 def check(resources: Resources, namespace: str, name: str) -> None:
-    """Raise 429 when evicting this pod would break its budget."""
+    """Raise 429 if the eviction of this pod would violate its budget."""
     pod = resources.store.head("pods", f"{namespace}/{name}")
     if pod is None:
         raise errors.not_found("", "pods", name)
     obj = msgspec.json.decode(pod.body)
     if _is_finished(obj) or not (obj.get("spec") or {}).get("nodeName"):
-        return  # nothing that serves anyone is disrupted
+        return  # a pod that does not run is not disrupted
     budgets = list(_budgets_for(resources, namespace, pod))
     if not budgets:
         return

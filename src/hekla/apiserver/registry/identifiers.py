@@ -1,7 +1,7 @@
-"""New uids and name suffixes, from the kernel's randomness taken a page at a time.
+"""New uids and name suffixes, from buffered kernel randomness.
 
-A call to the kernel for sixteen bytes costs more than everything else about a uid (on virtual
-machines a tenth of a millisecond), and every object needs one.
+A system call for sixteen bytes costs more than the rest of a uid (up to 0.1 ms on virtual
+machines), and each object needs one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Callable
 
 _PAGE = 4096
-# No vowels and no look-alikes, as in Kubernetes: no suffix spells a word or is misread.
+# No vowels and no look-alikes, as in Kubernetes.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH = 5
 
 
 class Identifiers:
-    """A source of uids and suffixes; `entropy` can be replaced to make tests repeatable."""
+    """A source of uids and suffixes; tests inject `entropy`."""
 
     def __init__(self, entropy: Callable[[int], bytes] = os.urandom) -> None:
         self._entropy = entropy
@@ -35,5 +35,5 @@ class Identifiers:
         return str(uuid.UUID(bytes=self._take(16), version=4))
 
     def suffix(self) -> str:
-        """What `generateName` appends."""
+        """Return the suffix for `generateName`."""
         return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in self._take(SUFFIX_LENGTH))

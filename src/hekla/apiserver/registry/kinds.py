@@ -1,7 +1,7 @@
-"""Which kinds are served, built-in and custom alike, and what is special about each.
+"""Served kinds, built-in and custom.
 
-A `Served` is one kind at one version: all a generic handler needs to know. Built-in ones come from
-`hekla.api.kinds`; custom ones from CustomResourceDefinition objects, added and dropped at run time.
+A `Served` is one kind at one version, with everything a generic handler needs. Built-in kinds come
+from `hekla.api.kinds`; custom ones from CustomResourceDefinitions, added and removed at run time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hekla.units.shapes import OBJECT_META, Definitions, Shape
 
 Converter = Callable[[dict[str, Any]], dict[str, Any]]
 
-# Built-in kinds whose changes count in metadata.generation, as upstream.
+# Built-in kinds with metadata.generation, as upstream.
 _GENERATION = frozenset(
     {
         "CronJob",
@@ -63,7 +63,7 @@ _RETURN_DELETED = frozenset(
         "ServiceAccount",
     }
 )
-# Kinds a PUT may bring into being.
+# Kinds that a PUT may create.
 _CREATE_ON_UPDATE = frozenset(
     {
         "ClusterRole",
@@ -82,7 +82,7 @@ _CREATE_ON_UPDATE = frozenset(
 
 @dataclass(frozen=True)
 class ScalePaths:
-    """Where a scalable kind keeps its numbers, as dotted paths without the leading dot."""
+    """Paths of replicas and selector of a scalable kind, without the leading dot."""
 
     spec_replicas: str = "spec.replicas"
     status_replicas: str = "status.replicas"
@@ -95,7 +95,7 @@ class Served:
 
     kind: Kind
     storage: str
-    """Name of its table in the store: shared by all versions of a kind."""
+    """Name of its table in the store, shared by all versions of the kind."""
     custom: bool = False
     has_status: bool = False
     scale: ScalePaths | None = None
@@ -106,11 +106,11 @@ class Served:
     from_storage: Converter | None = None
     deprecation: str = ""
     is_stored: bool = True
-    """Whether new versions of an object are stored in this version."""
+    """Whether this is the storage version."""
     webhook: dict[str, Any] | None = None
-    """Who converts between the versions of a custom kind, when names are not all that differs."""
+    """Conversion webhook of a custom kind, if versions differ in more than apiVersion."""
     converted: dict[bytes, bytes] | None = None
-    """In the copy made for one request: stored bytes as that webhook converted them."""
+    """In the copy for one request: stored bytes to bytes converted by the webhook."""
     _structure: StructuralSchema | None = None
     _shape: Shape | None = None
     _validations: ValidationRules | None = None
@@ -118,7 +118,7 @@ class Served:
 
     @property
     def validations(self) -> ValidationRules | None:
-        """The rules of a custom kind's schema, if it has any."""
+        """The CEL rules of a custom kind's schema, if any."""
         if not self._has_read_validations:
             self._has_read_validations = True
             self._validations = ValidationRules.read(self.schema) if self.custom else None
@@ -126,7 +126,7 @@ class Served:
 
     @property
     def structure(self) -> StructuralSchema:
-        """Compiled on first use: most kinds are never written."""
+        """The schema, compiled on first use: most kinds are never written."""
         if self._structure is None:
             definitions = {} if self.custom else schemas.definitions()
             self._structure = StructuralSchema(self.schema, definitions, custom=self.custom)
@@ -148,7 +148,7 @@ class Served:
 
     @property
     def returns_deleted(self) -> bool:
-        """Whether a deletion answers with the object rather than with a Status, as upstream."""
+        """Whether a deletion returns the object instead of a Status, as upstream."""
         return not self.custom and (
             self.kind.kind in _RETURN_DELETED
             or self.kind.group in ("resource.k8s.io", "storage.k8s.io")
@@ -156,7 +156,7 @@ class Served:
 
     @property
     def needs_version(self) -> bool:
-        """Whether a PUT must say which version it replaces."""
+        """Whether a PUT must have a resourceVersion."""
         return self.custom or self.kind.kind in ("Lease", "PodDisruptionBudget")
 
     @property
@@ -167,7 +167,7 @@ class Served:
         return f"{namespace}/{name}" if self.kind.namespaced else name
 
     def serve(self, body: bytes) -> bytes:
-        """Stored bytes as this version shows them; the very same object when it is stored so."""
+        """Return stored bytes in this version; the same object if no conversion is needed."""
         if self.converted is not None:
             return self.converted.get(body, body)
         if self.from_storage is None:
@@ -177,7 +177,7 @@ class Served:
 
 @cache
 def _definitions() -> Definitions:
-    """Shared by all built-in kinds, so that what they have in common is resolved once."""
+    """Return the definitions of all built-in kinds, so that shared types are resolved once."""
     return Definitions(schemas.definitions())
 
 
@@ -196,7 +196,7 @@ def _builtin(kind: Kind) -> Served:
         schema={} if kind.virtual else schemas.schema_for(kind.api_version, kind.kind),
     )
     if storage == "events.k8s.io/events":
-        # One table, two views: an Event written through either group is read through both.
+        # One table, two groups: an Event written through either is read through both.
         served.storage = "events"
         served.is_stored = False
         served.to_storage = versions.event_to_core
@@ -205,7 +205,7 @@ def _builtin(kind: Kind) -> Served:
 
 
 def from_crd(crd: dict[str, Any]) -> list[Served]:
-    """The versions a CustomResourceDefinition asks to be served."""
+    """Return the served versions of a CustomResourceDefinition."""
     spec = crd["spec"]
     names = spec["names"]
     storage_version = next(v["name"] for v in spec["versions"] if v.get("storage"))
@@ -235,7 +235,7 @@ def from_crd(crd: dict[str, Any]) -> list[Served]:
             served.to_storage = versions.renamer(f"{spec['group']}/{storage_version}")
             served.from_storage = versions.renamer(kind.api_version)
         elif len((crd.get("status") or {}).get("storedVersions") or ()) > 1:
-            # Some objects may still lie in the version that was stored before.
+            # Some objects may be stored in a former storage version.
             served.from_storage = versions.renamer(kind.api_version)
         if version.get("deprecated"):
             served.deprecation = version.get("deprecationWarning") or (
@@ -254,7 +254,7 @@ def _scale_paths(scale: dict[str, Any]) -> ScalePaths:
 
 
 class Registry:
-    """All served kinds. `revision` grows with every change: documents made from it can be kept."""
+    """All served kinds. `revision` grows with each change, so documents can be cached."""
 
     def __init__(self) -> None:
         self._by_resource: dict[tuple[str, str, str], Served] = {}
@@ -276,14 +276,14 @@ class Registry:
         return self._by_kind.get((api_version, kind))
 
     def of_storage(self, storage: str) -> Served | None:
-        """The served version that is stored as it is."""
+        """Return the storage version."""
         for served in self._by_resource.values():
             if served.storage == storage and served.is_stored:
                 return served
         return None
 
     def equivalents(self, served: Served) -> list[Served]:
-        """The other versions that show the same objects."""
+        """Return the other versions of the same objects."""
         return [
             other
             for other in self._by_resource.values()
@@ -294,7 +294,7 @@ class Registry:
         return iter(list(self._by_resource.values()))
 
     def install(self, crd: dict[str, Any]) -> None:
-        """Serve what a CustomResourceDefinition declares, in place of what it declared before."""
+        """Serve the kinds of a CustomResourceDefinition in place of its former ones."""
         self.uninstall(crd["metadata"]["name"])
         made = from_crd(crd)
         self._custom[crd["metadata"]["name"]] = made

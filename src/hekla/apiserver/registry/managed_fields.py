@@ -1,7 +1,7 @@
-"""Who set which field: `metadata.managedFields`, kept on every write.
+"""`metadata.managedFields`: track the field manager of each field.
 
-An apply computes its own entry (`hekla.units.apply`); every other write is credited here, to the
-manager the client names, with what it changed.
+An apply computes its entry in `hekla.units.apply`; other writes are tracked here by what they
+changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hekla.apiserver.registry.options import Options
 
 STATUS_LIKE = ("status", "approval")
-"""Endpoints that write an object's status and nothing else."""
+"""Subresources that write only the status."""
 
 
 class ManagedFields:
@@ -27,7 +27,7 @@ class ManagedFields:
         self._clock = clock
 
     def track(self, served: Served, old: Object | None, new: Object, options: Options) -> None:
-        """Record in `new` what this write set."""
+        """Record in `new` the fields that this write set."""
         if options.applies:
             return
         kind = served.kind
@@ -49,7 +49,7 @@ class ManagedFields:
 
 
 def ignored_fields(served: Served, subresource: str) -> tuple[str, ...]:
-    """Top-level fields an endpoint does not write, so nobody comes to own them through it."""
+    """Return top-level fields that a subresource does not write."""
     if subresource in STATUS_LIKE:
         return ("spec",)
     return ("status",) if served.has_status and not subresource else ()

@@ -10,7 +10,7 @@ from hekla.units.objects import Object
 
 @dataclass(slots=True)
 class Options:
-    """How a write is to be made."""
+    """Options of a write."""
 
     user: User = SYSTEM
     dry_run: bool = False
@@ -20,10 +20,10 @@ class Options:
     subresource: str = ""
     applies: bool = False
     is_reviewed: bool = False
-    """Hooks have been asked about what this write follows from (a Scale, a Binding)."""
+    """Admission reviewed the request that caused this write (a Scale, a Binding)."""
     warnings: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
-    """Fields the body gives more than once, when `find_duplicates` asked for them."""
+    """Duplicate fields of the body, if `find_duplicates` is set."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class DeleteOptions:
 
 @dataclass(slots=True)
 class WriteResult:
-    """The outcome of a write: the object as stored, its bytes, and what happened."""
+    """The result of a write: the stored object and its bytes."""
 
     obj: Object
     body: bytes

@@ -1,11 +1,13 @@
-"""The verbs of the API on plain objects: create, update, delete, for every kind alike.
+"""Create, update and delete objects of any kind.
 
-HTTP comes in above (`app`), bytes go out below (`store`). In between every write goes one way:
+Each write goes through the same steps:
 
-    decode > schema (prune, default, type) > kind's own preparation > admission > rules > stage
+    decode > schema (prune, default, type) > strategy > admission > validation > stage
 
-A write decides on `store.head` and stages without giving up the event loop in between, so two
-writers cannot slip past each other; what is special about a kind lives in `strategies`.
+Kind-specific steps are in `strategies`.
+
+Note: a write reads `store.head` and stages without yielding to the event loop in between, so
+concurrent writers cannot overwrite each other. If it must await, the store checks the version.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class Resources:
         return self._identifiers.uid()
 
     async def in_version(self, served: Served, obj: Object) -> Object:
-        """A copy of an object, in whatever version it is, as `served` shows it."""
+        """Return a copy of an object in the version of `served`."""
         if obj["apiVersion"] != served.kind.api_version:
             if served.webhook is not None:
                 return (await self.conversions.convert(served, [obj]))[0]
@@ -83,37 +85,36 @@ class Resources:
         return copied
 
     async def ready(self, served: Served, bodies: Iterable[bytes]) -> Served:
-        """`served`, able to show these stored bytes; a copy where that takes a webhook."""
+        """Return `served`, able to convert these stored bytes; a copy if a webhook is needed."""
         if served.webhook is None:
             return served
-        _ = served.structure  # compiled once, for every copy
+        _ = served.structure  # compiled once for all copies
         view = replace(served, converted={})
         await self.conversions.prepare(view, bodies)
         return view
 
     async def _to_storage_version(self, served: Served, obj: Object) -> Object | None:
-        """What to store in place of `obj`; None when it is stored as it is."""
+        """Return the object in the storage version; None if `obj` is in it."""
         if served.webhook is None or served.is_stored:
             return None
         stored = self.registry.of_storage(served.storage)
         if stored is None:
             raise errors.internal(
-                f"the version that {served.kind.plural}.{served.kind.group} are stored in is "
-                "not served"
+                f"the storage version of {served.kind.plural}.{served.kind.group} is not served"
             )
         return await self.in_version(stored, obj)
 
     # Reading
 
     def find(self, served: Served, namespace: str, name: str) -> Entry:
-        """The committed object, or 404."""
+        """Return the committed object, or raise 404."""
         entry = self.store.get(served.storage, served.key(namespace, name))
         if entry is None:
             raise errors.not_found(served.kind.group, served.kind.plural, name)
         return entry
 
     def must_exist(self, served: Served, namespace: str, name: str) -> None:
-        """404 for what is not there, before anybody looks at what is to be done to it."""
+        """Raise 404 for a missing object before the rest of the request is checked."""
         if self.store.head(served.storage, served.key(namespace, name)) is None:
             raise errors.not_found(served.kind.group, served.kind.plural, name)
 
@@ -133,7 +134,7 @@ class Resources:
                 metadata["name"] = self._generate_name(served, metadata.get("generateName"))
             try:
                 return await self._create(served, namespace, obj, options, generate)
-            except Stale:  # somebody was quicker while hooks were asked
+            except Stale:  # another request created it during the webhook calls
                 error = errors.already_exists(
                     served.kind.group, served.kind.plural, metadata["name"]
                 )
@@ -176,7 +177,7 @@ class Resources:
         if served.has_generation:
             metadata["generation"] = 1
         validation.apply_defaults(served, obj)
-        # What admission and the kind's own preparation add is nobody's, as upstream.
+        # Fields set by admission and strategies have no field manager, as upstream.
         self.managed_fields.track(served, None, obj, options)
         attributes = Attributes("create", served, namespace, obj, None, options, is_name_generated)
         await self.admission.mutate(attributes)
@@ -196,7 +197,7 @@ class Resources:
             await self.admission.call_validating(attributes)
         stored = await self._to_storage_version(served, obj)
         if needs_review or stored is not None:
-            related = self.admission.validate(attributes)  # the world may have moved meanwhile
+            related = self.admission.validate(attributes)  # state may have changed during the calls
         return await self._stage(
             served, key, obj, None, options, created=True, related=related, stored=stored
         )
@@ -204,8 +205,8 @@ class Resources:
     def _redecode(
         self, served: Served, namespace: str, name: str, obj: Object, options: Options
     ) -> None:
-        """Hooks changed an object: it is looked at as if it came in now. What they add beyond
-        the schema is dropped without a word, for the client did not send it."""
+        """Decode an object again after webhooks changed it. Unknown fields that they added are
+        dropped silently, as the client did not send them."""
         check_identity(served, namespace, obj, name=name)
         check_schema(served, obj, replace(options, field_validation="Ignore"))
 
@@ -221,10 +222,11 @@ class Resources:
         *,
         create_missing: bool = False,
     ) -> WriteResult:
-        """Replace an object by what `change` makes of the newest version.
+        """Replace an object by the result of `change` on its newest version.
 
-        `change` gets a copy it may alter. With a resourceVersion in its result the object must
-        not have changed meanwhile; without one, the change is made again on top of the newest.
+        `change` gets a copy that it may modify. If its result has a resourceVersion, that must be
+        the
+        newest; otherwise the change is retried on conflict.
         """
         options = options or Options()
         key = served.key(namespace, name)
@@ -277,12 +279,12 @@ class Resources:
         elif options.subresource != "binding":
             related = await self._admit_update(attributes, name)
         stored = await self._to_storage_version(served, obj)
-        if options.subresource != "binding":  # where a pod runs is not what it is to do
+        if options.subresource != "binding":  # a binding does not change the generation
             server_metadata.bump_generation(served, obj, old)
         self.managed_fields.track(served, old, obj, options)
         if obj == old:
-            # As upstream, a change that changes nothing writes nothing. What it was compared with
-            # may still be on its way to the disk, so wait for that before saying so.
+            # As upstream, an update without changes writes nothing. The version it was compared
+            # with may not be committed yet, so wait for that.
             if not options.dry_run and self.store.get(served.storage, entry.key) is not entry:
                 await self._await(self.store.stage())
             return WriteResult(obj, entry.body if served.webhook is None else encode(obj))
@@ -340,7 +342,7 @@ class Resources:
         options: Options | None = None,
         how: DeleteOptions | None = None,
     ) -> WriteResult:
-        """Delete, or begin to: finalizers and grace periods make it wait."""
+        """Delete an object, or mark it for deletion if it has finalizers or a grace period."""
         options = options or Options()
         how = how or DeleteOptions()
         for _ in range(_STALE_RETRIES):
@@ -349,7 +351,7 @@ class Resources:
                 raise errors.not_found(served.kind.group, served.kind.plural, name)
             try:
                 return await self._delete(served, namespace, entry, options, how)
-            except Stale:  # it changed while hooks were asked
+            except Stale:  # it changed during the webhook calls
                 continue
         raise errors.conflict(
             served.kind.group, served.kind.plural, name, "it is changing too quickly; try again"
@@ -412,7 +414,7 @@ class Resources:
         obj["metadata"]["resourceVersion"] = str(revision)
         body = kept = encode(obj)
         if stored is not None:
-            # Conversion may touch labels and annotations; the rest is the server's own.
+            # Conversion may change labels and annotations only.
             changed = {
                 k: v
                 for k, v in stored["metadata"].items()
@@ -425,12 +427,12 @@ class Resources:
         return WriteResult(obj, body, created=created, removed=removed)
 
     async def write_back(self, changes: Sequence[RelatedWrite]) -> None:
-        """Store objects that another part of the server computed from their newest version."""
+        """Store objects that the server computed from their newest version."""
         if changes:
             await self._await(self.store.stage(*map(self._next_version, changes)))
 
     def _next_version(self, related: RelatedWrite) -> tuple[str, Entry, Entry | None, bool]:
-        """An object's next version, as the store takes it."""
+        """Return an object's next version as a change for the store."""
         revision = self.store.next_revision()
         related.obj["metadata"]["resourceVersion"] = str(revision)
         entry = Entry(related.entry.key, revision, encode(related.obj))

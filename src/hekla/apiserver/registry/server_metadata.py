@@ -34,7 +34,7 @@ def check_update_preconditions(served: Served, obj: Object, old: Object) -> None
 
 
 def preserve_server_fields(served: Served, obj: Object, old: Object, options: Options) -> None:
-    """Fields that belong to the server keep their value, and each endpoint its own part."""
+    """Restore fields that the server manages or that this endpoint must not change."""
     metadata, was = obj["metadata"], old["metadata"]
     for name in (
         "uid",
@@ -53,7 +53,7 @@ def preserve_server_fields(served: Served, obj: Object, old: Object, options: Op
         status = obj.get("status")
         managed = metadata.get("managedFields")
         if served.custom:
-            # Only the status may change here; a custom kind's metadata included.
+            # Only the status may change, not a custom object's metadata.
             obj.clear()
             obj.update(msgspec.json.decode(msgspec.json.encode(old)))
         else:
@@ -95,12 +95,12 @@ def _forbid_new_finalizers(served: Served, obj: Object, old: Object) -> None:
 
 
 def bump_generation(served: Served, obj: Object, old: Object) -> None:
-    if not served.has_generation or served.kind.kind == "PriorityClass":  # 1 for ever
+    if not served.has_generation or served.kind.kind == "PriorityClass":  # always 1
         return
     skipped = ("metadata", "status") if served.has_status else ("metadata",)
     changed = any(obj.get(name) != old.get(name) for name in {*obj, *old} if name not in skipped)
     if served.kind.kind == "Deployment" and not served.custom:
-        # Its annotations go to its ReplicaSets.
+        # Its annotations are copied to its ReplicaSets.
         now, before = (item["metadata"].get("annotations") for item in (obj, old))
         changed = changed or now != before
     if changed:
@@ -116,7 +116,7 @@ def check_delete_preconditions(served: Served, obj: Object, how: DeleteOptions) 
         if asked and asked != found:
             raise errors.conflict(
                 served.kind.group,
-                served.kind.kind,  # and not the resource, as upstream
+                served.kind.kind,  # not the resource, as upstream
                 metadata["name"],
                 f"Precondition failed: {label} in precondition: {asked}, "
                 f"{label} in object meta: {found}",
@@ -124,7 +124,7 @@ def check_delete_preconditions(served: Served, obj: Object, how: DeleteOptions) 
 
 
 def set_deletion_finalizers(obj: Object, propagation: str) -> None:
-    """Foreground and Orphan deletion wait for the garbage collector by a finalizer."""
+    """Set the finalizer of foreground or orphan deletion for the garbage collector."""
     if not propagation:
         return
     finalizers = [
@@ -141,7 +141,7 @@ def set_deletion_finalizers(obj: Object, propagation: str) -> None:
 
 
 def has_finalizers(served: Served, obj: Object) -> bool:
-    """Whether a finalizer keeps an object that is to go."""
+    """Return whether a finalizer prevents the deletion."""
     if obj["metadata"].get("finalizers"):
         return True
     return served.storage == "namespaces" and bool((obj.get("spec") or {}).get("finalizers"))

@@ -1,7 +1,6 @@
-"""What is special about single kinds when they are created, changed or deleted.
+"""Strategies: kind-specific steps of create, update and delete.
 
-A kind without an entry here is stored as it comes. Keyed by kind name of the built-in groups;
-custom kinds have nothing special but their status subresource.
+Keyed by the kind name of built-in groups. Other kinds have no special steps.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
     from hekla.apiserver.registry.options import WriteResult
 
 
-# Built-in kinds that bring their own status along when they are created.
+# Built-in kinds that keep the status of the create request.
 _STATUS_FROM_CREATOR = frozenset({"Node"})
 _FINISHED = ("Succeeded", "Failed")
 
 
 def prepare_create(served: Served, obj: Object, now: str, user: User) -> None:
-    """Give a new object the status it starts with, whatever its creator sent."""
+    """Set the initial status of a new object."""
     if served.has_status and (served.custom or served.kind.kind not in _STATUS_FROM_CREATOR):
         obj.pop("status", None)
     if served.custom:
@@ -37,7 +36,7 @@ def prepare_create(served: Served, obj: Object, now: str, user: User) -> None:
     if served.storage == crds.CRDS:
         crds.prepare(obj, now)
     if served.kind.kind == "CertificateSigningRequest":
-        # Whoever signs must know who asked, not who the request says did.
+        # The signer must see the authenticated user, not the one in the request.
         asked = {"username": user.name, "groups": list(user.groups)}
         obj["spec"] = {**(obj.get("spec") or {}), **asked}
     if served.storage == "batch/jobs":
@@ -65,7 +64,7 @@ def prepare_update(served: Served, obj: Object, old: Object, subresource: str, n
 
 
 def _checked(generation: int) -> Object:
-    """The status of a policy: its expressions compiled, or it would have been refused."""
+    """Return the status of a policy whose expressions compile."""
     return {"observedGeneration": generation, "typeChecking": {}}
 
 
@@ -75,24 +74,24 @@ def prepare_delete(served: Served, obj: Object) -> None:
 
 
 def keeps_status(served: Served, subresource: str) -> bool:
-    """Whether a write to this endpoint may change the status too."""
+    """Return whether a write to this subresource may change the status."""
     return subresource in ("binding", "finalize") and not served.custom
 
 
 def grace_period(served: Served, obj: Object, asked: int | None) -> int:
-    """How many seconds a deletion waits. Only pods are ever asked to wait."""
+    """Return the grace period of a deletion in seconds; only pods have one."""
     if served.custom or served.kind.kind != "Pod":
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     grace = asked if asked is not None else int(spec.get("terminationGracePeriodSeconds", 30))
-    # Nobody runs it: no node agent will confirm, so there is nothing to wait for.
+    # The pod is not bound: no node agent will confirm its termination.
     if not spec.get("nodeName") or status.get("phase") in _FINISHED:
         return 0
     return max(0, grace)
 
 
 def shown_removed(served: Served, written: WriteResult, now: str) -> WriteResult:
-    """A pod that goes at once is shown as one whose grace is over, as upstream."""
+    """Return a pod that was deleted at once as one without grace period, as upstream."""
     if served.storage == "pods":
         shown = msgspec.json.decode(msgspec.json.encode(written.obj))
         metadata = shown["metadata"]

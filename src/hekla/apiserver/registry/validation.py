@@ -23,7 +23,7 @@ def validate(served: Served, obj: Object, old: Object | None, options: Options) 
 
 
 def check_rules(served: Served, obj: Object, old: Object | None, options: Options) -> None:
-    """The rules in CEL of a custom kind."""
+    """Check the CEL rules of a custom kind."""
     validations = served.validations
     if validations is None:
         return

@@ -1,7 +1,7 @@
-"""Between the version an object is stored in and the version a client asks for.
+"""Conversion between the storage version and the requested version, without webhooks.
 
-Only two cases exist here: custom kinds with several versions and no webhook, where just the
-apiVersion differs, and Events, which Kubernetes shows through two groups in two shapes.
+Two cases: custom kinds whose versions differ only in apiVersion, and Events, which Kubernetes
+serves in two groups with different field names.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _EVENT_NAMES_BACK = {core: new for new, core in _EVENT_NAMES.items()}
 
 
 def renamer(api_version: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A converter that only changes apiVersion."""
+    """Return a converter that only changes apiVersion."""
 
     def convert(obj: dict[str, Any]) -> dict[str, Any]:
         return {**obj, "apiVersion": api_version}

@@ -1,12 +1,12 @@
-"""What a schema does to an object on its way in: prune, default, validate.
+"""Structural schemas: prune, default and validate objects.
 
-The common case is an object that fits. One compiled, *closed* schema answers that in microseconds
-(jsonschema-rs), and only an object that does not fit pays for finding out why. Built-in kinds are
-judged as Go's decoder judges them: types count, unknown fields are dropped, nulls mean "unset",
-and `required` is left to the rules of `hekla.api.rules`. Custom kinds are judged as structural
-schemas: prune, then defaults, then the whole validation.
+Most objects are valid. One compiled *closed* schema (jsonschema-rs) checks that in microseconds;
+only an invalid object is examined further. Built-in kinds are checked as by Go's decoder: types are
+checked, unknown fields are dropped, null means "unset", and `required` is left to
+`hekla.api.rules`.
+Custom kinds are checked as structural schemas: prune, default, then full validation.
 
-What a newcomer gets wrong: `check` changes the object it is given.
+Note: `check` modifies its argument.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hekla.api import schemas
 
 _REF = "#/definitions/"
 _INT_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-# Keywords of a structural schema that JSON Schema (draft 4, as OpenAPI v3.0) judges as they are.
+# Keywords of a structural schema with the same meaning in JSON Schema (draft 4, OpenAPI v3.0).
 _VALIDATIONS = (
     "enum",
     "pattern",
@@ -49,7 +49,7 @@ Cause = dict[str, str]
 
 @dataclass
 class Findings:
-    """What `check` found: fields it dropped, and errors that forbid the object."""
+    """Result of `check`: dropped fields and errors."""
 
     unknown: list[str] = field(default_factory=list)
     type_errors: list[Cause] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Findings:
 
 
 class StructuralSchema:
-    """A schema made ready for use."""
+    """A compiled schema."""
 
     def __init__(
         self, schema: dict[str, Any], definitions: Mapping[str, Any], *, custom: bool
@@ -73,7 +73,7 @@ class StructuralSchema:
         self._plan = _plan(schema, self._definitions) if custom else None
 
     def check(self, obj: dict[str, Any]) -> Findings:
-        """Prune and default `obj` in place, and say what is wrong with it."""
+        """Prune and default `obj` in place; return its errors."""
         if self._plan is not None:
             self._plan.default(obj)
         if self._validator.is_valid(obj):
@@ -97,7 +97,7 @@ class StructuralSchema:
         return schema
 
     def _prune(self, value: Json, schema: Mapping[str, Any], path: str) -> Iterator[str]:
-        """Drop what the schema does not know, yielding the paths."""
+        """Drop unknown fields; yield their paths."""
         schema = self._resolve(schema)
         if isinstance(value, list):
             items = schema.get("items")
@@ -116,7 +116,7 @@ class StructuralSchema:
             inner = properties.get(name)
             where = f"{path}.{name}" if path else name
             if inner is not None:
-                # null means "unset" to Go's decoder, and to a field that may not hold it.
+                # null means "unset" to Go's decoder and to fields that are not nullable.
                 if value[name] is None and not (
                     self._custom and self._resolve(inner).get("nullable")
                 ):
@@ -139,24 +139,24 @@ _EMBEDDED = {
 
 
 def _with_object_meta(schema: dict[str, Any]) -> dict[str, Any]:
-    """A custom kind's root: apiVersion, kind and metadata are ours, whatever the schema says."""
+    """Return a custom kind's root schema with the server's apiVersion, kind and metadata."""
     metadata = (schema.get("properties") or {}).get("metadata") or {}
     restricted = metadata.get("properties") or {}
     properties = {**(schema.get("properties") or {}), **_EMBEDDED}
-    if restricted:  # name patterns and the like are allowed on metadata.name and generateName
+    if restricted:  # restrictions are allowed on metadata.name and generateName
         properties["metadata"] = {**_EMBEDDED["metadata"], "also": restricted}
     return {**schema, "type": "object", "properties": properties}
 
 
 def _is_opaque(schema: Mapping[str, Any]) -> bool:
-    """Whether anything may stand here, unknown fields included."""
+    """Return whether unknown fields are preserved here."""
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return True
     return not schema.get("properties") and "additionalProperties" not in schema
 
 
 class _Closer:
-    """FlowControl a schema into a closed JSON Schema: an unknown field makes it fail."""
+    """Converts a schema into a closed JSON Schema, which unknown fields violate."""
 
     def __init__(self, definitions: Mapping[str, Any], *, strict: bool) -> None:
         self._source = definitions
@@ -172,8 +172,8 @@ class _Closer:
         if name in schemas.NUMBER_OR_STRING:
             return {"type": ["string", "number"]}
         if name not in self._made:
-            self._made[name] = {}  # a place holder stops recursion
-            # Definitions are Kubernetes' own: judged by type only, also inside custom kinds.
+            self._made[name] = {}  # a placeholder ends the recursion
+            # Kubernetes' definitions are checked by type only, also inside custom kinds.
             outer, self._strict = self._strict, False
             self._made[name] = self.close(self._source[name])
             self._strict = outer
@@ -223,7 +223,7 @@ class _Closer:
 
 
 def _only_validations(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema inside anyOf, allOf, oneOf or not: it judges, and does not describe structure."""
+    """A schema inside anyOf, allOf, oneOf or not: it validates only."""
     made = {key: schema[key] for key in (*_VALIDATIONS, "type") if key in schema}
     for name, inner in (schema.get("properties") or {}).items():
         made.setdefault("properties", {})[name] = _only_validations(inner)
@@ -249,7 +249,7 @@ def _nullable(made: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class _Plan:
-    """The parts of a schema with defaults or list keys, and nothing else: quick to walk."""
+    """The parts of a schema with defaults or list keys, for a fast walk."""
 
     defaults: dict[str, Json] = field(default_factory=dict)
     children: dict[str, _Plan] = field(default_factory=dict)
@@ -353,7 +353,7 @@ _REASONS = {
 
 
 def _cause(error: jsonschema_rs.ValidationError) -> Cause:
-    """A field error in Kubernetes' words from one of the validator's."""
+    """Return a Kubernetes field error for an error of the validator."""
     path = ""
     for part in error.instance_path:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)

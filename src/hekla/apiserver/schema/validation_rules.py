@@ -1,11 +1,11 @@
-"""`x-kubernetes-validations` of a custom kind's schema: rules in CEL, at every level of it.
+"""`x-kubernetes-validations` of a custom kind's schema: CEL rules at any level.
 
-A schema is compiled into a tree that holds only the places with rules, walked along the object and,
-on an update, along its old version: where both have a value, rules may speak of `oldSelf`. Items of
-a list have an old version only if the list is a map by keys.
+A schema is compiled into a tree of the nodes with rules, which is walked along the object and, on
+update, along its old version: where both have a value, rules may use `oldSelf`. Items of a list
+have an old version only if the list is a map.
 
-What a newcomer gets wrong: a rule that a value broke before does not stop an update that leaves the
-value as it is. It becomes a warning, as upstream, so that stricter rules do not freeze old objects.
+Note: an update that does not change an invalid value passes with a warning, as upstream, so that
+stricter rules do not block existing objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Cause = dict[str, str]
 _HAD, _OLD = "__had_old", "__old"
 _STRINGS: Final = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'")
 _CHAIN: Final = re.compile(r"(?<![\w.])(?:self|oldSelf)((?:\.[A-Za-z_]\w*)+)(\s*\()?")
-# Words that CEL keeps for itself, and characters that its names cannot have.
+# Reserved words of CEL, and characters that its identifiers cannot have.
 _RESERVED: Final = frozenset(
     "true false null in as break const continue else for function if import let loop package "  # noqa: SIM905
     "namespace return var void while".split()
@@ -92,20 +92,20 @@ class Rule:
 
 @dataclass(slots=True)
 class ValidationRules:
-    """The rules at one place of a schema, and below."""
+    """The rules of a schema node and of the nodes below."""
 
     rules: list[Rule] = field(default_factory=list)
     children: dict[str, ValidationRules] = field(default_factory=dict)
     items: ValidationRules | None = None
     values: ValidationRules | None = None
     keys: tuple[str, ...] = ()
-    """Of a list that is a map: what its items are told apart by."""
+    """Keys of a list that is a map."""
     typed: _Typed | None = None
 
     @classmethod
     def read(cls, schema: Mapping[str, Any]) -> ValidationRules | None:
-        """None when there is no rule anywhere. A rule that cannot be compiled is left out, and
-        logged: it was refused at creation, unless the evaluator was uninstalled since."""
+        """Compile the rules; None if there are none. A rule that does not compile is logged and
+        left out: it was refused at creation, unless the evaluator was uninstalled since."""
         made = cls()
         for rule in schema.get("x-kubernetes-validations") or ():
             try:
@@ -127,7 +127,7 @@ class ValidationRules:
         return made if made.rules or made.children or made.items or made.values else None
 
     def check(self, value: Json, old: Json, path: str, warnings: list[str]) -> Iterator[Cause]:
-        """What is wrong with a value, which takes the place of `old` (None if there was none)."""
+        """Yield the errors of a value; `old` is its old version or None."""
         if value is None:
             return
         yield from self._check_rules(value, old, path, warnings)
@@ -182,8 +182,8 @@ class ValidationRules:
 
 @dataclass(slots=True)
 class _Typed:
-    """How a value is shown to rules: a `number` is never an integer, a field whose name CEL cannot
-    have is also there by its escaped one. None of it where nothing of the sort is below."""
+    """The representation of a value for rules: a `number` is never an integer, and a field whose
+    name is not a CEL identifier also has an escaped name. None if nothing below needs it."""
 
     is_number: bool = False
     children: dict[str, _Typed] = field(default_factory=dict)
@@ -229,7 +229,7 @@ class _Typed:
 
 
 def escape(name: str) -> str:
-    """A field's name as CEL can say it: `a-b` is `a__dash__b`, `namespace` is `__namespace__`."""
+    """Return a field's CEL name: `a-b` is `a__dash__b`, `namespace` is `__namespace__`."""
     if name in _RESERVED:
         return f"__{name}__"
     for plain, escaped in _ESCAPES:
@@ -238,13 +238,13 @@ def escape(name: str) -> str:
 
 
 def compiled(rule: Mapping[str, Any]) -> Rule:
-    """A rule made ready, or cel.Refused."""
+    """Compile a rule; raise cel.Refused if it is invalid."""
     text = rule.get("rule") or ""
     is_optional = bool(rule.get("optionalOldSelf"))
     explains = rule.get("messageExpression")
     uses_old = False
     if is_optional:
-        # The evaluator cannot be handed an optional, but can make one.
+        # The evaluator does not accept an optional as input, but an expression can build one.
         cel.compile(text, ("self", "oldSelf"))
         bound = f"cel.bind(oldSelf, {_HAD} ? optional.of({_OLD}) : optional.none(), ({text}))"
         program, uses_old = cel.compile(bound, ("self", _HAD, _OLD)), True
@@ -268,7 +268,7 @@ def compiled(rule: Mapping[str, Any]) -> Rule:
 def problems(
     schema: Mapping[str, Any], path: str, *, root: bool = True
 ) -> Iterator[tuple[str, str, str]]:
-    """(field, expression, reason) of every rule of a schema that cannot be used."""
+    """Return (field, expression, reason) of each invalid rule of a schema."""
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         at = f"{path}.x-kubernetes-validations[{index}]"
         try:
@@ -286,7 +286,7 @@ def problems(
 
 
 def _check_fields(text: str, schema: Mapping[str, Any], *, root: bool) -> None:
-    """Refuse `self.a.b` where the schema has no such field: the evaluator knows no types."""
+    """Refuse `self.a.b` if the schema has no such field: the evaluator has no types."""
     for found in _CHAIN.finditer(_STRINGS.sub("''", text)):
         here: Mapping[str, Any] = schema
         names = found.group(1)[1:].split(".")

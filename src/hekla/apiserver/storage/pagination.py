@@ -1,9 +1,8 @@
-"""Lists: a consistent page of a resource, put together from encoded bytes.
+"""Pagination: consistent pages of a list, built from encoded bytes.
 
-A page's continue token names the revision of the first page and the last key sent. Later pages are
-cut from the state at that revision, found by undoing what the log says has happened since; when the
-log no longer reaches so far, the client gets 410 with a token to go on from, inconsistently, or
-starts again.
+A continue token has the revision of the first page and the last key. Later pages show the state at
+that revision, computed by undoing newer events of the watch cache. When the cache has dropped it,
+the client gets 410 with a token to continue inconsistently.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ def page(
     continue_token: str = "",
     exact_revision: int | None = None,
 ) -> Page:
-    """The entries asked for. `exact_revision` is resourceVersionMatch=Exact."""
+    """Return the requested entries. `exact_revision` is resourceVersionMatch=Exact."""
     table = store.table(resource)
     revision, start = store.revision, ""
     if continue_token:
         token = _decode_token(continue_token)
         start = token.start
-        if token.rv > 0:  # a token without revision goes on inconsistently, as the client chose
+        if token.rv > 0:  # a token without revision continues inconsistently, as the client chose
             if not table.log.reaches(token.rv):
                 raise errors.expired(
                     "The provided continue parameter is too old to display a consistent list "
@@ -114,13 +113,13 @@ def _cut(
         if matches(entry):
             chosen.append(entry)
             if limit and len(chosen) == limit and index + 1 < len(keys):
-                # How many of the rest match is not known without looking: upstream says nothing.
+                # The number of remaining matches is unknown; upstream omits it, too.
                 return Page(chosen, revision, _encode_token(revision, key))
     return Page(chosen, revision)
 
 
 def chunks(head: bytes, bodies: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
-    """A long JSON list in pieces of about CHUNK bytes, so that it is never whole in memory."""
+    """Yield a JSON list in chunks of about CHUNK bytes, to bound the memory."""
     pieces = [head]
     size = len(head)
     first = True

@@ -1,7 +1,7 @@
-"""Label and field selectors over stored entries, decoding only what a selector asks for.
+"""Label and field selectors over stored entries, decoding only selected fields.
 
-An entry is bytes. The labels and the selectable fields are decoded once, on first use, by a struct
-that names just those fields (a tenth of the cost of a whole pod), and stay with the entry.
+Labels and selectable fields are decoded on first use by a struct with only those fields (a tenth of
+the cost of a whole pod) and cached in the entry.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import msgspec
 from hekla.apiserver.storage.watch_cache import Entry
 from hekla.units.selectors import FieldSelector, LabelSelector
 
-# Beyond metadata.name and metadata.namespace, which every kind has. As in Kubernetes.
+# Besides metadata.name and metadata.namespace, which each kind has. As in Kubernetes.
 SELECTABLE: dict[str, tuple[str, ...]] = {
     "pods": (
         "spec.nodeName",
@@ -69,7 +69,7 @@ def labels_of(entry: Entry) -> dict[str, str]:
 
 
 def _fields_struct(paths: Sequence[str], prefix: str = "Fields") -> type[msgspec.Struct]:
-    """A struct type that holds exactly these dotted paths."""
+    """Return a struct type with exactly these dotted paths."""
     nested: dict[str, list[str]] = {}
     for path in paths:
         head, _, rest = path.partition(".")
@@ -102,7 +102,7 @@ class Fields:
 
     def of(self, entry: Entry) -> dict[str, str]:
         kept = entry._fields
-        if kept is not None and kept[0] is self:  # versions of a kind may offer other fields
+        if kept is not None and kept[0] is self:  # versions of a kind may have different fields
             return kept[1]
         namespace, _, name = entry.key.rpartition("/")
         fields = {"metadata.name": name, "metadata.namespace": namespace}
@@ -120,7 +120,7 @@ class Fields:
 def matcher(
     labels: LabelSelector | None, selector: FieldSelector | None, fields: Fields
 ) -> Matcher | None:
-    """A predicate over entries, or None when everything matches."""
+    """Return a predicate over entries, or None if everything matches."""
     if labels is None and selector is None:
         return None
     if selector is None:

@@ -1,16 +1,15 @@
-"""Objects as encoded bytes: all of them in memory for reading, all of them in SQLite to survive.
+"""The store: encoded objects in memory for reads and in SQLite for durability.
 
-How a write travels. The event loop *stages* a change: it gets the next revision, is laid over the
-committed state (so that the next read-modify-write sees it) and goes to the writer thread. That
-takes whatever waits, puts it into one transaction, commits, and tells the loop; only then does the
-change become visible to readers and watchers and is the caller answered. So nobody is ever told of
-a change that a crash could take back, and under load one commit carries many writes.
+A write is *staged* on the event loop: it gets the next revision, overlays the committed state (the
+next read-modify-write sees it) and goes to the writer thread. The thread commits all staged writes
+in one transaction. Then the change becomes visible to readers and watchers and the caller's future
+resolves. So a visible change is durable, and under load one commit has many writes.
 
-What a newcomer gets wrong: `get` and `table` show the committed state, `head` shows staged changes
-too. Decide on a write from `head`, answer a read from `get`.
+If a commit fails (disk full), all staged changes are dropped, their callers get `StoreError`, and
+the state is the last committed one. Later writes start from there.
 
-If a commit fails (disk full), every change staged so far is dropped, its callers get `StoreError`,
-and the state is the last committed one; later writes start afresh.
+Note: `get` and `table` read the committed state, `head` includes staged changes. Decide on a write
+from `head`, answer a read from `get`.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ Durability = Literal["process", "power"]
 
 
 class StoreError(Exception):
-    """The disk refused a write; the message says what SQLite said."""
+    """SQLite failed to write; the message is SQLite's."""
 
 
 class Stale(Exception):
@@ -49,7 +48,7 @@ class Stale(Exception):
 
 
 class Table:
-    """The committed objects of one resource, by key and in key order, and their recent history."""
+    """The committed objects of one resource in key order, and their watch cache."""
 
     __slots__ = ("entries", "keys", "log", "waiters")
 
@@ -60,7 +59,7 @@ class Table:
         self.waiters: set[asyncio.Future[None]] = set()
 
     def range(self, prefix: str = "", start_after: str = "") -> list[str]:
-        """Keys with `prefix` that sort after `start_after`."""
+        """Return keys with `prefix` that sort after `start_after`."""
         keys = self.keys
         low = bisect_left(keys, prefix) if prefix else 0
         if start_after:
@@ -70,7 +69,7 @@ class Table:
         return keys[low:high]
 
     def at(self, revision: int) -> tuple[list[str], dict[str, Entry]]:
-        """Keys and entries as they were at `revision`, which the log must still reach."""
+        """Return keys and entries at `revision`, which the watch cache must cover."""
         entries = self.entries
         newer = list(self.log.undo_until(revision))
         if not newer:
@@ -91,7 +90,7 @@ class Table:
 
 
 class _Write:
-    """One staged transaction on its way through the writer."""
+    """A staged transaction for the writer thread."""
 
     __slots__ = ("changes", "done", "epoch")
 
@@ -104,7 +103,7 @@ class _Write:
 
 
 class Store:
-    """See the module's text. Create with `Store.open`, inside a running event loop."""
+    """All objects. Create with `Store.open` inside a running event loop."""
 
     def __init__(
         self,
@@ -140,12 +139,12 @@ class Store:
         max_events: int = 16_384,
         max_bytes: int = 16 << 20,
     ) -> "Store":
-        """Open or create the database. `durability="power"` syncs each commit to the disk."""
+        """Open or create the database. `durability="power"` syncs each commit to disk."""
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            # In WAL mode NORMAL survives kill -9 (the kernel has the bytes); FULL also survives
-            # a power cut, at the price of one fsync a commit.
+            # In WAL mode NORMAL survives kill -9 (the kernel has the data); FULL also survives a
+            # power cut, at the cost of one fsync per commit.
             mode = "FULL" if durability == "power" else "NORMAL"
             connection.execute(f"PRAGMA synchronous={mode}")
             connection.execute("PRAGMA wal_autocheckpoint=4000")
@@ -177,11 +176,11 @@ class Store:
     # Reading
 
     def table(self, resource: str) -> Table:
-        """The committed objects of a resource (`pods`, `batch.volcano.sh/jobs`)."""
+        """Return the committed objects of a resource (`pods`, `batch.volcano.sh/jobs`)."""
         table = self._tables.get(resource)
         if table is None:
-            # A table that is born empty has no events before now, so it reaches back to now only
-            # as far as anyone can tell: after a restart older positions are unknown.
+            # The cache of a new table starts at the current revision: after a restart older
+            # positions are unknown.
             table = self._tables[resource] = Table(WatchCache(self.revision, **self._limits))
         return table
 
@@ -190,12 +189,12 @@ class Store:
         return table.entries.get(key) if table else None
 
     def head(self, resource: str, key: str) -> Entry | None:
-        """The newest version, staged changes included."""
+        """Return the newest version, staged changes included."""
         found = self._overlay.get((resource, key), self)
         return self.get(resource, key) if found is self else found  # type: ignore[return-value]
 
     def heads(self, resource: str, prefix: str = "") -> list[Entry]:
-        """Every object under `prefix`, staged changes included. In no particular order."""
+        """Return all objects under `prefix`, staged changes included, in no order."""
         table = self.table(resource)
         found = {key: table.entries[key] for key in table.range(prefix)}
         for (where, key), entry in self._overlay.items():
@@ -207,17 +206,17 @@ class Store:
         return list(found.values())
 
     def resources(self) -> list[str]:
-        """Every resource that has objects, be the first of them only staged."""
+        """Return all resources that have objects, staged ones included."""
         return [*self._tables, *({r for r, _ in self._overlay} - self._tables.keys())]
 
     def subscribe(self, callback: Callable[[str, Event], None]) -> None:
-        """Call back with (resource, event) as each change becomes visible, before any watcher."""
+        """Call back with (resource, event) when a change becomes visible, before watchers."""
         self._subscribers.append(callback)
 
     # Writing
 
     def next_revision(self) -> int:
-        """Reserve the revision of the change about to be staged. Gaps are harmless."""
+        """Reserve the revision of the next staged change. Gaps are allowed."""
         self._next += 1
         return self._next
 
@@ -241,7 +240,7 @@ class Store:
         return done
 
     def _write_forever(self) -> None:
-        """The writer thread: gather, commit, report."""
+        """Run the writer thread: gather, commit, report."""
         poisoned = -1
         stopping = False
         while not stopping:
@@ -258,7 +257,7 @@ class Store:
                     item = self._queue.get_nowait()
                 except queue.Empty:
                     break
-            # Writes staged on top of a failed one must not slip through behind it.
+            # Writes staged on top of a failed one must fail, too.
             good = [write for write in batch if write.epoch > poisoned]
             error: Exception | None = None
             if good:
@@ -307,7 +306,7 @@ class Store:
             puts.clear()
 
     def _settle(self, batch: Iterable[_Write]) -> None:
-        """Make committed changes visible, wake watchers, answer callers."""
+        """Make committed changes visible, wake watchers, resolve futures."""
         touched: set[str] = set()
         self.commits += 1
         for write in batch:
@@ -344,17 +343,17 @@ class Store:
             self._overlay.clear()
         for write in batch:
             if not write.done.done():
-                why = error or "an earlier write that this one builds on was refused"
+                why = error or "a write that this one is based on failed"
                 write.done.set_exception(StoreError(f"the write could not be stored: {why}"))
 
     async def close(self) -> None:
-        """Commit what is staged, then close the file."""
+        """Commit staged changes, then close the file."""
         if self._closed:
             return
         self._closed = True
         self._queue.put(None)
         await asyncio.to_thread(self._writer.join)
-        # Reports of the last commit are queued on the loop: let them run before the file closes.
+        # Reports of the last commit are queued on the loop: run them before the file closes.
         await asyncio.sleep(0)
         self._connection.close()
         for table in self._tables.values():

@@ -1,8 +1,8 @@
-"""What changed lately, per resource: the window that watches resume from and pages are cut from.
+"""The watch cache: recent events per resource, for watches and consistent pages.
 
-A watcher owns no queue. It holds a position in this log and reads on from there, so a slow one
-costs no memory: when the log has moved past its position it is cut off with 410 and lists again.
-The window is bounded by events and by bytes; whatever falls out of it is simply "too old".
+A watcher has no queue: it holds a position in this cache and reads on from there, so a slow one
+costs no memory. When the cache has dropped its position, the watch ends with 410 and the client
+lists again. The cache is bounded by events and by bytes.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,7 @@ _meta = msgspec.json.Decoder(_Object)
 
 
 class Entry:
-    """One stored version of an object: its key, its revision and its encoded bytes."""
+    """A stored version of an object: key, revision and encoded bytes."""
 
     __slots__ = ("_fields", "_labels", "body", "key", "revision")
 
@@ -40,7 +40,8 @@ class Entry:
 
     @property
     def is_terminating(self) -> bool:
-        """Whether it is being deleted. The word alone says nothing: schemas hold it, too."""
+        """Whether it is being deleted. Schemas contain the same word, so the bytes alone are not
+        enough."""
         return b'"deletionTimestamp"' in self.body and bool(_meta.decode(self.body).metadata.leaves)
 
 
@@ -59,7 +60,7 @@ class Event:
 class WatchCache:
     """The last events of one resource, oldest first.
 
-    `floor` is the revision below which nothing is known: every event after it is present.
+    All events after the revision `floor` are present.
     """
 
     def __init__(self, floor: int, *, max_events: int, max_bytes: int) -> None:
@@ -72,7 +73,7 @@ class WatchCache:
     def append(self, event: Event) -> None:
         self._events.append(event)
         self._bytes += len(event.entry.body)
-        # Trim in strides: deleting the head of a list one by one would cost its length each time.
+        # Trim in strides: removing the head of a list costs its length each time.
         if len(self._events) > self.max_events + 1024 or self._bytes > self.max_bytes * 1.25:
             self._trim()
 
@@ -89,19 +90,19 @@ class WatchCache:
 
     @property
     def newest(self) -> int:
-        """The revision of the last change, or the floor when there was none."""
+        """The revision of the last event, or the floor."""
         return self._events[-1].revision if self._events else self.floor
 
     def reaches(self, revision: int) -> bool:
-        """Whether every event after `revision` is still here."""
+        """Return whether all events after `revision` are present."""
         return revision >= self.floor
 
     def after(self, revision: int, limit: int | None = None) -> list[Event]:
-        """Events newer than `revision`, oldest first. Ask `reaches` before."""
+        """Return events newer than `revision`, oldest first. Call `reaches` before."""
         start = bisect_right(self._events, revision, key=_revision)
         return self._events[start : None if limit is None else start + limit]
 
     def undo_until(self, revision: int) -> Iterator[Event]:
-        """Events newer than `revision`, newest first: undoing them gives the state back then."""
+        """Yield events newer than `revision`, newest first; undoing them restores that state."""
         start = bisect_right(self._events, revision, key=_revision)
         return reversed(self._events[start:])

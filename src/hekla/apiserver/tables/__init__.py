@@ -1,13 +1,11 @@
-"""Server-side printing: objects as the rows `kubectl get` shows.
+"""Server-side printing: `Table` objects for `kubectl get`.
 
-kubectl asks for a `Table` and prints what it gets, so the columns users know are made here:
+    age.py        durations such as 5s, 2m30s, 3h12m, 2d
+    pods.py       the pod's STATUS, computed from all its containers
+    core.py workloads.py cluster.py    the other built-in kinds
+    custom.py     columns that a CustomResourceDefinition declares
 
-    age.py        5s, 2m30s, 3h12m, 2d: how old something is
-    pods.py       the pod's STATUS, told from all its containers
-    core.py workloads.py cluster.py    every other built-in kind, by subject
-    custom.py jsonpath.py              columns that a CustomResourceDefinition declares
-
-To add a kind, write a function from object to cells and enter it in one of the tables below.
+To add a kind, write a function from object to cells and add it to one of the tables below.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ _PLAIN = Printer((NAME, CREATED_AT), created_at)
 
 
 def printer_for(served: Served) -> Printer:
-    """How objects of a kind are shown."""
+    """Return the printer of a kind."""
     if served.custom:
         return custom_printer(served.columns)
     return PRINTERS.get(served.storage, _PLAIN)
 
 
 class Tables:
-    """Makes `Table` objects. `include` is the request's includeObject: Metadata, Object or None."""
+    """Builds `Table` objects. `include` is includeObject: Metadata, Object or None."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -49,7 +47,7 @@ class Tables:
         return self._table(printer_for(served), objects, metadata, include)
 
     def scale(self, scale: Object, include: str) -> Object:
-        """A Scale as `kubectl get --subresource=scale` shows it."""
+        """Return a Scale as `kubectl get --subresource=scale` shows it."""
         metadata = {"resourceVersion": scale["metadata"].get("resourceVersion", "")}
         return self._table(SCALE, [scale], metadata, include)
 

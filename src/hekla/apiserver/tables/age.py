@@ -1,7 +1,7 @@
-"""Ages as `kubectl get` shows them: short, with two or three digits that matter.
+"""Ages as `kubectl get` shows them, with two or three significant digits.
 
-The finer unit appears only while it still says something: `119s`, `2m30s`, then `12m`; `3h12m`,
-then `12h`; `2d3h`, then `30d`; `2y30d`, then `9y`.
+The finer unit is shown for small values only: `119s`, `2m30s`, then `12m`; `3h12m`, then `12h`;
+`2d3h`, then `30d`; `2y30d`, then `9y`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ UNKNOWN = "<unknown>"
 INVALID = "<invalid>"
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
-# Below the bound: this unit, and that finer one unless it is zero.
+# Below this bound: the unit, and the finer unit unless it is zero.
 _STEPS = (
     (2 * _MINUTE, (1, "s"), None),
     (10 * _MINUTE, (_MINUTE, "m"), (1, "s")),
@@ -28,10 +28,10 @@ _STEPS = (
 
 def human_duration(seconds: float) -> str:
     """`human_duration(150) == "2m30s"`."""
-    whole = int(seconds)  # towards zero, as Go
+    whole = int(seconds)  # toward zero, as Go
     if whole < -1:
         return INVALID
-    # Clocks of two machines differ by a second now and then: that is "now", not a mistake.
+    # Clocks of two machines may differ by a second: show zero.
     whole = max(0, whole)
     _, coarse, fine = next(step for step in _STEPS if whole < step[0])
     size, unit = coarse
@@ -43,7 +43,7 @@ def human_duration(seconds: float) -> str:
 
 
 def age(timestamp: str | None, now: float) -> str:
-    """How long ago a time was; `<unknown>` for none, `<invalid>` for what is no time."""
+    """Return the age of a time; `<unknown>` for none, `<invalid>` for a malformed one."""
     if not timestamp:
         return UNKNOWN
     try:

@@ -1,4 +1,4 @@
-"""Columns of what configures a cluster: storage, network, access, scheduling and extension."""
+"""Columns of storage, network, access, scheduling and extension kinds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ACCESS_MODES = {
 
 
 def created_at(obj: Object, now: float) -> list[Any]:
-    """For kinds upstream has no columns for: the name and the time itself, not an age."""
+    """Return name and creation time, for kinds without columns upstream."""
     return [name_of(obj), obj["metadata"].get("creationTimestamp")]
 
 
@@ -56,7 +56,7 @@ def _modes(modes: list[str] | None) -> str:
 
 def _class_of(obj: Object) -> str:
     annotations = obj["metadata"].get("annotations") or {}
-    # The annotation is older than the field, and still wins where both are there.
+    # The annotation is older than the field and takes precedence.
     return str(annotations.get(_STORAGE_CLASS) or part(obj, "spec").get("storageClassName") or "")
 
 
@@ -158,7 +158,7 @@ def _network_policy(obj: Object, now: float) -> list[Any]:
 def _ingress_hosts(rules: list[Object]) -> str:
     hosts = [rule["host"] for rule in rules if rule.get("host")]
     text = ",".join(hosts[:LISTED]) or "*"
-    # Rules without a host count among those not shown, as upstream counts them.
+    # Rules without a host count as not shown, as upstream.
     return f"{text} + {len(rules) - LISTED} more..." if len(hosts) > LISTED else text
 
 

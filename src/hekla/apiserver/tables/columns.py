@@ -1,8 +1,8 @@
-"""What a table is made of: columns, and for each kind the function that fills a row.
+"""Columns, and the printers that fill a row.
 
-A `Printer` is found by the kind's storage name in `hekla.apiserver.tables.PRINTERS`. Its `cells`
-function is pure, and gives one value for every column, the wide ones included: the server always
-sends all of them, and kubectl hides those of priority 1 unless asked for `-o wide`.
+A `Printer` is looked up by the kind's storage name in `hekla.apiserver.tables.PRINTERS`. Its
+`cells` function is pure and returns a value for each column, wide ones included: kubectl hides
+columns of priority 1 unless `-o wide` is given.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from hekla.units.objects import Object
 
 Cells = Callable[[Object, float], list[Any]]
-"""An object and the present time, as unix seconds, to the cells of its row."""
+"""Object and current Unix time to the cells of its row."""
 
 WIDE = 1
 
@@ -43,12 +43,12 @@ def _no_conditions(_: Object) -> list[Object]:
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """The columns of a kind and what goes into them."""
+    """The columns of a kind and the function that fills them."""
 
     columns: tuple[Column, ...]
     cells: Cells
     conditions: Callable[[Object], list[Object]] = _no_conditions
-    """Row conditions: `Completed` tells kubectl that nothing more will happen to this object."""
+    """Row conditions: `Completed` means that the object will not change any more."""
 
 
 NAME = Column("Name", "The object's name, unique among its kind in its namespace.", format="name")

@@ -1,4 +1,4 @@
-"""Columns of the core group, pods aside, and of the two views of endpoints."""
+"""Columns of the core group (except pods) and of endpoints."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _node(node: Object, now: float) -> list[Any]:
     ]
 
 
-# Services and what is behind them
+# Services and endpoints
 
 
 def _external_ip(service: Object) -> str:

@@ -1,7 +1,7 @@
-"""Columns of custom kinds: a definition's `additionalPrinterColumns`, or name and age without any.
+"""Columns of custom kinds: `additionalPrinterColumns`, or name and age.
 
-What a newcomer gets wrong: a column shows the *first* thing its path finds, also where the path
-ends in `[*]`. That is how Kubernetes has always shown them.
+Note: a column shows the *first* match of its path, also if the path ends in `[*]`, as in
+Kubernetes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME_AND_AGE: list[Object] = [
 
 
 def custom_printer(columns: Sequence[Object]) -> Printer:
-    """The printer a definition asks for."""
+    """Return the printer of a CustomResourceDefinition."""
     wanted = columns or _NAME_AND_AGE
     readers = [(_reader(column), column.get("type", "string")) for column in wanted]
 
@@ -54,11 +54,11 @@ def _reader(column: Object) -> Find:
     try:
         return compile_path(column.get("jsonPath", "")).find
     except PathError:
-        return lambda _: []  # one bad column must not take the table away
+        return lambda _: []  # an invalid column must not fail the table
 
 
 def cell(found: list[Any], kind: str, now: float) -> Any:
-    """One value as its column's type wants it; None where it does not fit or is not there."""
+    """Return a value as its column's type; None if it is missing or does not fit."""
     value = found[0] if found else None
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Pieces of objects as text, the way more than one kind's columns need them."""
+"""Text formats that several kinds' columns share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hekla.units.selectors import LabelSelector, SelectorError
 NONE = "<none>"
 UNSET = "<unset>"
 LISTED = 3
-"""How many hosts, addresses or ports a cell names before it counts the rest."""
+"""Hosts, addresses or ports that a cell shows before it counts the rest."""
 
 
 def name_of(obj: Object) -> str:
@@ -25,7 +25,7 @@ def age_of(obj: Object, now: float) -> str:
 
 
 def part(obj: Object, *path: str) -> Any:
-    """The object or list below `path`; an empty object when anything on the way is unset."""
+    """Return the object or list at `path`; an empty object if it is unset."""
     value: Any = obj
     for step in path:
         value = (value or {}).get(step)
@@ -48,14 +48,14 @@ def selector_text(selector: Mapping[str, Any] | None) -> str:
 
 
 def template_texts(template: Object) -> tuple[str, str]:
-    """Names and images of a pod template's containers."""
+    """Return names and images of a pod template's containers."""
     containers = part(template, "spec", "containers") or []
     names = ",".join(container.get("name", "") for container in containers)
     return names, ",".join(container.get("image", "") for container in containers)
 
 
 def quantity_text(value: Any) -> str:
-    """A quantity in canonical form; `0` for none, as upstream's zero value prints."""
+    """Return a quantity in canonical form; `0` for none, as upstream."""
     if value is None:
         return "0"
     try:
@@ -65,14 +65,14 @@ def quantity_text(value: Any) -> str:
 
 
 def some_of(items: Sequence[str], total: int | None = None) -> str:
-    """The first few items, and how many more there are; the empty text for none."""
+    """Return the first few items and the number of the others; empty for none."""
     total = len(items) if total is None else total
     text = ",".join(items[:LISTED])
     return f"{text} + {total - LISTED} more..." if total > LISTED else text
 
 
 def condition(conditions: Iterable[Object] | None, kind: str) -> str | None:
-    """The status of a condition, or None when it is not there."""
+    """Return the status of a condition, or None if it is missing."""
     for item in conditions or ():
         if item.get("type") == kind:
             return str(item.get("status"))

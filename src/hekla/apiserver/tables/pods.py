@@ -1,8 +1,8 @@
-"""Pods: the one kind whose STATUS is nowhere in the object but is told from all of it.
+"""Columns of pods: STATUS is computed from the whole object.
 
-What a newcomer gets wrong: STATUS is not `status.phase`. It is the most telling thing known, in
-this order: the pod is being deleted; an init container that has not finished; the state of the
-containers, the first one in the spec having the last word; the pod's own reason; the phase.
+Note: STATUS is not `status.phase`. It is the first that applies of: the pod is being deleted; an
+init container that has not finished; the state of the containers, the first container in the spec
+taking precedence; the pod's reason; the phase.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NODE_LOST = "NodeLost"
 
 @dataclass(slots=True)
 class _Tally:
-    """What walking over container statuses adds up to."""
+    """Accumulates container statuses."""
 
     reason: str
     ready: int = 0
@@ -33,12 +33,12 @@ class _Tally:
     def count(self, status: Object) -> None:
         self.restarts += status.get("restartCount") or 0
         ended = part(status, "lastState", "terminated").get("finishedAt") or ""
-        # RFC 3339 in UTC: the order of the texts is the order of the times.
+        # RFC 3339 in UTC sorts by time.
         self.last_restart = max(self.last_restart, ended)
 
 
 def _ended(terminated: Object) -> str:
-    """Why a container ended, in one word."""
+    """Return why a container ended, in one word."""
     if terminated.get("reason"):
         return str(terminated["reason"])
     if terminated.get("signal"):
@@ -47,7 +47,7 @@ def _ended(terminated: Object) -> str:
 
 
 def _first_reason(pod: Object) -> str:
-    """Before looking at containers: the pod's own words."""
+    """Return the reason before containers are looked at: gated, the pod's reason or phase."""
     status = part(pod, "status")
     for item in status.get("conditions") or ():
         if item.get("type") == "PodScheduled" and item.get("reason") == SCHEDULING_GATED:
@@ -56,7 +56,7 @@ def _first_reason(pod: Object) -> str:
 
 
 def _sidecars(pod: Object) -> set[str]:
-    """Init containers that keep running beside the others."""
+    """Return the sidecars: init containers that keep running."""
     containers = part(pod, "spec", "initContainers") or []
     return {c["name"] for c in containers if c.get("restartPolicy") == "Always"}
 
@@ -72,7 +72,7 @@ def _init_reason(status: Object, index: int, total: int) -> str:
 
 
 def _look_at_init(pod: Object, tally: _Tally, sidecars: set[str]) -> tuple[bool, _Tally]:
-    """Whether initialization is still going on, and what the sidecars alone have counted."""
+    """Return whether initialization is in progress, and the counts of the sidecars."""
     beside = _Tally("")
     total = len(part(pod, "spec", "initContainers") or ())
     for index, status in enumerate(part(pod, "status", "initContainerStatuses") or ()):
@@ -94,7 +94,7 @@ def _look_at_init(pod: Object, tally: _Tally, sidecars: set[str]) -> tuple[bool,
 def _look_at_containers(pod: Object, tally: _Tally) -> None:
     has_running = False
     failure = ""
-    # Backwards, so that the first container in the spec has the last word.
+    # Backwards, so that the first container in the spec takes precedence.
     for status in reversed(part(pod, "status", "containerStatuses") or []):
         tally.count(status)
         state = part(status, "state")
@@ -109,7 +109,7 @@ def _look_at_containers(pod: Object, tally: _Tally) -> None:
             has_running = True
             tally.ready += 1
     if tally.reason == "Completed":
-        # One container is done. The pod is only when no other runs and none has failed.
+        # This container is done. The pod is done only if no other runs and none has failed.
         if has_running and is_true(part(pod, "status").get("conditions"), "Ready"):
             tally.reason = "Running"
         elif failure:
@@ -123,7 +123,7 @@ def _tally(pod: Object) -> _Tally:
     initializing, beside = _look_at_init(pod, tally, _sidecars(pod))
     status = part(pod, "status")
     if not initializing or is_true(status.get("conditions"), "Initialized"):
-        # Restarts of init containers that are done do not count any more.
+        # Restarts of finished init containers do not count.
         tally.restarts, tally.last_restart = beside.restarts, beside.last_restart
         _look_at_containers(pod, tally)
     if is_terminating(pod):

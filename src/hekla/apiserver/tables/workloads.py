@@ -1,4 +1,4 @@
-"""Columns of what makes pods: deployments, sets, jobs, and their templates and budgets."""
+"""Columns of workloads: deployments, sets, jobs, templates and budgets."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _deployment(obj: Object, now: float) -> list[Any]:
 
 
 def _replicas(obj: Object, now: float) -> list[Any]:
-    """Replica sets and replication controllers: three numbers."""
+    """Return the cells of replica sets and replication controllers."""
     spec, status = part(obj, "spec"), part(obj, "status")
     selector = spec.get("selector")
-    is_controller = obj.get("kind") == "ReplicationController"  # it selects by labels alone
+    is_controller = obj.get("kind") == "ReplicationController"  # it has a plain label selector
     return [
         name_of(obj),
         spec.get("replicas", 0),
@@ -109,7 +109,7 @@ def _controller_revision(obj: Object, now: float) -> list[Any]:
 
 # Jobs
 
-# The first of these conditions that holds is the job's status.
+# The first condition that is true is the job's status.
 _JOB_CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 
 
@@ -162,7 +162,7 @@ def _cron_job(obj: Object, now: float) -> list[Any]:
         name_of(obj),
         spec.get("schedule", ""),
         spec.get("timeZone") or NONE,
-        # A text in a column of booleans, as upstream: kubectl would write true and false.
+        # A string in a boolean column, as upstream: kubectl would print true and false.
         str(spec["suspend"]) if "suspend" in spec else UNSET,
         len(status.get("active") or ()),
         age(last, now) if last else NONE,

@@ -139,7 +139,7 @@ async def test_a_review_beyond_the_limit_is_refused(
     monkeypatch.setattr(app, "MAX_BODY", 1000)
     hook = "validating/hekla-admission-jobs-validate"
     status, text = await post(client, hook, b" " * 1001)
-    assert (status, text) == (413, "a review may have 1000 bytes")
+    assert (status, text) == (413, "a review is limited to 1000 bytes")
     status, _ = await post(client, hook, b"{}", **{"Content-Type": "text/plain"})
     assert status == 415
 

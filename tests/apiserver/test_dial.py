@@ -8,7 +8,7 @@ import pytest
 from hekla.apiserver.server import ApiServer
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
-from hekla.kube.credentials import FixedCredentials, Proof, with_token
+from hekla.kube.credentials import Auth, FixedCredentials, with_token
 from hekla.kube.errors import Forbidden, Unauthorized
 from hekla.kube.resources import CONFIGMAPS
 
@@ -37,7 +37,7 @@ async def test_within_the_process_too_a_client_must_say_who_it_is(server: ApiSer
     async with Client(nobody, dial=server.dial) as client:
         with pytest.raises((Forbidden, Unauthorized)):
             await client.list(CONFIGMAPS, namespace="default")
-    guess = with_token(Proof(), "guess", "a test")
+    guess = with_token(Auth(), "guess", "a test")
     wrong = msgspec.structs.replace(config, credentials=FixedCredentials(guess))
     async with Client(wrong, dial=server.dial) as client:
         with pytest.raises(Unauthorized):

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hekla.kube.client import Client
-from hekla.kube.credentials import ClientCertificate, FixedCredentials, Proof, with_token
+from hekla.kube.credentials import Auth, ClientCertificate, FixedCredentials, with_token
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.units.clock import ManualClock
 
@@ -380,8 +380,8 @@ class HastyClock(ManualClock):
 
 
 def config_for(url: str, token: str | None = TOKEN, **more: Any) -> ClusterConfig:
-    proof = with_token(Proof(), token, "test") if token else Proof()
-    return ClusterConfig(server=url, credentials=FixedCredentials(proof), **more)
+    auth = with_token(Auth(), token, "test") if token else Auth()
+    return ClusterConfig(server=url, credentials=FixedCredentials(auth), **more)
 
 
 # Certificates

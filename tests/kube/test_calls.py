@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.kube import calls, errors
-from hekla.kube.answers import LineSplitter, WatchReader
 from hekla.kube.resources import CATALOGUE, JOBS, NODES, PODS, resource
+from hekla.kube.responses import LineSplitter, WatchReader
 
 
 def test_paths_follow_the_resource_scheme():
@@ -40,7 +40,7 @@ def test_any_other_name_stays_one_segment_without_query(name):
 
 
 def test_an_object_of_a_namespaced_kind_needs_a_namespace():
-    with pytest.raises(ValueError, match="which namespace"):
+    with pytest.raises(ValueError, match="no namespace was given"):
         calls.path_of(PODS, None, "a")
 
 

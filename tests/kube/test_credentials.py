@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hekla.kube.credentials import (
+    Auth,
     ClientCertificate,
     ExecCredentials,
-    Proof,
     TokenFileCredentials,
     tls_context,
 )
@@ -22,8 +22,8 @@ from hekla.kube.errors import ConfigError
 V1 = "client.authentication.k8s.io/v1"
 
 
-def token_of(proof: Proof) -> str:
-    return dict(proof.headers)["Authorization"].removeprefix("Bearer ")
+def token_of(auth: Auth) -> str:
+    return dict(auth.headers)["Authorization"].removeprefix("Bearer ")
 
 
 def test_a_token_file_is_read_again_after_a_minute(tmp_path, clock):
@@ -101,27 +101,30 @@ def test_a_plugin_is_told_what_it_is_for(tmp_path):
 
 def test_only_the_rejected_proof_is_discarded(tmp_path):
     credentials = ExecCredentials(plugin(tmp_path, {"apiVersion": V1, "status": {"token": "t"}}))
-    proof = credentials.current()
-    assert credentials.reject(Proof((("Authorization", "Bearer older"),)))
+    auth = credentials.current()
+    assert credentials.reject(Auth((("Authorization", "Bearer older"),)))
     credentials.current()
     assert runs(tmp_path) == 1
-    credentials.reject(proof)
+    credentials.reject(auth)
     credentials.current()
     assert runs(tmp_path) == 2
 
 
 def test_a_plugin_may_hand_out_a_certificate(tmp_path):
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
-    proof = ExecCredentials(plugin(tmp_path, {"apiVersion": V1, "status": status})).current()
-    assert proof.certificate == ClientCertificate("CERT", "KEY")
+    auth = ExecCredentials(plugin(tmp_path, {"apiVersion": V1, "status": status})).current()
+    assert auth.certificate == ClientCertificate("CERT", "KEY")
 
 
 BAD_ANSWERS = {
-    "rubbish": ("top-secret rubbish", "no ExecCredential"),
+    "rubbish": ("top-secret rubbish", "not an ExecCredential"),
     "another version": ({"apiVersion": "other/v1", "status": {"token": "top-secret"}}, "other/v1"),
     "nothing": ({"apiVersion": V1}, "neither token nor certificate"),
     "half a certificate": ({"apiVersion": V1, "status": {"clientKeyData": "K"}}, "neither"),
-    "a key alone": ({"apiVersion": V1, "status": {"token": "t", "clientKeyData": "K"}}, "half"),
+    "a key alone": (
+        {"apiVersion": V1, "status": {"token": "t", "clientKeyData": "K"}},
+        "lacks the key",
+    ),
     "no time": (
         {"apiVersion": V1, "status": {"token": "top-secret", "expirationTimestamp": "soon"}},
         "not a time",
@@ -150,7 +153,7 @@ def test_a_missing_plugin_comes_with_its_hint(tmp_path):
 def test_a_plugin_that_hangs_is_killed_with_its_children(tmp_path):
     command = plugin(tmp_path, "", before="sleep 600 & sleep 600")
     started = time.monotonic()
-    with pytest.raises(ConfigError, match=r"no answer within 0\.1 s"):
+    with pytest.raises(ConfigError, match=r"no response within 0\.1 s"):
         ExecCredentials(command, timeout_s=0.1).current()
     assert time.monotonic() - started < 300, "they sleep for ten minutes"
 
@@ -162,9 +165,9 @@ def test_a_plugin_that_prints_without_end_is_stopped(tmp_path, monkeypatch):
 
 
 def test_nothing_shows_a_secret():
-    proof = Proof((("Authorization", "Bearer top-secret"),), ClientCertificate("c", "top-secret"))
-    assert "top-secret" not in repr(proof)
-    assert "top-secret" not in repr(proof.certificate)
+    auth = Auth((("Authorization", "Bearer top-secret"),), ClientCertificate("c", "top-secret"))
+    assert "top-secret" not in repr(auth)
+    assert "top-secret" not in repr(auth.certificate)
 
 
 def test_certificates_that_are_none_are_refused():

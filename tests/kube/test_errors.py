@@ -83,7 +83,7 @@ def test_a_page_of_a_proxy_is_cut_and_made_printable():
 
 def test_an_empty_refusal_still_says_what_was_asked():
     error = error_from_status(b"", http_status=403, what="GET /x")
-    assert "GET /x: the server refused without saying why" in str(error)
+    assert "GET /x: the server gave no reason" in str(error)
 
 
 def test_json_that_is_no_status_is_foreign():

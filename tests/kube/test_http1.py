@@ -11,7 +11,7 @@ import pytest
 
 from hekla.kube import calls, errors
 from hekla.kube.client import Client
-from hekla.kube.credentials import FixedCredentials, Proof
+from hekla.kube.credentials import Auth, FixedCredentials
 from hekla.kube.http1 import PAUSE_ABOVE_BYTES
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.retries import NO_RETRIES
@@ -45,7 +45,7 @@ async def speaking(*answers: bytes, ends: bool = False) -> AsyncIterator[tuple[s
 
 
 def talking_to(url: str, **more: object) -> Client:
-    config = ClusterConfig(server=url, credentials=FixedCredentials(Proof()))
+    config = ClusterConfig(server=url, credentials=FixedCredentials(Auth()))
     return Client(config, retry=NO_RETRIES, **more)  # type: ignore[arg-type]
 
 
@@ -154,9 +154,9 @@ async def test_a_stream_that_nobody_reads_makes_the_server_wait() -> None:
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\n", "ä"])
 async def test_a_credential_cannot_smuggle_in_headers(value: str) -> None:
-    proof = Proof(headers=(("Authorization", f"Bearer {value}"),))
+    auth = Auth(headers=(("Authorization", f"Bearer {value}"),))
     async with speaking(sized(b"ok")) as (url, connected):
-        config = ClusterConfig(server=url, credentials=FixedCredentials(proof))
+        config = ClusterConfig(server=url, credentials=FixedCredentials(auth))
         async with Client(config) as client:
             with pytest.raises(errors.ConfigError) as caught:
                 await client.call(READY)

@@ -17,11 +17,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.kube.answers import Listing, WatchEvent
 from hekla.kube.calls import identity_of
 from hekla.kube.errors import ConnectionLost, Gone, ProtocolError, ServerError
 from hekla.kube.informers import Informer
 from hekla.kube.resources import PODS
+from hekla.kube.responses import Listing, WatchEvent
 from hekla.units.clock import ManualClock
 
 NAMES = ("a", "b")

@@ -99,9 +99,12 @@ def test_relative_paths_start_at_the_file_that_names_them(tmp_path, monkeypatch)
         (tmp_path / "deep" / name).write_text(text)
     config = load(path)
     assert config.ca_pem == "CA"
-    proof = config.credentials.current()
-    assert dict(proof.headers) == {"Authorization": "Bearer from-file"}
-    assert (proof.certificate.chain_pem, proof.certificate.key_pem) == ("CERT", "KEY")
+    auth = config.credentials.current()
+    assert dict(auth.headers) == {"Authorization": "Bearer from-file"}
+    assert (auth.certificate.chain_pem, auth.certificate.key_pem) == (
+        "CERT",
+        "KEY",
+    )
 
 
 def test_inline_data_wins_over_files(tmp_path):
@@ -115,8 +118,8 @@ def test_inline_data_wins_over_files(tmp_path):
 
 def test_a_password_and_an_impersonation_travel_as_headers(tmp_path):
     user = {"username": "u", "password": "p", "as": "boss", "as-groups": ["g1", "g2"]}
-    proof = load(write(tmp_path / "a", user=user)).credentials.current()
-    assert proof.headers == (
+    auth = load(write(tmp_path / "a", user=user)).credentials.current()
+    assert auth.headers == (
         ("Impersonate-User", "boss"),
         ("Impersonate-Group", "g1"),
         ("Impersonate-Group", "g2"),
@@ -134,7 +137,7 @@ REFUSED = {
     "a proxy": ({"server": "https://k", "proxy-url": "http://p"}, {}, "proxy-url is not supported"),
     "no server": ({"server": ""}, {}, "not an https:// address"),
     "a strange scheme": ({"server": "ftp://k"}, {}, "not an https:// address"),
-    "credentials in the address": ({"server": "https://u:p@k"}, {}, "under users"),
+    "credentials in the address": ({"server": "https://u:p@k"}, {}, "in users"),
     "a token over plain http": ({"server": "http://k"}, {"token": "t"}, "unencrypted"),
     "a host that only looks like loopback": (
         {"server": "http://127.0.0.1.example.com"},
@@ -160,7 +163,11 @@ REFUSED = {
         {},
         "No such file",
     ),
-    "half a certificate": (None, {"client-certificate-data": b64("C")}, "the key is missing"),
+    "half a certificate": (
+        None,
+        {"client-certificate-data": b64("C")},
+        "the key of the client certificate is missing",
+    ),
     "a removed kind of login": (None, {"auth-provider": {"name": "gcp"}}, "exec plugin"),
     "a token that cannot be sent": (None, {"token": "a\nb: c"}, "cannot be sent"),
     "an unknown plugin version": (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hekla.kube.correlation import COMBINED_PREFIX, Correlator, Happening, Reference, bounded
+from hekla.kube.correlation import COMBINED_PREFIX, Correlator, Event, Reference, bounded
 from hekla.kube.errors import Forbidden, NotFound
 from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import NODES, PODS
@@ -140,42 +140,42 @@ async def test_it_works_through_the_real_client(client, server, clock):
     assert "fieldPath" not in event["involvedObject"]
 
 
-def happening(message: str, at: float = 0.0, about: Reference = POD) -> Happening:
-    return Happening(about, "Normal", "Reason", message, at)
+def an_event(message: str, at: float = 0.0, about: Reference = POD) -> Event:
+    return Event(about, "Normal", "Reason", message, at)
 
 
 def test_many_different_messages_for_one_reason_are_combined():
     correlator = Correlator()
-    messages = [correlator.decide(happening(f"score {n}")).message for n in range(15)]
+    messages = [correlator.decide(an_event(f"score {n}")).message for n in range(15)]
     assert messages[9] == "score 9"
     assert messages[10] == f"{COMBINED_PREFIX}score 10"
-    keys = [correlator.decide(happening(f"score {n}", 1.0)).key for n in (20, 21)]
+    keys = [correlator.decide(an_event(f"score {n}", 1.0)).key for n in (20, 21)]
     assert keys[0] == keys[1]
 
 
 def test_after_ten_quiet_minutes_messages_stand_alone_again():
     correlator = Correlator()
     for number in range(12):
-        correlator.decide(happening(f"score {number}"))
-    record = correlator.decide(happening("score 99", at=601.0))
+        correlator.decide(an_event(f"score {number}"))
+    record = correlator.decide(an_event("score 99", at=601.0))
     assert record.message == "score 99"
 
 
 def test_a_flood_about_one_object_is_cut_and_trickles_on():
     correlator = Correlator()
-    sent = Counter(correlator.decide(happening("m", at=0.0)) is not None for _ in range(100))
+    sent = Counter(correlator.decide(an_event("m", at=0.0)) is not None for _ in range(100))
     assert sent[True] == 25
-    assert correlator.decide(happening("m", at=299.0)) is None
-    assert correlator.decide(happening("m", at=301.0)) is not None
+    assert correlator.decide(an_event("m", at=299.0)) is None
+    assert correlator.decide(an_event("m", at=301.0)) is not None
     other = Reference(kind="Pod", namespace="ml", name="b", uid="u2")
-    assert correlator.decide(happening("m", about=other)) is not None
+    assert correlator.decide(an_event("m", about=other)) is not None
 
 
 def test_what_is_remembered_is_bounded():
     correlator = Correlator(cache_size=5)
     for number in range(50):
         about = Reference(kind="Pod", name=f"p{number}")
-        correlator.decide(happening("m", about=about))
+        correlator.decide(an_event("m", about=about))
     assert len(correlator._buckets) == len(correlator._similar) == 5
 
 

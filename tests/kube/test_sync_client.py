@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from hekla.kube import errors
-from hekla.kube.credentials import FixedCredentials, Proof
+from hekla.kube.credentials import Auth, FixedCredentials
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import CONFIGMAPS, JOBS, PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
@@ -176,7 +176,7 @@ async def test_a_squeezed_answer_is_bounded_by_its_real_size(server, make_config
 async def test_tls_checks_the_server_and_shows_our_certificate(serve_tls, pki):
     server = await serve_tls(verify_client=True)
     server.put(POD_PATH, "a", "default")
-    mine = FixedCredentials(Proof(certificate=pki.client))
+    mine = FixedCredentials(Auth(certificate=pki.client))
     config = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, credentials=mine)
     with SyncClient(config) as client:
         assert await run(client.get, PODS, "a")

@@ -14,9 +14,9 @@ from hekla import __version__
 from hekla.kube import calls, errors
 from hekla.kube.client import Client
 from hekla.kube.credentials import (
+    Auth,
     ExecCredentials,
     FixedCredentials,
-    Proof,
     TokenFileCredentials,
 )
 from hekla.kube.kubeconfig import ClusterConfig
@@ -227,7 +227,7 @@ async def test_logs_that_begin_late_are_waited_for(server, make_config):
         speak.set()
         chunks = await opening
         assert await anext(chunks) == b"at last"
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             await logs.__aenter__()
         logs.close()
 
@@ -298,7 +298,7 @@ async def test_the_server_name_can_differ_from_the_address(serve_tls, pki):
 async def test_a_client_certificate_is_shown(serve_tls, pki):
     server = await serve_tls(verify_client=True)
     server.put(POD_PATH, "a", "default")
-    mine = FixedCredentials(Proof(certificate=pki.client))
+    mine = FixedCredentials(Auth(certificate=pki.client))
     config = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, credentials=mine)
     async with Client(config) as client:
         assert await client.get(PODS, "a")
@@ -306,7 +306,7 @@ async def test_a_client_certificate_is_shown(serve_tls, pki):
 
 async def test_a_strangers_certificate_is_refused(serve_tls, pki, hasty_clock):
     server = await serve_tls(verify_client=True)
-    theirs = FixedCredentials(Proof(certificate=pki.stranger))
+    theirs = FixedCredentials(Auth(certificate=pki.stranger))
     config = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, credentials=theirs)
     async with Client(config, clock=hasty_clock) as client:
         with pytest.raises(errors.TransportError):

@@ -1,1 +1,1 @@
-"""Defaults and rules of `hekla.api`, served as webhooks on Kubernetes."""
+"""Admission webhooks: defaulting and validation of `hekla.api` for Kubernetes clusters."""

@@ -1,8 +1,7 @@
 """The webhook endpoints, as an ASGI application.
 
-Bounded like everything we serve: bodies of 3 MiB at most, in 10 seconds at most. A review that
-cannot be understood is answered 400, and a bug in a rule 500, which the API server reports to its
-user as "failed calling webhook"; neither ever lets an object pass unchecked.
+Bodies are limited to 3 MiB and 10 seconds. A malformed review is answered 400 and a bug in a rule
+500, which the API server reports as "failed calling webhook"; neither admits an object unchecked.
 """
 
 from __future__ import annotations
@@ -66,10 +65,10 @@ class App:
         if action is None:
             raise _Refused(404, f"no such webhook: {scope['path']}")
         if scope["method"] != "POST":
-            raise _Refused(405, "a review is POSTed")
+            raise _Refused(405, "reviews must be sent by POST")
         kind = dict(scope["headers"]).get(b"content-type", b"").split(b";")[0].strip()
         if kind != b"application/json":
-            raise _Refused(415, "a review is application/json")
+            raise _Refused(415, "reviews must be application/json")
         request = reviews.read(await _body(receive))
         return msgspec.json.encode(action(request, self._view))
 
@@ -82,11 +81,11 @@ async def _body(receive: Receive) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise _Refused(400, "the review was cut off")
+                    raise _Refused(400, "the client disconnected before the review was complete")
                 pieces.append(message.get("body", b""))
                 size += len(pieces[-1])
                 if size > MAX_BODY:
-                    raise _Refused(413, f"a review may have {MAX_BODY} bytes")
+                    raise _Refused(413, f"a review is limited to {MAX_BODY} bytes")
                 if not message.get("more_body"):
                     return b"".join(pieces)
     except TimeoutError as error:

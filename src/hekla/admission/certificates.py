@@ -1,7 +1,7 @@
-"""The service's certificates, kept in a Secret so that every replica serves the same ones.
+"""The service's certificates, in a Secret that all replicas share.
 
-Whoever finds none, or an old one, makes new ones; the Secret's resourceVersion decides between
-several who do so at once. The CA goes into the webhook configurations.
+A replica that finds none, or expiring ones, creates new ones; the Secret's resourceVersion resolves
+races. The CA is written to the webhook configurations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Certificates:
 
 
 class CertificateSecret:
-    """Reads, makes and renews the certificates in one Secret."""
+    """Reads, creates and renews the certificates in one Secret."""
 
     def __init__(self, client: Client, clock: Clock, namespace: str, name: str) -> None:
         self._client = client
@@ -37,7 +37,7 @@ class CertificateSecret:
         self._name = name
 
     async def ensure(self, names: tuple[str, ...]) -> Certificates:
-        """Certificates good for `names` for a while yet."""
+        """Return certificates for `names` that do not expire soon."""
         for _ in range(_TRIES):
             stored = await self._client.find(SECRETS, self._name, namespace=self._namespace)
             known = _read(stored) if stored else None
@@ -48,7 +48,7 @@ class CertificateSecret:
             try:
                 await self._store(stored, renewed)
             except (AlreadyExists, Conflict):
-                continue  # another replica was quicker: use what it made
+                continue  # another replica wrote first: read its certificates
             return renewed
         raise RuntimeError(
             f"the certificates in secret {self._namespace}/{self._name} keep changing; is another "

@@ -1,7 +1,7 @@
-"""AdmissionReview in, AdmissionReview out. Pure.
+"""AdmissionReview requests to responses. Pure functions.
 
-The rules are those of `hekla.api.volcano`, which the embedded server calls in its own process; here
-they are put into the words of Kubernetes' webhooks. A patch is what the defaults changed.
+The rules are those of `hekla.api.volcano`, which the embedded server calls in-process. The patch of
+a response is what defaulting changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ API_VERSION = "admission.k8s.io/v1"
 
 
 class BadReview(ValueError):
-    """The request is not an AdmissionReview we can answer."""
+    """The body is not a valid AdmissionReview."""
 
 
 def read(body: bytes) -> Json:
@@ -33,7 +33,7 @@ def read(body: bytes) -> Json:
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
         raise BadReview("the body is not an AdmissionReview")
     if review.get("apiVersion") != API_VERSION:
-        raise BadReview(f"only {API_VERSION} is understood, not {review.get('apiVersion')!r}")
+        raise BadReview(f"only {API_VERSION} is supported, not {review.get('apiVersion')!r}")
     request = review.get("request")
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
         raise BadReview("the review has no request with a uid")
@@ -41,9 +41,9 @@ def read(body: bytes) -> Json:
 
 
 def mutate(request: Json, view: View) -> Json:
-    """Fill in an object; the answer carries a JSON patch.
+    """Apply defaults; the response has a JSON patch.
 
-    Which operations come here is for the webhook configurations to say (`webhooks.HOOKS`).
+    The webhook configurations select the operations (`webhooks.HOOKS`).
     """
     obj = _object(request, "object")
     completed = deepcopy(obj)
@@ -53,13 +53,13 @@ def mutate(request: Json, view: View) -> Json:
 
 
 def validate(request: Json, view: View) -> Json:
-    """Allow or refuse, naming every broken rule."""
+    """Allow or deny, with all violated rules."""
     operation = str(request.get("operation", "")).lower()
     old = _object(request, "oldObject") if operation in ("update", "delete") else None
     obj = old if operation == "delete" else _object(request, "object")
     assert obj is not None
     if operation == "update" and "deletionTimestamp" in (obj.get("metadata") or {}):
-        return _answer(request)  # on its way out: only finalizers change now
+        return _answer(request)  # being deleted: only finalizers change
     found = list(volcano.check(operation, obj, None if operation == "delete" else old, view))
     if not found:
         return _answer(request)
@@ -90,5 +90,6 @@ def _answer(request: Json, *, patch: list[Json] | None = None, refused: Json | N
         response["status"] = refused
     if patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = msgspec.json.encode(patch)  # bytes become base64, as the API wants
+        # bytes are encoded as base64, as the API requires
+        response["patch"] = msgspec.json.encode(patch)
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}

@@ -1,7 +1,7 @@
-"""The admission service: certificates, webhook configurations and the server, kept in order.
+"""The admission service: certificates, webhook configurations and the server.
 
-Certificates are looked at twice a day: renewed ones are served to new connections at once and put
-into the webhook configurations, so nobody ever has to rotate them by hand.
+Certificates are checked twice a day: renewed ones are used for new connections and written to the
+webhook configurations, so no manual rotation is needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHECK_EVERY_S = 12 * 3600.0
 
 
 class AdmissionService:
-    """Serves reviews until cancelled. `reach` is where the API server finds us."""
+    """Serves reviews until cancelled. `reach` is the address for the API server."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class AdmissionService:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[WebServer]:
-        """The running server, its webhooks installed."""
+        """Run the server with its webhooks installed."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         reach = self._reach or Reach(url=f"https://{host}:{self._port}")
         certificates = await self._secret.ensure(reach.names)
@@ -76,7 +76,7 @@ class AdmissionService:
                     yield server
 
     def _write(self, certificates: Certificates) -> tuple[Path, Path]:
-        """For OpenSSL, which reads only files; the directory is ours alone."""
+        """Write files for OpenSSL, in a private directory."""
         paths = self._directory / "tls.crt", self._directory / "tls.key"
         paths[0].write_bytes(certificates.serving.certificate)
         paths[1].touch(mode=0o600)
@@ -96,10 +96,10 @@ class AdmissionService:
             try:
                 await self.renew(server)
             except KubeError as error:
-                log.warning("certificates could not be looked at: %s; trying again later", error)
+                log.warning("checking certificates failed: %s; retrying later", error)
 
     async def renew(self, server: WebServer) -> None:
-        """Take up whatever certificates are current now."""
+        """Load the current certificates."""
         assert self._reach is not None
         certificates = await self._secret.ensure(self._reach.names)
         server.reload(*self._write(certificates))

@@ -1,4 +1,4 @@
-"""The cluster as the rules see it, kept current by informers."""
+"""Cluster state for validation rules, from informers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class InformerView:
-    """Queues and namespaces, from watches. Enter it before serving: it waits for the first list."""
+    """Queues and namespaces from watches. Entering it waits for the first list."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Which requests the API server sends us: the webhook configurations, as data.
+"""The webhook configurations, as data.
 
-Scoped to Volcano's kinds. Pods are not among them: no webhook stands in the way of anybody's pods,
-so nothing but the submission of jobs ever depends on this service being up.
+Scoped to Volcano's kinds. Pods are not included: only the submission of jobs depends on this
+service.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ NOT_ON_ITS_WAY_OUT: Json = {
     "name": "not-on-its-way-out",
     "expression": "object == null || !has(object.metadata.deletionTimestamp)",
 }
-"""So that finalizers can be taken off, and namespaces deleted, while this service is down."""
+"""Finalizers can be removed, and namespaces deleted, while this service is down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One endpoint and what it is for."""
+    """One endpoint and the requests that it handles."""
 
     resource: str
     action: str  # mutate or validate
@@ -37,7 +37,7 @@ class Hook:
 
     @property
     def webhook_name(self) -> str:
-        """As Volcano's: mutatejob.volcano.sh."""
+        """Volcano's name: mutatejob.volcano.sh."""
         return f"{self.action}{self.resource.removesuffix('s')}.volcano.sh"
 
 
@@ -47,8 +47,8 @@ _FLOW = ("flow.volcano.sh", "v1alpha1")
 _WRITES = ("CREATE", "UPDATE")
 
 HOOKS: tuple[Hook, ...] = (
-    # On update too: `kubectl apply` replaces the list of tasks whole, and what was filled in goes
-    # with it; without this the rules would see the tasks change and refuse another size.
+    # On update, too: `kubectl apply` replaces the whole list of tasks and removes defaulted fields;
+    # without this, validation would see the tasks change.
     Hook("jobs", "mutate", *_BATCH, _WRITES),
     Hook("jobs", "validate", *_BATCH, _WRITES),
     Hook("cronjobs", "validate", *_BATCH, _WRITES),
@@ -64,7 +64,7 @@ HOOKS: tuple[Hook, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How the API server reaches us: a Service of the cluster, or a URL."""
+    """The service's address for the API server: a Service or a URL."""
 
     namespace: str = ""
     service: str = ""
@@ -85,14 +85,14 @@ class Reach:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the certificate must be valid for."""
+        """Host names of the certificate."""
         if self.url:
             return (self.url.split("://", 1)[1].rsplit(":", 1)[0].strip("[]"),)
         return (f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}")
 
 
 def configurations(reach: Reach, ca_pem: bytes) -> list[Json]:
-    """Every webhook configuration, one object a hook, as Volcano lays them out."""
+    """Return all webhook configurations, one object per hook, as Volcano's."""
     made = []
     for hook in HOOKS:
         mutates = hook.action == "mutate"

@@ -26,7 +26,7 @@ from hekla import __version__
 from hekla.apiserver.storage.store import Store
 from hekla.kube.credentials import tls_context
 from hekla.kube.errors import ConfigError
-from hekla.kube.http1 import Answer, CutOff, NotHttp, Pool, TooLarge
+from hekla.kube.http1 import ConnectionClosed, InvalidResponse, Pool, Response, TooLarge
 from hekla.units.objects import Object
 
 MAX_ENDPOINTS = 64
@@ -76,7 +76,7 @@ class WebhookClient:
         endpoint = self._resolve(client_config)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._exchange(endpoint, body, timeout_s, limit)
+                response = await self._exchange(endpoint, body, timeout_s, limit)
         except TimeoutError as error:
             raise WebhookError(
                 f'Post "{endpoint.url}": no response within {timeout_s:.0f} s: '
@@ -86,32 +86,32 @@ class WebhookClient:
             raise WebhookError(
                 f'Post "{endpoint.url}": the response is larger than {limit} bytes'
             ) from error
-        except (OSError, NotHttp) as error:
-            raise WebhookError(f'Post "{endpoint.url}": {_brief(error)}') from error
-        response_body = answer.body()
-        if answer.status != 200:
+        except (OSError, InvalidResponse) as error:
+            raise WebhookError(f'Post "{endpoint.url}": {_short_text(error)}') from error
+        response_body = response.body()
+        if response.status != 200:
             said = response_body[:_MAX_SHOWN_CHARS].decode("utf-8", "replace").strip()
-            raise WebhookError(f'Post "{endpoint.url}": status {answer.status}: {said}')
+            raise WebhookError(f'Post "{endpoint.url}": status {response.status}: {said}')
         return response_body
 
     async def _exchange(
         self, endpoint: Endpoint, body: bytes, timeout_s: float, limit: int
-    ) -> Answer:
+    ) -> Response:
         host = endpoint.url.split("/")[2]
         path = f"{endpoint.path}{'&' if '?' in endpoint.path else '?'}timeout={timeout_s:.0f}s"
         head = _HEAD.format(path=path, host=host, version=__version__, length=len(body))
         request = head.encode("ascii", "replace") + body
         context, pool = self._context(endpoint), self._pool(endpoint)
         while True:
-            connection = await pool.take(context, timeout_s)
+            connection = await pool.acquire(context, timeout_s)
             was_idle = connection.idle_since > 0
             try:
                 return await connection.exchange(request, limit=limit, whole=True)
-            except CutOff:
+            except ConnectionClosed:
                 if not was_idle:
                     raise
             finally:
-                pool.give_back(connection, context)
+                pool.release(connection, context)
 
     def _pool(self, endpoint: Endpoint) -> Pool:
         key = (endpoint.host, endpoint.port, endpoint.server_name)
@@ -195,7 +195,7 @@ def _ca(bundle: str | None) -> str | None:
         raise WebhookError("caBundle is not PEM in base64") from error
 
 
-def _brief(error: Exception) -> str:
+def _short_text(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"tls: failed to verify certificate: {error.verify_message}"
     return (str(error) or type(error).__name__)[:_MAX_SHOWN_CHARS]

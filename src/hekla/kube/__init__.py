@@ -1,20 +1,19 @@
-"""Talking to any Kubernetes API server. The only package that knows which server it talks to.
+"""Clients of any Kubernetes API server, and what controllers build on them.
 
-Import names from the module that owns them. Nothing is re-exported here on purpose: `sync_client`
-serves the command line, which must not pay for importing asyncio and what hangs on it to print a
-table.
+Nothing is re-exported here: `sync_client` serves the command line, which must not import asyncio to
+print a table.
 
     resources    kinds as data: PODS, JOBS, QUEUES ...
-    calls        one request as data; URL and body building, shared by both clients
+    calls        one request as data; URLs and bodies, shared by both clients
     errors       the error tree
-    kubeconfig   which server, and who we are; credentials: how we prove it
-    transport    TLS, time limits, retries, on the connections of http1; retries: when, how long
+    kubeconfig   server address and user; credentials: tokens, plugins and certificates
+    transport    TLS, timeouts and retries on the connections of http1; retries: the policy
     client       the asynchronous client
     sync_client  the synchronous client of the command line, on sync_transport
     verbs        the verbs of both clients; sync_verbs is generated from it
-    answers      decoding what comes back: objects, lists, watch streams
-    informers    a list+watch cache; stores: its memory
+    responses    decoding of objects, lists and watch streams
+    informers    a list+watch cache; stores: its objects and indexes
     workqueue    a keyed queue with back-off
-    recorder     Kubernetes Events; correlation: which of them are worth sending
+    recorder     Kubernetes Events; correlation: aggregation and rate limits
     leases       leader election
 """

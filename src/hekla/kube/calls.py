@@ -1,10 +1,7 @@
-"""One API request as data: what to send and where, built by pure functions and sent by others.
+"""API requests as data, built by pure functions; both clients send them.
 
-Both clients perform the same calls, so URL and body building is written, and tested, once.
-
-What a newcomer gets wrong: names are data. `DELETE …/pods/` with an empty name is not a failed
-delete of one pod, it deletes them all, and a name such as `../secrets/x` walks to another kind. So
-every segment is checked and quoted here, and nowhere else is a path put together.
+Note: `DELETE …/pods/` with an empty name deletes all pods, and a name such as `../secrets/x` leads
+to another kind. Each path segment is checked and quoted here; no other module builds paths.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from hekla.kube.resources import EVENTS, PODS, SERVICE_ACCOUNTS, Resource
 Propagation = Literal["Foreground", "Background", "Orphan"]
 PatchKind = Literal["merge", "json", "strategic", "apply"]
 Body = Any
-"""Anything msgspec can encode to a JSON object (dict, Struct), or `bytes` already encoded."""
+"""A JSON object that msgspec can encode (dict, Struct), or encoded `bytes`."""
 
 Query = Sequence[tuple[str, str]]
 
@@ -29,14 +26,14 @@ _PATCH_TYPES: Mapping[str, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
     "strategic": "application/strategic-merge-patch+json",
-    "apply": "application/apply-patch+yaml",  # JSON is YAML; servers before 1.32 know only this
+    "apply": "application/apply-patch+yaml",  # JSON is YAML; servers before 1.32 accept only this
 }
 _PLAIN = re.compile(r"[a-z0-9.-]+").fullmatch
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request. `str(call)` names it in errors and logs without its query or body."""
+    """One request. `str(call)` is its name in errors and logs, without query and body."""
 
     method: str
     path: str
@@ -45,13 +42,13 @@ class Call(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
     accept: str = "application/json"
     idempotent: bool = False
-    """Sending it twice leaves the same state as sending it once, so it may be sent again."""
+    """Whether the request is idempotent and may be sent again."""
     retry_throttled: bool = True
-    """Whether 429 means "later". For an eviction it means "a budget forbids it": ask the caller."""
+    """Whether 429 means "retry later". For an eviction it means that a budget forbids it."""
 
     @property
     def target(self) -> str:
-        """Path and query as they go on the wire."""
+        """Path and query as sent."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -62,7 +59,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The part of an object's metadata that says which object, and which state of it."""
+    """The metadata that identifies an object and its version."""
 
     name: str = ""
     namespace: str = ""
@@ -84,21 +81,21 @@ _TYPED = msgspec.json.Decoder(_Typed)
 
 
 def identity_of(encoded: bytes | msgspec.Raw) -> Identity:
-    """Name, namespace, uid and version of an encoded object, skipping over everything else."""
+    """Decode name, namespace, uid and version of an encoded object."""
     return _IDENTIFIED.decode(encoded).metadata
 
 
 def encode(body: Body) -> bytes:
-    """The JSON bytes of a body; bytes pass through."""
+    """Return the JSON bytes of a body."""
     if isinstance(body, bytes):
         return body
     return msgspec.json.encode(body)
 
 
 def _typed(resource: Resource[Any], body: Body) -> bytes:
-    """A whole object's JSON, with apiVersion and kind even if the caller left them out.
+    """Return an object's JSON with apiVersion and kind.
 
-    Kubernetes infers them for its own kinds, and refuses custom objects that lack them.
+    API servers infer them for built-in kinds, and refuse custom objects without them.
     """
     encoded = encode(body).strip()
     found = _TYPED.decode(encoded)
@@ -113,9 +110,9 @@ def _typed(resource: Resource[Any], body: Body) -> bytes:
 def path_of(
     resource: Resource[Any], namespace: str | None = None, name: str | None = None, sub: str = ""
 ) -> str:
-    """The path of a collection, an object or a subresource.
+    """Return the path of a collection, an object or a subresource.
 
-    A namespace given for a cluster-scoped kind is ignored, so that generic code need not ask.
+    A namespace is ignored for cluster-scoped kinds, for the sake of generic code.
     """
     path = resource.root
     if resource.namespaced and namespace is not None:
@@ -123,10 +120,10 @@ def path_of(
     path += f"/{resource.plural}"
     if name is not None:
         if resource.namespaced and namespace is None:
-            raise ValueError(f"{resource} {name!r}: which namespace? it was not given")
+            raise ValueError(f"{resource} {name!r}: no namespace was given")
         path += f"/{_segment('name', name)}"
     if sub:
-        # Some are nested (`pods/x/proxy/...`), so slashes are kept; dots segments are not.
+        # Some are nested (`pods/x/proxy/...`), so slashes are kept; dot segments are not.
         path += "/" + "/".join(_segment("subresource", part) for part in sub.split("/"))
     return path
 
@@ -134,14 +131,14 @@ def path_of(
 def _segment(what: str, text: str) -> str:
     if not text or text in (".", "..") or "/" in text:
         raise ValueError(f"{text!r} cannot be a {what}")
-    # Names of objects need no escapes, and asking costs a fifth of looking for some.
+    # Object names need no escapes; this check costs a fifth of quoting.
     return text if _PLAIN(text) else quote(text, safe=":~@!$&'()*+,;=")
 
 
 def read(
     resource: Resource[Any], name: str, *, namespace: str | None = None, sub: str = ""
 ) -> Call:
-    """Read one object, or one of its subresources."""
+    """Read an object or a subresource."""
     return Call("GET", path_of(resource, namespace, name, sub), idempotent=True)
 
 
@@ -155,14 +152,14 @@ def read_list(
     continue_token: str = "",
     resource_version: str | None = None,
 ) -> Call:
-    """Read one page of a list (all of it when `limit` is 0)."""
+    """Read one page of a list (all of it if `limit` is 0)."""
     query = _selectors(label_selector, field_selector)
     if limit:
         query.append(("limit", str(limit)))
     if continue_token:
         query.append(("continue", continue_token))
     elif resource_version is not None:
-        # Servers refuse a version next to a continue token: the token already carries one.
+        # Servers refuse a version with a continue token, which contains one.
         query.append(("resourceVersion", resource_version))
     return Call("GET", path_of(resource, namespace), tuple(query), idempotent=True)
 
@@ -176,7 +173,7 @@ def watch(
     resource_version: str = "",
     timeout_s: float | None = None,
 ) -> Call:
-    """Follow changes after `resource_version`; bookmarks are always asked for."""
+    """Watch changes after `resource_version`, with bookmarks."""
     query = [("watch", "true"), ("allowWatchBookmarks", "true")]
     if resource_version:
         query.append(("resourceVersion", resource_version))
@@ -215,7 +212,7 @@ def replace(
     dry_run: bool = False,
     field_manager: str | None = None,
 ) -> Call:
-    """Put a whole object in place of the stored one."""
+    """Replace an object."""
     return Call(
         "PUT",
         path_of(resource, namespace, name, sub),
@@ -237,7 +234,7 @@ def patch(
     field_manager: str | None = None,
     force: bool = False,
 ) -> Call:
-    """Change part of an object. `apply` needs a field manager, and only it may be forced."""
+    """Patch an object. Only `apply` needs a field manager and may be forced."""
     if kind not in _PATCH_TYPES:
         raise ValueError(f"{kind!r} is not a kind of patch; use one of {', '.join(_PATCH_TYPES)}")
     if kind == "apply" and not field_manager:
@@ -253,15 +250,15 @@ def patch(
         tuple(query),
         _typed(resource, body) if kind == "apply" and not sub else encode(body),
         content_type=_PATCH_TYPES[kind],
-        # Adding to a list by JSON Patch twice adds twice; the other kinds state the outcome.
+        # JSON Patch is not idempotent: it can append to a list twice.
         idempotent=kind != "json",
     )
 
 
 def expecting(body: Body, kind: PatchKind, version: str) -> Body:
-    """A patch that holds only while the object is at that resourceVersion (409 otherwise)."""
+    """Return a patch that applies only at that resourceVersion (409 otherwise)."""
     if kind == "json":
-        # Not a "test" operation: failing one is 422, and losing a race should be a 409.
+        # Not a "test" operation: it fails with 422, and a lost race should be 409.
         operation = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
         return [operation, *body]
     if not isinstance(body, Mapping):
@@ -281,7 +278,7 @@ def delete(
     resource_version: str | None = None,
     dry_run: bool = False,
 ) -> Call:
-    """Delete one object; with `uid` or `resource_version` only that very one, in that state."""
+    """Delete an object; with `uid` or `resource_version` as preconditions."""
     options = _delete_options(grace_period_s, propagation, uid, resource_version, dry_run)
     return Call("DELETE", path_of(resource, namespace, name), (), options, idempotent=True)
 
@@ -296,7 +293,7 @@ def delete_collection(
     propagation: Propagation | None = None,
     dry_run: bool = False,
 ) -> Call:
-    """Delete every matching object of one namespace (or of a cluster-scoped kind)."""
+    """Delete all matching objects of a namespace (or of a cluster-scoped kind)."""
     if resource.namespaced and namespace is None:
         raise ValueError(f"{resource}: a collection is deleted in one namespace; none was given")
     return Call(
@@ -316,10 +313,10 @@ def bind(
     uid: str | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> Call:
-    """Put a pod on a node, for good; `annotations` are written on it in the same step."""
+    """Bind a pod to a node; `annotations` are set on the pod in the same request."""
     metadata: dict[str, Any] = {"name": pod, "namespace": namespace}
     if uid:
-        metadata["uid"] = uid  # the server refuses if the name now belongs to another pod
+        metadata["uid"] = uid  # the server refuses if the name belongs to another pod
     if annotations:
         metadata["annotations"] = dict(annotations)
     body = {
@@ -365,7 +362,7 @@ def token(
     audiences: Sequence[str] = (),
     expiration_s: int | None = None,
 ) -> Call:
-    """Ask for a fresh token of a service account."""
+    """Request a token of a service account."""
     spec: dict[str, Any] = {"audiences": list(audiences)}
     if expiration_s is not None:
         spec["expirationSeconds"] = expiration_s
@@ -389,8 +386,9 @@ def logs(
 ) -> Call:
     """Read a container's output; with `follow` until it ends.
 
-    `run` is its restart count then. hekla's server reads that very run; Kubernetes knows no such
-    wish and reads the latest, or with `previous` the one before.
+    `run` is a restart count. hekla's server returns the output of that run; Kubernetes ignores it
+    and
+    returns the latest, or with `previous` the one before.
     """
     query: list[tuple[str, str]] = []
     if container:
@@ -417,7 +415,7 @@ def event(namespace: str, body: Body) -> Call:
 def other(
     method: str, path: str, *, query: Query = (), body: Body | None = None, accept: str = ""
 ) -> Call:
-    """A request outside the resource scheme: `/version`, `/openapi/v3`, `/readyz`."""
+    """A request outside the resource paths: `/version`, `/openapi/v3`, `/readyz`."""
     if not path.startswith("/"):
         raise ValueError(f"{path!r} is not a path on the API server; it starts with '/'")
     return Call(

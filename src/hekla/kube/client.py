@@ -48,9 +48,10 @@ class Client(Verbs):
         dial: Dial | None = None,
         field_manager: str | None = None,
     ) -> None:
-        """`fence` is asked right before every write is sent, again or for the first time; while it
-        says no, writes raise Fenced. `LeaderElector.is_leader` makes one. `dial` makes connections
-        to a server in this process.
+        """Create a client.
+
+        `fence` is called before each attempt to send a write; if it returns False, the write raises
+        Fenced. Use `LeaderElector.is_leader`. `dial` opens connections to an in-process server.
         """
         self.config = config
         self.namespace = config.namespace
@@ -71,10 +72,10 @@ class Client(Verbs):
 
     @property
     def clock(self) -> Clock:
-        """The clock that pauses between tries run on."""
+        """The clock of back-off pauses."""
         return self.transport.clock
 
     @property
     def random(self) -> Random:
-        """The randomness that pauses are jittered with."""
+        """The random source of jitter."""
         return self.transport.random

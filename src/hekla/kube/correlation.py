@@ -1,14 +1,14 @@
-"""Which Events are worth sending: repetition counted, similar ones combined, floods cut off.
+"""Event correlation: count repeated Events, aggregate similar ones, limit their rate.
 
-Pure, and in the order and with the numbers of client-go's correlator:
+Pure functions, with the order and the numbers of client-go's correlator:
 
-1. More than 10 *different* messages about one object, for one reason, within 10 minutes become one
+1. More than 10 *different* messages about one object, with one reason, within 10 minutes become one
    Event, "(combined from similar events): …".
-2. The same Event again becomes a higher count on the stored one, not another object.
-3. Per source and object: 25 at once, then one every 5 minutes; the rest is dropped.
+2. A repeated Event increases the count of the stored one.
+3. Per source and object: a burst of 25, then one every 5 minutes; others are dropped.
 
-What a newcomer gets wrong: an Event's message should not contain what changes every time (a score,
-a time). Such Events defeat counting, are combined, and say less than a stable sentence would.
+Note: a message should not contain values that change each time (a score, a time). Such Events
+cannot be counted and are aggregated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EventType = Literal["Normal", "Warning"]
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The object an Event is about."""
+    """The object of an Event."""
 
     kind: str = ""
     namespace: str = ""
@@ -44,8 +44,8 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     fieldPath: str = ""
 
 
-class Happening(msgspec.Struct, frozen=True):
-    """Something that happened, before it is an Event."""
+class Event(msgspec.Struct, frozen=True):
+    """An Event to record, before correlation."""
 
     about: Reference
     type: EventType
@@ -54,8 +54,8 @@ class Happening(msgspec.Struct, frozen=True):
     at: float
 
 
-class Stored(msgspec.Struct):
-    """The Event that stands for a happening on the server."""
+class StoredEvent(msgspec.Struct):
+    """The Event on the server that counts repetitions."""
 
     name: str
     namespace: str
@@ -64,12 +64,12 @@ class Stored(msgspec.Struct):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What to send: a new Event, or a higher count on `stored`."""
+    """A request to send: a new Event, or a higher count on `stored`."""
 
-    happening: Happening
+    event: Event
     message: str
     key: Hashable
-    stored: Stored | None
+    stored: StoredEvent | None
 
 
 class _Lru(Generic[V]):
@@ -112,53 +112,54 @@ class _Bucket:
 
 
 class Correlator:
-    """Decides about one happening at a time; remembers a bounded number of them."""
+    """Decides what to send for each event; its memory is bounded."""
 
     def __init__(self, *, cache_size: int = CACHE_SIZE) -> None:
         self._similar: _Lru[_Similar] = _Lru(cache_size)
-        self._stored: _Lru[Stored] = _Lru(cache_size)
+        self._stored: _Lru[StoredEvent] = _Lru(cache_size)
         self._buckets: _Lru[_Bucket] = _Lru(cache_size)
 
-    def decide(self, happening: Happening) -> Record | None:
-        """What to send for `happening`, or None to drop it."""
-        message, key = self._combined(happening)
-        if self._is_spam(happening):
+    def decide(self, event: Event) -> Record | None:
+        """Return what to send for an event, or None to drop it."""
+        message, key = self._combined(event)
+        if self._is_spam(event):
             return None
-        return Record(happening, message, key, self._stored.get(key))
+        return Record(event, message, key, self._stored.get(key))
 
-    def sent(self, record: Record, stored: Stored) -> None:
-        """`record` is on the server as `stored`; the next of its kind raises the count."""
+    def sent(self, record: Record, stored: StoredEvent) -> None:
+        """Remember that `record` is on the server as `stored`, so that repetitions increase its
+        count."""
         self._stored.put(record.key, stored)
 
-    def gone(self, record: Record) -> None:
-        """The Event that `record` meant to count up has expired on the server."""
+    def expired(self, record: Record) -> None:
+        """Forget the stored Event of `record`: it has expired on the server."""
         self._stored.drop(record.key)
 
-    def _combined(self, happening: Happening) -> tuple[str, Hashable]:
-        about = happening.about
+    def _combined(self, event: Event) -> tuple[str, Hashable]:
+        about = event.about
         group = (about.kind, about.namespace, about.name, about.uid, about.apiVersion)
-        group_key = (*group, about.fieldPath, happening.type, happening.reason)
-        message = bounded(happening.message)
+        group_key = (*group, about.fieldPath, event.type, event.reason)
+        message = bounded(event.message)
         similar = self._similar.get(group_key)
-        if similar is None or happening.at - similar.last > SIMILAR_WITHIN_S:
-            similar = _Similar(happening.at)
+        if similar is None or event.at - similar.last > SIMILAR_WITHIN_S:
+            similar = _Similar(event.at)
             self._similar.put(group_key, similar)
-        similar.last = happening.at
+        similar.last = event.at
         if len(similar.messages) < MAX_SIMILAR or message in similar.messages:
             similar.messages.add(message)
             return message, (group_key, message)
         return bounded(COMBINED_PREFIX + message), (group_key, None)
 
-    def _is_spam(self, happening: Happening) -> bool:
-        about = happening.about
+    def _is_spam(self, event: Event) -> bool:
+        about = event.about
         key = (about.kind, about.namespace, about.name, about.uid, about.apiVersion)
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = _Bucket(happening.at)
+            bucket = _Bucket(event.at)
             self._buckets.put(key, bucket)
-        gained = max(0.0, happening.at - bucket.filled_at) / SPAM_REFILL_S
+        gained = max(0.0, event.at - bucket.filled_at) / SPAM_REFILL_S
         bucket.tokens = min(SPAM_BURST, bucket.tokens + gained)
-        bucket.filled_at = happening.at
+        bucket.filled_at = event.at
         if bucket.tokens < 1.0:
             return True
         bucket.tokens -= 1.0
@@ -166,7 +167,7 @@ class Correlator:
 
 
 def bounded(message: str) -> str:
-    """`message` as the API server accepts it: at most 1024 bytes, cut at a character."""
+    """Return a message of at most 1024 bytes, cut at a character."""
     if len(message) * 4 <= MAX_MESSAGE_CHARS:
         return message
     encoded = message.encode("utf-8", "replace")

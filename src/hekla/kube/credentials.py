@@ -1,11 +1,10 @@
-"""How we prove to a server who we are: tokens, rotating token files, exec plugins, certificates.
+"""Client credentials: tokens, token files, exec plugins and certificates.
 
-What a newcomer gets wrong: a credential is not a constant. Service account tokens are replaced on
-disk about hourly and plugins hand out short-lived ones, so ask `current()` for every request and
-never keep its answer. Asking may read a file or run a program: asynchronous callers look at
-`may_block()` first and move the work off the event loop.
+Note: credentials change. Service-account tokens are replaced on disk about hourly, and plugins
+return short-lived ones. Call `current()` for each request and do not cache the result. It may read
+a file or run a program: asynchronous callers check `may_block()` and use a thread.
 
-Nothing here puts a token into a message, a log line or a `repr`.
+No token appears in a message, a log line or a `repr`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ import msgspec
 
 from hekla.kube.errors import ConfigError
 
-# Kubelets replace a mounted token with hours to spare; client-go looks once a minute too.
+# Kubelets replace a mounted token hours before it expires; client-go reads once a minute, too.
 TOKEN_FILE_REREAD_S = 60.0
 EXEC_TIMEOUT_S = 60.0
-# A token must outlive the request that carries it.
+# A token must be valid until the end of the request.
 EXPIRY_SLACK_S = 10.0
 MAX_TOKEN_BYTES = 1024 * 1024
 EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -48,92 +47,92 @@ class ClientCertificate(msgspec.Struct, frozen=True):
         return "ClientCertificate(…)"
 
 
-class Proof(msgspec.Struct, frozen=True):
-    """What one request carries: headers, and the certificate its connection is made with."""
+class Auth(msgspec.Struct, frozen=True):
+    """The authentication of one request: headers, and the certificate of its connection."""
 
     headers: tuple[tuple[str, str], ...] = ()
     certificate: ClientCertificate | None = None
 
     def __repr__(self) -> str:
-        return f"Proof(headers={[name for name, _ in self.headers]})"
+        return f"Auth(headers={[name for name, _ in self.headers]})"
 
 
 class Credentials(Protocol):
-    """Where proofs come from."""
+    """A source of authentication."""
 
-    def current(self) -> Proof:
-        """The proof to send now. Raises ConfigError if none can be had."""
+    def current(self) -> Auth:
+        """Return the current authentication; ConfigError if there is none."""
         ...
 
     def may_block(self) -> bool:
-        """Whether `current()` would read a file or run a program now."""
+        """Return whether `current()` would read a file or run a program."""
         ...
 
-    def reject(self, proof: Proof) -> bool:
-        """The server did not accept `proof` (401): True if the next `current()` may differ."""
+    def reject(self, auth: Auth) -> bool:
+        """Handle a 401; return whether the next `current()` may differ."""
         ...
 
 
 class FixedCredentials:
-    """The same proof for ever: a token, a certificate, a password, or nothing at all."""
+    """Constant credentials: a token, a certificate, a password, or none."""
 
-    def __init__(self, proof: Proof | None = None) -> None:
-        self._proof = proof or Proof()
+    def __init__(self, auth: Auth | None = None) -> None:
+        self._auth = auth or Auth()
 
-    def current(self) -> Proof:
-        return self._proof
+    def current(self) -> Auth:
+        return self._auth
 
     def may_block(self) -> bool:
         return False
 
-    def reject(self, proof: Proof) -> bool:
+    def reject(self, auth: Auth) -> bool:
         return False
 
 
 class TokenFileCredentials:
-    """A bearer token in a file that somebody replaces from time to time."""
+    """A bearer token in a file that is rotated."""
 
     def __init__(
         self,
         path: Path,
         *,
-        base: Proof | None = None,
+        base: Auth | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         reread_s: float = TOKEN_FILE_REREAD_S,
     ) -> None:
         self._path = path
-        self._base = base or Proof()
+        self._base = base or Auth()
         self._monotonic = monotonic
         self._reread_s = reread_s
-        self._proof: Proof | None = None
+        self._auth: Auth | None = None
         self._read_at = 0.0
         self._stale = True
 
-    def current(self) -> Proof:
+    def current(self) -> Auth:
         if self.may_block():
             try:
                 token = read_bounded(self._path, "token file").strip()
-                self._proof = with_token(self._base, token, f"token file {self._path}")
+                self._auth = with_token(self._base, token, f"token file {self._path}")
             except ConfigError:
-                # Mid-rotation a file can be missing for a moment; the old token is still good then.
-                if self._proof is None:
+                # During rotation the file may be missing; the old token is still valid.
+                if self._auth is None:
                     raise
             self._read_at = self._monotonic()
             self._stale = False
-        assert self._proof is not None
-        return self._proof
+        assert self._auth is not None
+        return self._auth
 
     def may_block(self) -> bool:
         return self._stale or self._monotonic() - self._read_at >= self._reread_s
 
-    def reject(self, proof: Proof) -> bool:
-        if proof == self._proof:
+    def reject(self, auth: Auth) -> bool:
+        if auth == self._auth:
             self._stale = True
         return True
 
 
 class ExecCredentials:
-    """A program that prints an ExecCredential, run again when what it gave has expired."""
+    """An exec plugin that prints an ExecCredential; run again after expiry."""
 
     def __init__(
         self,
@@ -144,7 +143,7 @@ class ExecCredentials:
         api_version: str = EXEC_API_VERSIONS[0],
         cluster: Mapping[str, Any] | None = None,
         install_hint: str = "",
-        base: Proof | None = None,
+        base: Auth | None = None,
         now: Callable[[], float] = time.time,
         timeout_s: float = EXEC_TIMEOUT_S,
     ) -> None:
@@ -154,56 +153,56 @@ class ExecCredentials:
         self._api_version = api_version
         self._cluster = cluster
         self._install_hint = install_hint
-        self._base = base or Proof()
+        self._base = base or Auth()
         self._now = now
         self._timeout_s = timeout_s
-        self._proof: Proof | None = None
+        self._auth: Auth | None = None
         self._expires: float | None = None
         self._lock = threading.Lock()
 
-    def current(self) -> Proof:
+    def current(self) -> Auth:
         with self._lock:
-            if self._proof is None or self._is_expired():
-                self._proof, self._expires = self._run()
-            return self._proof
+            if self._auth is None or self._is_expired():
+                self._auth, self._expires = self._run()
+            return self._auth
 
     def may_block(self) -> bool:
-        return self._proof is None or self._is_expired()
+        return self._auth is None or self._is_expired()
 
-    def reject(self, proof: Proof) -> bool:
+    def reject(self, auth: Auth) -> bool:
         with self._lock:
-            # Many requests may fail with one bad token; only the first of them discards it.
-            if proof == self._proof:
-                self._proof = None
+            # Many requests may fail with one token; only the first discards it.
+            if auth == self._auth:
+                self._auth = None
         return True
 
     def _is_expired(self) -> bool:
         return self._expires is not None and self._now() >= self._expires - EXPIRY_SLACK_S
 
-    def _run(self) -> tuple[Proof, float | None]:
+    def _run(self) -> tuple[Auth, float | None]:
         output = self._output()
         try:
             found = msgspec.json.decode(output, type=_ExecCredential)
         except msgspec.DecodeError as error:
-            # Only where it failed, never what it printed: that may hold a token.
-            raise ConfigError(f"{self._name}: its output is no ExecCredential") from error
+            # Not the output: it may contain a token.
+            raise ConfigError(f"{self._name}: its output is not an ExecCredential") from error
         if found.apiVersion != self._api_version:
             raise ConfigError(
-                f"{self._name}: it speaks {found.apiVersion[:60]!r} where the kubeconfig asks for "
+                f"{self._name}: it returned {found.apiVersion[:60]!r}, the kubeconfig requires "
                 f"{self._api_version!r}"
             )
         status = found.status
         if status is None or not (status.token or status.clientCertificateData):
-            raise ConfigError(f"{self._name}: its output holds neither token nor certificate")
+            raise ConfigError(f"{self._name}: its output has neither token nor certificate")
         if bool(status.clientCertificateData) != bool(status.clientKeyData):
-            raise ConfigError(f"{self._name}: it gave half a client certificate (key or chain)")
-        proof = self._base
+            raise ConfigError(f"{self._name}: its client certificate lacks the key or the chain")
+        auth = self._base
         if status.clientCertificateData and status.clientKeyData:
             pair = ClientCertificate(status.clientCertificateData, status.clientKeyData)
-            proof = Proof(proof.headers, pair)
+            auth = Auth(auth.headers, pair)
         if status.token:
-            proof = with_token(proof, status.token, self._name)
-        return proof, self._expiry(status.expirationTimestamp)
+            auth = with_token(auth, status.token, self._name)
+        return auth, self._expiry(status.expirationTimestamp)
 
     def _expiry(self, text: str | None) -> float | None:
         if not text:
@@ -229,7 +228,7 @@ class ExecCredentials:
             hint = f"; {self._install_hint.strip()[:300]}" if self._install_hint else ""
             raise ConfigError(f"{self._name}: no such program{hint}")
         try:
-            # Its standard error stays ours, as kubectl does: that is where it talks to people.
+            # Standard error is inherited, as by kubectl: plugins prompt there.
             process = subprocess.Popen(
                 [program, *self._args],
                 env=env,
@@ -268,7 +267,7 @@ class ExecCredentials:
         if len(output) > MAX_TOKEN_BYTES:
             raise ConfigError(f"{self._name}: it printed more than {MAX_TOKEN_BYTES} bytes")
         if code:
-            raise ConfigError(f"{self._name}: it failed with exit code {code}; see its messages")
+            raise ConfigError(f"{self._name}: exit code {code}; see its standard error")
         return output
 
     @property
@@ -289,30 +288,30 @@ class _ExecCredential(msgspec.Struct):
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    # The group, not the process: a plugin that forked would keep our pipe open.
+    # Kill the process group: a forked child would keep the pipe open.
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def with_token(base: Proof, token: str, source: str) -> Proof:
-    """`base` with a bearer token; ConfigError if it could not travel in a header."""
+def with_token(base: Auth, token: str, source: str) -> Auth:
+    """Return `base` with a bearer token; ConfigError if it is not a valid header value."""
     token = token.strip()
     if not token:
         raise ConfigError(f"{source}: the token is empty")
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(f"{source}: the token has characters that cannot be sent")
-    return Proof((*base.headers, ("Authorization", f"Bearer {token}")), base.certificate)
+    return Auth((*base.headers, ("Authorization", f"Bearer {token}")), base.certificate)
 
 
-def with_password(base: Proof, username: str, password: str) -> Proof:
-    """`base` with HTTP basic authentication, which some proxies in front of a server ask for."""
+def with_password(base: Auth, username: str, password: str) -> Auth:
+    """Return `base` with HTTP basic authentication."""
     encoded = base64.b64encode(f"{username}:{password}".encode()).decode()
-    return Proof((*base.headers, ("Authorization", f"Basic {encoded}")), base.certificate)
+    return Auth((*base.headers, ("Authorization", f"Basic {encoded}")), base.certificate)
 
 
 def read_bounded(path: Path, what: str) -> str:
-    """A small text file; ConfigError if it cannot be read or is not small."""
+    """Read a small text file; ConfigError if that fails."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_TOKEN_BYTES + 1)
@@ -329,7 +328,7 @@ def read_bounded(path: Path, what: str) -> str:
 def tls_context(
     ca_pem: str | None, *, insecure: bool, certificate: ClientCertificate | None
 ) -> ssl.SSLContext:
-    """How to talk TLS: whom to trust (the system's roots if `ca_pem` is None), and as whom."""
+    """Return a TLS context; `ca_pem` None means the system's roots."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if insecure:
@@ -348,7 +347,7 @@ def tls_context(
 
 
 def _load_pair(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
-    # Python's ssl takes client certificates only from files: one readable by us, gone at once.
+    # Python's ssl reads client certificates only from files: a private one, deleted at once.
     handle, path = tempfile.mkstemp(prefix="hekla-", suffix=".pem")
     try:
         with os.fdopen(handle, "w") as file:
@@ -363,5 +362,5 @@ def _load_pair(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
 
 
 def _no_password() -> str:
-    # Without this OpenSSL asks on the terminal, and a daemon would hang.
+    # Otherwise OpenSSL prompts on the terminal, and a daemon would hang.
     return ""

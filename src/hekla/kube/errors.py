@@ -1,34 +1,33 @@
-"""What can go wrong between us and an API server.
+"""Errors of the API clients.
 
     KubeError
-    ├── ConfigError                 the kubeconfig, or a credential it names, cannot be used
-    ├── Fenced                      a write was not sent: this process may not write any more
-    ├── TransportError              no usable answer arrived
-    │   ├── ConnectionLost          refused, reset or cut off (`established` tells which)
-    │   ├── TlsError                the server's certificate, or ours, was not accepted
-    │   ├── Timeout                 the server took longer than we were willing to wait
-    │   └── ResponseTooLarge        the answer passed our own bound and was dropped unread
-    ├── ProtocolError               an answer arrived and is not what Kubernetes would say
-    └── ApiError                    the server answered, and refused
+    ├── ConfigError                 the kubeconfig or one of its credentials is unusable
+    ├── Fenced                      a write was not sent: this process is no longer the leader
+    ├── TransportError              no usable response
+    │   ├── ConnectionLost          refused, reset or closed (see `established`)
+    │   ├── TlsError                the server's or the client's certificate was not accepted
+    │   ├── Timeout                 no response in time
+    │   └── ResponseTooLarge        the response exceeds the client's limit
+    ├── ProtocolError               the response is not valid for a Kubernetes API server
+    └── ApiError                    an error response of the server
         ├── BadRequest              400
         ├── Unauthorized            401
         ├── Forbidden               403
         ├── NotFound                404
         ├── MethodNotAllowed        405
-        ├── Conflict                409  somebody else wrote first
+        ├── Conflict                409  the object was changed by another client
         │   └── AlreadyExists       409  reason AlreadyExists: the name is taken
-        ├── Gone                    410  that resourceVersion or continue token is too old
+        ├── Gone                    410  the resourceVersion or continue token is too old
         ├── TooLarge                413
         ├── Invalid                 422
         ├── TooManyRequests         429
         └── ServerError             5xx
 
-What a newcomer gets wrong: two different refusals share status 409. A `Conflict` on update asks
-for a fresh read and another try; `AlreadyExists` on create asks for neither. The class tells them
-apart.
+Note: two errors have status 409. After `Conflict` on update, read again and retry; not so after
+`AlreadyExists` on create.
 
-Messages are safe to log: no header, token or request body is ever put into one, and a response
-body that is not a `Status` is cut to a bounded, printable piece (it may be a proxy's HTML page).
+Messages are safe to log: they contain no header, token or request body, and a response body that is
+not a `Status` is cut to a bounded, printable excerpt (it may be a proxy's HTML page).
 """
 
 from __future__ import annotations
@@ -38,32 +37,32 @@ from typing import Any
 
 import msgspec
 
-# Enough to recognise a proxy's error page in a log line, too little to flood one. A guess.
+# Enough to recognise a proxy's error page, too little to flood a log. A guess.
 MAX_FOREIGN_BODY_CHARS = 200
 MAX_MESSAGE_CHARS = 4096
 
 
 class KubeError(Exception):
-    """The root: catch it to mean "anything went wrong while talking to the API server"."""
+    """Base class of all errors."""
 
 
 class ConfigError(KubeError):
-    """The kubeconfig, or a credential it names, cannot be used; the message says what to change."""
+    """The kubeconfig or one of its credentials is unusable."""
 
 
 class Fenced(KubeError):
-    """A write was not sent: somebody else may lead by now, and two must not write."""
+    """A write was not sent: another process may be the leader."""
 
 
 class TransportError(KubeError):
-    """No usable answer arrived. Whether the server acted on the request is unknown."""
+    """No usable response. Whether the server processed the request is unknown."""
 
 
 class ConnectionLost(TransportError):
-    """The connection was refused, reset or cut off.
+    """The connection was refused, reset or closed.
 
-    `established` is False only if the request certainly never reached a server, so that even a
-    create may be sent again.
+    `established` is False only if the request never reached a server, so that even a create may be
+    retried.
     """
 
     def __init__(self, message: str, *, established: bool = True) -> None:
@@ -72,23 +71,23 @@ class ConnectionLost(TransportError):
 
 
 class TlsError(TransportError):
-    """The server's certificate, or ours, was not accepted. Trying again will not help."""
+    """The server's or the client's certificate was not accepted. Not retried."""
 
 
 class Timeout(TransportError):
-    """The server took longer than we were willing to wait. It may still act on the request."""
+    """No response in time. The server may still process the request."""
 
 
 class ResponseTooLarge(TransportError):
-    """The answer passed our own bound on response bodies and was dropped unread."""
+    """The response body exceeds the client's limit."""
 
 
 class ProtocolError(KubeError):
-    """An answer arrived, and it is not what a Kubernetes API server would say."""
+    """The response is not valid for a Kubernetes API server."""
 
 
 class ApiError(KubeError):
-    """The server refused. Subclasses name the usual reasons; compare classes, not numbers."""
+    """An error response. Check the subclass, not the status code."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class ApiError(KubeError):
         return f"{self.message} ({label})" if self.message else label
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions cross process boundaries (tests under xdist); keyword arguments would be lost.
+        # Exceptions are pickled (pytest-xdist); keyword arguments would be lost.
         return (
             _rebuild,
             (
@@ -126,7 +125,7 @@ class ApiError(KubeError):
 
     @property
     def causes(self) -> list[str]:
-        """The field-by-field complaints of a validation failure, as `field: message`."""
+        """The field errors of a validation failure, as `field: message`."""
         found = self.details.get("causes") or []
         return [
             f"{cause.get('field')}: {cause.get('message')}"
@@ -138,15 +137,15 @@ class ApiError(KubeError):
 
 
 class BadRequest(ApiError):
-    """400: the request itself is malformed."""
+    """400: the request is malformed."""
 
 
 class Unauthorized(ApiError):
-    """401: the server does not know who we are."""
+    """401: authentication failed."""
 
 
 class Forbidden(ApiError):
-    """403: the server knows who we are and says no."""
+    """403: not authorized."""
 
 
 class NotFound(ApiError):
@@ -158,7 +157,7 @@ class MethodNotAllowed(ApiError):
 
 
 class Conflict(ApiError):
-    """409: somebody else wrote first; read again and decide again."""
+    """409: the object has changed; read it again and retry."""
 
 
 class AlreadyExists(Conflict):
@@ -166,19 +165,19 @@ class AlreadyExists(Conflict):
 
 
 class Gone(ApiError):
-    """410: that resourceVersion or continue token is too old; list again."""
+    """410: the resourceVersion or continue token is too old; list again."""
 
 
 class TooLarge(ApiError):
-    """413: the server refuses a body of this size."""
+    """413: the body is too large."""
 
 
 class Invalid(ApiError):
-    """422: the object breaks its kind's rules; see `causes`."""
+    """422: the object is invalid; see `causes`."""
 
 
 class TooManyRequests(ApiError):
-    """429: slow down, or (for an eviction) a disruption budget forbids it for now."""
+    """429: rate limited, or (for an eviction) forbidden by a disruption budget."""
 
 
 class ServerError(ApiError):
@@ -213,10 +212,10 @@ _STATUS_DECODER = msgspec.json.Decoder(_Status)
 def error_from_status(
     body: bytes | msgspec.Raw, *, http_status: int = 0, retry_after: str | None = None, what: str
 ) -> ApiError:
-    """The error that a refused request's body and headers stand for.
+    """Return the error for a response's body and headers.
 
-    `what` names the request ("GET /api/v1/pods") and is used when the body does not explain itself.
-    `http_status` 0 means the Status came inside a stream, whose own HTTP status was 200.
+    `what` names the request ("GET /api/v1/pods") for bodies that are not a Status. `http_status` 0
+    means that the Status was in a stream whose HTTP status was 200.
     """
     try:
         status = _STATUS_DECODER.decode(body)
@@ -232,7 +231,7 @@ def error_from_status(
     wait_s = _seconds(retry_after)
     if wait_s is None:
         hinted = details.get("retryAfterSeconds")
-        # A zero here is Go's zero value, not advice.
+        # 0 is Go's zero value.
         wait_s = float(hinted) if isinstance(hinted, int | float) and hinted > 0 else None
     reason = status.reason or ""
     return _class_for(code, reason)(
@@ -256,13 +255,13 @@ def _foreign(body: bytes) -> str:
     shown = "".join(c if c.isprintable() else " " for c in text)
     shown = " ".join(shown.split())
     if not shown:
-        return "the server refused without saying why"
+        return "the server gave no reason"
     cut = shown[:MAX_FOREIGN_BODY_CHARS]
-    return f"the answer is not a Kubernetes Status: {cut}{'…' if len(shown) > len(cut) else ''}"
+    return f"the response is not a Kubernetes Status: {cut}{'…' if len(shown) > len(cut) else ''}"
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    # HTTP also allows a date here. API servers send seconds; a date is treated as no advice.
+    # HTTP also allows a date here; API servers send seconds.
     if retry_after is None:
         return None
     try:

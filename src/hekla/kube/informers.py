@@ -1,4 +1,4 @@
-"""A local copy of all objects of one kind, kept up to date by list and watch.
+"""A local cache of all objects of one kind, kept current by list and watch.
 
     pods = Informer(client, PODS, Pod, indexers={"node": lambda p: [p.spec.nodeName]})
     pods.add_handler(on_pod)            # (event, old, new), in order
@@ -6,12 +6,12 @@
         await pods.synced()
         pods.by_index("node", "n1")
 
-How it flows: list page by page, then watch from the list's version. A watch that ends or breaks is
-taken up again where it stopped; bookmarks keep that place fresh. When the server has forgotten the
-place (410) or says something unreadable, list again; handlers then hear only of the differences.
+It lists page by page, then watches from the list's version. A watch that ends resumes where it
+stopped; bookmarks keep that version recent. After 410 or an unreadable event it lists again, and
+handlers get only the differences.
 
-What a newcomer gets wrong: the cache runs behind the server, and so may your last write. Decide
-from what you see, make writes conditional (uid, resourceVersion), and expect to be called again.
+Note: the cache lags behind the server, and behind your own writes. Make writes conditional (uid,
+resourceVersion), and expect to be called again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from hekla.kube.answers import Listing, WatchEvent, decode
 from hekla.kube.calls import Identity, identity_of
 from hekla.kube.errors import Gone, KubeError, ProtocolError
 from hekla.kube.resources import Resource
+from hekla.kube.responses import Listing, WatchEvent, decode
 from hekla.kube.retries import Backoff
 from hekla.kube.stores import Handler, Indexer, Key, Lister, Store, version_number
 from hekla.units.clock import Clock, SystemClock
@@ -42,13 +42,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The server ends a watch after this long, drawn anew each time so that clients do not return at
-# once; client-go's numbers.
+# The timeout of a watch, randomised so that clients do not reconnect together; client-go's numbers.
 WATCH_MIN_S = 300.0
 WATCH_MAX_S = 600.0
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 30.0
-# A watch that lived at least this long was a good one: the next starts without waiting.
+# After a watch of at least this length the next one starts without back-off.
 HEALTHY_WATCH_S = 5.0
 
 
@@ -62,7 +61,7 @@ class RawWatch(Protocol):
 
 
 class Source(Protocol):
-    """The part of `client.Client` that an informer uses; a simulation can bring its own."""
+    """The part of `client.Client` that an informer uses; simulations implement it."""
 
     def pages(
         self,
@@ -87,7 +86,7 @@ class Source(Protocol):
 
 
 class InformerStats(msgspec.Struct):
-    """What an informer has been through, for metrics."""
+    """Counts of lists, watches, events and failures, for metrics."""
 
     lists: int = 0
     watches: int = 0
@@ -98,7 +97,7 @@ class InformerStats(msgspec.Struct):
 
 
 class Informer(Generic[T]):
-    """Lists and watches one kind into a store. Start it with `async with`, or `run()` it."""
+    """Lists and watches one kind into a store. Start it with `async with` or `run()`."""
 
     def __init__(
         self,
@@ -119,7 +118,7 @@ class Informer(Generic[T]):
         self.resource = resource
         self.stats = InformerStats()
         self.problem: KubeError | None = None
-        """Why it is not up to date right now; None while it follows the server."""
+        """Why the cache is not current; None while it follows the server."""
         self._client = client
         self._raw: Resource[msgspec.Raw] = resource.into(msgspec.Raw)
         self._type = type
@@ -140,15 +139,15 @@ class Informer(Generic[T]):
     # Reading
 
     def get(self, namespace: str, name: str) -> T | None:
-        """One object as last heard of, or None. Cluster-scoped kinds have namespace ''."""
+        """Return a cached object, or None. Cluster-scoped kinds have namespace ''."""
         return self._store.get(namespace, name)
 
     def list(self, namespace: str | None = None) -> Iterator[T]:
-        """Every object, or those of one namespace. They are shared: do not change them."""
+        """Return all cached objects, or those of one namespace. Do not modify them."""
         return self._store.list(namespace)
 
     def by_index(self, index: str, key: str) -> Iterator[T]:
-        """The objects that the indexer `index` filed under `key`."""
+        """Return the objects with `key` in the index `index`."""
         return self._store.by_index(index, key)
 
     def __len__(self) -> int:
@@ -156,27 +155,27 @@ class Informer(Generic[T]):
 
     @property
     def resource_version(self) -> str:
-        """The place in the server's history that has been reached."""
+        """The resourceVersion that the cache has reached."""
         return self._version
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first list has been taken in."""
+        """Whether the first list is complete."""
         return self._synced.is_set()
 
     async def synced(self) -> None:
-        """Wait for the first list. While it does not come, `problem` says why."""
+        """Wait for the first list; `problem` has the reason for a delay."""
         await self._synced.wait()
 
-    # Following
+    # Handlers and the watch loop
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Tell `handler` of all objects there are (as ADDED) and then of every change."""
+        """Call `handler` for all existing objects (as ADDED) and then for each change."""
         self._store.add_handler(handler)
 
     async def __aenter__(self) -> Self:
         if self._task is not None:
-            raise RuntimeError(f"the informer for {self.resource} is running already")
+            raise RuntimeError(f"the informer for {self.resource} is already running")
         self._task = asyncio.create_task(self.run(), name=f"informer {self.resource}")
         return self
 
@@ -193,7 +192,7 @@ class Informer(Generic[T]):
                 await task
 
     async def run(self) -> None:
-        """Follow the server until cancelled."""
+        """List and watch until cancelled."""
         if self._resync_s is None:
             await self._follow()
         else:
@@ -208,9 +207,9 @@ class Informer(Generic[T]):
                     await self._list()
                 await self._watch()
             except Gone:
-                # Ordinary after a long silence, and no problem; a server that forgets at once is
-                # listed less and less often.
-                logger.info("%s: version %s is gone, listing", self.resource, self._version)
+                # Normal after a long pause, not a problem; a server that answers 410 repeatedly is
+                # listed with back-off.
+                logger.info("%s: version %s is too old; listing", self.resource, self._version)
                 self._version = ""
                 await self._clock.sleep(self._backoff.next_s())
             except ProtocolError as error:
@@ -218,7 +217,7 @@ class Informer(Generic[T]):
                 await self._failed(error)
             except KubeError as error:
                 await self._failed(error)
-            except Exception as error:  # the outermost loop of a task: say it and go on
+            except Exception as error:  # the outermost loop of a task: log and retry
                 logger.exception("%s: informer failed", self.resource)
                 self._version = ""
                 await self._failed(KubeError(f"{type(error).__name__}"))
@@ -232,7 +231,7 @@ class Informer(Generic[T]):
                 version = await self._read_pages(page_size, items)
                 break
             except Gone:
-                # The pages expired under us; one whole page cannot.
+                # The pages expired; a single page cannot.
                 if page_size == 0:
                     raise
                 items.clear()
@@ -287,7 +286,7 @@ class Informer(Generic[T]):
                 if is_fruitful:
                     self._backoff.reset()
         if not is_fruitful:
-            # A server that ends every watch at once must not be asked in a tight loop.
+            # Back off from a server that ends each watch at once.
             await self._clock.sleep(self._backoff.next_s())
 
     def _take_in(self, event: WatchEvent[msgspec.Raw]) -> None:
@@ -308,7 +307,7 @@ class Informer(Generic[T]):
             return found if self._transform is None else self._transform(found)
         except ProtocolError as error:
             self.stats.undecodable += 1
-            # Its last good state stays in the store: see Store.replace.
+            # Its last decodable state stays in the store: see Store.replace.
             logger.error(
                 "%s %s/%s cannot be read and is ignored: %s",
                 self.resource,
@@ -319,7 +318,7 @@ class Informer(Generic[T]):
             return None
 
     def _advance(self, version: str) -> None:
-        """Move the place to resume from forwards, never back: a replayed event is old."""
+        """Advance the version to resume from; a replayed event does not move it back."""
         new, reached = version_number(version), version_number(self._version)
         if version and (new is None or reached is None or new > reached):
             self._version = version
@@ -327,13 +326,13 @@ class Informer(Generic[T]):
     async def _failed(self, error: KubeError) -> None:
         self.stats.failures += 1
         if self.problem is None or str(self.problem) != str(error):
-            logger.warning("%s: %s; trying again", self.resource, error)
+            logger.warning("%s: %s; retrying", self.resource, error)
         self.problem = error
         await self._clock.sleep(self._backoff.next_s())
 
     def _recovered(self) -> None:
         if self.problem is not None:
-            logger.info("%s: following again", self.resource)
+            logger.info("%s: watching again", self.resource)
         self.problem = None
 
     async def _resync(self, period_s: float) -> None:
@@ -344,9 +343,9 @@ class Informer(Generic[T]):
 
 @contextmanager
 def _gc_paused() -> Iterator[None]:
-    """Collecting garbage while thousands of live objects are made is a third of the time, in vain.
+    """Disable garbage collection while thousands of objects are decoded: a third of the time.
 
-    Only around code that does not await: the switch is the whole process's.
+    Note: only around code that does not await; the switch is process-wide.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,10 +1,10 @@
-"""Which server to talk to and as whom: kubeconfig files, or the pod we run in.
+"""Kubeconfig files, and the service account of a pod.
 
-What a newcomer gets wrong: $KUBECONFIG is a list. Its files are merged, the first to define a name
-wins, and a relative path inside one is relative to *that* file, not to the working directory.
+Searched in kubectl's order: an explicit path; $KUBECONFIG; ~/.kube/config; the pod's service
+account.
 
-Places are tried as kubectl does: an explicit path; $KUBECONFIG; ~/.kube/config; the service account
-of the pod we run in.
+Note: $KUBECONFIG is a list. Its files are merged, the first definition of a name wins, and a
+relative path is relative to the file that contains it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import yaml
 
 from hekla.kube.credentials import (
     EXEC_API_VERSIONS,
+    Auth,
     ClientCertificate,
     Credentials,
     ExecCredentials,
     FixedCredentials,
-    Proof,
     TokenFileCredentials,
     read_bounded,
     with_password,
@@ -47,7 +47,7 @@ N = TypeVar("N")
 
 
 class ClusterConfig(msgspec.Struct, frozen=True):
-    """One resolved context: everything a client needs to know."""
+    """A resolved context: server, namespace and credentials."""
 
     server: str
     namespace: str = "default"
@@ -137,12 +137,12 @@ class _File(msgspec.Struct, rename="kebab"):
 
 
 class Kubeconfig:
-    """One or more kubeconfig files, merged."""
+    """Merged kubeconfig files."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
         self.current_context = ""
-        # Each name keeps the folder of the file that defined it: relative paths start there.
+        # Each entry keeps the directory of its file, for relative paths.
         self._clusters: dict[str, tuple[_Cluster, Path]] = {}
         self._users: dict[str, tuple[_User, Path]] = {}
         self._contexts: dict[str, _Context] = {}
@@ -151,11 +151,11 @@ class Kubeconfig:
 
     @property
     def contexts(self) -> list[str]:
-        """Names of the contexts, in the order they were defined."""
+        """Names of the contexts in the order of definition."""
         return list(self._contexts)
 
     def resolve(self, context: str | None = None) -> ClusterConfig:
-        """The cluster and credentials of `context` (the current one if not given)."""
+        """Resolve a context (the current one by default)."""
         name = context or self.current_context
         where = ", ".join(map(str, self.paths))
         if not name:
@@ -210,7 +210,7 @@ def load(
     home: Path | None = None,
     service_account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> ClusterConfig:
-    """The configuration to use, from the first place that has one."""
+    """Load the configuration from the first source that exists."""
     environ = os.environ if environ is None else environ
     if path is not None:
         return Kubeconfig([Path(path).expanduser()]).resolve(context)
@@ -225,8 +225,8 @@ def load(
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ=environ, service_account_dir=service_account_dir)
     raise ConfigError(
-        f"no cluster to talk to: $KUBECONFIG is not set, {default} does not exist and this is not "
-        "a pod; start one here with `hekla up`, or give --kubeconfig"
+        f"no cluster is configured: $KUBECONFIG is not set, {default} does not exist and this is "
+        "not a pod; start one here with `hekla up`, or give --kubeconfig"
     )
 
 
@@ -235,7 +235,7 @@ def in_cluster(
     environ: Mapping[str, str] | None = None,
     service_account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> ClusterConfig:
-    """The configuration of the pod we run in. Its token is read again when it is replaced."""
+    """Return the configuration of the current pod; its token file is read again after rotation."""
     environ = os.environ if environ is None else environ
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "") or "443"
@@ -247,7 +247,7 @@ def in_cluster(
     with contextlib.suppress(ConfigError):  # optional, unlike the other two files
         namespace = read_bounded(service_account_dir / "namespace", "namespace file").strip()
     credentials = TokenFileCredentials(service_account_dir / "token")
-    credentials.current()  # a missing token is said now, with its path, not at the first request
+    credentials.current()  # report a missing token now, not at the first request
     return ClusterConfig(
         server=f"https://{host}:{port}",
         namespace=namespace,
@@ -266,7 +266,7 @@ def write_kubeconfig(
     context_name: str,
     namespace: str = "default",
 ) -> None:
-    """Write a kubeconfig with one context: mode 0600, all at once or not at all."""
+    """Write a kubeconfig with one context, atomically, with mode 0600."""
     target = Path(path)
     cluster: dict[str, Any] = {"server": server}
     if ca_pem:
@@ -291,8 +291,8 @@ def write_kubeconfig(
     }
     text = yaml.dump(content, Dumper=_Dumper, sort_keys=False)
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # mkstemp makes the file 0600 from the start: there is no moment when others could read it.
-    import tempfile  # only writers need it, and every command reads
+    # mkstemp creates the file with mode 0600: others can never read it.
+    import tempfile  # only needed here; commands import this module
 
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -311,7 +311,7 @@ def _read(path: Path) -> _File:
     try:
         data = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        # Only the line: the text around it, which YAML errors quote, may hold a token.
+        # Only the line number: YAML errors quote text, which may contain a token.
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"kubeconfig {path}: not YAML{at}") from None
@@ -340,17 +340,17 @@ def _checked(config: ClusterConfig, *, has_credentials: bool) -> ClusterConfig:
             f"context {config.context!r}: server {config.server!r} is not an https:// address"
         )
     if parts.username or parts.password:
-        # Without the address: it holds the password.
-        raise ConfigError(f"context {config.context!r}: put credentials under users, not in server")
+        # Without the address: it contains the password.
+        raise ConfigError(f"context {config.context!r}: credentials belong in users, not in server")
     if parts.scheme == "http" and has_credentials and not config.is_loopback:
         raise ConfigError(
-            f"context {config.context!r}: credentials would travel unencrypted to "
+            f"context {config.context!r}: credentials would be sent unencrypted to "
             f"{config.server!r}; use https"
         )
     if config.insecure:
         logger.warning(
             "TLS VERIFICATION IS OFF for %s (insecure-skip-tls-verify in context %r): anyone on "
-            "the way can read and change everything, tokens included",
+            "the network path can read and change all data, including tokens",
             config.server,
             config.context,
         )
@@ -361,12 +361,12 @@ def _credentials(
     name: str, user: _User, folder: Path, cluster: _Cluster, ca_pem: str | None
 ) -> Credentials:
     what = f"user {name!r}"
-    base = Proof(_impersonation(what, user), _certificate(what, user, folder))
+    base = Auth(_impersonation(what, user), _certificate(what, user, folder))
     if user.auth_provider is not None:
         raise ConfigError(f"{what}: auth-provider was removed from Kubernetes; use an exec plugin")
     if user.exec is not None:
         return _exec_credentials(what, user.exec, folder, base, cluster, ca_pem)
-    if user.token:  # a literal token wins over a file, as in client-go's precedence for clients
+    if user.token:  # a literal token has precedence over a file, as in client-go
         return FixedCredentials(with_token(base, user.token, what))
     if user.token_file:
         return TokenFileCredentials(folder / Path(user.token_file).expanduser(), base=base)
@@ -376,7 +376,12 @@ def _credentials(
 
 
 def _exec_credentials(
-    what: str, plugin: _Exec, folder: Path, base: Proof, cluster: _Cluster, ca_pem: str | None
+    what: str,
+    plugin: _Exec,
+    folder: Path,
+    base: Auth,
+    cluster: _Cluster,
+    ca_pem: str | None,
 ) -> ExecCredentials:
     if plugin.apiVersion not in EXEC_API_VERSIONS:
         raise ConfigError(
@@ -384,7 +389,7 @@ def _exec_credentials(
             f"{', '.join(EXEC_API_VERSIONS)}"
         )
     if plugin.interactiveMode == "Always":
-        raise ConfigError(f"{what}: its plugin insists on a terminal (interactiveMode: Always)")
+        raise ConfigError(f"{what}: its plugin requires a terminal (interactiveMode: Always)")
     command = plugin.command
     if not command:
         raise ConfigError(f"{what}: exec has no command")
@@ -436,12 +441,12 @@ def _certificate(what: str, user: _User, folder: Path) -> ClientCertificate | No
         return None
     if chain is None or key is None:
         missing = "key" if key is None else "certificate"
-        raise ConfigError(f"{what}: half a client certificate: the {missing} is missing")
+        raise ConfigError(f"{what}: the {missing} of the client certificate is missing")
     return ClientCertificate(chain, key)
 
 
 def _pem(data: str, file: str, folder: Path, what: str) -> str | None:
-    if data:  # as in client-go: inline data wins over a file
+    if data:  # inline data has precedence over a file, as in client-go
         try:
             return base64.b64decode(data, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
@@ -450,7 +455,7 @@ def _pem(data: str, file: str, folder: Path, what: str) -> str | None:
 
 
 def _is_loopback(host: str) -> bool:
-    # Parsed, not compared by prefix: 127.0.0.1.example.com is anywhere but here.
+    # Parsed, not compared by prefix: 127.0.0.1.example.com is not loopback.
     if host == "localhost":
         return True
     try:

@@ -1,17 +1,16 @@
-"""Leader election: of several replicas, at most one acts.
+"""Leader election: at most one of several replicas acts.
 
     elector = LeaderElector(client, "hekla-scheduler", "host-a_4711", namespace="volcano-system")
     await elector.run(schedule_for_ever)
 
-A Lease object names the holder. The holder renews it; the others watch it stand still for its whole
-duration before they take it, each by a write that fails if anybody else wrote first.
+A Lease names the holder, which renews it. Other candidates take it only after they saw it unchanged
+for its whole duration, by a conditional write.
 
-What a newcomer gets wrong: clocks of different machines are never compared. `renewTime` is for
-people; what counts is how long *we* have seen the record unchanged, on our own monotonic clock. The
-holder counts from before it sent its last renewal, and for a shorter time (10 s) than the others
-wait (15 s), so it has given up before anyone can follow. Work that outlives `is_leader` by those
-5 s, ignoring cancellation, is the one thing this cannot prevent; check `is_leader` before acting,
-or give it to the client that acts as its `fence`. The elector needs a client of its own, without.
+Note: clocks of different machines are never compared. `renewTime` is informational; a candidate
+measures on its monotonic clock how long the record is unchanged. The holder counts from before it
+sent its last renewal and gives up after 10 s, while others wait 15 s. Work that ignores
+cancellation for these 5 s cannot be prevented: check `is_leader` before each action, or pass it to
+the client as `fence`. The elector needs a separate client without a fence.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ R = TypeVar("R")
 
 
 class LeadershipLost(KubeError):
-    """Somebody else may lead now. The usual answer is to end the process and start afresh."""
+    """Another replica may be the leader now. Usually the process ends and restarts."""
 
 
 class LeaseClient(Protocol):
-    """The part of `client.Client` that an election uses."""
+    """The part of `client.Client` that leader election uses."""
 
     async def find(
         self, resource: Resource[Obj], name: str, *, namespace: str | None = None
@@ -54,7 +53,7 @@ class LeaseClient(Protocol):
 
 
 class LeaderElector:
-    """One candidate for one lease."""
+    """A candidate for one lease."""
 
     def __init__(
         self,
@@ -71,9 +70,9 @@ class LeaderElector:
         random: Random | None = None,
     ) -> None:
         if not lease_duration_s > renew_deadline_s > retry_period_s > 0:
-            raise ValueError("it takes lease_duration_s > renew_deadline_s > retry_period_s > 0")
+            raise ValueError("required: lease_duration_s > renew_deadline_s > retry_period_s > 0")
         if not identity:
-            raise ValueError("a candidate needs an identity that no other has")
+            raise ValueError("a candidate needs a unique identity")
         self.name = name
         self.identity = identity
         self.namespace = namespace
@@ -91,24 +90,24 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether we lead at this very moment. Ask right before every act."""
+        """Whether this candidate is the leader now. Check before each action."""
         return self._clock.monotonic() < self._lead_until
 
     @property
     def leader(self) -> str:
-        """Who led when we last looked; empty if nobody."""
+        """The holder when the lease was last read; empty if none."""
         return str(self._spec.get("holderIdentity") or "")
 
     @property
     def term(self) -> int:
-        """How often the lease changed hands: it grows with every new leader, so it can fence."""
+        """The number of leader changes; usable as a fencing token."""
         return int(self._spec.get("leaseTransitions") or 0)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait for leadership, then run `lead` for as long as it lasts.
+        """Wait for leadership, then run `lead` while it lasts.
 
         Returns when `lead` does. If leadership is lost first, `lead` is cancelled, `on_lost` is
-        called and LeadershipLost raised. The lease is given back only after `lead` has stopped.
+        called and LeadershipLost raised. The lease is released only after `lead` has stopped.
         """
         await self.acquire()
         leading = asyncio.ensure_future(lead())
@@ -123,8 +122,8 @@ class LeaderElector:
                     self._on_lost()
                 await asyncio.wait((leading,))
                 raise LeadershipLost(
-                    f"lease {self.namespace}/{self.name}: {self.identity} no longer leads; "
-                    f"{self.leader or 'nobody'} was last seen to"
+                    f"lease {self.namespace}/{self.name}: {self.identity} is no longer the leader; "
+                    f"last seen leader: {self.leader or 'none'}"
                 )
             leading.result()
         finally:
@@ -136,20 +135,20 @@ class LeaderElector:
             await self.release()
 
     async def acquire(self) -> None:
-        """Wait until we lead."""
+        """Wait for leadership."""
         while True:
-            # An answer that takes longer than leadership lasts is worth nothing.
+            # A response that takes longer than the renewal deadline is useless.
             await self._within(self._try(), self._renew_deadline_s)
             if self.is_leader:
-                logger.info("%s leads %s/%s", self.identity, self.namespace, self.name)
+                logger.info("%s is the leader of %s/%s", self.identity, self.namespace, self.name)
                 return
             await self._clock.sleep(self._retry_period_s * self._random.uniform(1.0, 1.2))
 
     async def release(self) -> None:
-        """Stop leading and say so, that the next need not wait. Does nothing if we do not lead."""
+        """Give up leadership and release the lease, so that others need not wait."""
         if not self.is_leader or self._lease is None:
             return
-        self._lead_until = float("-inf")  # first stop, then tell
+        self._lead_until = float("-inf")  # stop leading before the release
         now = format_micro_time(self._clock.now())
         spec = {
             **self._spec,
@@ -164,7 +163,7 @@ class LeaderElector:
     async def _renew_until_lost(self) -> None:
         while self.is_leader:
             remaining_s = self._lead_until - self._clock.monotonic()
-            # Never less than a moment: a remainder too small to move the clock would spin for ever.
+            # At least a moment: a remainder too small to advance the clock would loop forever.
             await self._clock.sleep(min(self._retry_period_s, max(remaining_s, 0.001)))
             remaining_s = self._lead_until - self._clock.monotonic()
             if remaining_s > 0:
@@ -173,16 +172,16 @@ class LeaderElector:
                 return
 
     async def _try(self) -> None:
-        """Look at the lease and, if it is ours or stands free, write ourselves into it."""
+        """Read the lease; acquire or renew it if it is free or ours."""
         try:
             await self._look()
             if self._may_take():
-                # Counted from before the write is sent: nobody can have seen it any earlier.
+                # Measured from before the write: others cannot have seen it earlier.
                 asked_at = self._clock.monotonic()
                 await self._write(self._claim())
                 self._lead_until = asked_at + self._renew_deadline_s
         except Conflict:
-            logger.debug("lease %s/%s: somebody was faster", self.namespace, self.name)
+            logger.debug("lease %s/%s: another candidate was faster", self.namespace, self.name)
         except KubeError as error:
             logger.warning("lease %s/%s: %s", self.namespace, self.name, error)
 
@@ -193,7 +192,7 @@ class LeaderElector:
     def _observe(self, spec: dict[str, Any]) -> None:
         if spec != self._spec or self._changed_at is None:
             self._spec = spec
-            # After the answer came: later than it was true, so we wait too long, never too short.
+            # Measured after the response: the wait is too long rather than too short.
             self._changed_at = self._clock.monotonic()
 
     def _may_take(self) -> bool:
@@ -224,7 +223,7 @@ class LeaderElector:
         return {**self._lease, "spec": spec}
 
     async def _write(self, lease: Obj) -> None:
-        # The resourceVersion from our last look makes the server refuse if anybody wrote since.
+        # The resourceVersion of the last read makes the server refuse if the lease has changed.
         if lease["metadata"].get("resourceVersion"):
             written = await self._client.replace(LEASES, lease, namespace=self.namespace)
         else:
@@ -233,7 +232,7 @@ class LeaderElector:
         self._observe(written.get("spec") or {})
 
     async def _within(self, work: Coroutine[Any, Any, R], seconds: float) -> R | None:
-        """The result of `work`, or None if the clock runs out first."""
+        """Return the result of `work`, or None after the timeout."""
         task = asyncio.create_task(work)
         alarm = asyncio.ensure_future(self._clock.sleep(seconds))
         try:

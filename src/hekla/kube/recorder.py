@@ -1,11 +1,10 @@
-"""Kubernetes Events: telling people what we did to their objects, without getting in the way.
+"""The recorder of Kubernetes Events.
 
     recorder = EventRecorder(client, component="volcano")
     recorder.event(reference(PODS, pod), "Warning", "Unschedulable", "0/3 nodes are available")
 
-What a newcomer gets wrong: Events are best effort. `event` never waits and never raises: what does
-not fit into the queue or fails to be sent is dropped and counted. Truth belongs into an object's
-status.
+Note: Events are best effort. `event` neither waits nor raises: Events that do not fit into the
+queue or fail to be sent are dropped and counted. State belongs in an object's status.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ import msgspec
 
 from hekla.kube.correlation import (
     Correlator,
+    Event,
     EventType,
-    Happening,
     Record,
     Reference,
-    Stored,
+    StoredEvent,
 )
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.resources import EVENTS, Obj, Resource
@@ -55,7 +54,7 @@ class EventClient(Protocol):
 
 
 class RecorderStats(msgspec.Struct):
-    """What became of the events, for metrics."""
+    """Counts of sent and dropped Events, for metrics."""
 
     created: int = 0
     counted: int = 0
@@ -65,7 +64,7 @@ class RecorderStats(msgspec.Struct):
 
 
 class EventRecorder:
-    """Sends Events from a bounded queue in the background, from `async with` to its end."""
+    """Sends Events from a bounded queue in the background, inside `async with`."""
 
     def __init__(
         self,
@@ -75,18 +74,18 @@ class EventRecorder:
         host: str | None = None,
         clock: Clock | None = None,
         queue_size: int = QUEUE_SIZE,
-        turn: Callable[[], Awaitable[None]] | None = None,
+        throttle: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`turn` is awaited before each Event, by who has more important things to send."""
+        """`throttle` is awaited before each Event, so that more important requests go first."""
         self.stats = RecorderStats()
         self._client = client
         self._component = component
         self._host = socket.gethostname() if host is None else host
         self._clock: Clock = clock or SystemClock()
         self._correlator = Correlator()
-        self._queue: deque[Happening] = deque()
+        self._queue: deque[Event] = deque()
         self._queue_size = queue_size
-        self._turn = turn
+        self._throttle = throttle
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -94,12 +93,12 @@ class EventRecorder:
         self._task: asyncio.Task[None] | None = None
 
     def event(self, about: Reference, type: EventType, reason: str, message: str) -> None:
-        """Tell that `reason` happened to `about`. Returns at once, whatever becomes of it."""
+        """Record an Event about an object. Returns at once."""
         if len(self._queue) >= self._queue_size:
             self.stats.dropped_full += 1
             return
         now = self._clock.now()
-        self._queue.append(Happening(about, type, reason[:MAX_REASON_CHARS], message, now))
+        self._queue.append(Event(about, type, reason[:MAX_REASON_CHARS], message, now))
         self._idle.clear()
         self._wake.set()
 
@@ -120,34 +119,34 @@ class EventRecorder:
                 await task
 
     async def flushed(self) -> None:
-        """Wait until everything so far has been sent or dropped."""
+        """Wait until all Events so far are sent or dropped."""
         await self._idle.wait()
 
     async def run(self) -> None:
         """Send until cancelled."""
         while True:
             while self._queue:
-                if self._turn is not None:
-                    await self._turn()
+                if self._throttle is not None:
+                    await self._throttle()
                 await self._handle(self._queue.popleft())
             self._idle.set()
             self._wake.clear()
             await self._wake.wait()
 
-    async def _handle(self, happening: Happening) -> None:
-        record = self._correlator.decide(happening)
+    async def _handle(self, event: Event) -> None:
+        record = self._correlator.decide(event)
         if record is None:
             self.stats.dropped_spam += 1
             return
         try:
             await self._send(record)
         except KubeError as error:
-            # A namespace being deleted refuses new Events; nothing is worth retrying for long.
+            # A terminating namespace refuses new Events; Events are not retried for long.
             self.stats.failed += 1
-            logger.debug("an event about %s was not recorded: %s", happening.about.name, error)
+            logger.debug("an event about %s was not recorded: %s", event.about.name, error)
         except Exception:  # the outermost loop of a task
             self.stats.failed += 1
-            logger.exception("an event about %s was not recorded", happening.about.name)
+            logger.exception("an event about %s was not recorded", event.about.name)
 
     async def _send(self, record: Record) -> None:
         if record.stored is not None:
@@ -155,38 +154,38 @@ class EventRecorder:
                 await self._count_up(record, record.stored)
                 return
             except NotFound:
-                self._correlator.gone(record)  # Events live an hour or so; begin again
+                self._correlator.expired(record)  # Events expire; create a new one
         await self._create(record)
 
-    async def _count_up(self, record: Record, stored: Stored) -> None:
+    async def _count_up(self, record: Record, stored: StoredEvent) -> None:
         count = stored.count + 1
         body = {
             "count": count,
-            "lastTimestamp": format_time(record.happening.at),
+            "lastTimestamp": format_time(record.event.at),
             "message": record.message,
         }
         await self._client.patch(EVENTS, stored.name, body, namespace=stored.namespace)
-        new = Stored(stored.name, stored.namespace, count, stored.first)
+        new = StoredEvent(stored.name, stored.namespace, count, stored.first)
         self._correlator.sent(record, new)
         self.stats.counted += 1
 
     async def _create(self, record: Record) -> None:
-        about = record.happening.about
-        # Events about cluster-scoped objects live in "default".
+        about = record.event.about
+        # Events about cluster-scoped objects are in "default".
         namespace = about.namespace or "default"
-        when = format_time(record.happening.at)
+        when = format_time(record.event.at)
         self._sequence += 1
-        # As client-go names them: the object and a number that does not come again.
-        unique = int(record.happening.at * 1_000_000_000) + self._sequence
+        # Named as by client-go: the object's name and a unique number.
+        unique = int(record.event.at * 1_000_000_000) + self._sequence
         name = f"{about.name[:200]}.{unique:x}"
         body = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": about,
-            "reason": record.happening.reason,
+            "reason": record.event.reason,
             "message": record.message,
-            "type": record.happening.type,
+            "type": record.event.type,
             "source": {"component": self._component, "host": self._host},
             "firstTimestamp": when,
             "lastTimestamp": when,
@@ -195,14 +194,14 @@ class EventRecorder:
             "reportingInstance": self._host[:128],
         }
         await self._client.create(EVENTS, body, namespace=namespace)
-        self._correlator.sent(record, Stored(name, namespace, 1, record.happening.at))
+        self._correlator.sent(record, StoredEvent(name, namespace, 1, record.event.at))
         self.stats.created += 1
 
 
 def reference(
     resource: Resource[Any], obj: Mapping[str, Any], *, field_path: str = ""
 ) -> Reference:
-    """A reference to a plain object of `resource`."""
+    """Return a reference to a plain object of `resource`."""
     metadata = obj.get("metadata", {})
     return Reference(
         kind=obj.get("kind") or resource.kind,

@@ -1,11 +1,10 @@
-"""Kinds as data: where a resource lives, whether it has namespaces, what to decode it into.
+"""Kinds as data: group, version, plural, scope, and the type to decode into.
 
     pod = await client.get(PODS, "web-0", namespace="prod")              # a dict
     job = await client.get(JOBS.into(Job), "train", namespace="ml")      # a Job
 
-What a newcomer gets wrong: a typed struct drops the fields it does not know, so reading with
-`.into(...)` and writing the result back with `replace` erases other people's data. Read typed,
-write patches; read plain if you must replace.
+Note: a typed struct drops unknown fields, so reading with `.into(...)` and writing back with
+`replace` erases data. Read typed and patch; read plain to replace.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 Obj = dict[str, Any]
-"""An API object as plain data: nothing is lost on the way through."""
+"""An API object as plain data, with all its fields."""
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):
-    """A handle on one kind of object at one version of the API."""
+    """A kind at one version of the API."""
 
     group: str
     version: str
@@ -30,11 +29,11 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     kind: str = ""
     namespaced: bool = True
     has_status: bool = True
-    """Whether status is a subresource of its own. PodGroup's is not: it is written in place."""
+    """Whether the status is a subresource. PodGroup's is not."""
     type: Any = dict
 
     def into(self, type: type[U]) -> Resource[U]:
-        """The same resource, its objects decoded into `type`."""
+        """Return the same resource, decoded into `type`."""
         return Resource(
             group=self.group,
             version=self.version,
@@ -47,7 +46,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def api_version(self) -> str:
-        """As objects write it: `v1`, `batch.volcano.sh/v1alpha1`."""
+        """apiVersion: `v1`, `batch.volcano.sh/v1alpha1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -67,7 +66,7 @@ def resource(
     namespaced: bool = True,
     has_status: bool = True,
 ) -> Resource[Obj]:
-    """A handle on any kind: `resource("apps/v1", "deployments", kind="Deployment")`."""
+    """Return a resource: `resource("apps/v1", "deployments", kind="Deployment")`."""
     group, slash, version = group_version.rpartition("/")
     if not version or (slash and not group) or "/" in group:
         raise ValueError(f"{group_version!r} is not an API version; write 'v1' or 'apps/v1'")
@@ -144,7 +143,7 @@ MUTATING_WEBHOOKS = _cluster(
     "MutatingWebhookConfiguration",
 )
 
-# Volcano. JOBS and CRON_JOBS are its own; Kubernetes' kinds of the same name are BATCH_…
+# Volcano. JOBS and CRON_JOBS are Volcano's; Kubernetes' kinds of that name are BATCH_…
 JOBS = _spaced("batch.volcano.sh/v1alpha1", "jobs", "Job")
 CRON_JOBS = _spaced("batch.volcano.sh/v1alpha1", "cronjobs", "CronJob")
 COMMANDS = resource("bus.volcano.sh/v1alpha1", "commands", kind="Command", has_status=False)
@@ -172,4 +171,4 @@ BATCH_CRON_JOBS = _spaced("batch/v1", "cronjobs", "CronJob")
 CATALOGUE: tuple[Resource[Obj], ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Resource)
 )
-"""Every handle above, for tools that go through all kinds."""
+"""All resources above."""

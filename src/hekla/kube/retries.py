@@ -1,8 +1,7 @@
-"""When to try again, and how long to wait first. Pure: the callers sleep.
+"""The retry policy: when to retry, and after which delay. Pure functions.
 
-What a newcomer gets wrong: a lost connection does not mean that nothing happened. A create whose
-answer was lost may have created, so it is sent again only if the server certainly never saw it, or
-said that it did nothing (429, 503).
+Note: a request whose response was lost may have been processed. A create is retried only if the
+server never received it, or answered that it did nothing (429, 503).
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ _TRANSIENT = frozenset({500, 502, 503, 504})
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How stubborn a client is."""
+    """Limits of retries."""
 
     attempts: int = 5
-    """Tries in all, the first included."""
+    """Attempts in total."""
     base_s: float = 0.1
     cap_s: float = 5.0
     max_retry_after_s: float = 30.0
-    """A server asking for a longer pause is refused to: the caller hears of it instead."""
+    """A longer Retry-After is not waited for: the error is raised."""
 
     def delay_s(self, call: Call, tries: int, error: KubeError, random: Random) -> float | None:
-        """Seconds to wait before sending `call` again after `tries` tries, or None to give up."""
+        """Return the delay before the next attempt, or None to give up."""
         if tries >= self.attempts or not _may_resend(call, error):
             return None
         if isinstance(error, ApiError) and error.retry_after_s is not None:
             if error.retry_after_s > self.max_retry_after_s:
                 return None
-            # Everyone was told the same number; jitter keeps the herd from returning as one.
+            # All clients got the same number; jitter spreads them.
             return error.retry_after_s + random.uniform(0.0, self.base_s)
         return backoff_s(tries, self.base_s, self.cap_s, random)
 
@@ -43,14 +42,14 @@ NO_RETRIES = RetryPolicy(attempts=1)
 
 
 def backoff_s(failures: int, base_s: float, cap_s: float, random: Random) -> float:
-    """Exponential in the number of failures, from half to the whole of the step at random."""
-    # The exponent is bounded before the power: 2.0**2000 overflows.
+    """Return an exponential delay with jitter between half and the whole of the step."""
+    # Limit the exponent first: 2.0**2000 overflows.
     step = min(cap_s, base_s * 2.0 ** min(failures - 1, 60))
     return step * random.uniform(0.5, 1.0)
 
 
 class Backoff:
-    """Counts consecutive failures and says how long to wait after each."""
+    """Counts consecutive failures and returns the delay after each."""
 
     def __init__(self, base_s: float, cap_s: float, random: Random) -> None:
         self._base_s = base_s
@@ -59,12 +58,12 @@ class Backoff:
         self.failures = 0
 
     def next_s(self) -> float:
-        """Seconds to wait after one more failure."""
+        """Return the delay after one more failure."""
         self.failures += 1
         return backoff_s(self.failures, self._base_s, self._cap_s, self._random)
 
     def reset(self) -> None:
-        """It worked: the next failure starts from the shortest wait."""
+        """Reset after a success."""
         self.failures = 0
 
 
@@ -72,8 +71,8 @@ def _may_resend(call: Call, error: KubeError) -> bool:
     if isinstance(error, ConnectionLost):
         return call.idempotent or not error.established
     if isinstance(error, Timeout):
-        # The server is slow, not gone. Reads may ask again; writes go back to the caller, who has
-        # already waited the whole time limit once.
+        # The server is slow. Reads are retried; writes are not, as the caller has waited for the
+        # whole timeout.
         return call.method == "GET"
     if isinstance(error, ApiError):
         if error.status == 429:

@@ -1,13 +1,11 @@
-"""The memory of an informer: the objects of one kind as last heard, and the handlers that follow.
+"""The store of an informer: objects, indexes and handlers. No I/O and no tasks.
 
-No sockets and no tasks: lists and events go in, notifications come out, in order and at once. Its
-law, held by a property test: whatever the order, repetition or loss on the way, after a list the
-store equals that list, and a handler that replays its notifications equals the store.
+A property test holds its law: for any order, repetition or loss of events, after a list the store
+equals that list, and a handler that replays its notifications equals the store.
 
-What a newcomer gets wrong: an event may be old news. Servers replay after a reconnect, so a change
-is believed only if its resourceVersion is newer than what is stored, than the last full list, and
-than the object's own deletion. Versions are compared as the integers they are on every API server
-(Kubernetes made that a promise in 1.35); one that is no integer is always believed.
+Note: servers replay events after a reconnect. A change is accepted only if its resourceVersion is
+newer than the stored object, the last full list and the object's deletion. Versions are compared as
+integers (guaranteed since Kubernetes 1.35); one that is not an integer is always accepted.
 """
 
 from __future__ import annotations
@@ -30,38 +28,38 @@ Key = tuple[str, str]
 
 Event = Literal["ADDED", "MODIFIED", "DELETED"]
 
-# Deletions remembered against late events. A server that replays from further back than this many
-# deletions ago could bring one object back until the next list; none is known to.
+# Deletions remembered against late events. A server that replays from before more deletions could
+# restore an object until the next list; none is known to.
 MAX_TOMBSTONES = 4096
 
 
 class Handler(Protocol[T_contra]):
-    """Called for every change, in order: (event, old, new). It must not block or await.
+    """Called for each change, in order: (event, old, new). It must not block or await.
 
     ADDED has no old, DELETED no new (old is the last known state). A resync is MODIFIED with
-    old and new the same object.
+    the same object as old and new.
     """
 
     def __call__(self, event: Event, old: T_contra | None, new: T_contra | None, /) -> None: ...
 
 
 Indexer = Callable[[T], Iterable[str]]
-"""The keys under which an object is to be found: `lambda pod: [pod.spec.node_name]`."""
+"""The index keys of an object: `lambda pod: [pod.spec.node_name]`."""
 
 
 class Lister(Protocol[T_co]):
-    """Read access to the objects of one kind, as last heard of. They are shared: do not change."""
+    """Read access to the cached objects of one kind. Do not modify them."""
 
     def get(self, namespace: str, name: str) -> T_co | None:
-        """One object, or None."""
+        """Return an object, or None."""
         ...
 
     def list(self, namespace: str | None = None) -> Iterable[T_co]:
-        """Every object, or those of one namespace."""
+        """Return all objects, or those of one namespace."""
         ...
 
     def by_index(self, index: str, key: str) -> Iterable[T_co]:
-        """The objects filed under `key` by the indexer `index`."""
+        """Return the objects with `key` in the index `index`."""
         ...
 
 
@@ -76,7 +74,7 @@ class _Entry(Generic[T]):
 
 
 class Store(Generic[T]):
-    """Objects by namespace and name, indexes over them, and who is told of changes."""
+    """Objects by namespace and name, indexes, and handlers."""
 
     def __init__(self, indexers: Mapping[str, Indexer[T]] | None = None) -> None:
         self._entries: dict[Key, _Entry[T]] = {}
@@ -108,18 +106,18 @@ class Store(Generic[T]):
         return iter(tuple(self._indexes[index].get(key, {}).values()))
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Tell `handler` of every object there is, and then of every change."""
+        """Call `handler` for all existing objects and then for each change."""
         for entry in tuple(self._entries.values()):
             _notify((handler,), "ADDED", None, entry.object)
         self._handlers.append(handler)
 
     def resync(self) -> None:
-        """Show every object to every handler again."""
+        """Call all handlers for all objects again."""
         for entry in tuple(self._entries.values()):
             self._tell("MODIFIED", entry.object, entry.object)
 
     def upsert(self, identity: Identity, new: T) -> bool:
-        """An object was added or changed; False if that was old news."""
+        """Add or update an object; return False for a stale event."""
         key = (identity.namespace, identity.name)
         version = version_number(identity.resourceVersion)
         if version is not None and self._is_old(key, version):
@@ -128,21 +126,21 @@ class Store(Generic[T]):
         return True
 
     def remove(self, identity: Identity, last: T | None) -> bool:
-        """An object was deleted; `last` is its final state, if known. False if it was old news."""
+        """Delete an object; `last` is its final state, if known. Return False for a stale event."""
         key = (identity.namespace, identity.name)
         version = version_number(identity.resourceVersion)
         entry = self._entries.get(key)
         if version is not None:
             if version <= self._listed_at or version <= self._tombstones.get(key, -1):
                 return False
-            # An equal version is believed: some servers stamp a deletion with the last one stored.
+            # An equal version is accepted: some servers use the last stored one for a deletion.
             if entry is not None and entry.version is not None and version < entry.version:
                 return False
             self._bury(key, version)
         if entry is None:
             return False
         if last is None or entry.uid != identity.uid:
-            # The deletion of a later bearer of the name says that ours is gone too.
+            # The deletion of a later object of that name implies the deletion of this one.
             last = entry.object
         self._drop(key, entry, last)
         return True
@@ -152,10 +150,11 @@ class Store(Generic[T]):
         items: Mapping[Key, tuple[Identity, T | None]],
         resource_version: str,
     ) -> None:
-        """A full list as of `resource_version`: handlers are told only of the differences.
+        """Replace all objects by a full list; handlers get only the differences.
 
-        An item whose object is None exists but could not be decoded: its last state is kept. A
-        controller told that it was deleted would act on a falsehood.
+        An item whose object is None exists but could not be decoded: its last state is kept,
+        because
+        a controller must not act on a deletion that did not happen.
         """
         for key in [key for key in self._entries if key not in items]:
             entry = self._entries[key]
@@ -176,7 +175,7 @@ class Store(Generic[T]):
     def _put(self, key: Key, uid: str, version: int | None, new: T) -> None:
         entry = self._entries.get(key)
         if entry is not None and entry.uid != uid:
-            # Deleted and made again while we were not looking: two objects, so two notifications.
+            # Deleted and recreated in the meantime: two notifications.
             self._drop(key, entry, entry.object)
             entry = None
         if entry is None:
@@ -185,7 +184,7 @@ class Store(Generic[T]):
             self._tell("ADDED", None, new)
             return
         if version is not None and version == entry.version:
-            return  # a list may repeat what a watch has told
+            return  # a list may repeat a watch event
         old = entry.object
         self._unfile(key, entry)
         entry.object, entry.version = new, version
@@ -233,10 +232,10 @@ def _notify(handlers: Iterable[Handler[T]], event: Event, old: T | None, new: T 
         try:
             handler(event, old, new)
         except Exception:
-            # One handler's mistake must not make the others miss a change.
+            # An error in one handler must not affect the others.
             logger.exception("a handler failed on %s", event)
 
 
 def version_number(resource_version: str) -> int | None:
-    """A resourceVersion as the number it is, or None for one of another make."""
+    """Return a resourceVersion as an integer, or None if it is not one."""
     return int(resource_version) if resource_version.isdecimal() else None

@@ -1,9 +1,7 @@
-"""The synchronous way to send a Call: one http.client connection, TLS, bounds and retries.
+"""The synchronous transport: one http.client connection, TLS, limits and retries.
 
-What a newcomer gets wrong: a kept connection may be dead. The server hangs up on idle ones, and a
-create must not find that out half-way, so the socket is looked at before it is used again.
-
-Like `sync_client`, which sits on it, this module must not import asyncio or numpy.
+Note: servers close idle connections. The socket is checked before reuse, so that a create does not
+fail half-way. This module imports neither asyncio nor numpy.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from urllib.parse import urlsplit
 
 from hekla import __version__
 from hekla.kube.calls import Call
-from hekla.kube.credentials import ClientCertificate, Proof, tls_context
+from hekla.kube.credentials import Auth, ClientCertificate, tls_context
 from hekla.kube.errors import (
     ApiError,
     ConnectionLost,
@@ -45,7 +43,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class SyncTransport:
-    """Sends calls to one API server over one connection. Not for several threads at once."""
+    """Sends calls to one API server over one connection; not thread-safe."""
 
     def __init__(
         self,
@@ -66,7 +64,7 @@ class SyncTransport:
         self._sleep = sleep
         self._server = urlsplit(config.server)
         self._user_agent = f"hekla/{__version__} ({component})"
-        # Squeezing bytes that never leave the machine only burns CPU on both ends.
+        # Compression on loopback only costs CPU.
         self._encoding = "identity" if config.is_loopback else "gzip"
         self._connection: http.client.HTTPConnection | None = None
         self._tls: tuple[ClientCertificate | None, ssl.SSLContext] | None = None
@@ -78,12 +76,12 @@ class SyncTransport:
             connection.close()
 
     def send(self, call: Call) -> bytes:
-        """The body of the answer to `call`. Refusals are raised as the errors they stand for."""
+        """Send a call and return the response body; raise errors by status."""
 
-        def once(proof: Proof) -> bytes:
-            connection = self._open(proof)
+        def once(auth: Auth) -> bytes:
+            connection = self._open(auth)
             try:
-                response = self._exchange(connection, call, proof, self._timeout_s)
+                response = self._exchange(connection, call, auth, self._timeout_s)
                 body = _read(call, response, self._max_body_bytes)
                 if response.will_close:
                     self.close()
@@ -91,7 +89,7 @@ class SyncTransport:
             except ApiError:
                 raise
             except BaseException:
-                self.close()  # whatever is left on the wire would be taken for the next answer
+                self.close()  # unread bytes would be taken for the next response
                 raise
 
         return self._with_retries(call, once)
@@ -110,10 +108,12 @@ class SyncTransport:
     ) -> SyncStream:
         """Open a stream over a separate connection; see `Transport.stream` for the timeouts."""
 
-        def once(proof: Proof) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-            connection = self._new_connection(proof)
+        def once(
+            auth: Auth,
+        ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+            connection = self._new_connection(auth)
             try:
-                response = self._exchange(connection, call, proof, open_timeout_s)
+                response = self._exchange(connection, call, auth, open_timeout_s)
                 if connection.sock is not None:
                     connection.sock.settimeout(idle_timeout_s)
                 return connection, response
@@ -123,16 +123,16 @@ class SyncTransport:
 
         return SyncStream(call, *self._with_retries(call, once))
 
-    def _with_retries(self, call: Call, once: Callable[[Proof], R]) -> R:
+    def _with_retries(self, call: Call, once: Callable[[Auth], R]) -> R:
         tries = 0
         was_rejected = False
         while True:
-            proof = self.config.credentials.current()
+            auth = self.config.credentials.current()
             tries += 1
             try:
-                return once(proof)
+                return once(auth)
             except Unauthorized:
-                if was_rejected or not self.config.credentials.reject(proof):
+                if was_rejected or not self.config.credentials.reject(auth):
                     raise
                 was_rejected = True
                 continue
@@ -146,7 +146,7 @@ class SyncTransport:
         self,
         connection: http.client.HTTPConnection,
         call: Call,
-        proof: Proof,
+        auth: Auth,
         timeout_s: float | None,
     ) -> http.client.HTTPResponse:
         _connect(call, connection)
@@ -158,7 +158,7 @@ class SyncTransport:
             connection.putheader("User-Agent", self._user_agent)
             connection.putheader("Accept", call.accept)
             connection.putheader("Accept-Encoding", self._encoding)
-            for name, value in proof.headers:
+            for name, value in auth.headers:
                 connection.putheader(name, value)
             if call.body is not None:
                 connection.putheader("Content-Type", call.content_type)
@@ -167,7 +167,7 @@ class SyncTransport:
             connection.endheaders(call.body)
             response = connection.getresponse()
         except _SOCKET_ERRORS as error:
-            raise _translated(call, error) from error
+            raise _client_error(call, error) from error
         if response.status >= 300:
             body = _read(call, response, MAX_ERROR_BYTES)
             if response.will_close:
@@ -180,30 +180,32 @@ class SyncTransport:
             )
         return response
 
-    def _open(self, proof: Proof) -> http.client.HTTPConnection:
-        if self._tls is not None and self._tls[0] != proof.certificate:
-            self.close()  # a plugin gave us another certificate
+    def _open(self, auth: Auth) -> http.client.HTTPConnection:
+        if self._tls is not None and self._tls[0] != auth.certificate:
+            self.close()  # an exec plugin returned another certificate
         if self._connection is not None and _is_stale(self._connection):
             self.close()
         if self._connection is None:
-            self._connection = self._new_connection(proof)
+            self._connection = self._new_connection(auth)
         return self._connection
 
-    def _new_connection(self, proof: Proof) -> http.client.HTTPConnection:
+    def _new_connection(self, auth: Auth) -> http.client.HTTPConnection:
         host, port = self._server.hostname or "", self._server.port
         if self._server.scheme == "http":
             return http.client.HTTPConnection(host, port or 80, timeout=self._timeout_s)
-        if self._tls is None or self._tls[0] != proof.certificate:
+        if self._tls is None or self._tls[0] != auth.certificate:
             context = tls_context(
-                self.config.ca_pem, insecure=self.config.insecure, certificate=proof.certificate
+                self.config.ca_pem,
+                insecure=self.config.insecure,
+                certificate=auth.certificate,
             )
-            self._tls = (proof.certificate, context)
+            self._tls = (auth.certificate, context)
         name = self.config.tls_server_name
         return _TlsConnection(host, port or 443, self._timeout_s, self._tls[1], name)
 
 
 class SyncStream:
-    """An open answer: iterate for its chunks; leaving the context closes the connection."""
+    """An open response: iterate over chunks; leaving the context closes the connection."""
 
     def __init__(
         self,
@@ -228,7 +230,7 @@ class SyncStream:
         self.close()
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         self._response.close()
         self._connection.close()
 
@@ -240,7 +242,7 @@ class SyncStream:
             try:
                 chunk = self._response.read1(_CHUNK_BYTES)
             except _SOCKET_ERRORS as error:
-                raise _translated(self._call, error) from error
+                raise _client_error(self._call, error) from error
             if not chunk:
                 raise StopIteration
             if self._unzip is not None:
@@ -250,7 +252,7 @@ class SyncStream:
 
 
 class _TlsConnection(http.client.HTTPConnection):
-    """http.client's own cannot be told a server name that differs from the address."""
+    """http.client cannot verify a server name that differs from the address."""
 
     default_port = 443
 
@@ -292,13 +294,13 @@ def _connect(call: Call, connection: http.client.HTTPConnection) -> None:
 
 
 def _is_stale(connection: http.client.HTTPConnection) -> bool:
-    """Whether the server has hung up: then there is something to read before we have asked."""
+    """Return whether the server closed the connection: it is readable before a request."""
     if connection.sock is None:
         return True
     try:
         connection.sock.settimeout(0.0)
         if isinstance(connection.sock, ssl.SSLSocket):
-            # Peeking is not possible through TLS; look at the socket below it.
+            # TLS cannot peek; check the socket below.
             return bool(select.select([connection.sock.fileno()], [], [], 0)[0])
         return connection.sock.recv(1, socket.MSG_PEEK) is not None
     except (BlockingIOError, InterruptedError):
@@ -310,20 +312,20 @@ def _is_stale(connection: http.client.HTTPConnection) -> bool:
             connection.sock.settimeout(connection.timeout)
 
 
-def _translated(call: Call, error: Exception) -> KubeError:
+def _client_error(call: Call, error: Exception) -> KubeError:
     match error:
         case TimeoutError():
-            return Timeout(f"{call}: no answer in time")
+            return Timeout(f"{call}: no response in time")
         case ssl.SSLError():
             return TlsError(f"{call}: TLS was refused: {str(error)[:300]}")
         case http.client.RemoteDisconnected() | http.client.IncompleteRead() | OSError():
             return ConnectionLost(f"{call}: the connection was lost")
         case _:
-            return ProtocolError(f"{call}: not an HTTP answer: {type(error).__name__}")
+            return ProtocolError(f"{call}: not an HTTP response: {type(error).__name__}")
 
 
 def _unzipper(response: http.client.HTTPResponse) -> Any:
-    # 16 + the window's size: zlib with a gzip header.
+    # 16 + the window size: zlib with a gzip header.
     return zlib.decompressobj(31) if response.headers.get("Content-Encoding") == "gzip" else None
 
 
@@ -337,10 +339,10 @@ def _read(call: Call, response: http.client.HTTPResponse, limit: int) -> bytes:
                 chunk = unzip.decompress(chunk, limit + 1 - size)
             size += len(chunk)
             if size > limit or (unzip is not None and unzip.unconsumed_tail):
-                raise ResponseTooLarge(f"{call}: the answer is larger than {limit} bytes")
+                raise ResponseTooLarge(f"{call}: the response is larger than {limit} bytes")
             chunks.append(chunk)
     except zlib.error as error:
-        raise ProtocolError(f"{call}: the answer does not decompress") from error
+        raise ProtocolError(f"{call}: the response does not decompress") from error
     except _SOCKET_ERRORS as error:
-        raise _translated(call, error) from error
+        raise _client_error(call, error) from error
     return b"".join(chunks)

@@ -9,7 +9,10 @@ from typing import Any, Generic, Self, TypeVar, cast
 import msgspec
 
 from hekla.kube import calls
-from hekla.kube.answers import (
+from hekla.kube.calls import Body, Call, PatchKind, Propagation, Query
+from hekla.kube.errors import Gone, NotFound
+from hekla.kube.resources import Obj, Resource, resource
+from hekla.kube.responses import (
     Listing,
     Token,
     WatchEvent,
@@ -18,9 +21,6 @@ from hekla.kube.answers import (
     decode_list,
     decode_token,
 )
-from hekla.kube.calls import Body, Call, PatchKind, Propagation, Query
-from hekla.kube.errors import Gone, NotFound
-from hekla.kube.resources import Obj, Resource, resource
 from hekla.kube.sync_transport import SyncStream, SyncTransport
 
 T = TypeVar("T")
@@ -49,26 +49,26 @@ class SyncVerbs:
         self.close()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self.transport.close()
 
     def resource(
         self, group_version: str, plural: str, *, kind: str = "", namespaced: bool = True
     ) -> Resource[Obj]:
-        """A handle on a kind that `hekla.kube.resources` does not list."""
+        """Return a resource that `hekla.kube.resources` does not list."""
         return resource(group_version, plural, kind=kind, namespaced=namespaced)
 
     def call(self, call: Call) -> bytes:
-        """Send any call; the answer as bytes."""
+        """Send a call and return the response body."""
         return self.transport.send(call)
 
     def get(self, resource: Resource[T], name: str, *, namespace: str | None = None) -> T:
-        """One object; NotFound if there is none."""
+        """Return an object; NotFound if it does not exist."""
         call = calls.read(resource, name, namespace=self._in(resource, namespace))
         return self._decoded(resource, call)
 
     def find(self, resource: Resource[T], name: str, *, namespace: str | None = None) -> T | None:
-        """One object, or None if there is none."""
+        """Return an object, or None if it does not exist."""
         try:
             return self.get(resource, name, namespace=namespace)
         except NotFound:
@@ -84,10 +84,10 @@ class SyncVerbs:
         page_size: int = PAGE_SIZE,
         resource_version: str | None = None,
     ) -> Listing[T]:
-        """Every matching object as of one moment, read page by page.
+        """Return a consistent list of all matching objects, read page by page.
 
-        If the pages expire while we read them, the list starts again as one unbounded page: it
-        cannot expire half-way. `page_size=0` asks for that at once.
+        If the pages expire, the list is read again as one page, which cannot expire. `page_size=0`
+        reads one page at once.
         """
         found: Listing[T] = Listing([])
         pages = self.pages(
@@ -125,7 +125,7 @@ class SyncVerbs:
         page_size: int = PAGE_SIZE,
         resource_version: str | None = None,
     ) -> Listing[msgspec.Raw]:
-        """As `list`, with the items split but not decoded (2 us each rather than 25 to 60)."""
+        """As `list`, with undecoded items (2 us each instead of 25 to 60)."""
         return self.list(
             resource.into(msgspec.Raw),
             namespace=namespace,
@@ -145,7 +145,7 @@ class SyncVerbs:
         page_size: int = PAGE_SIZE,
         resource_version: str | None = None,
     ) -> Generator[Listing[T], None]:
-        """The pages of a list; Gone if they expired before the last one."""
+        """Yield the pages of a list; Gone if they expire before the last one."""
         token = ""
         while True:
             call = calls.read_list(
@@ -173,7 +173,7 @@ class SyncVerbs:
         resource_version: str = "",
         timeout_s: float | None = None,
     ) -> SyncWatch[T]:
-        """Changes after `resource_version`, over one connection; see `Watch`."""
+        """Watch changes after `resource_version` over one connection; see `Watch`."""
         call = calls.watch(
             resource,
             namespace=namespace,
@@ -198,7 +198,7 @@ class SyncVerbs:
         dry_run: bool = False,
         field_manager: str | None = None,
     ) -> T:
-        """Create an object in `namespace`, or in the one its metadata names."""
+        """Create an object in `namespace`, or in the namespace of its metadata."""
         encoded = calls.encode(body)
         if namespace is None and resource.namespaced:
             namespace = calls.identity_of(encoded).namespace or self.namespace
@@ -222,9 +222,9 @@ class SyncVerbs:
         dry_run: bool = False,
         field_manager: str | None = None,
     ) -> T:
-        """Put `body` in place of the stored object; Conflict if its resourceVersion is old.
+        """Replace an object; Conflict if its resourceVersion is old.
 
-        Never replace with a typed struct: the fields it does not know would be erased. Patch.
+        Note: do not replace with a typed struct, which lacks unknown fields. Patch instead.
         """
         encoded = calls.encode(body)
         identity = calls.identity_of(encoded)
@@ -242,9 +242,9 @@ class SyncVerbs:
     def replace_status(
         self, resource: Resource[T], body: Body, *, namespace: str | None = None
     ) -> T:
-        """Put the status of `body` in place of the stored one; the rest of it is ignored.
+        """Replace the status of an object; the rest of `body` is ignored.
 
-        A kind whose status is no subresource (PodGroup) is replaced whole: give the whole object.
+        A kind whose status is not a subresource (PodGroup) is replaced as a whole.
         """
         sub = "status" if resource.has_status else ""
         return self.replace(resource, body, namespace=namespace, subresource=sub)
@@ -263,7 +263,7 @@ class SyncVerbs:
         field_manager: str | None = None,
         force: bool = False,
     ) -> T:
-        """Change part of an object; with `expect`, only if it is still at that resourceVersion."""
+        """Patch an object; with `expect`, only at that resourceVersion."""
         call = calls.patch(
             resource,
             name,
@@ -286,7 +286,7 @@ class SyncVerbs:
         namespace: str | None = None,
         expect: str | None = None,
     ) -> T:
-        """Merge `status` into the stored one, wherever this kind keeps it; None removes a field."""
+        """Merge `status` into the stored status, subresource or not; None removes a field."""
         return self.patch(
             resource,
             name,
@@ -306,7 +306,7 @@ class SyncVerbs:
         force: bool = False,
         dry_run: bool = False,
     ) -> T:
-        """Server-side apply: create or update so that `body` holds, owned by `field_manager`."""
+        """Server-side apply `body` as `field_manager`."""
         encoded = calls.encode(body)
         identity = calls.identity_of(encoded)
         return self.patch(
@@ -333,10 +333,10 @@ class SyncVerbs:
         dry_run: bool = False,
         missing_ok: bool = False,
     ) -> bool:
-        """Delete an object: True if the server accepted, False if `missing_ok` and it was absent.
+        """Delete an object; False if `missing_ok` and it does not exist.
 
-        A delete whose answer was lost is sent again, and may then find that it had worked. Most
-        callers only want the object gone and pass `missing_ok=True`.
+        A delete whose response was lost is retried and may get NotFound. Most callers pass
+        `missing_ok=True`.
         """
         call = calls.delete(
             resource,
@@ -367,7 +367,7 @@ class SyncVerbs:
         propagation: Propagation | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete every matching object of one namespace (or of a cluster-scoped kind)."""
+        """Delete all matching objects of a namespace (or of a cluster-scoped kind)."""
         call = calls.delete_collection(
             resource,
             namespace=namespace,
@@ -388,7 +388,7 @@ class SyncVerbs:
         uid: str | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Put a pod on a node, with annotations; with `uid`, only that very pod."""
+        """Bind a pod to a node, with annotations; with `uid` as a precondition."""
         call = calls.bind(
             pod, node, namespace=namespace or self.namespace, uid=uid, annotations=annotations
         )
@@ -403,7 +403,7 @@ class SyncVerbs:
         uid: str | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete a pod if its disruption budgets allow; TooManyRequests, untried again, if not."""
+        """Evict a pod; TooManyRequests, without retries, if a disruption budget forbids it."""
         call = calls.evict(
             pod,
             namespace=namespace or self.namespace,
@@ -414,13 +414,13 @@ class SyncVerbs:
         self.transport.send(call)
 
     def get_scale(self, resource: Resource[Any], name: str, *, namespace: str | None = None) -> Obj:
-        """The Scale of an object: wanted and actual replicas."""
+        """Return the Scale of an object."""
         return self.subresource(resource, name, "scale", namespace=namespace)
 
     def scale(
         self, resource: Resource[Any], name: str, replicas: int, *, namespace: str | None = None
     ) -> Obj:
-        """Set the wanted number of replicas."""
+        """Set the number of replicas."""
         body = {"spec": {"replicas": replicas}}
         return self.patch(resource.into(dict), name, body, namespace=namespace, subresource="scale")
 
@@ -432,7 +432,7 @@ class SyncVerbs:
         audiences: Sequence[str] = (),
         expiration_s: int | None = None,
     ) -> Token:
-        """A fresh token of a service account."""
+        """Return a new token of a service account."""
         call = calls.token(
             service_account,
             namespace=namespace or self.namespace,
@@ -508,11 +508,12 @@ class SyncVerbs:
 
 
 class SyncWatch(Generic[T]):
-    """One watch connection: `with` opens it, `for` gives its events.
+    """One watch connection: open it with `with`, iterate with `for`.
 
-    It ends when the server ends it, raises Gone when the server forgot our version, and
-    ConnectionLost when it is cut. It does not reconnect (informers do). `resource_version` moves
-    with every event and bookmark: watch from there to miss nothing.
+    It ends when the server ends it, raises Gone for a version that is too old, and ConnectionLost
+    when the connection breaks. It does not reconnect (informers do). `resource_version` advances
+    with
+    each event and bookmark: resume from there.
     """
 
     def __init__(self, stream: SyncStream, reader: WatchReader[T]) -> None:
@@ -522,7 +523,7 @@ class SyncWatch(Generic[T]):
 
     @property
     def resource_version(self) -> str:
-        """Where a new watch would resume."""
+        """The version from which a new watch resumes."""
         return self._reader.resource_version
 
     def __enter__(self) -> Self:

@@ -1,11 +1,9 @@
-"""The asynchronous way to send a Call: one pool of connections, TLS, time limits and retries.
+"""The asynchronous transport: a connection pool, TLS, timeouts and retries.
 
-What a newcomer gets wrong: retries live here and only here. A caller that loops over `send` again
-multiplies the waiting; what comes out of this module as an error has been tried as often as is
-safe for that kind of request (see `retries`).
+Timeouts of a request run on the event loop's clock; back-off runs on the injected clock.
 
-Time limits of a single request run on the event loop's own clock; pauses between tries run on the
-injected one.
+Note: only this module retries. A caller that retries `send` multiplies the delays: its errors are
+final for that kind of request (see `retries`).
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from urllib.parse import urlsplit
 
 from hekla import __version__
 from hekla.kube.calls import Call
-from hekla.kube.credentials import ClientCertificate, Proof, tls_context
+from hekla.kube.credentials import Auth, ClientCertificate, tls_context
 from hekla.kube.errors import (
     ApiError,
     ConfigError,
@@ -34,7 +32,7 @@ from hekla.kube.errors import (
     Unauthorized,
     error_from_status,
 )
-from hekla.kube.http1 import Answer, Connection, Dial, NotHttp, Pool, TooLarge
+from hekla.kube.http1 import Connection, Dial, InvalidResponse, Pool, Response, TooLarge
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.retries import RetryPolicy
 from hekla.units.clock import Clock, SystemClock
@@ -44,7 +42,7 @@ R = TypeVar("R")
 MIB = 1024 * 1024
 MAX_BODY_BYTES = 256 * MIB
 CONNECT_TIMEOUT_S = 10.0
-# Combinations of credentials and content types whose header lines are kept ready.
+# Cached header lines, by authentication and content types.
 MAX_HEADS = 64
 
 
@@ -61,18 +59,18 @@ class RateLimit:
         self._filled_at = clock.monotonic()
 
     async def take(self) -> None:
-        """Wait for a turn."""
+        """Wait for a token."""
         now = self._clock.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_s)
         self._filled_at = now
-        # Going below zero is the queue: each waiter owes one more token than the one before.
+        # Negative tokens are the queue: each waiter owes one more than the previous.
         self._tokens -= 1.0
         if self._tokens < 0:
             await self._clock.sleep(-self._tokens / self._per_s)
 
 
 class Transport:
-    """Sends calls to one API server. Used on one event loop, and closed at the end."""
+    """Sends calls to one API server. Use on one event loop and close at the end."""
 
     def __init__(
         self,
@@ -103,9 +101,9 @@ class Transport:
         self._common = (
             f"Host: {address.netloc}\r\nUser-Agent: hekla/{__version__} ({component})\r\n"
         )
-        # Squeezing bytes that never leave the machine only burns CPU on both ends.
+        # Compression on loopback only costs CPU.
         self._common += f"Accept-Encoding: {'identity' if config.is_loopback else 'gzip'}\r\n"
-        self._heads: dict[tuple[Proof, str, str], str] = {}
+        self._heads: dict[tuple[Auth, str, str], str] = {}
         self._pool = Pool(
             address.hostname or "",
             address.port or (443 if self._is_tls else 80),
@@ -114,25 +112,25 @@ class Transport:
             dial=dial,
         )
         self._closed = False
-        self._proof_lock = asyncio.Lock()
+        self._auth_lock = asyncio.Lock()
         self._contexts: dict[ClientCertificate | None, ssl.SSLContext] = {}
 
     async def send(
         self, call: Call, *, timeout_s: float | None = None, max_body_bytes: int | None = None
     ) -> bytes:
-        """The body of the answer to `call`. Refusals are raised as the errors they stand for."""
+        """Send a call and return the response body; raise errors by status."""
         limit = self._max_body_bytes if max_body_bytes is None else max_body_bytes
         within_s = self.timeout_s if timeout_s is None else timeout_s
 
-        async def once(proof: Proof) -> bytes:
+        async def once(auth: Auth) -> bytes:
             try:
                 async with asyncio.timeout(within_s):
-                    answer = await self._exchange(call, proof, limit)
+                    response = await self._exchange(call, auth, limit)
             except _HTTP_ERRORS as error:
-                raise _translated(call, error, limit) from error
-            if answer.status >= 300:
-                raise _refusal(call, answer)
-            return answer.body()
+                raise _client_error(call, error, limit) from error
+            if response.status >= 300:
+                raise _error_response(call, response)
+            return response.body()
 
         return await self._with_retries(call, once)
 
@@ -143,46 +141,47 @@ class Transport:
         open_timeout_s: float | None = None,
         idle_timeout_s: float | None = None,
     ) -> Stream:
-        """The answer to `call` as it comes: `async with transport.stream(call) as chunks: …`.
+        """Return the response as a stream: `async with transport.stream(call) as chunks: …`.
 
-        Opening is retried like any request; once bytes flow, a broken stream is the caller's to
-        resume. `open_timeout_s` bounds the wait for the answer to begin, `idle_timeout_s` the
-        silence between two chunks. Neither suits logs: a silent container is no fault.
+        Opening is retried like any request; a broken stream is not resumed. `open_timeout_s` limits
+        the wait for the response to begin, `idle_timeout_s` the time between two chunks. Use
+        neither for
+        logs: a container may be silent.
         """
         return Stream(self, call, open_timeout_s, idle_timeout_s)
 
     async def close(self) -> None:
-        """Close every connection. Calls under way fail with ConnectionLost."""
+        """Close all connections. Pending calls fail with ConnectionLost."""
         self._closed = True
         self._pool.close()
-        await asyncio.sleep(0)  # they say goodbye on the loop's next turn
+        await asyncio.sleep(0)  # connections close on the loop's next iteration
 
     async def _open_stream(self, call: Call, open_timeout_s: float | None) -> Opened:
-        async def once(proof: Proof) -> Opened:
+        async def once(auth: Auth) -> Opened:
             try:
                 async with asyncio.timeout(open_timeout_s):
-                    return await self._open(call, proof)
+                    return await self._open(call, auth)
             except _HTTP_ERRORS as error:
-                raise _translated(call, error) from error
+                raise _client_error(call, error) from error
 
         return await self._with_retries(call, once)
 
-    async def _with_retries(self, call: Call, once: Callable[[Proof], Awaitable[R]]) -> R:
+    async def _with_retries(self, call: Call, once: Callable[[Auth], Awaitable[R]]) -> R:
         tries = 0
         was_rejected = False
         while True:
             if self._rate_limit is not None:
                 await self._rate_limit.take()
-            proof = await self._proof()
-            # Asked last, and before every try: a turn or a pause may have taken long.
+            auth = await self._auth()
+            # Checked last, before each attempt: rate limit and back-off may take long.
             if self._fence is not None and call.method != "GET" and not self._fence():
-                raise Fenced(f"{call}: not sent, this process no longer leads")
+                raise Fenced(f"{call}: not sent: this process is no longer the leader")
             tries += 1
             try:
-                return await once(proof)
+                return await once(auth)
             except Unauthorized:
-                # Once per call: a token may have been replaced; a second refusal is meant.
-                if was_rejected or not self.config.credentials.reject(proof):
+                # Once per call: a token may have been replaced; the second 401 is final.
+                if was_rejected or not self.config.credentials.reject(auth):
                     raise
                 was_rejected = True
                 continue
@@ -192,36 +191,36 @@ class Transport:
                     raise
             await self.clock.sleep(delay_s)
 
-    async def _proof(self) -> Proof:
+    async def _auth(self) -> Auth:
         credentials = self.config.credentials
         if not credentials.may_block():
             return credentials.current()
-        async with self._proof_lock:  # one plugin run serves everyone who waits
+        async with self._auth_lock:  # one plugin run serves all waiting calls
             if not credentials.may_block():
                 return credentials.current()
             return await asyncio.to_thread(credentials.current)
 
-    async def _exchange(self, call: Call, proof: Proof, limit: int) -> Answer:
-        """Ask, and read the answer to its end."""
-        request = self._request(call, proof)
-        context = self._tls(proof.certificate)
+    async def _exchange(self, call: Call, auth: Auth, limit: int) -> Response:
+        """Send a request and read the whole response."""
+        request = self._request(call, auth)
+        context = self._tls(auth.certificate)
         connection = await self._connection(call, context)
         try:
             return await connection.exchange(request, limit=limit, whole=True)
         finally:
-            self._pool.give_back(connection, context)
+            self._pool.release(connection, context)
 
-    async def _open(self, call: Call, proof: Proof) -> Opened:
-        """Ask, and read no further than to the answer's head. Its connection is not used again."""
-        request = self._request(call, proof)
-        context = self._tls(proof.certificate)
+    async def _open(self, call: Call, auth: Auth) -> Opened:
+        """Send a request and read the response's head. The connection is not reused."""
+        request = self._request(call, auth)
+        context = self._tls(auth.certificate)
         opened = Opened(await self._connection(call, context), self._pool, context)
         try:
-            answer = await opened.connection.exchange(request, limit=0, whole=False)
-            if answer.status >= 300:
-                while not answer.is_complete and answer.size <= MIB:
-                    answer.chunks.append(await opened.connection.chunk())
-                raise _refusal(call, answer)
+            response = await opened.connection.exchange(request, limit=0, whole=False)
+            if response.status >= 300:
+                while not response.is_complete and response.size <= MIB:
+                    response.chunks.append(await opened.connection.chunk())
+                raise _error_response(call, response)
         except BaseException:
             opened.close()
             raise
@@ -231,36 +230,38 @@ class Transport:
         if self._closed:
             raise ConnectionLost("this client is closed", established=False)
         try:
-            return await self._pool.take(context, CONNECT_TIMEOUT_S)
+            return await self._pool.acquire(context, CONNECT_TIMEOUT_S)
         except ssl.SSLError as error:
-            raise TlsError(f"{call}: TLS was refused: {_brief(error)}") from error
+            raise TlsError(f"{call}: TLS was refused: {_short_text(error)}") from error
         except OSError as error:
-            fact = "no connection in time" if isinstance(error, TimeoutError) else _brief(error)
+            fact = (
+                "no connection in time" if isinstance(error, TimeoutError) else _short_text(error)
+            )
             text = f"{call}: cannot connect: {fact}"
             raise ConnectionLost(text, established=False) from error
 
-    def _request(self, call: Call, proof: Proof) -> bytes:
+    def _request(self, call: Call, auth: Auth) -> bytes:
         kind = call.content_type if call.body is not None else ""
-        head = self._heads.get((proof, call.accept, kind))
+        head = self._heads.get((auth, call.accept, kind))
         if head is None:
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
-            head = self._head(call, proof)
-            self._heads[proof, call.accept, kind] = head
+            head = self._head(call, auth)
+            self._heads[auth, call.accept, kind] = head
         first = f"{call.method} {self._prefix}{call.target} HTTP/1.1\r\n"
         if call.body is None:
             return f"{first}{head}\r\n".encode("ascii")
         return f"{first}{head}Content-Length: {len(call.body)}\r\n\r\n".encode("ascii") + call.body
 
-    def _head(self, call: Call, proof: Proof) -> str:
-        """The header lines that are the same for many requests."""
-        pairs = [("Accept", call.accept), *proof.headers]
+    def _head(self, call: Call, auth: Auth) -> str:
+        """Return the header lines that many requests share."""
+        pairs = [("Accept", call.accept), *auth.headers]
         if call.body is not None:
             pairs.append(("Content-Type", call.content_type))
         for name, value in pairs:
             if not (value.isascii() and value.isprintable()):
-                # A line break would let whoever wrote the value add headers of their own.
-                raise ConfigError(f"{call}: the header {name} would not be a line of plain text")
+                # A line break would inject headers.
+                raise ConfigError(f"{call}: the header {name} is not printable ASCII")
         return self._common + "".join(f"{name}: {value}\r\n" for name, value in pairs)
 
     def _tls(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
@@ -277,7 +278,7 @@ class Transport:
 
 
 class Opened:
-    """An answer under way, and the connection that it comes on."""
+    """An open response and its connection."""
 
     def __init__(self, connection: Connection, pool: Pool, context: ssl.SSLContext | None) -> None:
         self.connection = connection
@@ -285,13 +286,13 @@ class Opened:
         self._context = context
 
     def close(self) -> None:
-        """Its end may never come, so the connection cannot be used again."""
+        """Close the connection: an unfinished response cannot be reused."""
         self.connection.is_reusable = False
-        self._pool.give_back(self.connection, self._context)
+        self._pool.release(self.connection, self._context)
 
 
 class Stream:
-    """An open answer: iterate for its chunks; leaving the context closes the connection."""
+    """An open response: iterate over chunks; leaving the context closes the connection."""
 
     def __init__(
         self,
@@ -308,7 +309,7 @@ class Stream:
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:
-            raise RuntimeError(f"{self._call}: the stream is open already")
+            raise RuntimeError(f"{self._call}: the stream is already open")
         self._opened = await self._transport._open_stream(self._call, self._open_timeout_s)
         return self
 
@@ -321,7 +322,7 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Drop the connection: its answer may be endless, so it cannot be reused."""
+        """Close the connection; it cannot be reused."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
@@ -336,39 +337,39 @@ class Stream:
             async with asyncio.timeout(self._idle_timeout_s):
                 chunk = await self._opened.connection.chunk()
         except _HTTP_ERRORS as error:
-            raise _translated(self._call, error) from error
+            raise _client_error(self._call, error) from error
         if not chunk:
             raise StopAsyncIteration
         return chunk
 
 
-_HTTP_ERRORS = (OSError, NotHttp, TooLarge)
+_HTTP_ERRORS = (OSError, InvalidResponse, TooLarge)
 
 
-def _translated(call: Call, error: Exception, limit: int = 0) -> KubeError:
-    """Our error for one of the connection's, whose own text is kept short."""
+def _client_error(call: Call, error: Exception, limit: int = 0) -> KubeError:
+    """Return the client error for an error of the connection."""
     match error:
         case ssl.SSLError():
-            return TlsError(f"{call}: TLS was refused: {_brief(error)}")
+            return TlsError(f"{call}: TLS was refused: {_short_text(error)}")
         case TimeoutError():
-            return Timeout(f"{call}: no answer in time")
+            return Timeout(f"{call}: no response in time")
         case OSError():
-            return ConnectionLost(f"{call}: the connection was lost: {_brief(error)}")
+            return ConnectionLost(f"{call}: the connection was lost: {_short_text(error)}")
         case TooLarge():
-            text = f"{call}: the answer is larger than {limit} bytes; page or select"
+            text = f"{call}: the response is larger than {limit} bytes; use pages or selectors"
             return ResponseTooLarge(text)
         case _:
-            return ProtocolError(f"{call}: not an HTTP answer: {_brief(error)}")
+            return ProtocolError(f"{call}: not an HTTP response: {_short_text(error)}")
 
 
-def _brief(error: Exception) -> str:
+def _short_text(error: Exception) -> str:
     return (str(error) or type(error).__name__)[:300]
 
 
-def _refusal(call: Call, answer: Answer) -> ApiError:
+def _error_response(call: Call, response: Response) -> ApiError:
     return error_from_status(
-        answer.body(),
-        http_status=answer.status,
-        retry_after=answer.headers.get("retry-after"),
+        response.body(),
+        http_status=response.status,
+        retry_after=response.headers.get("retry-after"),
         what=str(call),
     )

@@ -1,14 +1,13 @@
-"""A queue of keys for controllers: what needs looking at, each thing once, by one worker at a time.
+"""A work queue of keys for controllers: each key once, one worker per key.
 
     queue: WorkQueue[Key] = WorkQueue()
     informer.add_handler(lambda event, old, new: queue.add(key_of(new or old)))
     await run_workers(queue, reconcile, 4)
 
-What a newcomer gets wrong: a key is not an event. Ten changes to one object while it waits are one
-piece of work, and a change while it is being worked on is one more, afterwards. So the handler
-reads the present state from a cache, and never carries an event along.
+Runs on one event loop; only `get` waits.
 
-Everything runs on one event loop; only `get` waits.
+Note: a key is not an event. Ten changes of an object while it waits are one reconcile, and changes
+during a reconcile cause one more. The handler reads the current state from a cache.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-# Keys whose failures are remembered. Past this the oldest starts again from the shortest wait.
+# Keys whose failures are counted. Beyond this the oldest starts again with the shortest delay.
 MAX_FAILING_KEYS = 65_536
 
 
 class QueueClosed(Exception):
-    """The queue was shut down and everything in it has been handed out."""
+    """The queue is shut down and empty."""
 
 
 class QueueStats(msgspec.Struct):
-    """What has passed through, for metrics."""
+    """Counts for metrics."""
 
     added: int = 0
     merged: int = 0
-    """Adds of a key that was waiting already."""
+    """Adds of a key that was already waiting."""
     delayed: int = 0
     retried: int = 0
     handed_out: int = 0
@@ -51,7 +50,7 @@ class QueueStats(msgspec.Struct):
 
 
 class WorkQueue(Generic[K]):
-    """Keys in order of arrival, without repetition, with delays and back-off by key."""
+    """A FIFO of unique keys with delays and per-key back-off."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class WorkQueue(Generic[K]):
         self._random = random or Random()
         self._base_delay_s = base_delay_s
         self._max_delay_s = max_delay_s
-        # A key is in at most one of these two; `_again` holds keys added while being processed.
+        # A key is in at most one of these two; `_again` has keys added while being processed.
         self._waiting: OrderedDict[K, float] = OrderedDict()
         self._processing: set[K] = set()
         self._again: set[K] = set()
@@ -82,28 +81,28 @@ class WorkQueue(Generic[K]):
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Keys that are ready and wait for a worker."""
+        """Keys that are ready."""
         return len(self._waiting)
 
     @property
     def processing(self) -> int:
-        """Keys that workers hold."""
+        """Keys that are being processed."""
         return len(self._processing)
 
     @property
     def delayed(self) -> int:
-        """Keys that will be added later."""
+        """Keys that are delayed."""
         return len(self._due)
 
     def add(self, key: K) -> None:
-        """This needs looking at. Does nothing if that is known already, or after shutdown."""
+        """Add a key; ignored if it is waiting or after shutdown."""
         if not self._is_closed:
             self._push(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """This needs looking at in `delay_s`; of several such wishes the earliest counts.
+        """Add a key after `delay_s`; the earliest of several delays counts.
 
-        Looking at it before then does not fulfil the wish: it may be about a deadline.
+        Processing the key before then does not cancel the delay: it may be a deadline.
         """
         if delay_s <= 0:
             self.add(key)
@@ -122,7 +121,7 @@ class WorkQueue(Generic[K]):
         self._arm()
 
     def retry(self, key: K) -> float:
-        """It failed: look again after a wait (returned) that doubles with each failure."""
+        """Add a failed key after a delay (returned) that doubles with each failure."""
         failures = self._failures.pop(key, 0) + 1
         self._failures[key] = failures
         if len(self._failures) > MAX_FAILING_KEYS:
@@ -133,17 +132,17 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, key: K) -> None:
-        """It worked: its next failure waits the shortest time again."""
+        """Reset the back-off of a key."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
-        """How often in a row it failed."""
+        """Return the number of consecutive failures."""
         return self._failures.get(key, 0)
 
     async def get(self) -> K:
-        """The next key, which is yours until `done`. QueueClosed when shut down and drained."""
+        """Return the next key for exclusive use until `done`; QueueClosed after shutdown."""
         while not self._waiting:
-            # Work in hand may still bring its key back, so closed is not yet drained.
+            # Keys in process may be added again, so closed does not mean empty.
             if self._is_closed and not self._again:
                 raise QueueClosed
             getter = asyncio.get_running_loop().create_future()
@@ -152,7 +151,7 @@ class WorkQueue(Generic[K]):
                 await getter
             except asyncio.CancelledError:
                 if getter.done() and not getter.cancelled() and self._waiting:
-                    self._wake()  # we were chosen and cannot: somebody else must be
+                    self._wake()  # woken but cancelled: wake another worker
                 raise
             finally:
                 if getter in self._getters:
@@ -165,7 +164,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Finished with `key`; if it was added meanwhile, it waits again."""
+        """Finish a key; if it was added in the meantime, it waits again."""
         if key not in self._processing:
             raise ValueError(f"{key!r} is not being processed")
         self._processing.discard(key)
@@ -178,7 +177,7 @@ class WorkQueue(Generic[K]):
             self._wake_all()
 
     def shutdown(self) -> None:
-        """Take in nothing more. What is ready is still handed out; what is delayed is dropped."""
+        """Refuse new keys. Ready keys are still returned; delayed keys are dropped."""
         self._is_closed = True
         self._due.clear()
         self._heap.clear()
@@ -188,7 +187,7 @@ class WorkQueue(Generic[K]):
         self._wake_all()
 
     async def drained(self) -> None:
-        """Wait until no key waits and no worker holds one."""
+        """Wait until no key waits or is being processed."""
         await self._idle.wait()
 
     def _push(self, key: K) -> None:
@@ -219,9 +218,9 @@ class WorkQueue(Generic[K]):
                 getter.set_result(None)
 
     def _arm(self) -> None:
-        """One timer, for the earliest key: thousands of delayed keys cost one task."""
+        """Run one timer for the earliest key: thousands of delayed keys cost one task."""
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)  # somebody wished for it earlier
+            heapq.heappop(self._heap)  # superseded by an earlier delay
         if not self._heap:
             return
         due = self._heap[0][0]
@@ -253,10 +252,10 @@ async def run_workers(
     handler: Callable[[K], Awaitable[float | None]],
     workers: int,
 ) -> None:
-    """Hand keys to `handler`, up to `workers` at once, until the queue is shut down and drained.
+    """Process keys with up to `workers` concurrent calls of `handler`, until shutdown.
 
-    A handler that returns seconds is asked again after them; one that raises is asked again after
-    a growing wait, and the error is logged with its key.
+    If the handler returns seconds, the key is added again after them; if it raises, the error is
+    logged and the key is added with back-off.
     """
     if workers < 1:
         raise ValueError("at least one worker is needed")
@@ -276,7 +275,7 @@ async def _work(queue: WorkQueue[K], handler: Callable[[K], Awaitable[float | No
         except Exception:
             wait_s = queue.retry(key)
             logger.exception(
-                "%s failed %d times in a row; again in %.2f s", key, queue.failures(key), wait_s
+                "%s failed %d times in a row; retrying in %.2f s", key, queue.failures(key), wait_s
             )
         else:
             queue.forget(key)

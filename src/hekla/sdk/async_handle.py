@@ -16,10 +16,10 @@ from typing import Any
 
 from hekla.api import wellknown
 from hekla.api.wellknown import Action
-from hekla.kube.answers import LineSplitter
 from hekla.kube.client import Client
 from hekla.kube.errors import BadRequest, Gone, KubeError, NotFound, TransportError
 from hekla.kube.resources import COMMANDS, JOBS, PODS, Resource
+from hekla.kube.responses import LineSplitter
 from hekla.sdk import job_commands, job_phases
 from hekla.sdk.builders import Job
 from hekla.sdk.container_runs import Run, Runs

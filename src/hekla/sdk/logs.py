@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 from hekla.api import wellknown
-from hekla.kube.answers import LineSplitter
 from hekla.kube.errors import BadRequest, KubeError, NotFound
 from hekla.kube.resources import JOBS, PODS
+from hekla.kube.responses import LineSplitter
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_commands, job_phases
 from hekla.sdk.container_runs import Run, Runs, is_started

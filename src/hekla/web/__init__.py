@@ -1,1 +1,1 @@
-"""Serving HTTPS with bounds: the socket under the API server, the webhooks and the dashboard."""
+"""HTTPS servers with limits, metrics and probes, for all components."""

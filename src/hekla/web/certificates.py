@@ -1,7 +1,6 @@
-"""Certificates in memory: a certificate authority, and serving certificates signed by it.
+"""Certificates in memory: a certificate authority and its serving certificates.
 
-PEM in, PEM out, the time as an argument; where they are kept (files, a Secret) is the caller's
-business.
+PEM in, PEM out, the time as an argument; callers store them in files or a Secret.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _CA_DAYS = 3650
 _SERVING_DAYS = 365
 _RENEW_BEFORE = datetime.timedelta(days=30)
-_BACKDATE = datetime.timedelta(minutes=5)  # clocks differ a little
+_BACKDATE = datetime.timedelta(minutes=5)  # tolerate clock skew
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def _moment(now: float) -> datetime.datetime:
 
 
 def new_authority(now: float, name: str = "hekla-ca") -> Pair:
-    """A certificate authority that may sign serving certificates, and nothing below it."""
+    """Return a new certificate authority for serving certificates."""
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
@@ -51,7 +50,7 @@ def new_authority(now: float, name: str = "hekla-ca") -> Pair:
 def new_serving(
     authority: Pair, names: Iterable[str], now: float, *, subject: str = "hekla"
 ) -> Pair:
-    """A certificate for host names and addresses, signed by `authority`."""
+    """Return a certificate for host names and addresses, signed by `authority`."""
     ca = x509.load_pem_x509_certificate(authority.certificate)
     ca_key = serialization.load_pem_private_key(authority.key, None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
@@ -74,7 +73,7 @@ def new_serving(
 
 
 def needs_renewal(certificate: bytes, now: float, names: Iterable[str] = ()) -> bool:
-    """Whether a certificate nears its end, or does not cover these names."""
+    """Return whether a certificate expires soon or does not cover these names."""
     found = x509.load_pem_x509_certificate(certificate)
     if found.not_valid_after_utc < _moment(now) + _RENEW_BEFORE:
         return True

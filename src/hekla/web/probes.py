@@ -1,7 +1,7 @@
 """`/healthz`, `/readyz`, `/metrics` and JSON pages of a component, as an ASGI application.
 
-Only GET and HEAD, no bodies, nothing else served: these ports are open to the cluster's network.
-A check returns what is wrong, or an empty string.
+Only GET and HEAD, no bodies: these ports are open to the cluster's network. A check returns an
+error message, or an empty string.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Page = Callable[[], bytes]
 
 
 class Probes:
-    """The application: paths and what answers them."""
+    """Serves checks, metrics and pages."""
 
     def __init__(
         self,
@@ -54,6 +54,6 @@ class Probes:
             return 200, "application/json", self._pages[path]()
         check = self._checks.get(path)
         if check is None:
-            return 404, plain, b"there is nothing here\n"
+            return 404, plain, b"not found\n"
         wrong = check()
         return (503, plain, f"{wrong}\n".encode()) if wrong else (200, plain, b"ok\n")

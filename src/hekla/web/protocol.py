@@ -1,7 +1,6 @@
-"""uvicorn's HTTP protocol with the bounds it lacks: headers must be short and come soon.
+"""uvicorn's HTTP protocol with limits on the size and the time of request headers.
 
-A client that opens a connection and sends a byte a minute, or headers without end, is cut off
-instead of holding memory.
+A client that sends a byte a minute, or endless headers, is disconnected.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
-            # Nothing is under way. TLS's goodbye would wait for a client that has nothing to say.
+            # No request is active. A TLS shutdown would wait for the client.
             self.transport.abort()
         else:
             super().shutdown()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing to warn of: kubectl tries SPDY after every stream it is refused."""
+        """Suppress the warning: kubectl tries SPDY after each refused stream."""
 
     def _count(self, size: int) -> None:
         self._header_bytes += size

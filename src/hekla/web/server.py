@@ -1,11 +1,12 @@
-"""uvicorn, embedded: TLS, bounds on everything, no signal handlers, a clean stop.
+"""An embedded uvicorn server: TLS, limits, no signal handlers, graceful shutdown.
 
     async with WebServer(app, certificate=crt, key=key) as server:
         print(server.address)
 
-Whoever embeds the server handles signals. Endless answers must end by themselves when their owner
-closes: uvicorn waits for them a moment, then cuts them off. Only what holds no secrets (probes,
-metrics) may be served without a certificate.
+The embedding program handles signals. Long-running responses must end when their owner closes:
+uvicorn waits a moment, then closes them. Only public content (probes, metrics) may be served
+without
+a certificate.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MAX_MESSAGE = 1 << 20
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not that a WebSocket was answered with a plain refusal: uvicorn takes that for a mistake."""
+    """Drop uvicorn's error about a WebSocket that was refused by a plain response."""
     return record.msg != "ASGI callable returned without completing handshake."
 
 
@@ -40,7 +41,7 @@ logging.getLogger("uvicorn.error").addFilter(_is_news)
 
 
 class WebServer:
-    """An ASGI application on a socket of its own."""
+    """An ASGI application with a listening socket."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class WebServer:
         return f"{self._scheme}://{host}:{self.port}"
 
     def reload(self, certificate: Path, key: Path) -> None:
-        """Use new certificates for the connections to come."""
+        """Use new certificates for new connections."""
         context = self._uvicorn.config.ssl
         assert context is not None
         context.load_cert_chain(certificate, key)
@@ -100,7 +101,7 @@ class WebServer:
         return self
 
     async def dial(self) -> socket.socket:
-        """A connection from within this process: no port, no TLS, and nobody else can have it."""
+        """Open an in-process connection, without port and TLS."""
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         ours.setblocking(False)
@@ -118,8 +119,8 @@ class WebServer:
     ) -> None:
         self._uvicorn.should_exit = True
         await asyncio.wait([self._task])
-        # A client that keeps its connection but does not answer the goodbye of TLS would hold the
-        # socket for half a minute, well past the end of the event loop.
+        # A client that ignores the TLS shutdown would hold the socket for half a minute, after the
+        # end of the event loop.
         for connection in list(self._uvicorn.server_state.connections):
             transport = getattr(connection, "transport", None)
             if transport is not None:
@@ -135,7 +136,7 @@ class _Uvicorn(uvicorn.Server):
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle off only for sockets that say they are TCP; else each answer waits 40 ms.
+    # asyncio disables Nagle only for sockets declared as TCP; otherwise each response waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

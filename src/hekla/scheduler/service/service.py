@@ -124,7 +124,7 @@ class Scheduler:
             component=self._names[0],
             clock=self._clock,
             queue_size=MAX_EVENTS,
-            turn=lambda: self._performer.binds_first.rest(EVENTS_WAIT_S),
+            throttle=lambda: self._performer.binds_first.rest(EVENTS_WAIT_S),
         )
         self._performer = Performer(
             client, self._cache, self._recorder, self._clock, self._changed.set, self.metrics

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from hekla.kube.client import Client
-from hekla.kube.credentials import FixedCredentials, Proof, with_password
+from hekla.kube.credentials import Auth, FixedCredentials, with_password
 from hekla.kube.errors import ApiError, KubeError, NotFound
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.retries import NO_RETRIES
@@ -109,11 +109,13 @@ class Collector:
     async def _transport(self, settings: MetricsSource, stack: AsyncExitStack) -> Transport:
         if settings.is_in_cluster:
             return self._client.transport
-        proof = Proof()
+        auth = Auth()
         if settings.username:
-            proof = with_password(proof, settings.username, settings.password)
+            auth = with_password(auth, settings.username, settings.password)
         target = ClusterConfig(
-            settings.address, insecure=settings.insecure, credentials=FixedCredentials(proof)
+            settings.address,
+            insecure=settings.insecure,
+            credentials=FixedCredentials(auth),
         )
         transport = Transport(
             target, component="scheduler", retry=NO_RETRIES, max_connections=2, clock=self._clock

@@ -1,8 +1,7 @@
-"""What comes back: objects, lists, tokens and watch streams, decoded from bytes. No sockets here.
+"""Decoding of responses: objects, lists, tokens and watch streams. No I/O.
 
-What a newcomer gets wrong: a real API server leaves `apiVersion` and `kind` out of the items of a
-list (the list's own say it for all). `decode_list` puts them back into plain dicts, so an object
-looks the same whether it was read alone, in a list or from a watch.
+Note: an API server omits `apiVersion` and `kind` from the items of a list. `decode_list` adds them
+to plain dicts, so an object looks the same from get, list and watch.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ T = TypeVar("T")
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
-# etcd refuses objects past 1.5 MiB; embedded or tuned servers may allow some more.
+# etcd limits objects to 1.5 MiB; other servers may allow more.
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 class Listing(msgspec.Struct, Generic[T]):
-    """A list as of one moment: watch from `resource_version` to see what happened since."""
+    """A consistent list; watch from `resource_version` to get later changes."""
 
     items: list[T]
     resource_version: str = ""
@@ -41,7 +40,7 @@ class Listing(msgspec.Struct, Generic[T]):
 
 
 class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
-    """One change. For DELETED, `object` is the last state the object had."""
+    """One watch event. For DELETED, `object` is the last state."""
 
     type: EventType
     object: T
@@ -49,7 +48,7 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A service account's token, and when the server will stop believing it (RFC 3339)."""
+    """A service-account token and its expiry (RFC 3339)."""
 
     value: str
     expires: str
@@ -60,7 +59,7 @@ class Token(msgspec.Struct, frozen=True):
 
 class _ListMeta(msgspec.Struct):
     resourceVersion: str = ""
-    # `continue` is a word Python keeps for itself.
+    # `continue` is a Python keyword.
     continue_token: str = msgspec.field(name="continue", default="")
     remainingItemCount: int | None = None
 
@@ -87,15 +86,15 @@ class _TokenRequest(msgspec.Struct):
 
 
 def decode(type: type[T], body: bytes | msgspec.Raw, what: str) -> T:
-    """`body` as a `type`; a ProtocolError naming `what` if it is none."""
+    """Decode `body` as `type`; a ProtocolError names `what`."""
     try:
         return cast(T, _decoder(type).decode(body))
     except msgspec.DecodeError as error:
-        raise ProtocolError(f"{what}: the answer does not decode: {error}") from error
+        raise ProtocolError(f"{what}: the response does not decode: {error}") from error
 
 
 def decode_list(type: type[T], body: bytes, what: str) -> Listing[T]:
-    """One page of a list."""
+    """Decode one page of a list."""
     page = cast("_ListBody[T]", decode(_ListBody[type], body, what))  # type: ignore[valid-type]
     items = page.items or []
     if type is dict and page.kind.endswith("List"):
@@ -108,13 +107,13 @@ def decode_list(type: type[T], body: bytes, what: str) -> Listing[T]:
 
 
 def decode_token(body: bytes, what: str) -> Token:
-    """The token out of a TokenRequest's answer."""
+    """Decode the token of a TokenRequest."""
     status = decode(_TokenRequest, body, what).status
     return Token(status.token, status.expirationTimestamp)
 
 
 def _decoder(type: Any) -> msgspec.json.Decoder[Any]:
-    # Building one costs milliseconds for a deep struct, and types are few: kept for good.
+    # Building a decoder costs milliseconds, and there are few types: cached forever.
     found = _decoders.get(type)
     if found is None:
         found = _decoders[type] = msgspec.json.Decoder(type)
@@ -122,7 +121,7 @@ def _decoder(type: Any) -> msgspec.json.Decoder[Any]:
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines, whatever the chunks; refuses to buffer an endless one."""
+    """Splits a byte stream into lines; limits the length of a line."""
 
     def __init__(self, what: str, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._what = what
@@ -131,7 +130,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that `chunk` completes, without their newline."""
+        """Return the lines that `chunk` completes, without newline."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             line = chunk[start:end]
@@ -144,12 +143,12 @@ class LineSplitter:
             start = end + 1
             yield line
         if start < len(chunk):
-            # Parts are joined once, when the line is whole: joining at each chunk is quadratic.
+            # Join once per line: joining at each chunk is quadratic.
             self._grow(len(chunk) - start)
             self._parts.append(chunk[start:])
 
     def rest(self) -> bytes:
-        """What followed the last newline."""
+        """Return the bytes after the last newline."""
         rest = b"".join(self._parts)
         self._parts.clear()
         self._size = 0
@@ -162,9 +161,9 @@ class LineSplitter:
 
 
 class WatchReader(Generic[T]):
-    """Turns the bytes of a watch into events; errors inside the stream are raised.
+    """Decodes the bytes of a watch into events; raises errors of the stream.
 
-    `resource_version` is where a new watch would resume: it moves with every event and bookmark.
+    `resource_version` is where a new watch resumes: the last event or bookmark.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class WatchReader(Generic[T]):
         self._lines = LineSplitter(what, max_line_bytes=max_line_bytes)
 
     def feed(self, chunk: bytes) -> Iterator[WatchEvent[T]]:
-        """The events that `chunk` completes. Those before an error are yielded before it raises."""
+        """Yield the events that `chunk` completes; an error is raised after those before it."""
         for line in self._lines.feed(chunk):
             if line.strip():
                 event = self._event(line)

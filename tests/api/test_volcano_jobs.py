@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hekla.api import volcano, wellknown
-
-Json = dict[str, Any]
+from hekla.units.objects import Object
 
 
 class Cluster:
@@ -18,21 +17,21 @@ class Cluster:
     job_plugins = frozenset(wellknown.JOB_PLUGINS)
     scheduler_names = ("volcano",)
 
-    def __init__(self, *queues: Json) -> None:
+    def __init__(self, *queues: Object) -> None:
         made = [queue("root"), queue("default", parent="root"), *queues]
         self._queues = {one["metadata"]["name"]: one for one in made}
 
-    def queue(self, name: str) -> Json | None:
+    def queue(self, name: str) -> Object | None:
         return self._queues.get(name)
 
-    def queues(self) -> Iterable[Json]:
+    def queues(self) -> Iterable[Object]:
         return self._queues.values()
 
-    def namespace(self, name: str) -> Json | None:
+    def namespace(self, name: str) -> Object | None:
         return None
 
 
-def queue(name: str, state: str = "Open", **spec: Any) -> Json:
+def queue(name: str, state: str = "Open", **spec: Any) -> Object:
     return {
         "apiVersion": wellknown.SCHEDULING_API,
         "kind": "Queue",
@@ -42,13 +41,13 @@ def queue(name: str, state: str = "Open", **spec: Any) -> Json:
     }
 
 
-def task(name: str = "w", replicas: int = 2, **more: Any) -> Json:
+def task(name: str = "w", replicas: int = 2, **more: Any) -> Object:
     container = {"name": "main", "image": "host"}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     return {"name": name, "replicas": replicas, "template": template, **more}
 
 
-def job(*tasks: Json, name: str = "train", **spec: Any) -> Json:
+def job(*tasks: Object, name: str = "train", **spec: Any) -> Object:
     return {
         "apiVersion": wellknown.BATCH_API,
         "kind": "Job",
@@ -57,12 +56,12 @@ def job(*tasks: Json, name: str = "train", **spec: Any) -> Json:
     }
 
 
-def admitted(one: Json, view: Cluster | None = None) -> Json:
+def admitted(one: Object, view: Cluster | None = None) -> Object:
     volcano.default(one, view or Cluster())
     return one
 
 
-def problems(one: Json, old: Json | None = None, view: Cluster | None = None) -> list[str]:
+def problems(one: Object, old: Object | None = None, view: Cluster | None = None) -> list[str]:
     view = view or Cluster()
     if old is None:
         volcano.default(one, view)
@@ -112,11 +111,11 @@ def test_the_host_network_gets_a_fitting_dns_policy() -> None:
     assert pod["dnsPolicy"] == "ClusterFirstWithHostNet"
 
 
-def _without_image(one: Json) -> None:
+def _without_image(one: Object) -> None:
     del one["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"]
 
 
-REFUSED: dict[str, tuple[Json, str]] = {
+REFUSED: dict[str, tuple[Object, str]] = {
     "no task": ({**job(), "spec": {"tasks": []}}, "spec.tasks: Required value"),
     "a minimum above the replicas": (
         job(task(replicas=2, minAvailable=3)),
@@ -128,15 +127,15 @@ REFUSED: dict[str, tuple[Json, str]] = {
         job(task("w" * 40, 1000), name="train-" + "x" * 16),
         "its last pod would be called",
     ),
-    "an unknown plugin": (job(plugins={"svcs": []}), "no such job plugin; there are env"),
+    "an unknown plugin": (job(plugins={"svcs": []}), "unknown job plugin; known: env"),
     "mpi without its master": (job(plugins={"mpi": []}), "the master's task is missing"),
     "a service name that starts with a digit": (
         job(name="3d", plugins={"svc": []}),
-        "the svc plugin makes a Service of this name",
+        "the svc plugin creates a Service of this name",
     ),
     "tier by number and by name": (
         job(networkTopology={"highestTierAllowed": 1, "highestTierName": "rack"}),
-        "exclude each other",
+        "are mutually exclusive",
     ),
     "partitions that do not add up": (
         job(task(replicas=5, partitionPolicy={"totalPartitions": 2, "partitionSize": 2})),
@@ -148,7 +147,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
     ),
     "an event and an exit code in one policy": (
         job(policies=[{"event": "PodFailed", "exitCode": 3, "action": "RestartJob"}]),
-        "exclude each other",
+        "are mutually exclusive",
     ),
     "a policy without a trigger": (
         job(policies=[{"action": "RestartJob"}]),
@@ -179,13 +178,13 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "a volume mounted nowhere": (job(volumes=[{"volumeClaimName": "c"}]), "mountPath: Required"),
     "a volume with claim and name": (
         job(volumes=[{"mountPath": "/d", "volumeClaimName": "c", "volumeClaim": {"a": 1}}]),
-        "volumeClaim and volumeClaimName exclude each other",
+        "volumeClaim and volumeClaimName are mutually exclusive",
     ),
     "a volume with neither": (job(volumes=[{"mountPath": "/d"}]), "either volumeClaim or"),
     "a dependency on nobody": (job(task(dependsOn={"name": ["x"]})), 'Not found: "x"'),
     "dependencies in a circle": (
         job(task("a", dependsOn={"name": ["b"]}), task("b", dependsOn={"name": ["a"]})),
-        "goes round in a circle",
+        "has a cycle",
     ),
     "a queue that does not exist": (job(queue="nope"), "no such queue"),
     "the root queue": (job(queue="root"), "root is not one"),
@@ -213,14 +212,14 @@ def test_a_queue_nobody_has_looked_at_yet_is_open() -> None:
     assert problems(job(queue="new"), view=Cluster(queue("new", ""))) == []
 
 
-def _scaled(one: Json) -> None:
+def _scaled(one: Object) -> None:
     one["spec"]["tasks"][0]["replicas"] = 5
     one["spec"]["tasks"][0]["minAvailable"] = 1
     one["spec"]["minAvailable"] = 1
     one["spec"]["priorityClassName"] = "high"
 
 
-CHANGES: dict[str, tuple[Callable[[Json], None], str | None]] = {
+CHANGES: dict[str, tuple[Callable[[Object], None], str | None]] = {
     "replicas, minima and priority may change": (_scaled, None),
     "the queue may not": (lambda one: one["spec"].update(queue="other"), "changed: queue"),
     "no task may be added": (

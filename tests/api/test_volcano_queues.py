@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 
 from hekla.api import volcano, wellknown
-from tests.api.test_volcano_jobs import Cluster, Json, job, queue, task
+from hekla.units.objects import Object
+from tests.api.test_volcano_jobs import Cluster, job, queue, task
 
 
-def problems(one: Json, old: Json | None = None, view: Cluster | None = None) -> list[str]:
+def problems(one: Object, old: Object | None = None, view: Cluster | None = None) -> list[str]:
     view = view or Cluster()
     if old is None:
         volcano.default(one, view)
     return [str(error) for error in volcano.check("update" if old else "create", one, old, view)]
 
 
-def obj(api_version: str, kind: str, name: str = "x", **spec: Any) -> Json:
+def obj(api_version: str, kind: str, name: str = "x", **spec: Any) -> Object:
     metadata = {"name": name, "namespace": "default"}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -41,7 +42,7 @@ def test_a_hierarchy_without_root_gets_one() -> None:
     }
 
 
-def cpu(amount: str) -> Json:
+def cpu(amount: str) -> Object:
     return {"cpu": amount}
 
 
@@ -52,7 +53,7 @@ TREE = (
           guarantee={"resource": cpu("3")}),
 )  # fmt: skip
 
-REFUSED: dict[str, tuple[Json, str]] = {
+REFUSED: dict[str, tuple[Object, str]] = {
     "a negative amount": (queue("q", capability=cpu("-1")), "greater than or equal to 0"),
     "no amount at all": (queue("q", deserved=cpu("lots")), "spec.deserved[cpu]"),
     "a guarantee above what is deserved": (
@@ -136,7 +137,7 @@ def test_a_closing_queue_can_still_be_edited() -> None:
 
 @pytest.mark.parametrize(
     ("name", "want"),
-    [("default", "always there"), ("root", "always there"), ("dept", "queues below it: team")],
+    [("default", "built in"), ("root", "built in"), ("dept", "queues below it: team")],
 )
 def test_some_queues_cannot_be_deleted(name: str, want: str) -> None:
     view = Cluster(*TREE)
@@ -149,7 +150,7 @@ def test_some_queues_cannot_be_deleted(name: str, want: str) -> None:
     assert list(volcano.check("delete", leaf, leaf, view)) == []
 
 
-def group(**spec: Any) -> Json:
+def group(**spec: Any) -> Object:
     return obj(wellknown.SCHEDULING_API, "PodGroup", **spec)
 
 
@@ -166,7 +167,7 @@ def test_a_group_cannot_join_a_closed_queue_but_a_restarting_job_can() -> None:
 
 def test_a_namespace_names_the_queue_of_its_groups() -> None:
     class Named(Cluster):
-        def namespace(self, name: str) -> Json | None:
+        def namespace(self, name: str) -> Object | None:
             return {"metadata": {"annotations": {wellknown.POD_QUEUE_NAME: "team"}}}
 
     one = group()
@@ -195,24 +196,24 @@ def test_a_pods_own_budget_is_checked(what: str) -> None:
 
 
 def test_flows_must_be_known_unique_and_acyclic() -> None:
-    def flow(*flows: tuple[str, list[str]]) -> Json:
+    def flow(*flows: tuple[str, list[str]]) -> Object:
         made = [{"name": name, "dependsOn": {"targets": targets}} for name, targets in flows]
         return obj(wellknown.FLOW_API, "JobFlow", flows=made)
 
     assert problems(flow(("a", []), ("b", ["a"]))) == []
     assert 'Not found: "x"' in problems(flow(("a", ["x"])))[0]
-    assert "circle" in problems(flow(("a", ["b"]), ("b", ["a"])))[0]
+    assert "cycle" in problems(flow(("a", ["b"]), ("b", ["a"])))[0]
     assert "Duplicate" in problems(flow(("a", []), ("a", [])))[0]
 
 
-def cron(schedule: str = "0 3 * * *", name: str = "nightly", **spec: Any) -> Json:
+def cron(schedule: str = "0 3 * * *", name: str = "nightly", **spec: Any) -> Object:
     template = {"spec": {"tasks": [task()]}}
     return obj(
         wellknown.BATCH_API, "CronJob", name, schedule=schedule, jobTemplate=template, **spec
     )
 
 
-CRONS: dict[str, tuple[Json, str | None]] = {
+CRONS: dict[str, tuple[Object, str | None]] = {
     "five fields": (cron(), None),
     "a name": (cron("@daily"), None),
     "an interval": (cron("@every 90m"), None),
@@ -245,7 +246,7 @@ def test_a_job_template_is_checked_as_a_job() -> None:
 
 
 def test_a_hypernode_member_is_selected_in_exactly_one_way() -> None:
-    def hypernode(**selector: Any) -> Json:
+    def hypernode(**selector: Any) -> Object:
         members = [{"type": "Node", "selector": selector}]
         return obj(wellknown.TOPOLOGY_API, "HyperNode", tier=1, members=members)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Json = dict[str, Any]
+from hekla.units.objects import Object
+
 COMPONENTS = ("scheduler", "controllers", "admission")
 
 
@@ -20,7 +21,7 @@ class Right(NamedTuple):
     verb: str
 
 
-def granted(objects: Iterable[Json]) -> set[Right]:
+def granted(objects: Iterable[Object]) -> set[Right]:
     """Every right that a Role or ClusterRole of a component gives."""
     found = set()
     for obj in objects:

@@ -1,1 +1,1 @@
-"""What the objects are: kinds, schemas, typed models, defaults and rules. No I/O."""
+"""The API objects: kinds, schemas, typed models, defaults and validation. No I/O."""

@@ -1,8 +1,9 @@
-"""batch.volcano.sh/v1alpha1: Job and CronJob, with every field of their CRDs.
+"""batch.volcano.sh/v1alpha1: Job and CronJob, with all fields of their CRDs.
 
-A task's `template` stays a plain dict: the controller copies it whole into pods, and a typed one
-would lose fields on the way. Read it with `meta.convert(task.template, pods.PodTemplateSpec)`. As
-everywhere: models drop unknown fields, so patch and never write one back.
+A task's `template` is a plain dict, because the controller copies it into pods. Read it with
+`meta.convert(task.template, pods.PodTemplateSpec)`.
+
+Note: models drop unknown fields; patch, and never write one back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class LifecyclePolicy(Model):
 
     @property
     def all_events(self) -> tuple[str, ...]:
-        """`events` and `event` together: a policy may use either spelling, or both."""
+        """`events` and `event` combined: a policy may use either or both."""
         return (*self.events, self.event) if self.event else self.events
 
 
@@ -56,7 +57,7 @@ class VolumeSpec(Model):
     mount_path: str = ""
     volume_claim_name: str = ""
     volume_claim: dict[str, Any] | None = None
-    """A PersistentVolumeClaimSpec, copied whole into the claim."""
+    """A PersistentVolumeClaimSpec, copied to the claim."""
 
 
 class JobSpec(Model):
@@ -118,7 +119,7 @@ class Job(Object):
 
     @property
     def pod_group_name(self) -> str:
-        """The PodGroup of this job; the UID keeps it apart from that of an earlier namesake."""
+        """The PodGroup of this job; the UID distinguishes it from that of an earlier job."""
         return f"{self.metadata.name}-{self.metadata.uid}"
 
 
@@ -133,7 +134,7 @@ class TemplateMeta(Model):
 class JobTemplateSpec(Model):
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: dict[str, Any] = field(default_factory=dict)
-    """A JobSpec, copied whole into the jobs that are started."""
+    """A JobSpec, copied to the created jobs."""
 
 
 class CronJobSpec(Model):

@@ -1,6 +1,6 @@
-"""bus.volcano.sh/v1alpha1: Command, a request to a controller that is deleted when taken up.
+"""bus.volcano.sh/v1alpha1: Command, a request to a controller, which deletes it when handled.
 
-Its fields sit at the top level: there is no spec.
+Its fields are at the top level: there is no spec.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Kinds of Kubernetes' smaller groups: priorities, budgets, leases, storage, access.
+"""Kinds of Kubernetes' smaller groups: priority classes, budgets, leases, storage, RBAC.
 
-One file, because each group is a kind or two. As everywhere: models drop unknown fields, so patch
-and never write one back.
+Note: models drop unknown fields; patch, and never write one back.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class ClusterRoleBinding(Object):
 
 
 class ReplicatedSpec(Model):
-    """The part of ReplicaSet, StatefulSet and Deployment specs that grouping pods needs."""
+    """The part of ReplicaSet, StatefulSet and Deployment specs that PodGroups need."""
 
     replicas: int | None = None
     selector: LabelSelector | None = None

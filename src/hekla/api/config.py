@@ -1,6 +1,6 @@
 """config.volcano.sh/v1alpha1: ColocationConfiguration, settings for pods that share a node.
 
-A missing selector matches no pod, an empty one matches every pod.
+Note: a missing selector matches no pod, an empty one matches every pod.
 """
 
 from __future__ import annotations

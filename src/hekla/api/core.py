@@ -1,7 +1,9 @@
 """The core group: nodes, namespaces, services, config maps, claims, quotas; and pods, from `pods`.
 
-Typed as far as hekla reads them. Models drop unknown fields: patch, never write one back whole.
-A newcomer's trap: Secret and ConfigMap `binaryData` hold base64 text here, as on the wire.
+Typed as far as hekla reads them.
+
+Note: models drop unknown fields; patch, and never write one back. `binaryData` of Secrets and
+ConfigMaps is base64 text, as in JSON.
 """
 
 from __future__ import annotations

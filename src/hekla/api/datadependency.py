@@ -1,6 +1,6 @@
 """datadependency.volcano.sh/v1alpha1: DataSource and DataSourceClaim.
 
-Volcano ships no CRD for these; a multi-cluster add-on does. Ours follow the published types.
+Volcano has no CRD for these; a multi-cluster add-on has. Ours follow the published types.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The ConfigMap `hekla-fairshare`, as far as others look at it: the scheduler writes, vcctl shows.
+"""The ConfigMap `hekla-fairshare`: the scheduler writes it, vcctl shows it.
 
-Its third key, `history`, is the scheduler's own: from that it goes on counting after a restart.
+Its third key, `history`, is private to the scheduler, which continues from it after a restart.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ SHARES_KEY: Final = "shares"
 
 
 class QueueShare(msgspec.Struct, frozen=True):
-    """A queue's part of the cluster over time, and what it deserves now by its weight."""
+    """A queue's usage over time as a share of the cluster, and its current deserved resources."""
 
     share: float
     deserved: Mapping[str, str] = {}
 
 
 class Shares(msgspec.Struct, frozen=True, rename="camel"):
-    """What namespaces and users had of the cluster over time, parts of one by name."""
+    """Usage over time of namespaces and users, as shares of the cluster by name."""
 
     half_life_s: float
     namespace: Mapping[str, float] = {}

@@ -1,7 +1,7 @@
 """flow.volcano.sh/v1alpha1: JobFlow and JobTemplate.
 
-A JobTemplate's spec *is* a job spec, without a wrapper, and a flow's patch may be partial; both
-stay plain dicts because they are merged and copied, never read field by field.
+The spec of a JobTemplate is a job spec, and a flow's patch may be partial; both are plain dicts
+because they are merged and copied.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class JobFlowStatus(Model):
     failed_jobs: tuple[str, ...] = ()
     completed_jobs: tuple[str, ...] = ()
     terminated_jobs: tuple[str, ...] = ()
-    unknown_jobs: tuple[str, ...] = field(default=(), name="unKnowJobs")  # spelled so on the wire
+    unknown_jobs: tuple[str, ...] = field(default=(), name="unKnowJobs")  # Volcano's spelling
     job_status_list: tuple[FlowJobStatus, ...] = ()
     conditions: dict[str, FlowCondition] = field(default_factory=dict)
     state: FlowState = field(default_factory=FlowState)

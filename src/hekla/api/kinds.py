@@ -1,12 +1,11 @@
-"""Every built-in kind of the embedded API server, as data.
+"""The table of all built-in kinds of the embedded API server.
 
-Discovery, routing, RBAC resource names and `kubectl get` tables all read this one table. Custom
-kinds (Volcano's, and those a client installs) are not here: they come from
-CustomResourceDefinitions, and `from_crd` turns one into the same shape.
+Discovery, routing, RBAC resource names and `kubectl get` tables use it. Custom kinds (Volcano's,
+and those that a client installs) come from CustomResourceDefinitions; `from_crd` converts one.
 
-What a newcomer gets wrong: a *kind* (`Pod`) and a *resource* (`pods`) are two names of one thing,
-and neither is unique across groups (`Event` and `Job` exist twice). Look up by (group, version,
-plural) when you hold a URL, and by (apiVersion, kind) when you hold an object.
+Note: a *kind* (`Pod`) and a *resource* (`pods`) name the same type, and neither is unique across
+groups (`Event` and `Job` exist twice). Look up a URL by (group, version, plural), and an object by
+(apiVersion, kind).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-# Namespaces have no deletecollection upstream, on purpose: too much would vanish at one call.
+# Kubernetes has no deletecollection of namespaces.
 NO_COLLECTION_DELETE = ("create", "delete", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
 STATUS_VERBS = ("get", "patch", "update")
@@ -25,7 +24,7 @@ STATUS_VERBS = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One served kind: its names in every form a client may ask by, and what may be done to it."""
+    """A served kind: all its names, and its verbs."""
 
     group: str
     version: str
@@ -38,30 +37,30 @@ class Kind:
     subresources: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     virtual: bool = False
-    """A question, not an object: POST answers in the reply's status and nothing is stored."""
+    """A review that is answered in the response's status and not stored."""
 
     @property
     def api_version(self) -> str:
-        """`v1` for the core group, `group/version` otherwise; as written in objects."""
+        """`v1` for the core group, else `group/version`, as in objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def list_kind(self) -> str:
-        """The kind of a list of these, e.g. `PodList`."""
+        """The kind of its list, such as `PodList`."""
         return f"{self.kind}List"
 
     @property
     def path_prefix(self) -> str:
-        """Where its group-version is served: `/api/v1` or `/apis/apps/v1`."""
+        """The path of its group-version: `/api/v1` or `/apis/apps/v1`."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
     def group_resource(self) -> str:
-        """`pods`, `deployments.apps`: the name used in RBAC messages and Status details."""
+        """`pods`, `deployments.apps`: the name in RBAC messages and Status details."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, of one object, or of one of its subresources.
+        """Return the URL path of the collection, of an object, or of a subresource.
 
         >>> by_resource("", "v1", "pods").path("default", "a", "log")
         '/api/v1/namespaces/default/pods/a/log'
@@ -79,7 +78,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """What a subresource exchanges, often not its parent: `pods/eviction` takes an Eviction."""
+    """The type of a subresource, often not its parent's: `pods/eviction` takes an Eviction."""
 
     name: str
     group: str
@@ -177,12 +176,12 @@ BUILTIN: tuple[Kind, ...] = (
     _kind("coordination.k8s.io", "Lease", "leases"),
     _kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", "pc", namespaced=False),
     _kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", subresources=_STATUS),
-    # access
+    # RBAC
     _kind(_RBAC, "Role", "roles"),
     _kind(_RBAC, "RoleBinding", "rolebindings"),
     _kind(_RBAC, "ClusterRole", "clusterroles", namespaced=False),
     _kind(_RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
-    # extension
+    # extensions
     _kind(
         "apiextensions.k8s.io",
         "CustomResourceDefinition",
@@ -239,7 +238,7 @@ BUILTIN: tuple[Kind, ...] = (
     _kind(_NETWORK, "Ingress", "ingresses", "ing", subresources=_STATUS),
     _kind("discovery.k8s.io", "EndpointSlice", "endpointslices"),
     _kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False),
-    # kept for clients that expect them; nothing here acts on them
+    # stored for clients that expect them; no controller acts on them
     _kind(
         "apiregistration.k8s.io",
         "APIService",
@@ -268,7 +267,7 @@ BUILTIN: tuple[Kind, ...] = (
     _kind(_RESOURCE, "ResourceClaim", "resourceclaims", subresources=_STATUS),
     _kind(_RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates"),
     _kind(_RESOURCE, "ResourceSlice", "resourceslices", namespaced=False),
-    # questions asked by POST
+    # reviews
     _kind(
         _AUTHZ,
         "SelfSubjectAccessReview",
@@ -318,7 +317,7 @@ BUILTIN: tuple[Kind, ...] = (
     ),
 )
 
-# Exchanged by subresources and clients, never listed as a resource of their own.
+# Types of subresources and requests, which are not resources.
 SCALE_API_VERSION = "autoscaling/v1"
 SCALE_KIND = "Scale"
 
@@ -329,7 +328,7 @@ _BY_KIND: Mapping[tuple[str, str], Kind] = MappingProxyType(
     {(k.api_version, k.kind): k for k in BUILTIN}
 )
 
-# name -> (group, version, kind, verbs) where a subresource exchanges something else than its parent
+# name -> (group, version, kind, verbs) of subresources with another type than their parent
 _SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = MappingProxyType(
     {
         "binding": ("", "v1", "Binding", CREATE_ONLY),
@@ -347,17 +346,17 @@ _OWN_KIND_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def by_resource(group: str, version: str, plural: str) -> Kind | None:
-    """The kind served under that group, version and plural, as a URL names it."""
+    """Return the kind of a group, version and plural, as in a URL."""
     return _BY_RESOURCE.get((group, version, plural))
 
 
 def by_kind(api_version: str, kind: str) -> Kind | None:
-    """The kind with that `apiVersion` and `kind`, as an object names it."""
+    """Return the kind of an `apiVersion` and `kind`, as in an object."""
     return _BY_KIND.get((api_version, kind))
 
 
 def subresource(kind: Kind, name: str) -> Subresource:
-    """What `kind`'s subresource `name` exchanges and which verbs it takes; ValueError if none."""
+    """Return the type and verbs of a subresource; raise ValueError if there is none."""
     if name not in kind.subresources:
         known = ", ".join(kind.subresources) or "none"
         raise ValueError(f"{kind.group_resource} has no subresource {name!r}; it has: {known}")
@@ -369,7 +368,7 @@ def subresource(kind: Kind, name: str) -> Subresource:
 
 
 def from_crd(crd: Mapping[str, Any], version: str) -> Kind:
-    """The Kind that a CustomResourceDefinition object serves at one of its versions."""
+    """Return the Kind of a CustomResourceDefinition at one of its versions."""
     spec = crd["spec"]
     names = spec["names"]
     shown = next((v for v in spec["versions"] if v["name"] == version), None)

@@ -1,11 +1,11 @@
-"""What every object shares: metadata, conditions, selectors, Status; and how models are decoded.
+"""Common parts of objects: metadata, conditions, selectors, Status; and decoding of models.
 
-Models are msgspec Structs that hold only the fields hekla reads. Two things follow, and forgetting
-either loses other people's data: a Struct drops what it does not know, so never write one back
-whole (send a patch, or keep the dict); and Structs are frozen because informers share them.
+Models are msgspec Structs with only the fields that hekla reads. Lists are tuples: an absent list
+costs nothing, and a shared object cannot be appended to. Times and quantities are text;
+`hekla.units` parses them.
 
-Lists are tuples: an absent list then costs nothing, and nobody can append to a shared object. Times
-and quantities stay text; `hekla.units` reads them where someone needs the number.
+Note: a Struct drops unknown fields, so never write one back (send a patch, or keep the dict).
+Structs are frozen because informers share them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import field
 from hekla.units import selectors
 
 ResourceList: TypeAlias = dict[str, str | int | float]
-"""Amounts by resource name. Manifests may carry bare numbers, so not only strings."""
+"""Amounts by resource name. Manifests may contain numbers as well as strings."""
 
 IntOrString: TypeAlias = int | str
 
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class _ModelMeta(msgspec.StructMeta):
-    """Gives every model the same options: `kw_only` is not inherited, and mypy must be told."""
+    """Sets the options of every model: `kw_only` is not inherited, and mypy needs it."""
 
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
     ) -> _ModelMeta:
         shared = {"frozen": True, "kw_only": True, "omit_defaults": True, "rename": "camel"}
-        # JSON trees have no cycles, so the collector need not visit them.
+        # JSON trees have no cycles, so the garbage collector can skip them.
         return super().__new__(mcls, name, bases, namespace, **{**shared, "gc": False, **options})
 
 
@@ -51,7 +51,7 @@ class OwnerReference(Model):
 
 
 class ObjectMeta(Model):
-    """Without `managedFields`: half the bytes of many objects, and only the server reads it."""
+    """Without `managedFields`: half the bytes of many objects, used by the server only."""
 
     name: str = ""
     generate_name: str = ""
@@ -69,12 +69,12 @@ class ObjectMeta(Model):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that manages this object, if one does."""
+        """Return the controlling owner, if any."""
         return next((o for o in self.owner_references if o.controller), None)
 
 
 class Object(Model):
-    """An API object. Items of a list carry no apiVersion and kind, so both may be empty."""
+    """An API object. List items have no apiVersion and kind, so both may be empty."""
 
     api_version: str = ""
     kind: str = ""
@@ -90,7 +90,7 @@ class Object(Model):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the bare name of a cluster-wide object."""
+        """`namespace/name`, or the name of a cluster-scoped object."""
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
@@ -108,7 +108,7 @@ class Object(Model):
 
     @property
     def version(self) -> str:
-        """The resourceVersion, to be sent along with a patch that must not race."""
+        """The resourceVersion, to be sent with a patch that must not race."""
         return self.metadata.resource_version
 
     @property
@@ -133,7 +133,7 @@ class LabelSelector(Model):
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
     def compiled(self) -> selectors.LabelSelector:
-        """The selector in the form that can be matched against labels."""
+        """Return the parsed selector."""
         return selectors.LabelSelector.from_dict(msgspec.to_builtins(self))
 
 
@@ -162,7 +162,9 @@ class StatusDetails(Model):
 
 
 class Status(Model):
-    """The answer to a failed request. Encode with apiVersion and kind: clients insist on them."""
+    """The response to a failed request. Note: encode it with apiVersion and kind; clients require
+    them.
+    """
 
     api_version: str = "v1"
     kind: str = "Status"
@@ -174,7 +176,7 @@ class Status(Model):
     code: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As sent: apiVersion and kind would be left out as defaults, metadata as empty."""
+        """Return the encoded form; apiVersion, kind and metadata would otherwise be omitted."""
         body: dict[str, Any] = {"kind": self.kind, "apiVersion": self.api_version, "metadata": {}}
         body.update(msgspec.to_builtins(self))
         return body
@@ -207,7 +209,7 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def decoder(model: type[T]) -> msgspec.json.Decoder[T]:
-    """The one compiled decoder of a model: making one costs far more than using it."""
+    """Return the cached decoder of a model: creating one is far more expensive than using it."""
     known = _decoders.get(model)
     if known is None:
         known = _decoders[model] = msgspec.json.Decoder(model)
@@ -215,10 +217,10 @@ def decoder(model: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def decode(data: bytes, model: type[T]) -> T:
-    """Decode JSON into a model, reading `null` as absent, as Kubernetes does.
+    """Decode JSON into a model, with `null` as absent, as in Kubernetes.
 
-    The quick path refuses a null where a list or map belongs. Some clients write those, so a
-    refusal is tried once more without nulls; only then is the object at fault.
+    The fast path rejects a null in place of a list or map. Some clients send those, so a rejected
+    object is decoded again without nulls.
     """
     try:
         return decoder(model).decode(data)
@@ -227,7 +229,7 @@ def decode(data: bytes, model: type[T]) -> T:
 
 
 def convert(obj: Any, model: type[T]) -> T:
-    """Like `decode`, from a parsed object."""
+    """Decode a parsed object, as `decode`."""
     try:
         return msgspec.convert(obj, model)
     except msgspec.ValidationError:

@@ -1,6 +1,6 @@
 """nodeinfo.volcano.sh/v1alpha1: Numatopology, the NUMA layout of the node of the same name.
 
-Written by a node agent, read by the scheduler. CPU sets are text such as `0-3,8`.
+A node agent writes it, the scheduler reads it. CPU sets are text such as `0-3,8`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CPUs close together: the policies of nodes, and what was decided, as it is written on a pod.
+"""NUMA policies of nodes, and the annotation with the CPUs of a pod.
 
-Shared by the scheduler, which foresees what a node will do, and by our node agent, which does it.
+The scheduler, which predicts the node's decision, and the node agent, which makes it, share them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hekla.units.quantity import QuantityError, parse_quantity
 
 NONE: Final = "none"
 STATIC: Final = "static"
-"""Of the CPU manager: pods that ask for whole CPUs get them alone."""
+"""CPU manager policy: pods that request whole CPUs get exclusive CPUs."""
 BEST_EFFORT: Final = "best-effort"
 RESTRICTED: Final = "restricted"
 SINGLE: Final = "single-numa-node"
@@ -24,7 +24,7 @@ Taken = dict[int, int]
 
 
 def fewest(amounts: Sequence[int], wanted: int) -> int | None:
-    """How many of some amounts, the largest first, are enough; at least one."""
+    """Return how many of the largest amounts are enough; at least one."""
     total = 0
     for number, amount in enumerate(amounts, start=1):
         total += amount
@@ -34,13 +34,13 @@ def fewest(amounts: Sequence[int], wanted: int) -> int | None:
 
 
 def write_decision(taken: Taken) -> str:
-    """For the annotation `volcano.sh/topology-decision`."""
+    """Return the annotation `volcano.sh/topology-decision`."""
     numa = {str(n): {"cpu": str(cpus)} for n, cpus in sorted(taken.items())}
     return json.dumps({"numa": numa}, separators=(",", ":"))
 
 
 def read_decision(text: str | None) -> Taken:
-    """The same back; nonsense is nothing, whoever wrote it: pods come with annotations."""
+    """Parse the annotation; invalid text is ignored, since users can set annotations."""
     try:
         found = json.loads(text or "{}")["numa"]
         return {_bounded(int(key)): _cpus(amounts) for key, amounts in found.items()}
@@ -54,5 +54,5 @@ def _cpus(amounts: Mapping[str, str]) -> int:
 
 def _bounded(number: int) -> int:
     if not 0 <= number <= MAX_CPU:
-        raise ValueError(f"{number} is more than any machine has, or less than none")
+        raise ValueError(f"{number} is out of range")
     return number

@@ -1,8 +1,9 @@
-"""Pods, typed as far as scheduling, running and counting them needs.
+"""Pods, typed as far as scheduling, running and accounting need.
 
-Like all models these drop unknown fields: read with them, write with patches. `env`, probes and
-security contexts are typed because the node agent acts on them; exotic volume sources keep only
-their name, since hekla has no driver for them.
+`env`, probes and security contexts are typed because the node agent uses them; volume sources
+without a driver keep only their name.
+
+Note: models drop unknown fields; patch, and never write one back.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class Container(Model):
     image_pull_policy: str = ""
     security_context: SecurityContext | None = None
     restart_policy: str = ""
-    """Set only on init containers; `Always` makes a sidecar, whose request lasts all the time."""
+    """Only on init containers; `Always` makes a sidecar, whose request counts permanently."""
     stdin: bool = False
     tty: bool = False
 
@@ -221,7 +222,7 @@ class SecretVolume(Model):
 
 
 class SecretProjection(Model):
-    """Inside a projected volume a secret is called by `name`, not `secretName`."""
+    """A projected volume names a secret by `name`, not `secretName`."""
 
     name: str = ""
     items: tuple[KeyToPath, ...] = ()
@@ -334,7 +335,7 @@ class WeightedPodAffinityTerm(Model):
 
 
 class PodAffinity(Model):
-    """Also used for anti-affinity: the shape is the same, the sense is the other way round."""
+    """Also used for anti-affinity, which has the same structure."""
 
     required: tuple[PodAffinityTerm, ...] = field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"

@@ -1,7 +1,7 @@
 """scheduling.volcano.sh/v1beta1: Queue and PodGroup.
 
-A PodGroup has no status subresource upstream, so its status travels with the object; that is one
-more reason to patch and never to write a model back whole.
+Note: a PodGroup has no status subresource, so its status is written with the object; patch, and
+never write a model back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hekla.api.meta import LabelSelector, Model, Object, ResourceList
 
 
 class NetworkTopology(Model):
-    """At most one of the two tiers is set; admission refuses both."""
+    """At most one of the two tiers is set; admission rejects both."""
 
     mode: str = "hard"
     highest_tier_allowed: int | None = None
@@ -20,7 +20,7 @@ class NetworkTopology(Model):
 
 
 class SubGroupPolicy(Model):
-    """Pods that the selector picks and that agree on `match_label_keys` form one subgroup."""
+    """Pods that match the selector and have equal `match_label_keys` form one subgroup."""
 
     name: str = ""
     network_topology: NetworkTopology | None = None
@@ -36,7 +36,7 @@ class PodGroupSpec(Model):
     queue: str = ""
     priority_class_name: str = ""
     min_resources: ResourceList | None = None
-    """None lets the group in unconditionally; an empty map asks for nothing."""
+    """None admits the group unconditionally; an empty map requests nothing."""
     network_topology: NetworkTopology | None = None
     sub_group_policy: tuple[SubGroupPolicy, ...] = ()
 
@@ -115,7 +115,7 @@ class QueueStatus(Model):
     completed: int = 0
     reservation: Reservation = field(default_factory=Reservation)
     allocated: ResourceList | None = None
-    """Volcano's scheduler always writes this, as null when nothing is allocated."""
+    """Volcano's scheduler always writes it, as null if nothing is allocated."""
 
 
 class Queue(Object):

@@ -1,6 +1,6 @@
-"""topology.volcano.sh/v1alpha1: HyperNode, a part of the network such as the nodes of one switch.
+"""topology.volcano.sh/v1alpha1: HyperNode, a network domain such as the nodes of one switch.
 
-Tiers grow outwards: a lower number is closer together. Patch; never write a model back.
+Note: a lower tier is closer together. Patch, and never write a model back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class RegexMatch(Model):
 
 
 class MemberSelector(Model):
-    """Exactly one is set; the CRD's rules see to it."""
+    """Exactly one is set; the CRD's rules enforce it."""
 
     exact_match: ExactMatch | None = None
     regex_match: RegexMatch | None = None

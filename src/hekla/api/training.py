@@ -1,7 +1,7 @@
-"""training.volcano.sh/v1alpha1: HyperJob, jobs that belong together, perhaps in several clusters.
+"""training.volcano.sh/v1alpha1: HyperJob, related jobs in one or several clusters.
 
-Volcano ships no CRD for it; a multi-cluster add-on does. `template_spec` is a job spec that is
-copied whole, hence a plain dict.
+Volcano has no CRD for it; a multi-cluster add-on has. `template_spec` is a job spec that is copied,
+hence a plain dict.
 """
 
 from __future__ import annotations

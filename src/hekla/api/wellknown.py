@@ -1,8 +1,7 @@
-"""Every magic string once: labels, annotations, finalizers, phases, reasons, names.
+"""Well-known strings: labels, annotations, finalizers, phases, reasons, names.
 
-Grouped by who reads them. The one thing a newcomer gets wrong: pods belong to a PodGroup by the
-annotation `GROUP_NAME` under `scheduling.k8s.io/`; the alias under `scheduling.volcano.sh/` looks
-newer and is read almost nowhere.
+Note: the annotation `GROUP_NAME` under `scheduling.k8s.io/` assigns a pod to a PodGroup; the alias
+under `scheduling.volcano.sh/` is read almost nowhere.
 """
 
 from __future__ import annotations
@@ -86,12 +85,12 @@ JDB_MAX_UNAVAILABLE: Final = "volcano.sh/jdb-max-unavailable"
 SLA_WAITING_TIME: Final = "volcano.sh/sla-waiting-time"
 SLA_WAITING_TIME_LEGACY: Final = "sla-waiting-time"
 TASK_PRIORITY: Final = "volcano.sh/task-priority"
-TASK_TOPOLOGY: Final = "volcano.sh/task-topology"  # declared upstream, read by nobody
+TASK_TOPOLOGY: Final = "volcano.sh/task-topology"  # declared by Volcano and read nowhere
 TASK_TOPOLOGY_AFFINITY: Final = "volcano.sh/task-topology-affinity"
 TASK_TOPOLOGY_ANTI_AFFINITY: Final = "volcano.sh/task-topology-anti-affinity"
 TASK_TOPOLOGY_ORDER: Final = "volcano.sh/task-topology-task-order"
 NUMA_TOPOLOGY_POLICY: Final = "volcano.sh/numa-topology-policy"
-TOPOLOGY_DECISION: Final = "volcano.sh/topology-decision"  # the scheduler's NUMA answer, JSON
+TOPOLOGY_DECISION: Final = "volcano.sh/topology-decision"  # the scheduler's NUMA decision, JSON
 JOB_ALLOCATED_HYPERNODE: Final = "volcano.sh/job-allocated-hypernode"
 RESOURCE_STRATEGY_SCORING_TYPE: Final = "volcano.sh/resource-strategy-scoring-type"
 RESOURCE_STRATEGY_WEIGHT: Final = "volcano.sh/resource-strategy-weight"
@@ -139,7 +138,7 @@ NETWORK_BANDWIDTH_RATE: Final = "volcano.sh/network-bandwidth-rate"  # in Mbps
 ENABLE_QUOTA_BURST: Final = "volcano.sh/enable-quota-burst"
 QUOTA_BURST_TIME: Final = "volcano.sh/quota-burst-time"
 COLOCATION_POLICY: Final = "colocation-policy"
-COLOCATION_CONFIG: Final = "volcano.sh/colocation-config"  # JSON; `{}` takes the settings back
+COLOCATION_CONFIG: Final = "volcano.sh/colocation-config"  # JSON; `{}` resets the settings
 COLOCATION_CONFIG_NAME: Final = "volcano.sh/colocation-config-name"
 WARMUP: Final = "node.volcano.sh/warmup"
 BATCH_CPU: Final = "kubernetes.io/batch-cpu"
@@ -177,7 +176,7 @@ BIND_PHASE: Final = "volcano.sh/bind-phase"
 BIND_ALLOCATING: Final = "allocating"
 BIND_SUCCESS: Final = "success"
 VNPU_MODE: Final = "huawei.com/vnpu-mode"
-"""On a pod: how its NPUs are parted; without it, by templates."""
+"""On a pod: the partitioning of its NPUs; the default is by templates."""
 HAMI_VGPU_NODE: Final = "hami.io/vgpu-node"
 HAMI_VGPU_TIME: Final = "hami.io/vgpu-time"
 HAMI_BIND_PHASE: Final = "hami.io/bind-phase"
@@ -227,7 +226,7 @@ CONTROLLED_VOLUME: Final = "volume-pvc-{name}"
 
 
 class JobPhase:
-    """Where a job is in its life; empty or unheard-of counts as Pending."""
+    """Phases of a job; an empty or unknown phase counts as Pending."""
 
     PENDING: Final = "Pending"
     ABORTING: Final = "Aborting"
@@ -260,7 +259,7 @@ class QueueState:
 class FlowPhase:
     PENDING: Final = "Pending"
     RUNNING: Final = "Running"
-    SUCCEED: Final = "Succeed"  # spelled so on the wire
+    SUCCEED: Final = "Succeed"  # Volcano's spelling
     FAILED: Final = "Failed"
     TERMINATING: Final = "Terminating"
 
@@ -288,7 +287,7 @@ class NamespacePhase:
 
 
 class JobEvent:
-    """What can happen to a job; policies turn events into actions."""
+    """Events of a job; policies map events to actions."""
 
     ANY: Final = "*"
     POD_PENDING: Final = "PodPending"
@@ -301,7 +300,7 @@ class JobEvent:
     OUT_OF_SYNC: Final = "OutOfSync"
     COMMAND_ISSUED: Final = "CommandIssued"
     JOB_UPDATED: Final = "JobUpdated"
-    # The schema takes all of them, admission only these.
+    # The schema accepts all of them, admission only these.
     IN_POLICIES: Final = frozenset(
         {
             ANY,

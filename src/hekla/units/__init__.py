@@ -1,1 +1,1 @@
-"""Pure helpers with no opinion about the API: quantities, selectors, patches, clocks."""
+"""Pure helpers below the API: quantities, selectors, patches, server-side apply, clocks."""

@@ -1,13 +1,13 @@
 """Server-side apply: merge a manager's configuration into an object, field by field.
 
-A configuration says "these fields, with these values, are mine". Three things follow:
+A configuration states fields and values that a manager owns:
 
 1. a field that another manager owns with another value is a conflict, unless forced;
-2. a field that the manager applied before and leaves out now is removed, if nobody else owns it;
-3. everything else stays as it is.
+2. a field that the manager applied before and omits now is removed, if it has no other owner;
+3. everything else is unchanged.
 
-The newcomer's mistake is to send back what was read: an applied configuration holds only what the
-manager wants to decide, and everything in it becomes its own. A null in it counts as left out.
+Note: an applied configuration contains only fields that the manager wants to own; do not send back
+a whole object. A null counts as omitted.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def apply(
     subresource: str = "",
     ignored: Container[str] = (),
 ) -> dict[str, Any]:
-    """The object after `manager` applied a configuration to it, with its managedFields.
+    """Return the object after `manager` applied a configuration, with its managedFields.
 
-    `live` is None when the object does not exist yet. `ignored` names top-level fields that this
-    endpoint does not write: they are left out of the configuration. Defaulting is the caller's, and
-    comes after. When nothing changes, the result equals `live`, times included.
+    `live` is None if the object does not exist. `ignored` names top-level fields that this endpoint
+    does not write: they are dropped from the configuration. The caller applies defaults afterwards.
+    If nothing changes, the result equals `live`, times included.
     """
     config = _checked_config(applied, ignored)
     entries = _entries_of_live(live, shape, api_version, now, subresource)
@@ -102,7 +102,7 @@ def apply(
 
 
 def applied_fields(config: dict[str, Any], shape: Shape) -> FieldSet:
-    """The fields that an applied configuration claims."""
+    """Return the fields that an applied configuration owns."""
     fields: FieldSet = {}
     for key, value in config.items():
         if key in UNOWNED:
@@ -119,9 +119,10 @@ def applied_fields(config: dict[str, Any], shape: Shape) -> FieldSet:
 
 
 def _claims(value: Any, shape: Shape, path: str) -> FieldSet:
-    """The tree below one place; {} for a leaf, as an empty container is one.
+    """Return the tree below a path; {} for a leaf, such as an empty container.
 
-    Upstream claims empty maps but not empty lists, so that nobody can ever remove one again.
+    Kubernetes gives empty maps an owner but not empty lists, so that the latter can never be
+    removed.
     """
     if isinstance(value, dict):
         if not value or shape.is_atomic_map:
@@ -141,7 +142,7 @@ def _claims(value: Any, shape: Shape, path: str) -> FieldSet:
 
 
 def _with_self(below: FieldSet, value: Any, shape: Shape, key: str) -> FieldSet:
-    """A map's own key is claimed with its content; a declared field is only a way down."""
+    """Return the tree; keys of a map are owned with their content, declared fields are not."""
     if not below or not isinstance(value, dict) or key in shape.field_names:
         return below
     return {SELF: {}, **below}
@@ -188,7 +189,7 @@ def _entries_of_live(
 def _split(
     entries: Iterable[Entry], manager: str, subresource: str
 ) -> tuple[Entry | None, list[Entry]]:
-    """The manager's own last application, and everybody else."""
+    """Return the manager's last applied entry, and the entries of others."""
     last, others = None, []
     for entry in entries:
         if (
@@ -203,7 +204,7 @@ def _split(
 
 
 def _settled(others: list[Entry], difference: Changes, force: bool) -> list[Entry]:
-    """What the other managers keep; raises if they hold fields that would change."""
+    """Return the fields that other managers keep; raise if they own fields that would change."""
     conflicts: list[Conflict] = []
     settled: list[Entry] = []
     for entry in others:
@@ -231,7 +232,7 @@ def _settled(others: list[Entry], difference: Changes, force: bool) -> list[Entr
 
 
 def _leaves_first(path: Sequence[str]) -> tuple[tuple[bool, str], ...]:
-    """Upstream's order: what is owned on a level comes before what lies deeper."""
+    """Sort as Kubernetes does: paths of a level come before deeper ones."""
     last = len(path) - 1
     return tuple((depth != last, element) for depth, element in enumerate(path))
 
@@ -268,9 +269,9 @@ def _merge(live: Any, config: Any, shape: Shape, path: str) -> Any:
 
 
 def _merged_items(live: list[Any], config: list[Any], shape: Shape, path: str) -> list[Any]:
-    """Elements of both, in the configuration's order; the others stay near where they were.
+    """Merge both lists in the configuration's order; other elements stay near their place.
 
-    Upstream's way: walk both lists side by side, take live elements that the configuration does
+    As in Kubernetes: walk both lists in parallel, take live elements that the configuration does
     not name as they come, and the named ones in the configuration's order.
     """
     wanted = _indexed(config, shape, path)
@@ -278,7 +279,7 @@ def _merged_items(live: list[Any], config: list[Any], shape: Shape, path: str) -
     counts: dict[str, int] = {}
     for element, _ in present:
         counts[element] = counts.get(element, 0) + 1
-    # Elements that share an identity cannot be merged into: the configuration's one replaces them.
+    # Elements with the same key cannot be merged: the configuration's element replaces them.
     mergeable = {element: item for element, item in present if counts[element] == 1}
     order = [element for element in wanted if element in counts]  # those on both sides, in order
     result: list[Any] = []
@@ -330,7 +331,7 @@ def _shown(element: str) -> str:
 def _pruned_map(
     value: dict[str, Any], shape: Shape, last: FieldSet, held: FieldSet
 ) -> dict[str, Any]:
-    """Without the fields of `last` that nobody holds any more."""
+    """Remove the fields of `last` that have no owner any more."""
     result = dict(value)
     declared = shape.field_names
     for element, last_below in last.items():
@@ -339,8 +340,8 @@ def _pruned_map(
             continue
         held_below = held.get(element)
         was_claimed = key in declared or not last_below or SELF in last_below
-        # Upstream drops a map's key with everything in it as soon as nobody holds the key itself.
-        # We keep it while somebody holds anything in it: an owner's field is not collateral.
+        # Kubernetes drops a map's key with its content as soon as the key itself has no owner. We
+        # keep it while any field below it has one.
         if held_below is None and was_claimed:
             del result[key]
             continue
@@ -370,7 +371,7 @@ def _pruned_list(items: list[Any], shape: Shape, last: FieldSet, held: FieldSet)
     for item in items:
         try:
             element = item_element(item, shape)
-        except ApplyError:  # an odd element that is already stored; nobody can have claimed it
+        except ApplyError:  # an invalid stored element cannot have an owner
             kept.append(item)
             continue
         last_below, held_below = last.get(element), held.get(element)
@@ -379,8 +380,8 @@ def _pruned_list(items: list[Any], shape: Shape, last: FieldSet, held: FieldSet)
             continue
         was_claimed = not last_below or SELF in last_below
         is_held = held_below is not None and (not held_below or SELF in held_below)
-        # An element lives as long as somebody holds the element itself: a controller that only
-        # set a container's resources does not keep a container that its applier dropped.
+        # An element exists while the element itself has an owner: a controller that only set a
+        # container's resources does not keep a container that its applier removed.
         if was_claimed and not is_held:
             continue
         kept.append(_pruned(item, shape.items, last_below, held_below or {}))

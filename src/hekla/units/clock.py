@@ -1,7 +1,7 @@
-"""Time as something that is handed in: the system's, or one that a test or simulation moves.
+"""Injected time: the system's clock, or one that a test or simulation advances.
 
-`now()` is for what people and objects see, `monotonic()` for measuring how long something took;
-the first may jump when the machine's clock is set, so never subtract two readings of it.
+Note: use `now()` for times that users and objects show, and `monotonic()` to measure durations.
+`now()` may jump when the machine's clock is set; never subtract two of its readings.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ __all__ = ["Clock", "ManualClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """What code that waits or stamps needs to know about time."""
+    """The time functions that code depends on."""
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return unix seconds."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Return seconds from an arbitrary start that never decrease."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """The machine's clock and the event loop's timers."""
+    """The system clock and the event loop's timers."""
 
     def now(self) -> float:
         return time.time()
@@ -42,11 +42,11 @@ class SystemClock:
 
 
 class ManualClock:
-    """Stands still until told otherwise.
+    """A clock that only tests and simulations advance.
 
-    Sleepers wake in order of their deadline, then in order of falling asleep, one at a time:
-    each runs until it waits for something again before the next is woken, and sees `now()` at
-    exactly its own deadline. So a test reads the same story on every run.
+    Sleepers wake in order of their deadline, then of their start, one at a time: each runs until it
+    waits again before the next one wakes, and reads its own deadline from `now()`. So every run is
+    the same.
     """
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
@@ -63,7 +63,7 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many tasks are asleep right now."""
+        """The number of sleeping tasks."""
         return sum(1 for _, _, future in self._sleepers if not future.done())
 
     async def sleep(self, seconds: float) -> None:
@@ -76,7 +76,7 @@ class ManualClock:
         await future
 
     async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass, waking everyone whose time comes, also those who sleep again."""
+        """Advance by `seconds` and wake all sleepers whose deadline passes, also repeatedly."""
         if seconds < 0:
             raise ValueError(f"clock: cannot go back by {-seconds} s; advance by 0 or more")
         await self._advance_to(self._elapsed + seconds)
@@ -93,28 +93,28 @@ class ManualClock:
         self._elapsed = target
 
     async def advance_to_next(self) -> bool:
-        """Jump to the earliest deadline and wake it; False when nobody sleeps."""
+        """Advance to the earliest deadline and wake its sleeper; return False if there is none."""
         await self.settle()
         while self._sleepers:
             deadline, _, future = self._sleepers[0]
             if not future.done():
-                # Not by the difference: added up again it may fall short of the deadline.
+                # Not by the difference: added again, it may fall short of the deadline.
                 await self._advance_to(deadline)
                 return True
             heapq.heappop(self._sleepers)
         return False
 
     def skip(self, seconds: float) -> None:
-        """Move time without waking anyone: for synchronous code that only reads the clock."""
+        """Advance without waking sleepers, for synchronous code that only reads the clock."""
         if seconds < 0:
             raise ValueError(f"clock: cannot go back by {-seconds} s; skip 0 or more")
         self._elapsed += seconds
 
     async def settle(self, rounds: int = 10) -> None:
-        """Give other tasks the loop until they are waiting for something.
+        """Let other tasks run until they wait.
 
-        The loop does not say when it is idle, so this yields a fixed number of times; a chain of
-        hand-overs between tasks that is longer than `rounds` needs a larger number.
+        The event loop does not report idleness, so this yields a fixed number of times; a chain of
+        hand-overs longer than `rounds` needs a larger number.
         """
         for _ in range(rounds):
             await asyncio.sleep(0)

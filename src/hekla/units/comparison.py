@@ -1,12 +1,11 @@
-"""Which fields does an object have, and which differ between two versions of it?
+"""Field sets of an object, and of the changes between two versions of it.
 
-The answers are field sets (`fieldsets.py`). Two rules decide what counts as one field: an atomic
-list or map is a single leaf whatever it holds, and so is an empty container. And a container that
-appears is a field itself, besides what is in it; one that was there before is not.
+An atomic list or map is one leaf, and so is an empty container. A new container is a field itself,
+in addition to its content; an existing one is not.
 
-Every write of the server passes through `changes`, so it looks only where old and new differ; `==`
-on dicts runs in C and skips equal parts quickly. (It also takes `True` for `1`; a schema would not
-let one replace the other, and at worst an owner is not updated.)
+Every write of the server calls `changes`, so it descends only where old and new differ; `==` on
+dicts runs in C. (It also equates `True` with `1`; a schema does not let one replace the other, and
+at worst an owner is not updated.)
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ UNOWNED_METADATA: Final = frozenset(
         "managedFields",
     }
 )
-"""Identity and bookkeeping: the server writes these, no manager owns them."""
+"""Fields that the server writes and no manager owns."""
 
 
 class Changes(NamedTuple):
-    """Field sets: what is new or has another value, and what is gone."""
+    """Field sets: added or changed fields, and removed fields."""
 
     changed: FieldSet
     removed: FieldSet
 
 
 class Duplicates(list[Any]):
-    """Elements of a list that share one identity; together they count as one atomic value."""
+    """List elements with the same key; together they count as one atomic value."""
 
 
 def created(new: dict[str, Any], shape: Shape, ignored: Container[str] = ()) -> FieldSet:
-    """The fields of an object that did not exist before."""
+    """Return the fields of a new object."""
     fields: FieldSet = {}
     for key, value in new.items():
         if key in UNOWNED or key in ignored:
@@ -83,7 +82,7 @@ def _created_metadata(metadata: Any, shape: Shape) -> FieldSet:
 
 
 def all_fields(value: Any, shape: Shape) -> FieldSet:
-    """The value itself and everything in it, as a tree below its own path."""
+    """Return the value and everything in it, as a tree below its path."""
     if isinstance(value, dict):
         if not value or shape.is_atomic_map:
             return {}
@@ -108,7 +107,7 @@ def _item_fields(item: Any, shape: Shape) -> FieldSet:
 def changes(
     old: dict[str, Any], new: dict[str, Any], shape: Shape, ignored: Container[str] = ()
 ) -> Changes:
-    """What differs between two versions of one object."""
+    """Return the differences between two versions of an object."""
     changed: FieldSet = {}
     removed: FieldSet = {}
     for key in (*new, *(key for key in old if key not in new)):
@@ -140,7 +139,7 @@ _ABSENT: Final = _Absent()
 def _note(
     changed: FieldSet, removed: FieldSet, element: str, before: Any, after: Any, shape: Shape
 ) -> None:
-    """Compare one place and enter the outcome under `element`."""
+    """Compare one field and record the result under `element`."""
     if before is _ABSENT:
         changed[element] = all_fields(after, shape)
     elif after is _ABSENT:
@@ -154,8 +153,8 @@ def _note(
 
 
 def _differences(before: Any, after: Any, shape: Shape) -> tuple[FieldSet | None, FieldSet | None]:
-    """The trees of changed and removed fields at and below one place; None for none."""
-    # null stands for an empty container of the other side's type
+    """Return the trees of changed and removed fields at and below a path; None for none."""
+    # null equals an empty container of the other side's type
     if before is None and isinstance(after, (dict, list)):
         before = type(after)()
     elif after is None and isinstance(before, (dict, list)):
@@ -173,7 +172,7 @@ def _differences(before: Any, after: Any, shape: Shape) -> tuple[FieldSet | None
         if old_items is not None and new_items is not None:
             return _list_differences(old_items, new_items, shape)
     elif isinstance(before, (dict, list)) or isinstance(after, (dict, list)):
-        return all_fields(after, shape), all_fields(before, shape)  # another type altogether
+        return all_fields(after, shape), all_fields(before, shape)  # another type
     return {}, None
 
 
@@ -217,9 +216,9 @@ def _list_differences(
 
 
 def index_items(items: list[Any], shape: Shape) -> dict[str, Any] | None:
-    """Elements by path element, or None when some cannot be told apart: then the list is atomic.
+    """Return elements by path element, or None if keys are ambiguous: then the list is atomic.
 
-    Writes other than apply must not fail because of an odd list that is already stored.
+    Note: writes other than apply must not fail because of an invalid list that is already stored.
     """
     found: dict[str, Any] = {}
     for item in items:
@@ -237,7 +236,7 @@ def index_items(items: list[Any], shape: Shape) -> dict[str, Any] | None:
 
 
 def item_element(item: Any, shape: Shape) -> str:
-    """The path element of one element of a list that is a set or a map."""
+    """Return the path element of an element of a set or a map list."""
     if shape.list_type == "set":
         if item is None or isinstance(item, (dict, list)):
             raise ApplyError(f"an element of a set must be a plain value, not {item!r}")
@@ -254,7 +253,7 @@ def item_element(item: Any, shape: Shape) -> str:
         value = item.get(name)
         if value is None:
             value = shape.items.default_of(name)
-        if value is not None:  # a key may be left out as long as another is there
+        if value is not None:  # a key may be absent if another is present
             pairs.append((name, value))
     if not pairs:
         raise ApplyError(f"an element lacks its key {_listed(names)}; add it")

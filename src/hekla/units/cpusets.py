@@ -8,7 +8,7 @@ MAX_CPU = 8192
 
 
 def parse_cpuset(text: str) -> set[int]:
-    """The CPUs of a list; ValueError for anything else."""
+    """Return the CPUs of a list; raise ValueError if it is invalid."""
     out: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():
         first, dash, last = part.strip().partition("-")

@@ -1,7 +1,7 @@
-"""Cron schedules: five fields, or a name such as `@daily`, or `@every 90m`.
+"""Cron schedules: five fields, a name such as `@daily`, or `@every 90m`.
 
-cronsim does the arithmetic of the five fields, time zones and daylight saving included; the names
-and `@every` are what Volcano's users know from robfig/cron.
+cronsim computes the five fields, with time zones and daylight saving; the names and `@every` are
+those of robfig/cron, which Volcano uses.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _NAMES: Final = {
 _ANY_MOMENT: Final = datetime(2026, 1, 1)
 
 Next = Callable[[datetime], datetime]
-"""The first time after a given one."""
+"""Returns the first time after a given one."""
 
 
 class CronError(ValueError):
-    """Not a schedule."""
+    """The text is not a schedule."""
 
 
 def parse_cron(text: str) -> Next:
-    """A function from a moment to the next time of the schedule.
+    """Return a function from a time to the next time of the schedule.
 
     >>> parse_cron("30 3 * * *")(datetime(2026, 5, 1, 12, 0))
     datetime.datetime(2026, 5, 2, 3, 30)
@@ -66,6 +66,6 @@ def _every(text: str) -> Next:
         seconds = parse_duration(text)
     except DurationError as error:
         raise CronError(f"@every needs a duration such as 90m: {error}") from error
-    # Whole seconds, and never less than one, as robfig/cron.
+    # Whole seconds, and at least one, as robfig/cron.
     step = timedelta(seconds=max(1, int(seconds)))
     return lambda moment: moment.replace(microsecond=0) + step

@@ -1,7 +1,7 @@
-"""Plain JSON documents: copying, comparing and measuring them.
+"""Copy, compare and measure plain JSON documents.
 
-Python's `==` is not JSON's: `True == 1` there. And `copy.deepcopy` is three times slower than what
-a tree of dicts and lists needs.
+Note: Python's `==` differs from JSON's: `True == 1`. `copy.deepcopy` is three times slower than
+needed for a tree of dicts and lists.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, Final
 __all__ = ["MAX_DEPTH", "copy_json", "is_too_deep", "json_equal"]
 
 MAX_DEPTH: Final = 200
-"""Deeper documents are refused. Kubernetes objects stay below 30, CRD schemas below 100."""
+"""Deeper documents are rejected. Kubernetes objects stay below 30, CRD schemas below 100."""
 
 
 def copy_json(value: Any) -> Any:
-    """A copy that shares no dict or list with the original.
+    """Return a copy that shares no dict or list with the original.
 
-    `dict.copy()` and patching up the few containers in it takes half the time of a comprehension;
-    a JSON decoder makes no subclasses, so `__class__ is` may stand in for `isinstance`.
+    `dict.copy()` followed by copying the few inner containers takes half the time of a
+    comprehension. A JSON decoder creates no subclasses, so `__class__ is` replaces `isinstance`.
     """
     if value.__class__ is dict:
         copied = value.copy()
@@ -37,10 +37,10 @@ def copy_json(value: Any) -> Any:
 
 
 def json_equal(left: Any, right: Any) -> bool:
-    """Equality as JSON has it: true is not 1, while 1 and 1.0 are the same number."""
+    """Compare as JSON: true is not 1, while 1 and 1.0 are equal."""
     if left is right:
         return True
-    if left != right:  # cheap and in C; everything below only sorts out booleans
+    if left != right:  # cheap, in C; the rest only distinguishes booleans
         return False
     if isinstance(left, dict):
         return all(json_equal(value, right[key]) for key, value in left.items())
@@ -50,7 +50,7 @@ def json_equal(left: Any, right: Any) -> bool:
 
 
 def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
-    """Whether containers are nested more than `limit` levels. Walks breadth first: no recursion."""
+    """Return whether containers are nested deeper than `limit`, without recursion."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(limit):
         if not level:

@@ -1,8 +1,8 @@
-"""Go durations ("5m0s", "1h30m", "300ms"), as Kubernetes and Volcano configuration writes them.
+"""Go durations ("5m0s", "1h30m", "300ms"), as in Kubernetes and Volcano configuration.
 
-Nanoseconds in an int are the exact form; seconds in a float are for timers. What surprises people:
-a bare number is not a duration ("30" is refused, only "0" may go without a unit), and there is no
-unit longer than the hour.
+Nanoseconds as int are exact; seconds as float are for timers.
+
+Note: a number without a unit is not a duration, except "0", and the largest unit is the hour.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Seconds: `parse_duration("1h30m") == 5400.0`."""
+    """Return seconds: `parse_duration("1h30m") == 5400.0`."""
     return parse_duration_ns(text) / NANOS_PER_SECOND
 
 
 def parse_duration_ns(text: str) -> int:
-    """Exact nanoseconds; fractions finer than one are cut off, as Go does."""
+    """Return exact nanoseconds; finer fractions are truncated, as in Go."""
     if not isinstance(text, str):
         raise DurationError(f'duration {text!r}: must be text with a unit, such as "90s"')
     rest = text[1:] if text[:1] in ("-", "+") else text
@@ -81,12 +81,12 @@ def _part_ns(text: str, match: re.Match[str]) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """As Go prints it: `format_duration(300) == "5m0s"`."""
+    """Return seconds as Go prints them: `format_duration(300) == "5m0s"`."""
     return format_duration_ns(round(seconds * NANOS_PER_SECOND))
 
 
 def format_duration_ns(nanoseconds: int) -> str:
-    """As Go's `Duration.String()`: below a second one unit ("1.5ms"), above it h, m and s."""
+    """Format as Go's `Duration.String()`: below a second one unit ("1.5ms"), else h, m and s."""
     if nanoseconds == 0:
         return "0s"
     sign = "-" if nanoseconds < 0 else ""

@@ -1,4 +1,4 @@
-"""What can be wrong with a value, a patch or an applied configuration.
+"""Errors of values, patches and applied configurations.
 
     ValueError
     ├── QuantityError         not a Kubernetes quantity
@@ -6,13 +6,12 @@
     ├── TimestampError        not an RFC 3339 time
     ├── SelectorError         not a label or field selector
     ├── PatchError            the patch is malformed, or does not fit the document
-    │   └── PatchTestFailed   a JSON patch's own `test` said no: the document is not as expected
+    │   └── PatchTestFailed   a `test` operation of a JSON patch failed
     ├── FieldSetError         not a `fieldsV1` set
-    └── ApplyError            the applied configuration cannot be merged as it stands
+    └── ApplyError            the applied configuration cannot be merged
         └── ApplyConflict     other managers own fields that it would change
 
-All are ValueErrors because all are about what somebody sent, never about what we did. Each module
-re-exports the ones it raises.
+All are ValueErrors because all describe invalid input. Each module re-exports the errors it raises.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ class DurationError(ValueError):
 
 
 class TimestampError(ValueError):
-    """The text is not an RFC 3339 time, or the moment cannot be written as one."""
+    """The text is not an RFC 3339 time, or the time cannot be written as one."""
 
 
 class SelectorError(ValueError):
-    """The selector cannot be understood, or names an impossible label."""
+    """The selector cannot be parsed, or names an invalid label."""
 
 
 class PatchError(ValueError):
@@ -55,7 +54,7 @@ class PatchError(ValueError):
 
 
 class PatchTestFailed(PatchError):
-    """A `test` operation of a JSON patch found another value than the sender expected."""
+    """A `test` operation of a JSON patch found another value than expected."""
 
 
 class FieldSetError(ValueError):
@@ -63,11 +62,11 @@ class FieldSetError(ValueError):
 
 
 class ApplyError(ValueError):
-    """The applied configuration cannot be merged as it stands."""
+    """The applied configuration cannot be merged."""
 
 
 class Conflict(NamedTuple):
-    """One field that somebody else owns with another value."""
+    """A field that another manager owns with another value."""
 
     manager: str
     subresource: str

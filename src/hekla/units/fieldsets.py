@@ -1,17 +1,17 @@
 """Sets of field paths in the `fieldsV1` format of `metadata.managedFields`, and their algebra.
 
-A set *is* its JSON: a tree of dicts whose keys are path elements.
+A set is represented by its JSON: a tree of dicts with path elements as keys.
 
     f:replicas                    the field of that name
     k:{"name":"web"}              the element with these keys, of a list that is a map
     v:"example.com/guard"         the element with this value, of a list that is a set
-    i:3                           the element at this place; nobody writes these today
+    i:3                           the element at this index; unused today
     .                             the path up to here is itself a member
 
-The subtle point is membership: `{}` below a key means "this path is a member", a tree with "."
-means "member, and more below", a tree without "." means "only what is below". At the very top `{}`
-is the empty set. All functions are pure; results may share parts with their arguments, and are the
-argument itself when nothing changed, so `is` tells whether anything did.
+Note: `{}` below a key means "this path is a member", a tree with "." means "member, and more
+below", a tree without "." means "only what is below". At the top `{}` is the empty set. All
+functions are pure; results may share parts with their arguments, and are the argument itself if
+nothing changed, so `is` detects changes.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _MAX_DEPTH = 200
 
 
 def value_element(value: Any) -> str:
-    """The path element of a value in a set."""
+    """Return the path element of a value in a set."""
     return "v:" + _scalar(value)
 
 
 def key_element(keys: Iterable[tuple[str, Any]]) -> str:
-    """The path element of an object in a list that is a map; pairs come sorted by name."""
+    """Return the path element of an object in a map list; keys are sorted by name."""
     return (
         "k:{"
         + ",".join([f"{encode_basestring(name)}:{_scalar(value)}" for name, value in keys])
@@ -68,7 +68,7 @@ def _scalar(value: Any) -> str:
 
 
 def field_path(path: Sequence[str]) -> str:
-    """The path as people read it: `.spec.containers[name="a"].image`."""
+    """Return the path in readable form: `.spec.containers[name="a"].image`."""
     return "".join(map(_readable, path))
 
 
@@ -83,14 +83,14 @@ def _readable(element: str) -> str:
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Paths of either set."""
+    """Return the union of two sets."""
     if not left or not right:
         return left or right
     return _union(left, right)
 
 
 def _union(left: FieldSet, right: FieldSet) -> FieldSet:
-    if not left or not right:  # one side is a lone member: the other has to become one, too
+    if not left or not right:  # one side is a single member: make the other one a member too
         other = right if right else left
         return other if not other or SELF in other else {SELF: {}, **other}
     result = None
@@ -139,7 +139,7 @@ def _subtract(left: FieldSet, right: FieldSet) -> FieldSet | None:
 
 
 def intersect(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Paths in both sets."""
+    """Return the intersection of two sets."""
     if not left or not right:
         return {}
     return _intersect(left, right) or {}
@@ -160,12 +160,12 @@ def _intersect(left: FieldSet, right: FieldSet) -> FieldSet | None:
 
 
 def decode_fields(fields: FieldSet) -> frozenset[Path]:
-    """All member paths, as tuples of path elements."""
+    """Return all member paths as tuples of path elements."""
     return frozenset(iterate(fields))
 
 
 def iterate(fields: FieldSet) -> Iterator[Path]:
-    """All member paths; each before those below it."""
+    """Yield all member paths, each before those below it."""
     for key, below in fields.items():
         if key != SELF:
             yield from _iterate((key,), below)
@@ -180,7 +180,7 @@ def _iterate(path: Path, node: FieldSet) -> Iterator[Path]:
 
 
 def encode_fields(paths: Iterable[Path]) -> FieldSet:
-    """The tree that has exactly these members."""
+    """Return the tree with exactly these members."""
     fields: FieldSet = {}
     for path in sorted(paths, key=len, reverse=True):  # longer first, so "." is added to trees only
         node = fields
@@ -194,7 +194,7 @@ def encode_fields(paths: Iterable[Path]) -> FieldSet:
 
 
 def check_fields(fields: Any) -> FieldSet:
-    """Read a set that a client sent: refuses nonsense, and spells every element our way."""
+    """Parse a set from a client: reject invalid input and normalize each element."""
     checked = _check(fields, 0)
     return {key: below for key, below in checked.items() if key != SELF}
 

@@ -1,10 +1,9 @@
-r"""The JSONPath of `additionalPrinterColumns`: Kubernetes' own dialect, read and evaluated.
+r"""Kubernetes' JSONPath dialect of `additionalPrinterColumns`: parse and evaluate.
 
     .spec.queue    .a['b.c']    .a.b\.c    .a[0]    .a[-1]    .a[0:2]    .a[*].name    ..name
     .status.conditions[?(@.type=="Ready")].status
 
-What a newcomer gets wrong: a missing key finds nothing and is never an error, because an object's
-status is empty before it is full.
+Note: a missing key yields nothing and is never an error, since a status may be empty.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 class PathError(ValueError):
-    """A path that cannot be read; the message says where."""
+    """The path cannot be parsed; the message contains the position."""
 
 
 class JsonPath:
-    """A path made ready for use, by `compile_path`."""
+    """A parsed path, from `compile_path`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._steps = list(_steps(text))
 
     def find(self, value: Any) -> list[Any]:
-        """Everything the path leads to, in order."""
+        """Return all values at the path, in order."""
         found = [value]
         for step in self._steps:
             found = [inner for one in found for inner in step(one)]
@@ -58,7 +57,7 @@ def compile_path(text: str) -> JsonPath:
 
 def _steps(text: str) -> Iterator[Step]:
     position = 0
-    # A path may be written in braces and from the root, as in kubectl's -o jsonpath.
+    # Braces and a leading `$` are allowed, as in kubectl's -o jsonpath.
     text = text.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
@@ -82,7 +81,7 @@ def _steps(text: str) -> Iterator[Step]:
         elif rest == ".":
             return
         elif position == 0 and (match := _FIELD.match(rest)):
-            yield _field(_name(match[0]))  # upstream reads a first field without its dot
+            yield _field(_name(match[0]))  # Kubernetes accepts a first field without its dot
             position += match.end()
         else:
             raise PathError(f"path {text!r}: cannot be read from {rest!r} on")
@@ -93,7 +92,7 @@ def _name(text: str) -> str:
 
 
 def _bracket(text: str, start: int) -> tuple[str, int]:
-    """What stands between a bracket and its end, which quotes and inner brackets may delay."""
+    """Return the text up to the closing bracket, skipping quotes and inner brackets."""
     depth = 0
     quote = ""
     for index in range(start, len(text)):
@@ -124,7 +123,7 @@ def _subscript(inside: str, text: str) -> Step:
 
 
 def _pieces(inside: str) -> list[str]:
-    """The parts of a union, `0,1` or `'a','b'`."""
+    """Split a union such as `0,1` or `'a','b'`."""
     return re.findall(r"""(?:'[^']*'|"[^"]*"|[^,'"])+""", inside) or [""]
 
 
@@ -224,5 +223,5 @@ def _holds(compare: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
         return compare is operator.ne
     try:
         return compare(left, right)
-    except TypeError:  # a text and a number have no order
+    except TypeError:  # a string and a number have no order
         return False

@@ -1,8 +1,8 @@
-"""The type of a plain API object: decoded JSON, as clients send it and the store keeps it."""
+"""The type of a plain API object: decoded JSON, as sent by clients and stored by the server."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Object = dict[str, Any]
-"""One API object as plain data. Read the fields of a known kind through `hekla.api` models."""
+"""An API object as plain data. `hekla.api` has typed models of known kinds."""

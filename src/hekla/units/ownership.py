@@ -1,8 +1,9 @@
-"""Who owns which field: `metadata.managedFields` after a create, update or patch.
+"""Field ownership: `metadata.managedFields` after a create, update or patch.
 
-Entries are told apart by manager, operation and subresource, and updates also by API version. What
-a newcomer gets wrong: ownership follows *changes*, not requests. A manager that sends a whole
-object back owns only the fields that it changed, and somebody who deletes a field owns nothing.
+Entries are identified by manager, operation and subresource, and updates also by API version.
+
+Note: ownership follows changes, not requests. A manager that sends a whole object owns only the
+fields that it changed, and a manager that removes a field owns nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 
 Entry: TypeAlias = dict[str, Any]
 Moment: TypeAlias = float | datetime | str
-"""Unix seconds, an aware datetime, or the text of one."""
+"""Unix seconds, an aware datetime, or its text."""
 
 MAX_UPDATE_MANAGERS: Final = 10
 ANCIENT: Final = "ancient-changes"
@@ -47,14 +48,11 @@ def managed_fields_after_update(
     ignored: Container[str] = (),
     blank: dict[str, Any] | None = None,
 ) -> list[Entry]:
-    """The entries that `new` shall carry when `manager` writes it over `old` (None on create).
+    """Return the entries of `new` when `manager` writes it over `old` (None on create).
 
-    `blank` is what an object of the kind holds when nobody has set anything: its creator owns what
-    goes beyond that.
-
-    `ignored` names top-level fields that this endpoint resets, and nobody can come to own through
-    it: `status` on the main resource, for instance. When nothing changed, the result is the list
-    that was there, the very same object.
+    `blank` is an empty object of the kind: the creator owns the fields beyond it. `ignored` names
+    top-level fields that this endpoint resets, so that they get no owner: `status` on the main
+    resource, for example. If nothing changed, the result is the same list object as before.
     """
     entries = _entries_before(old, new, subresource)
     removed: FieldSet = {}
@@ -63,7 +61,7 @@ def managed_fields_after_update(
         if blank is not None:
             changed = _without_members(changed, blank)
     elif not entries:
-        return []  # not tracked so far: the first apply will begin it, as upstream
+        return []  # not tracked so far: the first apply starts it, as in Kubernetes
     else:
         changed, removed = changes(old, new, shape, ignored)
     if not changed and not removed:
@@ -86,7 +84,7 @@ def managed_fields_after_update(
 
 
 def _without_members(fields: FieldSet, blank: dict[str, Any]) -> FieldSet:
-    """The set without the parts that a blank object has as well; what is below them stays."""
+    """Remove the parts that an empty object has too; fields below them remain."""
     made: FieldSet = {}
     for element, below in fields.items():
         name = element.removeprefix("f:")
@@ -121,7 +119,7 @@ def new_entry(
 
 
 def in_order(entries: list[Entry]) -> list[Entry]:
-    """Appliers first, then by time; ties by name, version and subresource."""
+    """Sort appliers first, then by time; ties by name, version and subresource."""
     if len(entries) > 1:
         entries.sort(key=_order)
     return entries
@@ -149,10 +147,10 @@ def _identity(entry: Entry) -> tuple[str, str, str, str]:
 def _entries_before(
     old: dict[str, Any] | None, new: dict[str, Any], subresource: str
 ) -> list[Entry]:
-    """The entries to start from: what the request brings, else what the object has.
+    """Return the entries to start from: those of the request, else those of the object.
 
-    A client may edit managedFields on the main resource; `[]` or `[{}]` clears them. A client that
-    leaves them out, or sends nonsense, does not delete them.
+    A client may edit managedFields on the main resource; `[]` or `[{}]` clears them. Omitting them
+    or sending invalid ones does not delete them.
     """
     held = _raw_entries(old)
     sent = _raw_entries(new)
@@ -198,7 +196,7 @@ def _refuse(entry: Any) -> bool:
 
 
 def entries_of(item: dict[str, Any] | None) -> list[Entry]:
-    """The entries of a stored object; raises FieldSetError when they make no sense."""
+    """Return the entries of a stored object; raise FieldSetError if they are invalid."""
     entries = _raw_entries(item) or []
     for entry in entries:
         _is_entry(entry) or _refuse(entry)
@@ -206,7 +204,7 @@ def entries_of(item: dict[str, Any] | None) -> list[Entry]:
 
 
 def _capped(entries: list[Entry]) -> list[Entry]:
-    """Fold the oldest updates of one API version together, so the list cannot grow forever."""
+    """Merge the oldest updates of one API version, so that the list stays bounded."""
     updates = [entry for entry in entries if entry["operation"] == "Update"]
     surplus = len(updates) - MAX_UPDATE_MANAGERS
     if surplus <= 0:
@@ -224,7 +222,7 @@ def _capped(entries: list[Entry]) -> list[Entry]:
         if surplus <= 0:
             kept.append(entry)
         elif bucket is None:
-            buckets[version] = entry  # becomes a bucket when a second one of its version comes
+            buckets[version] = entry  # becomes a bucket when a second one of its version follows
         else:
             merged = union(entry.get("fieldsV1") or {}, bucket.get("fieldsV1") or {})
             newest = max(entry.get("time") or "", bucket.get("time") or "")

@@ -1,8 +1,9 @@
-"""Patches on plain JSON: RFC 6902 operations, RFC 7386 merge, Kubernetes' strategic merge.
+"""Patches on plain JSON: RFC 6902 operations, RFC 7386 merge, strategic merge.
 
-Inputs are never changed. Patches come from strangers, so their size and depth are bounded before
-any work is done. The usual mistake is about lists: a merge patch replaces every list whole; only a
-strategic merge (in `strategic.py`, re-exported here) merges some of them, as the schema tells.
+Inputs are never changed. Patches are untrusted, so their size and depth are bounded first.
+
+Note: a merge patch replaces every list as a whole; only a strategic merge (`strategic.py`,
+re-exported here) merges lists, as the schema defines.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ __all__ = [
 
 MAX_OPERATIONS: Final = 10_000  # as kube-apiserver
 MAX_COPIED: Final = 3_000_000
-"""How many characters and values `copy` may add in all: as kube-apiserver, one request's size.
-Without it a document that copies itself into itself doubles with each of 10,000 operations."""
+"""Total characters and values that `copy` may add: the size of one request, as in kube-apiserver.
+Otherwise a document that copies itself would double with each of 10,000 operations.
+"""
 
 
 def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """Carry out RFC 6902 operations in order; all of them or none."""
+    """Apply RFC 6902 operations in order; all of them or none."""
     if not isinstance(operations, (list, tuple)):
         raise PatchError("JSON patch: must be a list of operations, each with op and path")
     if len(operations) > MAX_OPERATIONS:
@@ -57,7 +59,7 @@ def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _as_upstream(document: Any, operation: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Upstream's library sets what `replace` does not find in an object; RFC 6902 refuses it."""
+    """Set a missing field on `replace`, as Kubernetes' library does; RFC 6902 rejects it."""
     if operation.get("op") != "replace" or not isinstance(operation.get("path"), str):
         return operation
     parent, _, _ = operation["path"].rpartition("/")
@@ -78,7 +80,7 @@ def _carry_out(document: Any, number: int, operation: Mapping[str, Any]) -> Any:
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise PatchError(f"{name}: {error}") from error
     except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:
-        # the library trusts the types inside an operation, senders need not
+        # the library does not check the types inside an operation
         raise PatchError(f"{name}: does not fit the document ({error})") from error
 
 
@@ -86,7 +88,7 @@ def _copied_size(document: Any, operation: Mapping[str, Any]) -> int:
     try:
         source = jsonpatch.JsonPointer(operation["from"]).resolve(document, None)
     except (jsonpatch.JsonPointerException, KeyError, TypeError, AttributeError):
-        return 0  # carrying it out will say what is wrong
+        return 0  # applying it will report the error
     return _size(source)
 
 
@@ -99,10 +101,10 @@ def _size(value: Any) -> int:
 
 
 def merge_patch(document: Any, patch: Any, *, share: bool = False) -> Any:
-    """RFC 7386: objects are merged key by key, null deletes, anything else replaces.
+    """Apply an RFC 7386 patch: objects are merged, null deletes, anything else replaces.
 
-    With `share` the parts that the patch leaves alone are the document's own dicts and lists, not
-    copies: ten times cheaper, for callers who treat objects as values and never change them.
+    With `share`, unchanged parts are the document's own dicts and lists instead of copies: ten
+    times cheaper, for callers that never modify objects.
     """
     _refuse_deep(patch, "the merge patch")
     if not isinstance(patch, dict):
@@ -125,9 +127,9 @@ def _merge(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def create_merge_patch(old: Any, new: Any) -> Any:
-    """The smallest merge patch that makes `new` out of `old`; {} when they are equal.
+    """Return the smallest merge patch from `old` to `new`; {} if they are equal.
 
-    A merge patch cannot say "set this to null": nulls in `new` come out as absent.
+    Note: a merge patch cannot set null: nulls in `new` become absent.
     """
     if not isinstance(old, dict) or not isinstance(new, dict):
         return copy_json(new)

@@ -1,18 +1,18 @@
-"""Kubernetes quantities ("500m", "2Gi", "1e3") as exact integers, and back in canonical form.
+"""Kubernetes quantities ("500m", "2Gi", "1e3") as exact integers, and their canonical form.
 
-A `Quantity` counts nano-units in one Python int, so sums of thousands of requests stay exact.
-The one thing to know: equality, order and hash look at the amount only, while the *format* (binary,
-decimal, exponent) travels along to decide how the amount is written. `1Gi == 1073741824`, yet they
-print differently.
+A `Quantity` counts nano-units in one Python int, so that sums of thousands of requests are exact.
+
+Note: equality, order and hash use the amount only; the *format* (binary, decimal, exponent) decides
+how the amount is written. `1Gi == 1073741824`, yet they print differently.
 
 Behaviour follows `resource.Quantity` of k8s.io/apimachinery, with four deliberate differences:
 
-- text without any digit ("Gi", "-", ".") is refused; upstream reads it as zero;
-- decimal amounts of 1000E and more keep the suffix E; upstream drops it and prints a tiny number;
+- text without any digit ("Gi", "-", ".") is rejected; Kubernetes reads it as zero;
+- decimal amounts of 1000E and more keep the suffix E; Kubernetes drops it and prints a tiny number;
 - `value()` and `milli_value()` of a negative fraction round away from zero, as documented there;
-  upstream does so for short texts and towards zero for long ones;
-- exponents beyond ±200 and texts beyond 256 characters are refused, so that nobody can make the
-  server compute with integers of a million digits.
+  Kubernetes does so for short texts and towards zero for long ones;
+- exponents beyond ±200 and texts beyond 256 characters are rejected, so that a request cannot make
+  the server compute with integers of a million digits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_INT64: Final = 2**63 - 1
 MAX_EXPONENT: Final = 200
 MAX_TEXT: Final = 256
 
-# One parse costs about 2 us and one cached lookup 0.15 us; a big cluster has few distinct amounts.
+# A parse costs about 2 us, a cached lookup 0.15 us; a large cluster has few distinct amounts.
 CACHED_TEXTS: Final = 8192
 
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
@@ -79,20 +79,20 @@ class Quantity:
 
     @staticmethod
     def parse(text: str | int | float) -> Quantity:
-        """Read a quantity as it appears in JSON: a string, or a bare number."""
+        """Parse a quantity as in JSON: a string or a number."""
         try:
             return _parse_cached(text)
-        except TypeError:  # unhashable: some JSON list or object
+        except TypeError:  # unhashable: a JSON list or object
             _refuse(text, "must be a string or a number")
 
     @staticmethod
     def from_milli(n: int) -> Quantity:
-        """`n` thousandths, as CPU is usually counted: `from_milli(1500)` is "1500m"."""
+        """Return `n` thousandths, the unit of CPU: `from_milli(1500)` is "1500m"."""
         return Quantity(n * 1_000_000)
 
     @staticmethod
     def from_int(n: int, binary: bool = False) -> Quantity:
-        """`n` whole units; `binary` writes them as Ki, Mi, Gi where that is exact."""
+        """Return `n` whole units; `binary` writes them as Ki, Mi, Gi where exact."""
         return Quantity(n * NANOS, "BinarySI" if binary else "DecimalSI")
 
     @property
@@ -102,7 +102,7 @@ class Quantity:
 
     @property
     def format(self) -> Format:
-        """The family of suffixes that `str()` writes the amount in."""
+        """The family of suffixes that `str()` uses."""
         return self._format
 
     @property
@@ -110,11 +110,11 @@ class Quantity:
         return self._nanos == 0
 
     def value(self) -> int:
-        """Whole units; fractions are rounded away from zero, so a sliver of memory is one byte."""
+        """Return whole units, with fractions rounded away from zero."""
         return _divide_up(self._nanos, NANOS)
 
     def milli_value(self) -> int:
-        """Thousandths; finer fractions are rounded away from zero."""
+        """Return thousandths, with finer fractions rounded away from zero."""
         return _divide_up(self._nanos, 1_000_000)
 
     def __float__(self) -> float:
@@ -189,7 +189,7 @@ def parse_quantity(text: str | int | float) -> Quantity:
 
 
 def _divide_up(nanos: int, unit: int) -> int:
-    """Quotient rounded away from zero."""
+    """Return the quotient rounded away from zero."""
     return -(-nanos // unit) if nanos >= 0 else nanos // unit
 
 
@@ -258,7 +258,7 @@ def _decimal_exponent(text: str, suffix: str) -> tuple[int, Format]:
 
 
 def _scale_up(amount: int, exponent: int) -> int:
-    """amount * 10**exponent in nano-units; finer parts round up: who asks gets something."""
+    """Return amount * 10**exponent in nano-units, rounded up."""
     exponent += 9
     power: int = 10 ** abs(exponent)
     return amount * power if exponent >= 0 else -(-amount // power)
@@ -266,16 +266,16 @@ def _scale_up(amount: int, exponent: int) -> int:
 
 def _binary(amount: int, decimals: int, shift: int) -> tuple[int, Format]:
     nanos = min(_scale_up(amount << shift, -decimals), MAX_INT64 * NANOS)
-    # As upstream: less than one unit cannot be said in Ki, so the amount becomes decimal.
+    # As in Kubernetes: an amount below one unit has no binary form and becomes decimal.
     return nanos, "DecimalSI" if 0 < nanos < NANOS else "BinarySI"
 
 
 def _keeps_decimal_text(digits: str, scale: int) -> bool:
-    """Whether the text is returned as written. [quirk]
+    """Return whether the text is kept as written. [quirk]
 
-    Upstream takes the input for canonical when its scale is a multiple of three, so "1.500",
-    "+2" and "1E3" come back unchanged where computing would give "1500m", "2" and "1e3".
-    Clients compare what they sent with what they read, so we keep it.
+    Kubernetes takes the input for canonical if its scale is a multiple of three, so "1.500", "+2"
+    and "1E3" come back unchanged where computing would give "1500m", "2" and "1e3". Clients compare
+    what they sent with what they read, so we keep it.
     """
     return (
         len(digits) <= 18
@@ -287,7 +287,7 @@ def _keeps_decimal_text(digits: str, scale: int) -> bool:
 
 
 def _keeps_binary_text(digits: str, suffix: str) -> bool:
-    """As `_keeps_decimal_text`, for Ki and its family: only leading "+" and zeros can show."""
+    """As `_keeps_decimal_text`, for binary suffixes: only a leading "+" and zeros differ."""
     shift = _BINARY_SUFFIXES[suffix]
     return len(digits) + shift * 3 // 10 + 1 <= 15 and int(digits) % 8 != 0
 
@@ -296,7 +296,7 @@ def _canonical(nanos: int, format: Format) -> str:
     if nanos == 0:
         return "0"
     if format == "BinarySI":
-        # Below 1Ki, or with a fraction, binary would round; upstream then writes decimal.
+        # Below 1Ki, or with a fraction, binary would round; Kubernetes writes decimal then.
         if nanos % NANOS == 0 and abs(nanos) >= 1024 * NANOS:
             return _canonical_binary(nanos // NANOS)
         format = "DecimalSI"

@@ -1,8 +1,8 @@
 """Label and field selectors: parse, print, match.
 
-Newcomers trip over absence: `tier!=db` and `tier notin (db)` match objects that have no `tier`
-label at all, and a selector *object* that is None selects nothing while `{}` selects everything.
-The grammar and the rules for keys and values are those of k8s.io/apimachinery.
+Note: `tier!=db` and `tier notin (db)` also match objects without the label `tier`. A selector
+object that is None selects nothing, while `{}` selects everything. Grammar, keys and values are
+those of k8s.io/apimachinery.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _OBJECT_OPERATORS: Final[dict[str, Operator]] = {
 }
 
 
-@lru_cache(maxsize=4096)  # every object brings the same few keys
+@lru_cache(maxsize=4096)  # objects share a few keys
 def label_key_problem(key: str) -> str | None:
-    """What is wrong with a label (or annotation) key, or None: `example.com/name`, `name`."""
+    """Return why a label (or annotation) key is invalid, or None: `example.com/name`, `name`."""
     prefix, slash, name = key.rpartition("/")
     if slash:
         if not prefix:
@@ -73,7 +73,7 @@ def label_key_problem(key: str) -> str | None:
 
 
 def label_value_problem(value: str) -> str | None:
-    """What is wrong with a label value, or None. The empty value is fine."""
+    """Return why a label value is invalid, or None. The empty value is valid."""
     if len(value) > _MAX_NAME:
         return f"is longer than {_MAX_NAME} characters"
     if value and not _NAME_RE.fullmatch(value):
@@ -85,7 +85,7 @@ def label_value_problem(value: str) -> str | None:
 
 
 def _int64(text: str) -> int | None:
-    """The number as Go's ParseInt reads it: no spaces, no underscores, 64 bits."""
+    """Parse a number as Go's ParseInt: no spaces, no underscores, 64 bits."""
     if not _INTEGER_RE.fullmatch(text):
         return None
     number = int(text)
@@ -102,7 +102,7 @@ class Requirement:
 
     @classmethod
     def checked(cls, key: str, operator: Operator, values: Iterable[str] = ()) -> Requirement:
-        """Build a requirement after checking the key, and the values against the operator."""
+        """Return a requirement; raise if the key or the values are invalid."""
         chosen = tuple(sorted(set(values)))
         if problem := label_key_problem(key):
             raise SelectorError(f"label key {key!r}: {problem}")
@@ -152,19 +152,19 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements must hold; without requirements everything matches."""
+    """All requirements must match; without requirements everything matches."""
 
     requirements: tuple[Requirement, ...] = ()
     matches_nothing: bool = False
 
     @staticmethod
     def parse(text: str) -> LabelSelector:
-        """Read the string form: `a=b,c!=d,e in (x,y),f notin (z),g,!h,i>1`."""
+        """Parse the string form: `a=b,c!=d,e in (x,y),f notin (z),g,!h,i>1`."""
         return _parse_labels(text)
 
     @staticmethod
     def from_dict(selector: Mapping[str, Any] | None) -> LabelSelector:
-        """Read a `{matchLabels, matchExpressions}` object; None matches nothing, {} everything."""
+        """Parse a `{matchLabels, matchExpressions}` object; None matches nothing, {} everything."""
         if selector is None:
             return NOTHING
         requirements = [
@@ -177,7 +177,9 @@ class LabelSelector:
 
     @staticmethod
     def from_labels(labels: Mapping[str, str] | None) -> LabelSelector:
-        """Equality with every given label, as `spec.selector` of a Service; empty is everything."""
+        """Return equality with all labels, as `spec.selector` of a Service; empty matches
+        everything.
+        """
         return LabelSelector(
             tuple(Requirement(key, "=", (value,)) for key, value in sorted((labels or {}).items()))
         )
@@ -187,14 +189,14 @@ class LabelSelector:
         return not self.requirements and not self.matches_nothing
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether an object with these labels is selected; None stands for no labels."""
+        """Return whether an object with these labels matches; None means no labels."""
         if self.matches_nothing:
             return False
         held = labels or {}
         return all(requirement.matches(held) for requirement in self.requirements)
 
     def get(self, key: str) -> str | None:
-        """The one value that the label must have, or None: for looking up an index."""
+        """Return the only value that the label may have, or None; for index lookups."""
         for requirement in self.requirements:
             if (
                 requirement.key == key
@@ -241,13 +243,13 @@ def _from_expression(expression: Any) -> Requirement:
     return Requirement.checked(key, operator, values)
 
 
-@lru_cache(maxsize=1024)  # controllers list and watch with the same few texts
+@lru_cache(maxsize=1024)  # controllers list and watch with the same few selectors
 def _parse_labels(text: str) -> LabelSelector:
     return _in_order(_LabelParser(text).requirements())
 
 
 class _LabelParser:
-    """One pass over the tokens; words such as `in` are keywords only where one is expected."""
+    """Parse tokens in one pass; words such as `in` are keywords only where one is expected."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -290,7 +292,7 @@ class _LabelParser:
             case "in" | "notin":
                 return Requirement.checked(key, token, self._value_list())
             case "=" | "==" | "!=" | ">" | "<":
-                # `x=` asks for the empty value
+                # `x=` requires the empty value
                 value = "" if self._peek() in ("", ",") else self._word("a value")
                 return Requirement.checked(key, token, [value])
         self._refuse(token, "one of =, ==, !=, in, notin, >, <")
@@ -300,7 +302,7 @@ class _LabelParser:
             self._refuse(token, "'('")
         values: list[str] = []
         while True:
-            # nothing between two commas, or next to a parenthesis, is the empty value
+            # nothing between commas, or next to a parenthesis, is the empty value
             values.append("" if self._peek() in (",", ")") else self._word("a value"))
             token = self._take()
             if token == ")":
@@ -341,13 +343,13 @@ class FieldTerm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All terms must hold. Which fields exist is the caller's knowledge, not the grammar's."""
+    """All terms must match. The caller knows which fields exist."""
 
     terms: tuple[FieldTerm, ...] = ()
 
     @staticmethod
     def parse(text: str) -> FieldSelector:
-        """Read `metadata.name=x,status.phase!=Running`; a backslash makes `,` `=` literal."""
+        """Parse `metadata.name=x,status.phase!=Running`; a backslash escapes `,` and `=`."""
         return _parse_fields(text)
 
     @property
@@ -355,14 +357,14 @@ class FieldSelector:
         return not self.terms
 
     def matches(self, getter: Callable[[str], str]) -> bool:
-        """Whether the object whose fields `getter` reads is selected."""
+        """Return whether an object matches; `getter` reads its fields."""
         for field, operator, value in self.terms:
             if (getter(field) == value) != (operator == "="):
                 return False
         return True
 
     def get(self, field: str) -> str | None:
-        """The one value that the field must have, or None: for looking up an index."""
+        """Return the only value that the field may have, or None; for index lookups."""
         for term in self.terms:
             if term.field == field and term.operator == "=":
                 return term.value
@@ -378,7 +380,7 @@ def parse_field_selector(text: str) -> FieldSelector:
 
 
 def escape_field_value(value: str) -> str:
-    """Make any text safe as the right side of a field selector."""
+    """Escape a text for the right side of a field selector."""
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
 
 

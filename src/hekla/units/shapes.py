@@ -1,12 +1,12 @@
-"""What a schema says about structure: which lists merge by which key, which maps are atomic.
+"""The structure of objects by their schema: merge keys of lists, atomic maps.
 
-A `Shape` is a view of one OpenAPI v2, OpenAPI v3 or CRD structural schema node. It resolves `$ref`
-only when somebody walks there and remembers the result, so recursive schemas are fine and walking a
-known path twice costs one dict lookup.
+A `Shape` is a view of one node of an OpenAPI v2, OpenAPI v3 or CRD structural schema. It resolves
+`$ref` on demand and caches the result, so recursive schemas work and a known path costs one lookup
+per step.
 
-A newcomer mixes up two families of extensions: strategic merge patch reads
-`x-kubernetes-patch-strategy` and `-patch-merge-key`, server-side apply reads
-`x-kubernetes-list-type`, `-list-map-keys` and `-map-type`. A list may have both, or only one.
+Note: strategic merge patch reads `x-kubernetes-patch-strategy` and `-patch-merge-key`, server-side
+apply reads `x-kubernetes-list-type`, `-list-map-keys` and `-map-type`. A list may have both, or
+only one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_SCHEMA: Final[Schema] = {}
 
 
 class Definitions:
-    """The named schemas of one API document; every name is resolved to one shared `Shape`."""
+    """The named schemas of one API document; each name resolves to one shared `Shape`."""
 
     __slots__ = ("_named", "_schemas")
 
@@ -34,7 +34,7 @@ class Definitions:
         self._named: dict[str, Shape] = {}
 
     def shape(self, name: str) -> Shape:
-        """The shape of a definition by name, such as `io.k8s.api.core.v1.Pod`; ANY if unknown."""
+        """Return the shape of a definition such as `io.k8s.api.core.v1.Pod`; ANY if unknown."""
         known = self._named.get(name)
         if known is None:
             schema = self._schemas.get(name)
@@ -43,16 +43,16 @@ class Definitions:
         return known
 
     def resolve(self, schema: Schema) -> Schema:
-        """Follow `$ref`, bare or inside a one-element `allOf`, keeping extensions next to it."""
+        """Follow `$ref`, plain or inside a one-element `allOf`, keeping extensions next to it."""
         beside: Schema = _NO_SCHEMA
-        for _ in range(32):  # a reference to itself would otherwise never end
+        for _ in range(32):  # bounds a reference to itself
             reference = schema.get("$ref")
             if reference is None:
                 parts = schema.get("allOf")
                 if not parts or len(parts) != 1 or "$ref" not in parts[0]:
                     break
                 reference = parts[0]["$ref"]
-            # OpenAPI v3 puts a field's own default, description and extensions beside the allOf
+            # OpenAPI v3 puts a field's default, description and extensions beside the allOf
             siblings = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
             beside = {**siblings, **beside}
             schema = self._schemas.get(reference.rsplit("/", 1)[-1], _NO_SCHEMA)
@@ -60,7 +60,7 @@ class Definitions:
 
 
 class Shape:
-    """The structure of one place in an object. Immutable; children are made on first use."""
+    """The structure at one path. Immutable; children are created on first use."""
 
     __slots__ = (
         "_children",
@@ -112,31 +112,32 @@ class Shape:
     def from_schema(
         schema: Schema, definitions: Mapping[str, Schema] | Definitions | None = None
     ) -> Shape:
-        """View `schema`; `$ref`s are looked up in `definitions` by their last path segment.
+        """Return the shape of `schema`; `$ref`s are looked up in `definitions` by their last
+        segment.
 
-        Pass one `Definitions` object when making many shapes from one document: they then share
-        everything below common references.
+        Pass one `Definitions` object for many shapes of one document: they share everything below
+        common references.
         """
         if not isinstance(definitions, Definitions):
             definitions = Definitions(definitions)
         return Shape(schema, definitions)
 
     def field(self, name: str) -> Shape:
-        """The shape under `name`: a property, else additionalProperties, else ANY."""
+        """Return the shape of a field: a property, else additionalProperties, else ANY."""
         child = self._children.get(name)
         return child if child is not None else self._find_field(name)
 
     def _find_field(self, name: str) -> Shape:
         schema = (self._schema.get("properties") or _NO_SCHEMA).get(name)
         if schema is None:
-            # Not remembered by name: a map's keys are data, and there is no end of them.
+            # Not cached by name: keys of a map are data and unbounded.
             return self.rest
         child = self._children[name] = self._child(schema)
         return child
 
     @property
     def rest(self) -> Shape:
-        """The shape of every value that is not a named property."""
+        """The shape of all values that are not named properties."""
         if self._rest is None:
             schema = self._schema.get("additionalProperties")
             self._rest = self._child(schema) if isinstance(schema, Mapping) else ANY
@@ -144,7 +145,7 @@ class Shape:
 
     @property
     def items(self) -> Shape:
-        """The shape of a list's elements."""
+        """The shape of the elements of a list."""
         if self._items is None:
             schema = self._schema.get("items")
             self._items = self._child(schema) if isinstance(schema, Mapping) else ANY
@@ -158,7 +159,7 @@ class Shape:
         return self._names
 
     def default_of(self, name: str) -> Any:
-        """The schema's default for a field, or None: a port's `protocol` is "TCP" if unsaid."""
+        """Return the schema's default of a field, or None: "TCP" for a port's `protocol`."""
         if self._defaults is None:
             self._defaults = {}
         if name not in self._defaults:
@@ -167,7 +168,7 @@ class Shape:
         return self._defaults[name]
 
     def with_field(self, name: str, shape: Shape) -> Shape:
-        """A copy where `name` has another shape, such as OBJECT_META for a CRD's metadata."""
+        """Return a copy with another shape for `name`, such as OBJECT_META for a CRD's metadata."""
         copy = Shape(self._schema, self._definitions)
         if copy.kind == "any":
             copy.kind = "object"
@@ -196,7 +197,7 @@ def _kind_of(schema: Schema) -> Kind:
     if schema.get("format") == "int-or-string" or (
         "oneOf" in schema and _all_scalar(schema["oneOf"])
     ):
-        return "scalar"  # how OpenAPI v3 writes IntOrString and Quantity
+        return "scalar"  # the form of IntOrString and Quantity in OpenAPI v3
     return "any"
 
 
@@ -212,7 +213,7 @@ def _list_type_of(schema: Schema) -> ListType:
 
 
 ANY: Final = Shape(_NO_SCHEMA, Definitions())
-"""Unknown structure: maps are walked key by key, lists are replaced whole."""
+"""Unknown structure: maps are merged key by key, lists are replaced."""
 
 _TEXT: Final[Schema] = {"type": "string"}
 _TEXT_MAP: Final[Schema] = {"type": "object", "additionalProperties": _TEXT}
@@ -268,5 +269,6 @@ OBJECT_META: Final = Shape.from_schema(
         },
     }
 )
-"""Every object's metadata. CRD schemas say only `metadata: {type: object}`: put this in its place
-with `shape.with_field("metadata", OBJECT_META)`."""
+"""The shape of every object's metadata. CRD schemas contain only `metadata: {type: object}`:
+replace it with `shape.with_field("metadata", OBJECT_META)`.
+"""

@@ -1,15 +1,14 @@
-"""Kubernetes' strategic merge patch: a merge patch that knows which lists are merged by which key.
+"""Kubernetes' strategic merge patch: a merge patch that merges lists by key.
 
-`kubectl apply`, `edit` and `label` send it for built-in kinds. It may carry directives:
+`kubectl apply`, `edit` and `label` send it for built-in kinds. It may contain directives:
 
-    $patch: replace | delete | merge      what to do with this object, or this element of a list
-    $retainKeys: [...]                    drop every key of this object that is not named
-    $deleteFromPrimitiveList/<field>      values to take out of a merged list of scalars
-    $setElementOrder/<field>              the order that a merged list shall have
+    $patch: replace | delete | merge      how to treat this object, or this list element
+    $retainKeys: [...]                    drop all other keys of this object
+    $deleteFromPrimitiveList/<field>      values to remove from a merged list of scalars
+    $setElementOrder/<field>              the order of a merged list
 
-What surprises: an element that is new to a merged list comes *before* the untouched ones, as
-upstream, unless `$setElementOrder` says otherwise. Where the schema is unknown (`ANY`), this is a
-plain merge patch: maps merge, lists are replaced.
+Note: a new element of a merged list comes before the existing ones, as in Kubernetes, unless
+`$setElementOrder` differs. Without a schema (`ANY`) this is a plain merge patch.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 from hekla.units.documents import MAX_DEPTH, copy_json, is_too_deep
 from hekla.units.errors import PatchError
+from hekla.units.objects import Object
 from hekla.units.shapes import Shape
 
 __all__ = ["strategic_merge_patch"]
@@ -27,13 +27,11 @@ _RETAIN: Final = "$retainKeys"
 _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 
-Json = dict[str, Any]
-
 
 def strategic_merge_patch(
     document: Any, patch: Any, shape: Shape, *, share: bool = False
 ) -> dict[str, Any]:
-    """Merge `patch` into `document` as `shape` directs. See `merge_patch` for `share`."""
+    """Merge `patch` into `document` by `shape`. See `merge_patch` for `share`."""
     if not isinstance(patch, dict):
         raise PatchError("strategic merge patch: must be an object")
     if is_too_deep(patch):
@@ -43,14 +41,14 @@ def strategic_merge_patch(
     return result
 
 
-def _merge_map(original: Json, patch: Json, shape: Shape, path: str) -> Json:
+def _merge_map(original: Object, patch: Object, shape: Shape, path: str) -> Object:
     match patch.get(_DIRECTIVE, "merge"):
         case "replace":
             return _clean_map(patch)
         case "delete":
             return {}
         case "merge":
-            pass  # what happens anyway; upstream refuses to hear it said
+            pass  # the default; Kubernetes rejects it here
         case directive:
             _refuse(path, f"unknown $patch directive {directive!r}; use replace, delete or merge")
     result = _retained(original, patch, path) if _RETAIN in patch else dict(original)
@@ -62,7 +60,7 @@ def _merge_map(original: Json, patch: Json, shape: Shape, path: str) -> Json:
             result.pop(key, None)
         else:
             result[key] = _merge_value(result.get(key), value, shape.field(key), f"{path}.{key}")
-            if result[key] is None:  # the whole value was a directive about something absent
+            if result[key] is None:  # the value was a directive for something absent
                 del result[key]
     return result
 
@@ -81,7 +79,7 @@ def _merge_value(current: Any, value: Any, shape: Shape, path: str) -> Any:
     return value
 
 
-def _retained(original: Json, patch: Json, path: str) -> Json:
+def _retained(original: Object, patch: Object, path: str) -> Object:
     keys = patch[_RETAIN]
     if not isinstance(keys, list):
         _refuse(path, "$retainKeys must be a list of field names")
@@ -91,8 +89,8 @@ def _retained(original: Json, patch: Json, path: str) -> Json:
     return {key: value for key, value in original.items() if key in keys}
 
 
-def _reduce_and_order(result: Json, patch: Json, shape: Shape, path: str) -> set[str]:
-    """Apply the parallel lists for deletion and order; returns the fields that are now done."""
+def _reduce_and_order(result: Object, patch: Object, shape: Shape, path: str) -> set[str]:
+    """Apply the parallel lists for deletion and order; return the handled fields."""
     done: set[str] = set()
     for directive, values in patch.items():
         if directive.startswith(_DELETE_FROM):
@@ -114,7 +112,7 @@ def _reduce_and_order(result: Json, patch: Json, shape: Shape, path: str) -> set
 
 
 def _merge_in_order(
-    result: Json, patch: Json, shape: Shape, field: str, order: list[Any], path: str
+    result: Object, patch: Object, shape: Shape, field: str, order: list[Any], path: str
 ) -> None:
     live, changes = result.get(field), patch.get(field)
     for name, value in (("the document", live), ("the patch", changes)):
@@ -134,7 +132,7 @@ def _merge_in_order(
 
 
 def _check_order(changes: list[Any], order: list[Any], key: str | None, path: str) -> None:
-    """Every element that the patch sets must be named in the order, in the same sequence."""
+    """Check that the order names every element that the patch sets, in the same sequence."""
     if not order:
         return
     places = [_identity(item, key, path) for item in order]
@@ -164,7 +162,7 @@ def _merge_list_of_maps(
     live: list[Any], changes: list[Any], shape: Shape, key: str, path: str
 ) -> list[Any]:
     kept = list(live)
-    wanted: list[Json] = []
+    wanted: list[Object] = []
     replaces = False
     for item in changes:
         if not isinstance(item, dict):
@@ -199,9 +197,9 @@ def _merge_list_of_maps(
 def _arrange(
     merged: list[Any], order: list[Any], live: list[Any], key: str | None, path: str
 ) -> list[Any]:
-    """Named elements in `order`, the others in live order, interleaved as they were before."""
+    """Return named elements in `order` and others in live order, interleaved as before."""
     if key is None and any(isinstance(item, dict) for item in merged):
-        return merged  # an atomic list of objects has the order it was given
+        return merged  # an atomic list of objects keeps the given order
     ranks: dict[Any, int] = {}
     for rank, item in enumerate(order):
         ranks.setdefault(_identity(item, key, path), rank)
@@ -246,14 +244,14 @@ def _is_directive(key: str) -> bool:
 
 
 def _clean(value: Any) -> Any:
-    """A copy for a place where nothing was: without directives and nulls, or None if it is one."""
+    """Return a copy without directives and nulls; None if it is a directive."""
     if isinstance(value, dict):
         return None if _DIRECTIVE in value else _clean_map(value)
     return _clean_list(value) if isinstance(value, list) else value
 
 
-def _clean_map(patch: Json) -> Json:
-    cleaned: Json = {}
+def _clean_map(patch: Object) -> Object:
+    cleaned: Object = {}
     for key, value in patch.items():
         if value is not None and not _is_directive(key):
             kept = _clean(value)

@@ -1,8 +1,8 @@
 """RFC 3339 times as Kubernetes writes them, to and from unix seconds and aware datetimes.
 
-There are two notations and they do not mix: `metadata.creationTimestamp`, conditions and most
-other times have whole seconds (`format_time`), while lease and event times have exactly six digits
-(`format_micro_time`). Both are always written in UTC with a "Z"; on reading any offset will do.
+Note: there are two formats. `metadata.creationTimestamp`, conditions and most other times have
+whole seconds (`format_time`); lease and event times have six digits (`format_micro_time`). Both are
+written in UTC with a "Z"; any offset can be parsed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RFC3339 = re.compile(
 
 
 def parse_datetime(text: str) -> datetime:
-    """An aware datetime in UTC; digits finer than a microsecond are cut off."""
+    """Return an aware datetime in UTC; digits finer than a microsecond are truncated."""
     match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise TimestampError(
@@ -57,20 +57,20 @@ def _zone(match: re.Match[str]) -> timezone:
 
 
 def parse_time(text: str) -> float:
-    """Unix seconds."""
+    """Return unix seconds."""
     return (parse_datetime(text) - _EPOCH) / timedelta(seconds=1)
 
 
 def format_time(moment: float | datetime) -> str:
-    """Whole seconds, as `metav1.Time`: `format_time(0) == "1970-01-01T00:00:00Z"`.
+    """Format whole seconds as `metav1.Time`: `format_time(0) == "1970-01-01T00:00:00Z"`.
 
-    Fractions are cut off, never rounded up: an object is not created in the future.
+    Fractions are truncated, so that an object is not created in the future.
     """
     return _second_text(_micros(moment) // 1_000_000) + "Z"
 
 
 def format_micro_time(moment: float | datetime) -> str:
-    """Six digits, as `metav1.MicroTime`: "1970-01-01T00:00:00.000000Z"."""
+    """Format six digits as `metav1.MicroTime`: "1970-01-01T00:00:00.000000Z"."""
     seconds, micros = divmod(_micros(moment), 1_000_000)
     return f"{_second_text(seconds)}.{micros:06d}Z"
 
@@ -88,7 +88,7 @@ def _micros(moment: float | datetime) -> int:
         raise TimestampError(f"time {moment!r}: {error}") from error
 
 
-@lru_cache(maxsize=64)  # a server writes the same second many times
+@lru_cache(maxsize=64)  # a server formats the same second many times
 def _second_text(seconds: int) -> str:
     try:
         broken_down = time.gmtime(seconds)

@@ -1,9 +1,9 @@
-"""Volcano's CustomResourceDefinitions: the YAML in this folder, and a quick way to load them.
+"""Volcano's CustomResourceDefinitions: the YAML files in this directory, and `load`.
 
-The YAML files are for people, Helm and `kubectl apply`; `load` reads the same objects from one
-JSON file in a fiftieth of the time. Both are written by tools/schemas: change the tables there,
-never these files. The one thing a newcomer gets wrong: loaded objects are shared by the whole
-process, so copy one before you change it.
+The YAML files are for users, Helm and `kubectl apply`; `load` reads the same objects from one JSON
+file in a fiftieth of the time. tools/schemas writes both: change the tables there.
+
+Note: loaded objects are shared by the process; copy one before changing it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _DATA = _HERE.parent / "data" / "crds.json"
 
 @cache
 def load() -> list[dict[str, Any]]:
-    """Every CRD object, in order of group and plural; read once."""
+    """Return all CRDs, sorted by group and plural; read once."""
     by_file: dict[str, dict[str, Any]] = msgspec.json.decode(_DATA.read_bytes())
     return [by_file[name] for name in sorted(by_file)]
 
 
 def find(group: str, kind: str) -> dict[str, Any] | None:
-    """The CRD of one kind, or None when Volcano has no such kind."""
+    """Return the CRD of a kind, or None."""
     for crd in load():
         if crd["spec"]["group"] == group and crd["spec"]["names"]["kind"] == kind:
             return crd
@@ -34,5 +34,5 @@ def find(group: str, kind: str) -> dict[str, Any] | None:
 
 
 def manifests() -> list[Path]:
-    """The YAML files, for tools that apply them as they are."""
+    """Return the YAML files."""
     return sorted(_HERE.glob("*.yaml"))

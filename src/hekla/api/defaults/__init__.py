@@ -1,11 +1,10 @@
-"""Fills in what a manifest leaves out, as kube-apiserver does, in place and by kind.
+"""Defaulting, as in kube-apiserver: in place, by kind.
 
-One function per kind, found by (apiVersion, kind); kinds without one are left as they are. Custom
-kinds get the defaults of their CRD's schema from the server, and those that need more (Volcano's
-jobs, say) join by `register`.
+One function per (apiVersion, kind); other kinds are not changed. The server applies the schema
+defaults of custom kinds; kinds that need more, such as Volcano's Job, use `register`.
 
-The one thing a newcomer gets wrong: defaults run after types have been checked and before rules
-are. They trust that `spec.containers` is a list, and rules trust that defaults have run.
+Note: defaults run after type checks and before validation rules. They rely on `spec.containers`
+being a list, and rules rely on defaults.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _DEFAULTS: dict[tuple[str, str], Default] = {}
 
 
 def register(table: Iterable[tuple[str, str, Default]]) -> None:
-    """Adds defaults for more kinds: (apiVersion, kind, function) each. A kind may have only one."""
+    """Register defaults of more kinds: (apiVersion, kind, function). A kind may have only one."""
     for api_version, kind, default in table:
         known = _DEFAULTS.setdefault((api_version, kind), default)
         if known is not default:
@@ -37,20 +36,20 @@ def register(table: Iterable[tuple[str, str, Default]]) -> None:
 
 
 def apply_defaults(obj: dict[str, Any]) -> None:
-    """Fills in the defaults of a built-in or registered kind, changing `obj`."""
+    """Apply the defaults of a built-in or registered kind to `obj`, in place."""
     default = _DEFAULTS.get((obj.get("apiVersion", ""), obj.get("kind", "")))
     if default is not None:
         default(obj)
 
 
 def apply_status_defaults(obj: dict[str, Any]) -> None:
-    """Fills in what a status that was written lacks, changing `obj`."""
+    """Apply the defaults of a written status to `obj`, in place."""
     if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Pod"):
         pods.pod_status(obj.get("status") or {})
 
 
 def initial_status(obj: dict[str, Any]) -> dict[str, Any] | None:
-    """The status that a new object starts with, whatever its creator sent; None to leave it."""
+    """Return the initial status of a new object, whatever the client sent; None to keep it."""
     match obj.get("apiVersion"), obj.get("kind"):
         case "v1", "Pod":
             return {"phase": "Pending", "qosClass": pods.qos_class(obj.get("spec") or {})}
@@ -73,7 +72,7 @@ def initial_status(obj: dict[str, Any]) -> dict[str, Any] | None:
             return {}
         case "v1", "Service":
             return {"loadBalancer": {}}
-        # Counts that a reader expects to find, even before a controller has counted.
+        # Counts that clients expect, even before a controller has set them.
         case ("v1", "ReplicationController") | ("apps/v1", "ReplicaSet"):
             return {"replicas": 0}
         case "apps/v1", "StatefulSet":

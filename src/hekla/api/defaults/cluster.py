@@ -1,30 +1,28 @@
-"""Defaults of the smaller groups: priorities, storage, access, network, extension.
+"""Defaults of the smaller groups: priority classes, storage, RBAC, network, extensions.
 
-Every default is made anew for each object: a shared `{}` would tie objects together.
+Note: create each default anew for each object; a shared `{}` would tie objects together.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-Json = dict[str, Any]
+from hekla.units.objects import Object
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
-def priority_class(obj: Json) -> None:
+def priority_class(obj: Object) -> None:
     if not obj.get("preemptionPolicy"):
         obj["preemptionPolicy"] = "PreemptLowerPriority"
 
 
-def storage_class(obj: Json) -> None:
+def storage_class(obj: Object) -> None:
     if not obj.get("reclaimPolicy"):
         obj["reclaimPolicy"] = "Delete"
     if not obj.get("volumeBindingMode"):
         obj["volumeBindingMode"] = "Immediate"
 
 
-def csi_driver(obj: Json) -> None:
+def csi_driver(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -42,17 +40,17 @@ def csi_driver(obj: Json) -> None:
         spec["volumeLifecycleModes"] = ["Persistent"]
 
 
-def role_binding(obj: Json) -> None:
+def role_binding(obj: Object) -> None:
     ref = obj.get("roleRef")
     if ref is not None and not ref.get("apiGroup"):
         ref["apiGroup"] = RBAC_GROUP
     for subject in obj.get("subjects") or ():
-        # Accounts belong to the core group, whose name is empty.
+        # ServiceAccounts belong to the core group, whose name is empty.
         if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
             subject["apiGroup"] = RBAC_GROUP
 
 
-def network_policy(obj: Json) -> None:
+def network_policy(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -64,7 +62,7 @@ def network_policy(obj: Json) -> None:
                 port["protocol"] = "TCP"
 
 
-def endpoint_slice(obj: Json) -> None:
+def endpoint_slice(obj: Object) -> None:
     for port in obj.get("ports") or ():
         if port.get("name") is None:
             port["name"] = ""
@@ -72,7 +70,7 @@ def endpoint_slice(obj: Json) -> None:
             port["protocol"] = "TCP"
 
 
-def custom_resource_definition(obj: Json) -> None:
+def custom_resource_definition(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -90,19 +88,19 @@ def custom_resource_definition(obj: Json) -> None:
         service["port"] = 443
 
 
-def validating_webhooks(obj: Json) -> None:
+def validating_webhooks(obj: Object) -> None:
     for webhook in obj.get("webhooks") or ():
         _webhook(webhook)
 
 
-def mutating_webhooks(obj: Json) -> None:
+def mutating_webhooks(obj: Object) -> None:
     for webhook in obj.get("webhooks") or ():
         _webhook(webhook)
         if not webhook.get("reinvocationPolicy"):
             webhook["reinvocationPolicy"] = "Never"
 
 
-def _webhook(webhook: Json) -> None:
+def _webhook(webhook: Object) -> None:
     if not webhook.get("failurePolicy"):
         webhook["failurePolicy"] = "Fail"
     if webhook.get("timeoutSeconds") is None:
@@ -113,7 +111,7 @@ def _webhook(webhook: Json) -> None:
     _match_resources(webhook, "rules")
 
 
-def admission_policy(obj: Json) -> None:
+def admission_policy(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -123,13 +121,13 @@ def admission_policy(obj: Json) -> None:
         _match_resources(spec["matchConstraints"], "resourceRules", "excludeResourceRules")
 
 
-def admission_policy_binding(obj: Json) -> None:
+def admission_policy_binding(obj: Object) -> None:
     match = (obj.get("spec") or {}).get("matchResources")
     if match is not None:
         _match_resources(match, "resourceRules", "excludeResourceRules")
 
 
-def _match_resources(match: Json, *rule_fields: str) -> None:
+def _match_resources(match: Object, *rule_fields: str) -> None:
     if not match.get("matchPolicy"):
         match["matchPolicy"] = "Equivalent"
     for field in ("namespaceSelector", "objectSelector"):

@@ -1,20 +1,18 @@
-"""Defaults of the core group besides pods: namespaces, services, secrets, storage, limits."""
+"""Defaults of the core group except pods: namespaces, services, secrets, storage, limits."""
 
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from hekla.api import wellknown
 from hekla.api.defaults import pods
+from hekla.units.objects import Object
 
-Json = dict[str, Any]
 
-
-def namespace(obj: Json) -> None:
+def namespace(obj: Object) -> None:
     metadata = obj.setdefault("metadata", {})
     if metadata.get("name"):
-        # Lets policies select namespaces by name; users cannot set it to anything else.
+        # Policies select namespaces by this label; users cannot change it.
         labels = metadata.get("labels")
         if labels is None:
             labels = metadata["labels"] = {}
@@ -22,13 +20,13 @@ def namespace(obj: Json) -> None:
     spec = obj.get("spec")
     if spec is None:
         spec = obj["spec"] = {}
-    # Kept off a namespace that is going: there an empty list means that clean-up is done.
+    # Not for a terminating namespace: there an empty list means that clean-up is done.
     if spec.get("finalizers") is None and not metadata.get("deletionTimestamp"):
         spec["finalizers"] = [wellknown.NAMESPACE_FINALIZER]
     _phase(obj, "Active")
 
 
-def service(obj: Json) -> None:
+def service(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -60,17 +58,17 @@ def service(obj: Json) -> None:
         spec["ipFamilies"] = ["IPv6" if ":" in (spec.get("clusterIP") or "") else "IPv4"]
 
 
-def endpoints(obj: Json) -> None:
+def endpoints(obj: Object) -> None:
     for subset in obj.get("subsets") or ():
         for port in subset.get("ports") or ():
             if not port.get("protocol"):
                 port["protocol"] = "TCP"
 
 
-def secret(obj: Json) -> None:
+def secret(obj: Object) -> None:
     if not obj.get("type"):
         obj["type"] = wellknown.SECRET_OPAQUE
-    # Write-only: readers must find everything in `data`.
+    # Write-only: clients read everything from `data`.
     text = obj.pop("stringData", None)
     if text:
         data = obj.get("data")
@@ -80,20 +78,20 @@ def secret(obj: Json) -> None:
             data[key] = base64.b64encode(value.encode()).decode()
 
 
-def node(obj: Json) -> None:
+def node(obj: Object) -> None:
     status = obj.get("status")
     if status and status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
 
 
-def claim(obj: Json) -> None:
+def claim(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is not None:
         pods.claim_spec(spec)
     _phase(obj, "Pending")
 
 
-def persistent_volume(obj: Json) -> None:
+def persistent_volume(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is not None:
         if not spec.get("persistentVolumeReclaimPolicy"):
@@ -103,28 +101,28 @@ def persistent_volume(obj: Json) -> None:
     _phase(obj, "Pending")
 
 
-def limit_range(obj: Json) -> None:
+def limit_range(obj: Object) -> None:
     for item in (obj.get("spec") or {}).get("limits") or ():
         if item.get("type") != "Container":
             continue
-        # A bound without a default would refuse every container that says nothing.
+        # A limit without a default would reject every container without one.
         limits = _filled(item, "default", item.get("max"))
         _filled(item, "defaultRequest", limits)
         _filled(item, "defaultRequest", item.get("min"))
 
 
-def _filled(item: Json, field: str, source: Json | None) -> Json | None:
+def _filled(item: Object, field: str, source: Object | None) -> Object | None:
     if source:
         target = item.get(field)
         if target is None:
             target = item[field] = {}
         for resource, amount in source.items():
             target.setdefault(resource, amount)
-    found: Json | None = item.get(field)
+    found: Object | None = item.get(field)
     return found
 
 
-def replication_controller(obj: Json) -> None:
+def replication_controller(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -140,7 +138,7 @@ def replication_controller(obj: Json) -> None:
     pods.template(spec)
 
 
-def _phase(obj: Json, phase: str) -> None:
+def _phase(obj: Object, phase: str) -> None:
     status = obj.get("status")
     if status is None:
         status = obj["status"] = {}

@@ -1,7 +1,7 @@
-"""Defaults of pods and of pod templates. Straight code: every pod of a gang passes here.
+"""Defaults of pods and of pod templates. Simple code: every pod of a gang passes through it.
 
-The two differ: a template gets what the spec itself needs, while requests taken from limits,
-service links and host ports are filled in only when a pod is made from it.
+A template gets only the defaults of its spec; requests from limits, service links and host ports
+are set when a pod is created from it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from hekla.api import wellknown
+from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, QuantityError
-
-Json = dict[str, Any]
 
 DEFAULT_MODE = 0o644
 
 
-def pod(obj: Json) -> None:
+def pod(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         spec = obj["spec"] = {}
@@ -29,7 +28,7 @@ def pod(obj: Json) -> None:
             resources = container["resources"]
             limits = resources.get("limits")
             if limits:
-                # Who states only a limit asks for that much.
+                # A limit without a request is the request.
                 requests = resources.get("requests")
                 if requests is None:
                     resources["requests"] = dict(limits)
@@ -42,8 +41,8 @@ def pod(obj: Json) -> None:
                         port["hostPort"] = port.get("containerPort", 0)
 
 
-def pod_status(status: Json) -> None:
-    """What every reader expects to find: strict clients refuse a status without an `imageID`."""
+def pod_status(status: Object) -> None:
+    """Set fields that clients require: strict clients reject a status without an `imageID`."""
     for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         for one in status.get(name) or ():
             for key in ("image", "imageID"):
@@ -54,14 +53,14 @@ def pod_status(status: Json) -> None:
                 one.setdefault(key, {})
 
 
-def template(parent: Json) -> None:
-    """Defaults of the pod template inside a workload's spec."""
+def template(parent: Object) -> None:
+    """Apply the defaults of the pod template in a workload's spec."""
     found = parent.get("template")
     if found and found.get("spec"):
         pod_spec(found["spec"])
 
 
-def pod_spec(spec: Json) -> None:
+def pod_spec(spec: Object) -> None:
     if not spec.get("restartPolicy"):
         spec["restartPolicy"] = "Always"
     if not spec.get("dnsPolicy"):
@@ -74,7 +73,7 @@ def pod_spec(spec: Json) -> None:
         spec["securityContext"] = {}
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
-        # Two spellings of one field; readers look at either.
+        # Two names of one field; clients read either.
         spec["serviceAccountName"] = spec["serviceAccount"] = account
     for each in spec.get("containers") or ():
         container(each)
@@ -86,7 +85,7 @@ def pod_spec(spec: Json) -> None:
         volume(each)
 
 
-def container(c: Json) -> None:
+def container(c: Object) -> None:
     if not c.get("imagePullPolicy"):
         c["imagePullPolicy"] = pull_policy(c.get("image") or "")
     if not c.get("terminationMessagePath"):
@@ -115,14 +114,14 @@ def container(c: Json) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Only a floating tag is worth asking the registry about each time."""
+    """Return whether to pull always: only for a floating tag."""
     name, _, digest = image.partition("@")
     _, colon, tag = name.rpartition("/")[2].partition(":")
     floating = tag == "latest" if colon else bool(image) and not digest
     return "Always" if floating else "IfNotPresent"
 
 
-def probe(check: Json) -> None:
+def probe(check: Object) -> None:
     if not check.get("timeoutSeconds"):
         check["timeoutSeconds"] = 1
     if not check.get("periodSeconds"):
@@ -138,14 +137,14 @@ def probe(check: Json) -> None:
         grpc["service"] = ""
 
 
-def _http(action: Json) -> None:
+def _http(action: Object) -> None:
     if not action.get("path"):
         action["path"] = "/"
     if not action.get("scheme"):
         action["scheme"] = "HTTP"
 
 
-def _field_source(source: Json) -> None:
+def _field_source(source: Object) -> None:
     ref = source.get("fieldRef")
     if ref and not ref.get("apiVersion"):
         ref["apiVersion"] = "v1"
@@ -154,7 +153,7 @@ def _field_source(source: Json) -> None:
         ref["divisor"] = "0"
 
 
-def volume(v: Json) -> None:
+def volume(v: Object) -> None:
     if not any(value is not None for key, value in v.items() if key != "name"):
         v["emptyDir"] = {}
         return
@@ -185,7 +184,7 @@ def volume(v: Json) -> None:
         v["image"]["pullPolicy"] = pull_policy(v["image"].get("reference") or "")
 
 
-def _projection(part: Json) -> None:
+def _projection(part: Object) -> None:
     token = part.get("serviceAccountToken")
     if token and token.get("expirationSeconds") is None:
         token["expirationSeconds"] = 3600
@@ -193,14 +192,14 @@ def _projection(part: Json) -> None:
         _field_source(item)
 
 
-def claim_spec(spec: Json) -> None:
-    """Defaults of a PersistentVolumeClaimSpec."""
+def claim_spec(spec: Object) -> None:
+    """Apply the defaults of a PersistentVolumeClaimSpec."""
     if spec.get("volumeMode") is None:
         spec["volumeMode"] = "Filesystem"
 
 
-# Volume sources whose defaults are plain values.
-_SOURCE_DEFAULTS: dict[str, Json] = {
+# Volume sources with constant defaults.
+_SOURCE_DEFAULTS: dict[str, Object] = {
     "hostPath": {"type": ""},
     "iscsi": {"iscsiInterface": "default"},
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
@@ -214,8 +213,8 @@ _SOURCE_DEFAULTS: dict[str, Json] = {
 }
 
 
-def volume_source(spec: Json) -> None:
-    """The same for a PersistentVolumeSpec, where the source sits among other fields."""
+def volume_source(spec: Object) -> None:
+    """The same for a PersistentVolumeSpec, where the source is among other fields."""
     for name, defaults in _SOURCE_DEFAULTS.items():
         source = spec.get(name)
         if source is not None:
@@ -224,9 +223,12 @@ def volume_source(spec: Json) -> None:
                     source[field] = default
 
 
-def qos_class(spec: Json) -> str:
-    """Guaranteed when limits equal requests for CPU and memory everywhere, BestEffort when neither
-    is mentioned anywhere, Burstable otherwise. Call it after defaults: requests follow limits."""
+def qos_class(spec: Object) -> str:
+    """Return the QoS class: Guaranteed if limits equal requests for CPU and memory everywhere,
+    BestEffort if there are none, else Burstable.
+
+    Note: call it after defaulting, since requests follow limits.
+    """
     asked = False
     guaranteed = True
     for name in ("containers", "initContainers"):
@@ -256,10 +258,10 @@ def _parse(amount: Any) -> int:
     try:
         return Quantity.parse(amount).nanos
     except QuantityError:
-        return 0  # the rules will say so
+        return 0  # the rules will report it
 
 
-def _pod_template(obj: Json) -> None:
+def _pod_template(obj: Object) -> None:
     template(obj)
 
 

@@ -1,17 +1,14 @@
-"""Defaults of apps/v1 and batch/v1: the workloads whose pods hekla schedules."""
+"""Defaults of apps/v1 and batch/v1."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from hekla.api.defaults import core, pods
-
-Json = dict[str, Any]
+from hekla.units.objects import Object
 
 MAX_INT32 = 2**31 - 1
 
 
-def deployment(obj: Json) -> None:
+def deployment(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -24,14 +21,14 @@ def deployment(obj: Json) -> None:
     pods.template(spec)
 
 
-def replica_set(obj: Json) -> None:
+def replica_set(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is not None:
         _fill(spec, {"replicas": 1})
         pods.template(spec)
 
 
-def stateful_set(obj: Json) -> None:
+def stateful_set(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -52,7 +49,7 @@ def stateful_set(obj: Json) -> None:
     pods.template(spec)
 
 
-def daemon_set(obj: Json) -> None:
+def daemon_set(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -65,7 +62,7 @@ def daemon_set(obj: Json) -> None:
     pods.template(spec)
 
 
-def job(obj: Json) -> None:
+def job(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
@@ -76,7 +73,7 @@ def job(obj: Json) -> None:
         spec,
         {
             "parallelism": 1,
-            # With a limit for each index the common one must not get in the way.
+            # With a limit per index, the common limit must not apply first.
             "backoffLimit": MAX_INT32 if per_index else 6,
             "completionMode": "NonIndexed",
             "suspend": False,
@@ -97,9 +94,10 @@ def job(obj: Json) -> None:
     pods.template(spec)
 
 
-def select_own_pods(job: Json) -> None:
-    """Labels that no other job's pods have, and the selector for them; unless the job brings its
-    own. Needs the job's UID, so it runs when the job is created.
+def select_own_pods(job: Object) -> None:
+    """Set labels that are unique to the job's pods, and the selector for them, unless given.
+
+    Note: it needs the job's UID, so it runs when the job is created.
     """
     spec = job.get("spec")
     if not spec or spec.get("manualSelector"):
@@ -110,7 +108,7 @@ def select_own_pods(job: Json) -> None:
     if metadata is None:
         metadata = template["metadata"] = {}
     labels = {**(metadata.get("labels") or {})}
-    # The short ones are older, and many tools still ask for them.
+    # The short labels are older, and many tools still use them.
     labels |= {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
     labels |= {"batch.kubernetes.io/job-name": name, "job-name": name}
     metadata["labels"] = labels
@@ -121,27 +119,27 @@ def select_own_pods(job: Json) -> None:
     selector["matchLabels"] = matched
 
 
-def cron_job(obj: Json) -> None:
+def cron_job(obj: Object) -> None:
     spec = obj.get("spec")
     if spec is None:
         return
     if not spec.get("concurrencyPolicy"):
         spec["concurrencyPolicy"] = "Allow"
     _fill(spec, {"suspend": False, "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1})
-    # The job's own defaults wait until a job is made; only its pods are completed here.
+    # The job's own defaults apply when a job is created; only its pods get them here.
     inner = (spec.get("jobTemplate") or {}).get("spec")
     if inner:
         pods.template(inner)
 
 
-def _fill(target: Json, defaults: Json) -> None:
+def _fill(target: Object, defaults: Object) -> None:
     for field, default in defaults.items():
         if target.get(field) is None:
             target[field] = default
 
 
-def _sub(parent: Json, field: str) -> Json:
-    found: Json | None = parent.get(field)
+def _sub(parent: Object, field: str) -> Object:
+    found: Object | None = parent.get(field)
     if found is None:
         found = parent[field] = {}
     return found

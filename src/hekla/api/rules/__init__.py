@@ -1,11 +1,9 @@
-"""Checks objects against the rules of their kind: pure functions, shared by server and CLI.
+"""Validation of objects by kind: pure functions, shared by server and command line.
 
-`validate` runs the rules that hold for all metadata, then those registered for the kind. Kinds
-without any (custom resources, mostly) have only the former here; their schema does the rest.
-Volcano's own kinds join by `register`.
+`validate` runs the metadata rules, then those of the kind. Kinds without rules (mostly custom
+resources) have only the former; their schema does the rest. Volcano's kinds use `register`.
 
-The one thing a newcomer gets wrong: rules expect that types have been checked against the schema
-and that defaults have been applied, in that order.
+Note: rules rely on types being checked against the schema, and on defaults being applied.
 """
 
 from __future__ import annotations
@@ -15,15 +13,15 @@ from typing import Any, TypeAlias
 
 from hekla.api import kinds
 from hekla.api.rules import admission, cluster, core, definitions, names, pods, workloads
-from hekla.api.rules.fields import FieldError, Found, causes, summary
+from hekla.api.rules.fields import FieldError, FieldErrors, causes, summary
 
-Rule: TypeAlias = Callable[[dict[str, Any], dict[str, Any] | None], Found]
+Rule: TypeAlias = Callable[[dict[str, Any], dict[str, Any] | None], FieldErrors]
 
 _RULES: dict[tuple[str, str], Rule] = {}
 
 
 def register(table: Iterable[tuple[str, str, Rule]]) -> None:
-    """Adds the rules of more kinds: (apiVersion, kind, function) each. A kind may have only one."""
+    """Register rules of more kinds: (apiVersion, kind, function). A kind may have only one."""
     for api_version, kind, rule in table:
         known = _RULES.setdefault((api_version, kind), rule)
         if known is not rule:
@@ -31,11 +29,11 @@ def register(table: Iterable[tuple[str, str, Rule]]) -> None:
 
 
 def validate(obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
-    """Every broken rule of an object to be created, or to replace `old`; empty when all hold."""
+    """Return all errors of an object to be created, or to replace `old`."""
     api_version, kind = obj.get("apiVersion", ""), obj.get("kind", "")
     known = kinds.by_kind(api_version, kind)
     if known is not None and known.virtual:
-        return []  # questions are not stored and need no name
+        return []  # reviews are not stored and need no name
     errors = list(names.metadata(obj, old))
     rule = _RULES.get((api_version, kind))
     if rule is not None:
@@ -53,4 +51,4 @@ for _table in (
 ):
     register(_table)
 
-__all__ = ["FieldError", "Found", "Rule", "causes", "register", "summary", "validate"]
+__all__ = ["FieldError", "FieldErrors", "Rule", "causes", "register", "summary", "validate"]

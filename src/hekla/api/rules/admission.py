@@ -1,7 +1,6 @@
-"""Rules on what configures admission: webhook configurations, policies and their bindings.
+"""Rules of webhook configurations, admission policies and their bindings.
 
-Expressions are not compiled here: that takes an evaluator, which the server has and the command
-line may not have.
+Expressions are not compiled here: the evaluator is optional for the command line.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from hekla.api.rules import names
 from hekla.api.rules.fields import (
     TOO_MANY,
     FieldError,
-    Found,
-    Json,
+    FieldErrors,
     between,
     duplicate,
     forbidden,
@@ -25,6 +23,7 @@ from hekla.api.rules.fields import (
     required,
 )
 from hekla.api.rules.placement import label_selector
+from hekla.units.objects import Object
 
 REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 OPERATIONS: Final = ("*", "CREATE", "UPDATE", "DELETE", "CONNECT")
@@ -37,14 +36,14 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # --- webhooks ---------------------------------------------------------------------------------
 
 
-def webhooks(obj: Json, old: Json | None) -> Found:
+def webhooks(obj: Object, old: Object | None) -> FieldErrors:
     hooks = obj.get("webhooks") or []
     yield from names.unique("webhooks", hooks)
     for index, hook in enumerate(hooks):
         yield from _webhook(f"webhooks[{index}]", hook)
 
 
-def _webhook(at: str, hook: Json) -> Found:
+def _webhook(at: str, hook: Object) -> FieldErrors:
     name = hook.get("name")
     yield from names.checked(f"{at}.name", name, names.dns_subdomain)
     if name and name.count(".") < 2:
@@ -69,7 +68,7 @@ def _webhook(at: str, hook: Json) -> Found:
     yield from _conditions(f"{at}.matchConditions", hook.get("matchConditions") or ())
 
 
-def _review_versions(at: str, hook: Json) -> Found:
+def _review_versions(at: str, hook: Object) -> FieldErrors:
     versions = hook.get("admissionReviewVersions") or ()
     if not versions:
         yield required(at, "must specify one of v1, v1beta1")
@@ -77,8 +76,8 @@ def _review_versions(at: str, hook: Json) -> Found:
         yield invalid(at, versions, "must include at least one of v1, v1beta1")
 
 
-def client_config(at: str, client: Json) -> Found:
-    """Where a webhook is: by URL or by Service."""
+def client_config(at: str, client: Object) -> FieldErrors:
+    """Check the address of a webhook: a URL or a Service."""
     url, service = client.get("url"), client.get("service")
     if bool(url) == bool(service):
         yield required(at, "exactly one of url or service is required")
@@ -96,7 +95,7 @@ def client_config(at: str, client: Json) -> Found:
             yield invalid(f"{at}.service.path", path, "must start with a '/'")
 
 
-def _url(at: str, url: str) -> Found:
+def _url(at: str, url: str) -> FieldErrors:
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -115,7 +114,7 @@ def _url(at: str, url: str) -> Found:
         yield invalid(at, parts.query, "query parameters are not permitted in the URL")
 
 
-def _rule(at: str, rule: Json) -> Found:
+def _rule(at: str, rule: Object) -> FieldErrors:
     operations = rule.get("operations") or ()
     if not operations:
         yield required(f"{at}.operations")
@@ -140,7 +139,7 @@ def _rule(at: str, rule: Json) -> Found:
         yield from one_of(f"{at}.scope", rule["scope"], ("*", "Cluster", "Namespaced"))
 
 
-def _resources(at: str, resources: Sequence[str]) -> Found:
+def _resources(at: str, resources: Sequence[str]) -> FieldErrors:
     if not resources:
         yield required(at)
     if "*/*" in resources and len(resources) > 1:
@@ -150,13 +149,13 @@ def _resources(at: str, resources: Sequence[str]) -> Found:
             yield required(f"{at}[{index}]")
 
 
-def _selectors(at: str, match: Json) -> Found:
+def _selectors(at: str, match: Object) -> FieldErrors:
     for field in ("namespaceSelector", "objectSelector"):
         if match.get(field):
             yield from label_selector(f"{at}.{field}", match[field])
 
 
-def _conditions(at: str, conditions: Sequence[Json]) -> Found:
+def _conditions(at: str, conditions: Sequence[Object]) -> FieldErrors:
     if len(conditions) > MAX_CONDITIONS:
         yield FieldError(TOO_MANY, at, f"must have at most {MAX_CONDITIONS} items", len(conditions))
     seen = set()
@@ -174,7 +173,7 @@ def _conditions(at: str, conditions: Sequence[Json]) -> Found:
 # --- policies ---------------------------------------------------------------------------------
 
 
-def policy(obj: Json, old: Json | None) -> Found:
+def policy(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from one_of("spec.failurePolicy", spec.get("failurePolicy"), ("Fail", "Ignore"))
     kind = spec.get("paramKind")
@@ -205,7 +204,7 @@ def policy(obj: Json, old: Json | None) -> Found:
                 yield required(f"spec.auditAnnotations[{index}].{field}")
 
 
-def _match_resources(at: str, match: Json) -> Found:
+def _match_resources(at: str, match: Object) -> FieldErrors:
     yield from one_of(f"{at}.matchPolicy", match.get("matchPolicy"), ("Exact", "Equivalent"))
     yield from _selectors(at, match)
     for field in ("resourceRules", "excludeResourceRules"):
@@ -213,7 +212,7 @@ def _match_resources(at: str, match: Json) -> Found:
             yield from _rule(f"{at}.{field}[{index}]", rule)
 
 
-def _variables(variables: Sequence[Json]) -> Found:
+def _variables(variables: Sequence[Object]) -> FieldErrors:
     seen: set[Any] = set()
     for index, variable in enumerate(variables):
         at, name = f"spec.variables[{index}]", variable.get("name")
@@ -228,7 +227,7 @@ def _variables(variables: Sequence[Json]) -> Found:
             yield required(f"{at}.expression", "expression is not specified")
 
 
-def _validation(at: str, validation: Json) -> Found:
+def _validation(at: str, validation: Object) -> FieldErrors:
     if not (validation.get("expression") or "").strip():
         yield required(f"{at}.expression", "expression is not specified")
     for field in ("message", "messageExpression"):
@@ -241,7 +240,7 @@ def _validation(at: str, validation: Json) -> Found:
         yield from one_of(f"{at}.reason", validation["reason"], REASONS)
 
 
-def binding(obj: Json, old: Json | None) -> Found:
+def binding(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     if not spec.get("policyName"):
         yield required("spec.policyName")
@@ -260,7 +259,7 @@ def binding(obj: Json, old: Json | None) -> Found:
         yield invalid("spec.validationActions", actions, "must not contain both Deny and Warn")
 
 
-def _param_ref(ref: Json | None) -> Found:
+def _param_ref(ref: Object | None) -> FieldErrors:
     if ref is None:
         return
     at = "spec.paramRef"

@@ -1,21 +1,22 @@
-"""Rules on quantities: resource lists of containers, claims, quotas and limit ranges."""
+"""Rules of quantities: resource lists of containers, claims, quotas and limit ranges."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from hekla.api import wellknown
-from hekla.api.rules.fields import Found, Json, forbidden, invalid, required
+from hekla.api.rules.fields import FieldErrors, forbidden, invalid, required
+from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, QuantityError
 from hekla.units.selectors import label_key_problem
 
 NATIVE: Final = (wellknown.CPU, wellknown.MEMORY, wellknown.EPHEMERAL_STORAGE)
-# Names below Kubernetes' own domains count as native, subdomains included.
+# Names in Kubernetes' own domains and their subdomains are native.
 _KUBERNETES_DOMAIN: Final = "kubernetes.io/"
 
 
 def is_extended(resource: str) -> bool:
-    """Devices and the like: counted in whole units, and never overcommitted."""
+    """Return whether a resource is extended, such as a device: whole units, never overcommitted."""
     return (
         "/" in resource
         and _KUBERNETES_DOMAIN not in resource
@@ -24,30 +25,30 @@ def is_extended(resource: str) -> bool:
 
 
 def parsed(field: str, amount: Any) -> tuple[Quantity | None, list[Any]]:
-    """The quantity, or the error that it is none."""
+    """Return the quantity, or an error if it is invalid."""
     try:
         return Quantity.parse(amount), []
     except QuantityError as error:
         return None, [invalid(field, amount, str(error))]
 
 
-def non_negative(field: str, amount: Any) -> Found:
+def non_negative(field: str, amount: Any) -> FieldErrors:
     quantity, errors = parsed(field, amount)
     yield from errors
     if quantity is not None and quantity.nanos < 0:
         yield invalid(field, amount, "must be greater than or equal to 0")
 
 
-def resource_list(field: str, amounts: Json | None) -> Found:
-    """Any resource names, valid and not negative: quotas, limit ranges, capacities."""
+def resource_list(field: str, amounts: Object | None) -> FieldErrors:
+    """Check amounts by any resource name: valid and not negative, for quotas and capacities."""
     for resource, amount in (amounts or {}).items():
         if why := label_key_problem(resource):
             yield invalid(f"{field}[{resource}]", resource, why)
         yield from non_negative(f"{field}[{resource}]", amount)
 
 
-def container_resources(field: str, resources: Json | None) -> Found:
-    """Names a container may ask for, and requests within limits."""
+def container_resources(field: str, resources: Object | None) -> FieldErrors:
+    """Check names and amounts of a container, and requests within limits."""
     if not resources:
         return
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
@@ -62,7 +63,7 @@ def container_resources(field: str, resources: Json | None) -> Found:
         yield from _within_limit(field, resource, amount, limits)
 
 
-def _container_resource_name(where: str, resource: str) -> Found:
+def _container_resource_name(where: str, resource: str) -> FieldErrors:
     if "/" not in resource and not resource.startswith(wellknown.HUGEPAGES_PREFIX):
         if resource not in NATIVE:
             yield invalid(where, resource, f"must be one of {', '.join(NATIVE)}, or have a domain")
@@ -70,7 +71,7 @@ def _container_resource_name(where: str, resource: str) -> Found:
         yield invalid(where, resource, why)
 
 
-def _within_limit(field: str, resource: str, amount: Any, limits: Json) -> Found:
+def _within_limit(field: str, resource: str, amount: Any, limits: Object) -> FieldErrors:
     where = f"{field}.requests"
     must_equal = is_extended(resource) or resource.startswith(wellknown.HUGEPAGES_PREFIX)
     if resource not in limits:
@@ -98,8 +99,8 @@ def _is_whole(amount: Any) -> bool:
         return True  # reported already
 
 
-def claim_storage(field: str, requests: Json | None) -> Found:
-    """A claim asks for storage and nothing else."""
+def claim_storage(field: str, requests: Object | None) -> FieldErrors:
+    """Check that a claim requests storage only."""
     amount = (requests or {}).get(wellknown.STORAGE)
     if amount is None:
         yield required(f"{field}[storage]")
@@ -110,4 +111,4 @@ def claim_storage(field: str, requests: Json | None) -> Found:
         yield invalid(f"{field}[storage]", amount, "must be greater than 0")
     for resource in requests or ():
         if resource != wellknown.STORAGE:
-            yield forbidden(f"{field}[{resource}]", "a claim can only ask for storage")
+            yield forbidden(f"{field}[{resource}]", "a claim can only request storage")

@@ -1,17 +1,18 @@
-"""Rules on what a volume claim asks for, wherever it is written: alone, in a template, in a pod."""
+"""Rules of volume claim specs: of claims, of templates and in pods."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from hekla.api.rules import amounts, names
-from hekla.api.rules.fields import Found, Json, forbidden, one_of, required
+from hekla.api.rules.fields import FieldErrors, forbidden, one_of, required
 from hekla.api.rules.placement import label_selector
+from hekla.units.objects import Object
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
-def claim_spec(path: str, spec: Json) -> Found:
+def claim_spec(path: str, spec: Object) -> FieldErrors:
     if not spec.get("accessModes"):
         yield required(f"{path}.accessModes", "at least 1 access mode is required")
     yield from access_modes(path, spec)
@@ -25,7 +26,7 @@ def claim_spec(path: str, spec: Json) -> Found:
     yield from label_selector(f"{path}.selector", spec.get("selector"))
 
 
-def access_modes(path: str, spec: Json) -> Found:
+def access_modes(path: str, spec: Object) -> FieldErrors:
     modes = spec.get("accessModes") or ()
     for mode in modes:
         yield from one_of(f"{path}.accessModes", mode, ACCESS_MODES)

@@ -1,4 +1,4 @@
-"""Rules on the smaller groups: priorities, budgets, leases, access, storage classes."""
+"""Rules of the smaller groups: priority classes, budgets, leases, RBAC, storage classes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, Final
 from hekla.api import wellknown
 from hekla.api.rules import names
 from hekla.api.rules.fields import (
-    Found,
-    Json,
+    FieldErrors,
     at_least,
     forbidden,
     invalid,
@@ -18,12 +17,13 @@ from hekla.api.rules.fields import (
     unchanged,
 )
 from hekla.api.rules.placement import label_selector
+from hekla.units.objects import Object
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _PERCENT: Final = re.compile(r"[0-9]+%", re.ASCII)
 
 
-def priority_class(obj: Json, old: Json | None) -> Found:
+def priority_class(obj: Object, old: Object | None) -> FieldErrors:
     name, value = (obj.get("metadata") or {}).get("name") or "", obj.get("value") or 0
     system = {
         wellknown.SYSTEM_CLUSTER_CRITICAL: wellknown.SYSTEM_CRITICAL_PRIORITY,
@@ -41,13 +41,13 @@ def priority_class(obj: Json, old: Json | None) -> Found:
     policy = obj.get("preemptionPolicy")
     yield from one_of("preemptionPolicy", policy, ("Never", "PreemptLowerPriority"))
     if old is not None:
-        # Pods copied the number when they were created; changing it would say two things at once.
+        # Pods have copied the value when they were created; a change would contradict them.
         if value != (old.get("value") or 0):
             yield forbidden("value", "may not be changed in an update")
         yield from unchanged("preemptionPolicy", policy, old.get("preemptionPolicy"))
 
 
-def disruption_budget(obj: Json, old: Json | None) -> Found:
+def disruption_budget(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
     if least is not None and most is not None:
@@ -63,7 +63,7 @@ def disruption_budget(obj: Json, old: Json | None) -> Found:
         )
 
 
-def _int_or_percent(field: str, value: Any) -> Found:
+def _int_or_percent(field: str, value: Any) -> FieldErrors:
     if isinstance(value, str):
         if not _PERCENT.fullmatch(value) or int(value[:-1]) > 100:
             yield invalid(field, value, "must be a number or a percentage up to 100%")
@@ -71,7 +71,7 @@ def _int_or_percent(field: str, value: Any) -> Found:
         yield from at_least(field, value, 0)
 
 
-def lease(obj: Json, old: Json | None) -> Found:
+def lease(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     if spec.get("leaseDurationSeconds") is not None:
         yield from at_least("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], 1)
@@ -82,18 +82,18 @@ def lease(obj: Json, old: Json | None) -> Found:
 # --- access -----------------------------------------------------------------------------------
 
 
-def role(obj: Json, old: Json | None) -> Found:
+def role(obj: Object, old: Object | None) -> FieldErrors:
     yield from _rules(obj, cluster_wide=False)
 
 
-def cluster_role(obj: Json, old: Json | None) -> Found:
+def cluster_role(obj: Object, old: Object | None) -> FieldErrors:
     yield from _rules(obj, cluster_wide=True)
     selectors = (obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
     for index, selector in enumerate(selectors):
         yield from label_selector(f"aggregationRule.clusterRoleSelectors[{index}]", selector)
 
 
-def _rules(obj: Json, *, cluster_wide: bool) -> Found:
+def _rules(obj: Object, *, cluster_wide: bool) -> FieldErrors:
     for index, rule in enumerate(obj.get("rules") or ()):
         at = f"rules[{index}]"
         if not rule.get("verbs"):
@@ -113,15 +113,17 @@ def _rules(obj: Json, *, cluster_wide: bool) -> Found:
             yield required(f"{at}.resources", "name at least one resource")
 
 
-def role_binding(obj: Json, old: Json | None) -> Found:
+def role_binding(obj: Object, old: Object | None) -> FieldErrors:
     yield from _binding(obj, old, ("ClusterRole", "Role"), in_namespace=True)
 
 
-def cluster_role_binding(obj: Json, old: Json | None) -> Found:
+def cluster_role_binding(obj: Object, old: Object | None) -> FieldErrors:
     yield from _binding(obj, old, ("ClusterRole",), in_namespace=False)
 
 
-def _binding(obj: Json, old: Json | None, roles: tuple[str, ...], *, in_namespace: bool) -> Found:
+def _binding(
+    obj: Object, old: Object | None, roles: tuple[str, ...], *, in_namespace: bool
+) -> FieldErrors:
     ref = obj.get("roleRef") or {}
     yield from one_of("roleRef.apiGroup", ref.get("apiGroup"), (RBAC_GROUP,))
     yield from one_of("roleRef.kind", ref.get("kind"), roles)
@@ -134,50 +136,52 @@ def _binding(obj: Json, old: Json | None, roles: tuple[str, ...], *, in_namespac
             yield required(f"{at}.name")
         elif kind == "ServiceAccount":
             yield from names.checked(f"{at}.name", subject["name"], names.dns_subdomain)
-        # In a RoleBinding the account is looked for beside it; elsewhere nobody could guess.
+        # A RoleBinding's account defaults to its namespace; elsewhere the namespace is required.
         if kind == "ServiceAccount" and not subject.get("namespace") and not in_namespace:
             yield required(f"{at}.namespace")
     if old is not None and ref != (old.get("roleRef") or {}):
-        yield invalid("roleRef", ref, "cannot change roleRef; delete and create the binding anew")
+        yield invalid(
+            "roleRef", ref, "cannot change roleRef; delete the binding and create it again"
+        )
 
 
 # --- storage and the rest ---------------------------------------------------------------------
 
 
-def storage_class(obj: Json, old: Json | None) -> Found:
+def storage_class(obj: Object, old: Object | None) -> FieldErrors:
     if not obj.get("provisioner"):
         yield required("provisioner")
     yield from one_of("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Recycle", "Retain"))
     mode = obj.get("volumeBindingMode")
     yield from one_of("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
     if old is not None:
-        # Volumes made from the class carry these on; a change would only mislead.
+        # Volumes of the class have copied these; a change would be misleading.
         for field in ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"):
             yield from unchanged(field, obj.get(field), old.get(field))
 
 
-def runtime_class(obj: Json, old: Json | None) -> Found:
+def runtime_class(obj: Object, old: Object | None) -> FieldErrors:
     yield from names.checked("handler", obj.get("handler"), names.dns_label)
     if old is not None:
         yield from unchanged("handler", obj.get("handler"), old.get("handler"))
 
 
-def endpoint_slice(obj: Json, old: Json | None) -> Found:
+def endpoint_slice(obj: Object, old: Object | None) -> FieldErrors:
     yield from one_of("addressType", obj.get("addressType"), ("FQDN", "IPv4", "IPv6"))
     if old is not None:
         yield from unchanged("addressType", obj.get("addressType"), old.get("addressType"))
 
 
-def network_policy(obj: Json, old: Json | None) -> Found:
+def network_policy(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from label_selector("spec.podSelector", spec.get("podSelector"))
     for index, kind in enumerate(spec.get("policyTypes") or ()):
         yield from one_of(f"spec.policyTypes[{index}]", kind, ("Egress", "Ingress"))
 
 
-def api_service(obj: Json, old: Json | None) -> Found:
+def api_service(obj: Object, old: Object | None) -> FieldErrors:
     if (obj.get("spec") or {}).get("service") is not None:
-        yield forbidden("spec.service", "this server does not pass requests on to other servers")
+        yield forbidden("spec.service", "aggregation to other servers is not supported")
 
 
 TABLE = (

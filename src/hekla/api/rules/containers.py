@@ -1,4 +1,4 @@
-"""Rules on the containers of a pod: names, images, ports, environment, mounts, probes."""
+"""Rules of containers: names, images, ports, environment, mounts, probes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from hekla.api.rules import amounts, names
 from hekla.api.rules.fields import (
-    Found,
-    Json,
+    FieldErrors,
     at_least,
     between,
     duplicate,
@@ -18,6 +17,7 @@ from hekla.api.rules.fields import (
     one_of,
     required,
 )
+from hekla.units.objects import Object
 
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
@@ -33,7 +33,7 @@ ENV_SOURCES: Final = (
     "fileKeyRef",
 )
 
-# Fields of a pod that its own environment may refer to.
+# Fields of a pod that its environment may refer to.
 FIELD_PATHS: Final = (
     "metadata.name",
     "metadata.namespace",
@@ -48,8 +48,8 @@ FIELD_PATHS: Final = (
 _MAP_ENTRY: Final = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]", re.ASCII)
 
 
-def containers(path: str, spec: Json, volume_names: frozenset[str]) -> Found:
-    """All containers of a pod spec: names are unique across regular and init containers."""
+def containers(path: str, spec: Object, volume_names: frozenset[str]) -> FieldErrors:
+    """Check all containers of a pod spec: names are unique across regular and init containers."""
     if not spec.get("containers"):
         yield required(f"{path}.containers", "a pod runs at least one container")
     seen: set[str] = set()
@@ -65,7 +65,7 @@ def containers(path: str, spec: Json, volume_names: frozenset[str]) -> Found:
             yield from _ports(where, each.get("ports") or (), spec, host_ports)
 
 
-def _container(where: str, c: Json, section: str, volume_names: frozenset[str]) -> Found:
+def _container(where: str, c: Object, section: str, volume_names: frozenset[str]) -> FieldErrors:
     image = c.get("image")
     if not image:
         yield required(f"{where}.image")
@@ -89,13 +89,13 @@ def _container(where: str, c: Json, section: str, volume_names: frozenset[str]) 
     yield from _ids(f"{where}.securityContext", c.get("securityContext") or {})
 
 
-def _ids(where: str, context: Json) -> Found:
+def _ids(where: str, context: Object) -> FieldErrors:
     for field in ("runAsUser", "runAsGroup", "fsGroup"):
         if context.get(field) is not None:
             yield from between(f"{where}.{field}", context[field], 0, 2**31 - 1)
 
 
-def _ports(where: str, ports: Any, spec: Json, taken: set[tuple[Any, ...]]) -> Found:
+def _ports(where: str, ports: Any, spec: Object, taken: set[tuple[Any, ...]]) -> FieldErrors:
     seen: set[str] = set()
     for index, port in enumerate(ports):
         at = f"{where}.ports[{index}]"
@@ -122,7 +122,7 @@ def _ports(where: str, ports: Any, spec: Json, taken: set[tuple[Any, ...]]) -> F
             taken.add(key)
 
 
-def _environment(where: str, c: Json) -> Found:
+def _environment(where: str, c: Object) -> FieldErrors:
     for index, variable in enumerate(c.get("env") or ()):
         at = f"{where}.env[{index}]"
         yield from names.checked(f"{at}.name", variable.get("name"), names.env_name)
@@ -158,7 +158,7 @@ def _environment(where: str, c: Json) -> Found:
                 yield required(f"{at}.{ref}.name")
 
 
-def _mounts(where: str, mounts: Any, volume_names: frozenset[str]) -> Found:
+def _mounts(where: str, mounts: Any, volume_names: frozenset[str]) -> FieldErrors:
     paths: set[str] = set()
     for index, mount in enumerate(mounts):
         at = f"{where}.volumeMounts[{index}]"
@@ -181,21 +181,21 @@ def _mounts(where: str, mounts: Any, volume_names: frozenset[str]) -> Found:
                 yield from relative_path(f"{at}.{field}", mount[field])
 
 
-def relative_path(field: str, path: str) -> Found:
-    """A path that cannot leave the directory it is taken relative to."""
+def relative_path(field: str, path: str) -> FieldErrors:
+    """Check that a path cannot leave the directory it is relative to."""
     if path.startswith("/"):
         yield invalid(field, path, "must be a relative path")
     if ".." in path.split("/"):
         yield invalid(field, path, "must not contain '..'")
 
 
-def _probes(where: str, c: Json, section: str) -> Found:
+def _probes(where: str, c: Object, section: str) -> FieldErrors:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = c.get(name)
         if probe is None:
             continue
         at = f"{where}.{name}"
-        # A sidecar keeps running, so it may be probed; other init containers just end.
+        # A sidecar keeps running and may be probed; other init containers terminate.
         if section == "initContainers" and c.get("restartPolicy") != "Always":
             yield forbidden(at, "may not be set for init containers without restartPolicy=Always")
             continue
@@ -218,7 +218,7 @@ def _probes(where: str, c: Json, section: str) -> Found:
                 yield from at_least(f"{at}.terminationGracePeriodSeconds", grace, 1)
 
 
-def _handler(at: str, handler: Json, kinds: tuple[str, ...]) -> Found:
+def _handler(at: str, handler: Object, kinds: tuple[str, ...]) -> FieldErrors:
     yield from _exactly_one(at, handler, kinds, what="handler type")
     if handler.get("exec") is not None and not handler["exec"].get("command"):
         yield required(f"{at}.exec.command")
@@ -228,8 +228,8 @@ def _handler(at: str, handler: Json, kinds: tuple[str, ...]) -> Found:
             yield from port_reference(f"{at}.{kind}.port", action.get("port"))
 
 
-def port_reference(field: str, port: Any) -> Found:
-    """A number or the name of a port."""
+def port_reference(field: str, port: Any) -> FieldErrors:
+    """Check a port number or name."""
     if isinstance(port, str) and port:
         yield from names.checked(field, port, names.port_name)
     elif port is None or port == "":
@@ -238,7 +238,9 @@ def port_reference(field: str, port: Any) -> Found:
         yield from between(field, port, 1, 65535)
 
 
-def _exactly_one(at: str, source: Json, choices: tuple[str, ...], what: str = "source") -> Found:
+def _exactly_one(
+    at: str, source: Object, choices: tuple[str, ...], what: str = "source"
+) -> FieldErrors:
     given = [name for name in choices if source.get(name) is not None]
     if not given:
         yield required(at, f"must specify a {what}: one of {', '.join(choices)}")

@@ -1,4 +1,4 @@
-"""Rules on the core group besides pods: configuration, services, storage, limits, nodes, events."""
+"""Rules of the core group except pods: configuration, services, storage, limits, nodes, events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from hekla.api.rules import amounts, names
 from hekla.api.rules.claims import access_modes, claim_spec
 from hekla.api.rules.containers import PROTOCOLS, port_reference
 from hekla.api.rules.fields import (
-    Found,
-    Json,
+    FieldErrors,
     between,
     duplicate,
     forbidden,
@@ -25,6 +24,7 @@ from hekla.api.rules.fields import (
 )
 from hekla.api.rules.placement import EFFECTS, node_selector
 from hekla.api.rules.workloads import replicas
+from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, QuantityError
 from hekla.units.selectors import label_key_problem, label_value_problem
 
@@ -35,7 +35,7 @@ RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
 # --- config maps and secrets ------------------------------------------------------------------
 
 
-def config_map(obj: Json, old: Json | None) -> Found:
+def config_map(obj: Object, old: Object | None) -> FieldErrors:
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     size = 0
     for key, value in data.items():
@@ -51,7 +51,7 @@ def config_map(obj: Json, old: Json | None) -> Found:
     yield from _immutable(obj, old, "data", "binaryData")
 
 
-# What a secret of a known type must contain; its readers rely on it.
+# Required keys of secrets with a known type.
 _SECRET_KEYS: Final = {
     wellknown.SECRET_TLS: ("tls.crt", "tls.key"),
     wellknown.SECRET_DOCKER_CONFIG_JSON: (".dockerconfigjson",),
@@ -60,7 +60,7 @@ _SECRET_KEYS: Final = {
 }
 
 
-def secret(obj: Json, old: Json | None) -> Found:
+def secret(obj: Object, old: Object | None) -> FieldErrors:
     data = obj.get("data") or {}
     size = 0
     for key, value in data.items():
@@ -93,7 +93,7 @@ def _decoded_size(text: Any) -> int:
         return -1
 
 
-def _immutable(obj: Json, old: Json | None, *fields: str) -> Found:
+def _immutable(obj: Object, old: Object | None, *fields: str) -> FieldErrors:
     if not old or not old.get("immutable"):
         return
     if not obj.get("immutable"):
@@ -106,7 +106,7 @@ def _immutable(obj: Json, old: Json | None, *fields: str) -> Found:
 # --- services ---------------------------------------------------------------------------------
 
 
-def service(obj: Json, old: Json | None) -> Found:
+def service(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     kind, address = spec.get("type"), spec.get("clusterIP") or ""
     yield from one_of("spec.type", kind, SERVICE_TYPES)
@@ -133,7 +133,7 @@ def service(obj: Json, old: Json | None) -> Found:
         yield from unchanged("spec.clusterIP", address, before["clusterIP"])
 
 
-def _service_ports(ports: list[Json]) -> Found:
+def _service_ports(ports: list[Object]) -> FieldErrors:
     yield from names.unique("spec.ports", ports)
     seen: set[tuple[Any, Any]] = set()
     for index, port in enumerate(ports):
@@ -152,7 +152,7 @@ def _service_ports(ports: list[Json]) -> Found:
         seen.add(key)
 
 
-def _address(field: str, text: str) -> Found:
+def _address(field: str, text: str) -> FieldErrors:
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -162,13 +162,13 @@ def _address(field: str, text: str) -> Found:
 # --- storage ----------------------------------------------------------------------------------
 
 
-def claim(obj: Json, old: Json | None) -> Found:
+def claim(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from claim_spec("spec", spec)
     if old is None:
         return
     before = old.get("spec") or {}
-    # The binder fills in the volume, and users may ask for more room; nothing else may move.
+    # The binder sets the volume, and users may request more storage; nothing else may change.
     free = {"resources", "volumeAttributesClassName"}
     if not before.get("volumeName"):
         free.add("volumeName")
@@ -184,8 +184,8 @@ def claim(obj: Json, old: Json | None) -> Found:
     yield from _no_shrinking(spec, before, (old.get("status") or {}).get("phase"))
 
 
-def _no_shrinking(spec: Json, before: Json, phase: Any) -> Found:
-    def asked(of: Json) -> Any:
+def _no_shrinking(spec: Object, before: Object, phase: Any) -> FieldErrors:
+    def asked(of: Object) -> Any:
         return ((of.get("resources") or {}).get("requests") or {}).get(wellknown.STORAGE)
 
     new, old = asked(spec), asked(before)
@@ -201,7 +201,7 @@ def _no_shrinking(spec: Json, before: Json, phase: Any) -> Found:
         return  # reported already
 
 
-# Everything in a PersistentVolumeSpec that is not its source.
+# All fields of a PersistentVolumeSpec that are not its source.
 _VOLUME_FIELDS: Final = {
     "accessModes",
     "capacity",
@@ -215,13 +215,13 @@ _VOLUME_FIELDS: Final = {
 }
 
 
-def persistent_volume(obj: Json, old: Json | None) -> Found:
+def persistent_volume(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     if not spec.get("accessModes"):
         yield required("spec.accessModes")
     yield from access_modes("spec", spec)
     if wellknown.STORAGE not in (spec.get("capacity") or {}):
-        yield required("spec.capacity", "say how much storage it holds")
+        yield required("spec.capacity", "storage is required")
     yield from amounts.resource_list("spec.capacity", spec.get("capacity"))
     if spec.get("persistentVolumeReclaimPolicy"):
         policy = spec["persistentVolumeReclaimPolicy"]
@@ -235,7 +235,7 @@ def persistent_volume(obj: Json, old: Json | None) -> Found:
     if affinity is not None:
         yield from node_selector("spec.nodeAffinity.required", affinity)
     elif "local" in sources:
-        yield required("spec.nodeAffinity", "a local volume is on one node; say which")
+        yield required("spec.nodeAffinity", "required for a local volume")
     if old is not None:
         before = old.get("spec") or {}
         for name in (*sources, "volumeMode"):
@@ -255,7 +255,7 @@ _SCOPES: Final = (
 )
 
 
-def resource_quota(obj: Json, old: Json | None) -> Found:
+def resource_quota(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     for resource, amount in (spec.get("hard") or {}).items():
         at = f"spec.hard[{resource}]"
@@ -267,12 +267,12 @@ def resource_quota(obj: Json, old: Json | None) -> Found:
         yield from one_of(f"spec.scopes[{index}]", scope, _SCOPES)
     for pair in (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")):
         if set(pair) <= set(scopes):
-            yield invalid("spec.scopes", scopes, f"{pair[0]} and {pair[1]} exclude each other")
+            yield invalid("spec.scopes", scopes, f"{pair[0]} and {pair[1]} are mutually exclusive")
     if old is not None:
         yield from unchanged("spec.scopes", scopes, (old.get("spec") or {}).get("scopes") or [])
 
 
-def limit_range(obj: Json, old: Json | None) -> Found:
+def limit_range(obj: Object, old: Object | None) -> FieldErrors:
     seen: set[str] = set()
     for index, item in enumerate((obj.get("spec") or {}).get("limits") or ()):
         at = f"spec.limits[{index}]"
@@ -291,7 +291,7 @@ def limit_range(obj: Json, old: Json | None) -> Found:
         yield from _in_order(at, item)
 
 
-# (lower, upper, which of the two is reported): the defaults give way to the bounds.
+# (lower, upper, the reported one): defaults are reported before bounds.
 _ORDER: Final = (
     ("min", "max", "min"),
     ("min", "defaultRequest", "defaultRequest"),
@@ -302,7 +302,7 @@ _ORDER: Final = (
 )
 
 
-def _in_order(at: str, item: Json) -> Found:
+def _in_order(at: str, item: Object) -> FieldErrors:
     for lower, upper, reported in _ORDER:
         for resource, low in (item.get(lower) or {}).items():
             high = (item.get(upper) or {}).get(resource)
@@ -320,7 +320,7 @@ def _in_order(at: str, item: Json) -> Found:
 # --- nodes, events, controllers ---------------------------------------------------------------
 
 
-def node(obj: Json, old: Json | None) -> Found:
+def node(obj: Object, old: Object | None) -> FieldErrors:
     seen: set[tuple[Any, Any]] = set()
     for index, taint in enumerate((obj.get("spec") or {}).get("taints") or ()):
         at = f"spec.taints[{index}]"
@@ -340,26 +340,26 @@ def node(obj: Json, old: Json | None) -> Found:
         yield from amounts.resource_list(f"status.{field}", status.get(field))
 
 
-def event(obj: Json, old: Json | None) -> Found:
+def event(obj: Object, old: Object | None) -> FieldErrors:
     subject = (obj.get("involvedObject") or {}).get("namespace") or ""
     namespace = (obj.get("metadata") or {}).get("namespace") or ""
-    # Events about cluster-wide objects live in `default`.
+    # Events of cluster-scoped objects are in `default`.
     if subject != namespace and not (not subject and namespace == wellknown.DEFAULT_NAMESPACE):
         yield invalid("involvedObject.namespace", subject, "does not match event.namespace")
 
 
-def replication_controller(obj: Json, old: Json | None) -> Found:
+def replication_controller(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from replicas("spec", spec, selector={"matchLabels": spec.get("selector")})
 
 
-def namespace(obj: Json, old: Json | None) -> Found:
+def namespace(obj: Object, old: Object | None) -> FieldErrors:
     for index, finalizer in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
         if why := label_key_problem(finalizer):
             yield invalid(f"spec.finalizers[{index}]", finalizer, why)
 
 
-def endpoints(obj: Json, old: Json | None) -> Found:
+def endpoints(obj: Object, old: Object | None) -> FieldErrors:
     for number, subset in enumerate(obj.get("subsets") or ()):
         at = f"subsets[{number}]"
         for section in ("addresses", "notReadyAddresses"):
@@ -369,7 +369,7 @@ def endpoints(obj: Json, old: Json | None) -> Found:
             yield from between(f"{at}.ports[{index}].port", port.get("port"), 1, 65535)
 
 
-def service_account(obj: Json, old: Json | None) -> Found:
+def service_account(obj: Object, old: Object | None) -> FieldErrors:
     for field in ("secrets", "imagePullSecrets"):
         for index, ref in enumerate(obj.get(field) or ()):
             if ref.get("name"):

@@ -1,8 +1,7 @@
-"""Rules on CustomResourceDefinitions: names that agree, one stored version, structural schemas.
+"""Rules of CustomResourceDefinitions: matching names, one stored version, structural schemas.
 
-A schema is *structural* when every field's type can be told without solving puzzles: no `$ref`, a
-type at every node, nothing but values inside `anyOf` and its kin. Pruning and defaulting depend on
-it.
+A schema is *structural* if every field's type is explicit: no `$ref`, a type at every node, only
+value constraints inside `anyOf` and similar keywords. Pruning and defaulting depend on it.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Any, Final
 from hekla.api.rules import names
 from hekla.api.rules.admission import client_config
 from hekla.api.rules.fields import (
-    Found,
-    Json,
+    FieldErrors,
     duplicate,
     forbidden,
     invalid,
@@ -21,17 +19,18 @@ from hekla.api.rules.fields import (
     required,
     unchanged,
 )
+from hekla.units.objects import Object
 
 TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
-# Inside these a schema may only say what values are good, not what the fields are.
+# Inside these a schema may only constrain values, not declare fields.
 _LOGIC: Final = ("allOf", "anyOf", "oneOf", "not")
 _NOT_IN_LOGIC: Final = ("default", "description", "nullable", "title", "type", "x-kubernetes-")
 _REVIEWS: Final = "must include v1, the one version of ConversionReview that is spoken here"
 _UNSUPPORTED: Final = ("$ref", "definitions", "dependencies", "patternProperties", "id")
 
 
-def definition(obj: Json, old: Json | None) -> Found:
+def definition(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     group, found = spec.get("group") or "", spec.get("names") or {}
     yield from names.checked("spec.group", group, names.dns_subdomain)
@@ -68,7 +67,7 @@ def definition(obj: Json, old: Json | None) -> Found:
         yield from _stored_versions(spec, old)
 
 
-def _stored_versions(spec: Json, old: Json) -> Found:
+def _stored_versions(spec: Object, old: Object) -> FieldErrors:
     served = {version.get("name") for version in spec.get("versions") or ()}
     for stored in (old.get("status") or {}).get("storedVersions") or ():
         if stored not in served:
@@ -77,7 +76,7 @@ def _stored_versions(spec: Json, old: Json) -> Found:
             )
 
 
-def _names(found: Json) -> Found:
+def _names(found: Object) -> FieldErrors:
     for field in ("plural", "singular"):
         yield from names.checked(f"spec.names.{field}", found.get(field), names.dns_1035_label)
     for field in ("kind", "listKind"):
@@ -93,7 +92,7 @@ def _names(found: Json) -> Found:
             yield from names.checked(f"spec.names.{field}[{index}]", value, names.dns_1035_label)
 
 
-def _versions(versions: list[Json]) -> Found:
+def _versions(versions: list[Object]) -> FieldErrors:
     if not versions:
         yield required("spec.versions", "must have at least one version")
         return
@@ -120,7 +119,7 @@ def _versions(versions: list[Json]) -> Found:
         )
 
 
-def _subresources(at: str, subresources: Json) -> Found:
+def _subresources(at: str, subresources: Object) -> FieldErrors:
     scale = subresources.get("scale")
     if scale is not None:
         for field, prefix in (
@@ -134,7 +133,7 @@ def _subresources(at: str, subresources: Json) -> Found:
                 yield invalid(f"{at}.scale.{field}", path, f"must be a path below {prefix[:-1]}")
 
 
-def _column(at: str, column: Json) -> Found:
+def _column(at: str, column: Object) -> FieldErrors:
     if not column.get("name"):
         yield required(f"{at}.name")
     yield from one_of(f"{at}.type", column.get("type"), COLUMN_TYPES)
@@ -145,7 +144,7 @@ def _column(at: str, column: Json) -> Found:
 # --- structural schemas -----------------------------------------------------------------------
 
 
-def _root(path: str, schema: Json) -> Found:
+def _root(path: str, schema: Object) -> FieldErrors:
     if schema.get("type") != "object":
         yield invalid(f"{path}.type", schema.get("type"), "must be object at the root")
     metadata = (schema.get("properties") or {}).get("metadata") or {}
@@ -155,8 +154,8 @@ def _root(path: str, schema: Json) -> Found:
     yield from structural(path, schema)
 
 
-def structural(path: str, schema: Json) -> Found:
-    """Every reason why a schema is not structural."""
+def structural(path: str, schema: Object) -> FieldErrors:
+    """Yield all reasons why a schema is not structural."""
     free = schema.get("x-kubernetes-int-or-string") or schema.get(
         "x-kubernetes-preserve-unknown-fields"
     )
@@ -170,10 +169,11 @@ def structural(path: str, schema: Json) -> Found:
             yield forbidden(f"{path}.{keyword}", f"{keyword} is not supported")
     if schema.get("properties") and schema.get("additionalProperties"):
         yield forbidden(
-            f"{path}.additionalProperties", "additionalProperties and properties exclude each other"
+            f"{path}.additionalProperties",
+            "additionalProperties and properties are mutually exclusive",
         )
     for keyword in _LOGIC:
-        # An int-or-string says its two types in anyOf; that is the one exception.
+        # The exception: an int-or-string lists its two types in anyOf.
         if schema.get(keyword) and not schema.get("x-kubernetes-int-or-string"):
             yield from _logic(f"{path}.{keyword}", schema[keyword])
     for name, child in (schema.get("properties") or {}).items():
@@ -191,7 +191,7 @@ def structural(path: str, schema: Json) -> Found:
     yield from _list_map(path, schema)
 
 
-def _logic(path: str, part: Any) -> Found:
+def _logic(path: str, part: Any) -> FieldErrors:
     for index, schema in enumerate(part if isinstance(part, list) else [part]):
         at = f"{path}[{index}]" if isinstance(part, list) else path
         for keyword in schema:
@@ -201,7 +201,7 @@ def _logic(path: str, part: Any) -> Found:
             yield from _logic(f"{at}.properties", child)
 
 
-def _list_map(path: str, schema: Json) -> Found:
+def _list_map(path: str, schema: Object) -> FieldErrors:
     keys = schema.get("x-kubernetes-list-map-keys")
     if schema.get("x-kubernetes-list-type") != "map":
         if keys:

@@ -1,8 +1,7 @@
-"""FieldError: one broken rule, in the form that Kubernetes reports them, and how to make them.
+"""FieldError: a validation error in Kubernetes' format, and its constructors.
 
-Programs read `type` and `field`; `kubectl` shows the body. The opening words of a body ("Required
-value", "Unsupported value") are fixed vocabulary that clients recognise; what follows is ours and
-says what would be accepted.
+Programs read `type` and `field`; `kubectl` shows the body. The first words of a body ("Required
+value", "Unsupported value") are fixed by Kubernetes; the rest names accepted values.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from hekla.units.objects import Object
 
 REQUIRED: Final = "FieldValueRequired"
 INVALID: Final = "FieldValueInvalid"
@@ -34,9 +35,7 @@ _OPENING: Final = {
     TYPE_INVALID: "Invalid value",
 }
 _WITHOUT_VALUE: Final = {REQUIRED, FORBIDDEN, TOO_LONG}
-_LONGEST_SHOWN: Final = 256  # a whole config map in an error message helps nobody
-
-Json: TypeAlias = dict[str, Any]
+_LONGEST_SHOWN: Final = 256  # bounds error messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class FieldError:
 
     @property
     def body(self) -> str:
-        """What is wrong, without the field: the message of a Status cause."""
+        """The error without the field: the message of a Status cause."""
         text = _OPENING.get(self.type, self.type)
         if self.type not in _WITHOUT_VALUE:
             text += f": {_shown(self.bad_value)}"
@@ -58,16 +57,16 @@ class FieldError:
         return f"{self.field}: {self.body}"
 
 
-Found: TypeAlias = Iterator[FieldError]
+FieldErrors: TypeAlias = Iterator[FieldError]
 
 
-def causes(errors: Iterable[FieldError]) -> list[Json]:
-    """The `details.causes` of a Status that refuses an object."""
+def causes(errors: Iterable[FieldError]) -> list[Object]:
+    """Return the `details.causes` of a Status."""
     return [{"reason": e.type, "message": e.body, "field": e.field} for e in errors]
 
 
 def summary(kind: str, name: str, errors: Iterable[FieldError]) -> str:
-    """The message of that Status: `Pod "a" is invalid: ...`."""
+    """Return the message of the Status: `Pod "a" is invalid: ...`."""
     texts = list(dict.fromkeys(str(e) for e in errors))
     found = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return f'{kind} "{name}" is invalid: {found}'
@@ -97,25 +96,25 @@ def too_long(field: str, limit: int) -> FieldError:
     return FieldError(TOO_LONG, field, f"may not be more than {limit} bytes")
 
 
-def one_of(field: str, value: Any, supported: Iterable[str]) -> Found:
-    """Nothing when the value is in the set; else an error that names the set."""
+def one_of(field: str, value: Any, supported: Iterable[str]) -> FieldErrors:
+    """Yield an error with the accepted values, unless the value is one of them."""
     if value not in supported:
         listed = ", ".join(f'"{each}"' for each in sorted(supported))
         yield FieldError(NOT_SUPPORTED, field, f"supported values: {listed}", value)
 
 
-def at_least(field: str, value: Any, least: int) -> Found:
+def at_least(field: str, value: Any, least: int) -> FieldErrors:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         yield invalid(field, value, f"must be a whole number of at least {least}")
 
 
-def between(field: str, value: Any, least: int, most: int) -> Found:
+def between(field: str, value: Any, least: int, most: int) -> FieldErrors:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         yield invalid(field, value, f"must be between {least} and {most}, inclusive")
 
 
-def unchanged(field: str, new: Any, old: Any) -> Found:
-    """Absent, null and empty are the same: Go's encoders do not tell them apart."""
+def unchanged(field: str, new: Any, old: Any) -> FieldErrors:
+    """Yield an error if a field has changed; absent, null and empty are equal, as in Go."""
     if new != old and (new or old):
         yield invalid(field, new, "field is immutable")
 

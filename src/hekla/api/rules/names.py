@@ -1,7 +1,8 @@
-"""What names, labels, annotations and metadata as a whole may look like.
+"""Rules of names, labels, annotations and metadata.
 
-Three kinds of names are easily mixed up: a *label* (`web-1`, up to 63), a *subdomain* (`web.v1`, up
-to 253, the rule for most objects) and a *path segment* (anything without `/` and `%`, for RBAC).
+Note: there are three kinds of names: a *label* (`web-1`, up to 63 characters), a *subdomain*
+(`web.v1`, up to 253, for most objects) and a *path segment* (anything without `/` and `%`, for
+RBAC).
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from typing import Any, Final
 
 from hekla.api import kinds
 from hekla.api.rules.fields import (
-    Found,
-    Json,
+    FieldErrors,
     duplicate,
     forbidden,
     invalid,
@@ -21,6 +21,7 @@ from hekla.api.rules.fields import (
     too_long,
     unchanged,
 )
+from hekla.units.objects import Object
 from hekla.units.selectors import label_key_problem, label_value_problem
 
 MAX_ANNOTATIONS: Final = 256 * 1024
@@ -39,7 +40,7 @@ Problem = Callable[[str], str | None]
 
 
 def dns_label(name: str) -> str | None:
-    """Why a name is no DNS label, or None when it is one."""
+    """Return why a name is not a DNS label, or None."""
     if len(name) > MAX_LABEL:
         return f"may not be more than {MAX_LABEL} bytes"
     if not _LABEL.fullmatch(name):
@@ -51,7 +52,7 @@ def dns_label(name: str) -> str | None:
 
 
 def dns_1035_label(name: str) -> str | None:
-    """As `dns_label`, but the first character is a letter: the names of kinds and versions."""
+    """As `dns_label`, with a letter first: the names of kinds and versions."""
     if len(name) > MAX_LABEL:
         return f"may not be more than {MAX_LABEL} bytes"
     if not _LABEL_1035.fullmatch(name):
@@ -89,7 +90,7 @@ def port_name(name: str) -> str | None:
 
 
 def config_key(key: str) -> str | None:
-    """Keys become file names, so they must be harmless ones."""
+    """Check a key; keys become file names, so paths are rejected."""
     if len(key) > MAX_SUBDOMAIN:
         return f"may not be more than {MAX_SUBDOMAIN} bytes"
     if not _CONFIG_KEY.fullmatch(key):
@@ -105,8 +106,8 @@ def env_name(name: str) -> str | None:
     return None
 
 
-def checked(field: str, value: Any, problem: Problem) -> Found:
-    """The problem of a name, if it has one, as an error; an empty one is missing."""
+def checked(field: str, value: Any, problem: Problem) -> FieldErrors:
+    """Yield the error of a name, if any; an empty name is missing."""
     if not value:
         yield required(field)
     elif not isinstance(value, str):
@@ -115,7 +116,7 @@ def checked(field: str, value: Any, problem: Problem) -> Found:
         yield invalid(field, value, why)
 
 
-def label_map(field: str, value: Mapping[str, Any] | None) -> Found:
+def label_map(field: str, value: Mapping[str, Any] | None) -> FieldErrors:
     for key, text in (value or {}).items():
         if why := label_key_problem(key):
             yield invalid(field, key, why)
@@ -125,10 +126,10 @@ def label_map(field: str, value: Mapping[str, Any] | None) -> Found:
             yield invalid(field, text, why)
 
 
-def annotation_map(field: str, value: Mapping[str, Any] | None) -> Found:
+def annotation_map(field: str, value: Mapping[str, Any] | None) -> FieldErrors:
     size = 0
     for key, text in (value or {}).items():
-        # Upstream lower-cases annotation keys before checking them; labels it does not.
+        # Kubernetes lower-cases annotation keys before the check, but not labels.
         if why := label_key_problem(key.lower()):
             yield invalid(field, key, why)
         if not isinstance(text, str):
@@ -139,7 +140,7 @@ def annotation_map(field: str, value: Mapping[str, Any] | None) -> Found:
         yield too_long(field, MAX_ANNOTATIONS)
 
 
-# Kinds whose names follow another rule than DNS subdomain, by (apiVersion, kind).
+# Kinds whose names are not DNS subdomains, by (apiVersion, kind).
 _RBAC = "rbac.authorization.k8s.io/v1"
 NAME_RULES: Final[Mapping[tuple[str, str], Problem]] = {
     ("v1", "Namespace"): dns_label,
@@ -151,13 +152,13 @@ NAME_RULES: Final[Mapping[tuple[str, str], Problem]] = {
 }
 
 
-def metadata(obj: Json, old: Json | None) -> Found:
-    """Everything in `metadata` that does not depend on the kind, and the name by kind."""
+def metadata(obj: Object, old: Object | None) -> FieldErrors:
+    """Check `metadata`, with the name by kind."""
     meta = obj.get("metadata") or {}
     problem = NAME_RULES.get((obj.get("apiVersion", ""), obj.get("kind", "")), dns_subdomain)
     prefix = meta.get("generateName")
     if prefix:
-        # The server will append letters and digits, so a final dash or dot is fine.
+        # The server appends letters and digits, so a final dash or dot is valid.
         yield from checked("metadata.generateName", prefix + "x", problem)
     if meta.get("name"):
         yield from checked("metadata.name", meta["name"], problem)
@@ -180,7 +181,7 @@ def metadata(obj: Json, old: Json | None) -> Found:
                 yield from unchanged(f"metadata.{name}", meta[name], before[name])
 
 
-# Finalizers of Kubernetes itself; all others name the domain of whoever will remove them.
+# Finalizers of Kubernetes; all others need a domain.
 _PLAIN_FINALIZERS: Final = {
     "foregroundDeletion",
     "kubernetes",
@@ -189,7 +190,7 @@ _PLAIN_FINALIZERS: Final = {
 }
 
 
-def _finalizers(obj: Json, before: Json) -> Found:
+def _finalizers(obj: Object, before: Object) -> FieldErrors:
     meta = obj["metadata"]
     built_in = kinds.by_kind(obj.get("apiVersion", ""), obj.get("kind", "")) is not None
     for index, finalizer in enumerate(meta["finalizers"]):
@@ -209,11 +210,11 @@ def _finalizers(obj: Json, before: Json) -> Found:
             )
 
 
-def _owners(owners: list[Json]) -> Found:
+def _owners(owners: list[Object]) -> FieldErrors:
     controllers = []
     for index, owner in enumerate(owners):
         field = f"metadata.ownerReferences[{index}]"
-        # Upstream names the list here and not the item.
+        # Kubernetes reports the list here and not the item.
         for name in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(name):
                 yield invalid(f"metadata.ownerReferences.{name}", "", "must not be empty")
@@ -229,8 +230,8 @@ def _owners(owners: list[Json]) -> Found:
         )
 
 
-def unique(field: str, items: list[Json], key: str = "name") -> Found:
-    """A duplicate error for each item whose key was seen before."""
+def unique(field: str, items: list[Object], key: str = "name") -> FieldErrors:
+    """Yield a duplicate error for each item with a key seen before."""
     seen: set[Any] = set()
     for index, item in enumerate(items):
         value = item.get(key)

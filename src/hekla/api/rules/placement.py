@@ -1,4 +1,4 @@
-"""Rules on where a pod may run: selectors, affinity, tolerations, spreading."""
+"""Rules of pod placement: selectors, affinity, tolerations, spreading."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from hekla.api.rules import names
 from hekla.api.rules.fields import (
-    Found,
-    Json,
+    FieldErrors,
     at_least,
     between,
     duplicate,
@@ -16,6 +15,7 @@ from hekla.api.rules.fields import (
     one_of,
     required,
 )
+from hekla.units.objects import Object
 from hekla.units.selectors import label_key_problem, label_value_problem
 
 EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
@@ -25,7 +25,7 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def placement(path: str, spec: Json) -> Found:
+def placement(path: str, spec: Object) -> FieldErrors:
     if spec.get("nodeSelector"):
         yield from names.label_map(f"{path}.nodeSelector", spec["nodeSelector"])
     if spec.get("tolerations"):
@@ -36,7 +36,7 @@ def placement(path: str, spec: Json) -> Found:
         yield from _spread(f"{path}.topologySpreadConstraints", spec["topologySpreadConstraints"])
 
 
-def tolerations(path: str, items: list[Json]) -> Found:
+def tolerations(path: str, items: list[Object]) -> FieldErrors:
     for index, item in enumerate(items):
         at = f"{path}[{index}]"
         operator = item.get("operator") or "Equal"
@@ -56,7 +56,7 @@ def tolerations(path: str, items: list[Json]) -> Found:
             )
 
 
-def label_selector(path: str, selector: Json | None) -> Found:
+def label_selector(path: str, selector: Object | None) -> FieldErrors:
     if not selector:
         return
     yield from names.label_map(f"{path}.matchLabels", selector.get("matchLabels"))
@@ -68,7 +68,7 @@ def label_selector(path: str, selector: Json | None) -> Found:
                 yield invalid(f"{at}.values[{number}]", value, why)
 
 
-def _expression(at: str, each: Json, operators: tuple[str, ...]) -> Found:
+def _expression(at: str, each: Object, operators: tuple[str, ...]) -> FieldErrors:
     key, operator, values = each.get("key"), each.get("operator"), each.get("values") or ()
     if not key:
         yield required(f"{at}.key")
@@ -86,7 +86,7 @@ def _expression(at: str, each: Json, operators: tuple[str, ...]) -> Found:
         yield forbidden(f"{at}.values", f"may not be specified with operator {operator}")
 
 
-def node_selector(path: str, selector: Json) -> Found:
+def node_selector(path: str, selector: Object) -> FieldErrors:
     terms = selector.get("nodeSelectorTerms")
     if not terms:
         yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
@@ -94,7 +94,7 @@ def node_selector(path: str, selector: Json) -> Found:
         yield from _node_term(f"{path}.nodeSelectorTerms[{index}]", term)
 
 
-def _node_term(path: str, term: Json) -> Found:
+def _node_term(path: str, term: Object) -> FieldErrors:
     for index, each in enumerate(term.get("matchExpressions") or ()):
         yield from _expression(f"{path}.matchExpressions[{index}]", each, NODE_OPERATORS)
     for index, each in enumerate(term.get("matchFields") or ()):
@@ -105,7 +105,7 @@ def _node_term(path: str, term: Json) -> Found:
             yield required(f"{at}.values", "must be exactly one name")
 
 
-def _affinity(path: str, affinity: Json) -> Found:
+def _affinity(path: str, affinity: Object) -> FieldErrors:
     node = affinity.get("nodeAffinity")
     if node:
         at = f"{path}.nodeAffinity"
@@ -128,7 +128,7 @@ def _affinity(path: str, affinity: Json) -> Found:
             yield from _pod_term(f"{where}.podAffinityTerm", each.get("podAffinityTerm") or {})
 
 
-def _pod_term(path: str, term: Json) -> Found:
+def _pod_term(path: str, term: Object) -> FieldErrors:
     if not term.get("topologyKey"):
         yield required(f"{path}.topologyKey", "can not be empty")
     elif why := label_key_problem(term["topologyKey"]):
@@ -139,7 +139,7 @@ def _pod_term(path: str, term: Json) -> Found:
         yield from names.checked(f"{path}.namespaces[{index}]", namespace, names.dns_label)
 
 
-def _spread(path: str, constraints: list[Json]) -> Found:
+def _spread(path: str, constraints: list[Object]) -> FieldErrors:
     seen: set[tuple[Any, Any]] = set()
     for index, each in enumerate(constraints):
         at = f"{path}[{index}]"

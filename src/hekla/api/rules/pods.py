@@ -1,7 +1,7 @@
-"""Rules on pods and pod templates, and on what may change while a pod lives.
+"""Rules of pods and pod templates, and of updates of pods.
 
-A pod is nearly immutable: images, tolerations (more, not fewer), a shorter deadline, fewer gates.
-While gates are left, a pod has not been looked at, so its node selection may still be narrowed.
+A pod is nearly immutable: images, additional tolerations, a shorter deadline and fewer scheduling
+gates are allowed. A gated pod has not been scheduled, so its node selection may still be narrowed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from hekla.api.rules import amounts, names
 from hekla.api.rules.claims import claim_spec
 from hekla.api.rules.containers import RESTART_POLICIES, containers, relative_path
 from hekla.api.rules.fields import (
-    Found,
-    Json,
+    FieldErrors,
     between,
     duplicate,
     forbidden,
@@ -23,6 +22,7 @@ from hekla.api.rules.fields import (
     required,
 )
 from hekla.api.rules.placement import REQUIRED, placement
+from hekla.units.objects import Object
 from hekla.units.selectors import label_key_problem
 
 DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
@@ -30,7 +30,7 @@ PREEMPTION: Final = ("Never", "PreemptLowerPriority")
 MAX_DEADLINE: Final = 2**31 - 1
 
 
-def pod(obj: Json, old: Json | None) -> Found:
+def pod(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from pod_spec("spec", spec)
     if old is None:
@@ -41,9 +41,9 @@ def pod(obj: Json, old: Json | None) -> Found:
 
 
 def template(
-    path: str, found: Json | None, restart_policies: tuple[str, ...] = RESTART_POLICIES
-) -> Found:
-    """A pod template, found at `path`."""
+    path: str, found: Object | None, restart_policies: tuple[str, ...] = RESTART_POLICIES
+) -> FieldErrors:
+    """Check the pod template at `path`."""
     if not found or not found.get("spec"):
         yield required(f"{path}.spec")
         return
@@ -53,8 +53,10 @@ def template(
     yield from pod_spec(f"{path}.spec", found["spec"], restart_policies)
 
 
-def pod_spec(path: str, spec: Json, restart_policies: tuple[str, ...] = RESTART_POLICIES) -> Found:
-    """Everything about a pod spec. Also checks the templates of Volcano's tasks."""
+def pod_spec(
+    path: str, spec: Object, restart_policies: tuple[str, ...] = RESTART_POLICIES
+) -> FieldErrors:
+    """Check a pod spec. Also used for the templates of Volcano's tasks."""
     volumes = spec.get("volumes") or []
     yield from _volumes(f"{path}.volumes", volumes)
     volume_names = frozenset(v.get("name", "") for v in volumes)
@@ -90,7 +92,7 @@ _NAMES: Final = {
 }
 
 
-def _dns(path: str, spec: Json) -> Found:
+def _dns(path: str, spec: Object) -> FieldErrors:
     policy = spec.get("dnsPolicy")
     if policy:
         yield from one_of(f"{path}.dnsPolicy", policy, DNS_POLICIES)
@@ -101,7 +103,7 @@ def _dns(path: str, spec: Json) -> Found:
             yield required(f"{path}.dnsConfig.nameservers", "needed when dnsPolicy is None")
 
 
-def _gates(path: str, gates: Any) -> Found:
+def _gates(path: str, gates: Any) -> FieldErrors:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name")
@@ -114,7 +116,7 @@ def _gates(path: str, gates: Any) -> Found:
             yield invalid(f"{path}[{index}].name", name, why)
 
 
-def _address(field: str, text: Any) -> Found:
+def _address(field: str, text: Any) -> FieldErrors:
     try:
         ipaddress.ip_address(text or "")
     except ValueError:
@@ -133,7 +135,7 @@ _NEEDED: Final = {
 }
 
 
-def _volumes(path: str, volumes: list[Json]) -> Found:
+def _volumes(path: str, volumes: list[Object]) -> FieldErrors:
     yield from names.unique(path, volumes)
     for index, volume in enumerate(volumes):
         at = f"{path}[{index}]"
@@ -145,7 +147,7 @@ def _volumes(path: str, volumes: list[Json]) -> Found:
             yield from _source(f"{at}.{name}", name, volume[name])
 
 
-def _source(at: str, name: str, source: Json) -> Found:
+def _source(at: str, name: str, source: Object) -> FieldErrors:
     needed = _NEEDED.get(name)
     if needed and not source.get(needed):
         yield required(f"{at}.{needed}")
@@ -169,7 +171,7 @@ def _source(at: str, name: str, source: Json) -> Found:
                 yield from _items(where, part[kind])
 
 
-def _items(at: str, source: Json) -> Found:
+def _items(at: str, source: Object) -> FieldErrors:
     for index, item in enumerate(source.get("items") or ()):
         where = f"{at}.items[{index}]"
         if not item.get("key"):
@@ -185,7 +187,7 @@ def _items(at: str, source: Json) -> Found:
 # --- updates ----------------------------------------------------------------------------------
 
 
-def _update(new: Json, old: Json) -> Found:
+def _update(new: Object, old: Object) -> FieldErrors:
     yield from _deadline(new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
     yield from _only_added_tolerations(new.get("tolerations") or [], old.get("tolerations") or [])
     old_gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
@@ -210,16 +212,16 @@ def _update(new: Json, old: Json) -> Found:
         )
 
 
-def _deadline(new: Any, old: Any) -> Found:
+def _deadline(new: Any, old: Any) -> FieldErrors:
     if old is not None and (new is None or new > old):
         yield invalid(
             "spec.activeDeadlineSeconds", new, "may be set or lowered, but not raised or removed"
         )
 
 
-def _only_added_tolerations(new: list[Json], old: list[Json]) -> Found:
-    def matches(kept: Json, before: Json) -> bool:
-        # The time to stay may be changed; everything else identifies the toleration.
+def _only_added_tolerations(new: list[Object], old: list[Object]) -> FieldErrors:
+    def matches(kept: Object, before: Object) -> bool:
+        # The toleration seconds may change; everything else identifies the toleration.
         same = {k: v for k, v in kept.items() if k != "tolerationSeconds"}
         return same == {k: v for k, v in before.items() if k != "tolerationSeconds"}
 
@@ -230,10 +232,10 @@ def _only_added_tolerations(new: list[Json], old: list[Json]) -> Found:
             )
 
 
-def _neutral(spec: Json, old: Json, *, gated: bool) -> Json:
-    """The spec with everything that may differ taken from `old`, so that the rest can be compared.
+def _neutral(spec: Object, old: Object, *, gated: bool) -> Object:
+    """Return the spec with all mutable fields taken from `old`, for comparison.
 
-    Images are dropped, since only the container they belong to matters.
+    Images are dropped: only the container that they belong to matters.
     """
     free = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
     rest = {k: v for k, v in spec.items() if k not in free and v not in (None, [], {})}
@@ -241,22 +243,22 @@ def _neutral(spec: Json, old: Json, *, gated: bool) -> Json:
         if section in rest:
             rest[section] = [{**c, "image": ""} for c in rest[section]]
     if gated:
-        _replace(rest, "nodeSelector", old.get("nodeSelector"))  # judged on its own
+        _replace(rest, "nodeSelector", old.get("nodeSelector"))  # checked separately
         if _narrows(spec.get("affinity") or {}, old.get("affinity") or {}):
             _replace(rest, "affinity", old.get("affinity"))
     return rest
 
 
-def _replace(rest: Json, field: str, value: Any) -> None:
+def _replace(rest: Object, field: str, value: Any) -> None:
     rest.pop(field, None)
     if value:
         rest[field] = value
 
 
-def _narrows(new: Json, old: Json) -> bool:
-    """Whether a gated pod's node affinity got stricter and nothing else about affinity changed."""
+def _narrows(new: Object, old: Object) -> bool:
+    """Return whether a gated pod's node affinity is stricter and other affinity is unchanged."""
 
-    def without_node(affinity: Json) -> Json:
+    def without_node(affinity: Object) -> Object:
         return {k: v for k, v in affinity.items() if k != "nodeAffinity" and v}
 
     if without_node(new) != without_node(old):
@@ -268,7 +270,7 @@ def _narrows(new: Json, old: Json) -> bool:
     if not after or len(after) != len(before):
         return False
 
-    def kept(a: Json, b: Json) -> bool:
+    def kept(a: Object, b: Object) -> bool:
         return all(
             each in (a.get(field) or ())
             for field in ("matchExpressions", "matchFields")
@@ -278,11 +280,11 @@ def _narrows(new: Json, old: Json) -> bool:
     return all(kept(a, b) for a, b in zip(after, before, strict=True))
 
 
-def _changed(new: Json, old: Json) -> list[str]:
+def _changed(new: Object, old: Object) -> list[str]:
     return sorted(k for k in new.keys() | old.keys() if new.get(k) != old.get(k))
 
 
-def _pod_template(obj: Json, old: Json | None) -> Found:
+def _pod_template(obj: Object, old: Object | None) -> FieldErrors:
     yield from template("template", obj.get("template"))
 
 

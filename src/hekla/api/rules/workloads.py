@@ -1,4 +1,4 @@
-"""Rules on apps/v1 and batch/v1: replicas, selectors that fit their template, what may change."""
+"""Rules of apps/v1 and batch/v1: replicas, selectors that match the template, immutable fields."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from typing import Any, Final
 
 from hekla.api.rules import pods
 from hekla.api.rules.claims import claim_spec
-from hekla.api.rules.fields import Found, Json, at_least, forbidden, invalid, one_of, required
+from hekla.api.rules.fields import (
+    FieldErrors,
+    at_least,
+    forbidden,
+    invalid,
+    one_of,
+    required,
+)
 from hekla.api.rules.placement import label_selector
 from hekla.units.errors import SelectorError
+from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 ALWAYS: Final = ("Always",)
@@ -29,8 +37,8 @@ COUNTS: Final = (
 )
 
 
-def replicas(path: str, spec: Json, selector: Json | None) -> Found:
-    """What every kind that keeps pods running has: counts, a selector, a template that fits it."""
+def replicas(path: str, spec: Object, selector: Object | None) -> FieldErrors:
+    """Check the common part of workloads: counts, selector, matching template."""
     yield from counts(path, spec)
     template = spec.get("template")
     yield from pods.template(f"{path}.template", template, ALWAYS)
@@ -52,17 +60,17 @@ def replicas(path: str, spec: Json, selector: Json | None) -> Found:
         )
 
 
-def _filled(selector: Json) -> Json:
+def _filled(selector: Object) -> Object:
     return {name: value for name, value in selector.items() if value}
 
 
-def counts(path: str, spec: Json) -> Found:
+def counts(path: str, spec: Object) -> FieldErrors:
     for field in COUNTS:
         if spec.get(field) is not None:
             yield from at_least(f"{path}.{field}", spec[field], 0)
 
 
-def deployment(obj: Json, old: Json | None) -> Found:
+def deployment(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from replicas("spec", spec, spec.get("selector"))
     kind = (spec.get("strategy") or {}).get("type")
@@ -70,13 +78,13 @@ def deployment(obj: Json, old: Json | None) -> Found:
     yield from _same_selector(spec, old)
 
 
-def replica_set(obj: Json, old: Json | None) -> Found:
+def replica_set(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from replicas("spec", spec, spec.get("selector"))
     yield from _same_selector(spec, old)
 
 
-def daemon_set(obj: Json, old: Json | None) -> Found:
+def daemon_set(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from replicas("spec", spec, spec.get("selector"))
     kind = (spec.get("updateStrategy") or {}).get("type")
@@ -95,12 +103,12 @@ _STATEFUL_MUTABLE: Final = {
 }
 
 
-def stateful_set(obj: Json, old: Json | None) -> Found:
+def stateful_set(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     claims = spec.get("volumeClaimTemplates") or ()
     for index, claim in enumerate(claims):
         yield from claim_spec(f"spec.volumeClaimTemplates[{index}].spec", claim.get("spec") or {})
-    # Its claims become volumes of the pods, so mounts may refer to them.
+    # Claims become volumes of the pods, so mounts may refer to them.
     yield from replicas("spec", _with_claims(spec, claims), spec.get("selector"))
     policy = spec.get("podManagementPolicy")
     yield from one_of("spec.podManagementPolicy", policy, ("OrderedReady", "Parallel"))
@@ -118,11 +126,11 @@ def stateful_set(obj: Json, old: Json | None) -> Found:
             )
 
 
-def _with_claims(spec: Json, claims: Any) -> Json:
+def _with_claims(spec: Object, claims: Any) -> Object:
     template = spec.get("template") or {}
     if not claims or not template.get("spec"):
         return spec
-    named: list[Json] = [
+    named: list[Object] = [
         {"name": (c.get("metadata") or {}).get("name"), "emptyDir": {}} for c in claims
     ]
     inner = template["spec"]
@@ -131,14 +139,14 @@ def _with_claims(spec: Json, claims: Any) -> Json:
     return {**spec, "template": {**template, "spec": {**inner, "volumes": kept + named}}}
 
 
-def _same_selector(spec: Json, old: Json | None) -> Found:
+def _same_selector(spec: Object, old: Object | None) -> FieldErrors:
     if old is not None:
         before = (old.get("spec") or {}).get("selector")
         if spec.get("selector") != before:
             yield invalid("spec.selector", spec.get("selector"), "field is immutable")
 
 
-def job(obj: Json, old: Json | None) -> Found:
+def job(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
     yield from job_spec("spec", spec)
     if old is None:
@@ -146,17 +154,17 @@ def job(obj: Json, old: Json | None) -> Found:
     before = old.get("spec") or {}
     fixed = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex"]
     if spec.get("completionMode") != "Indexed":
-        fixed.append("completions")  # an indexed job may grow and shrink with its parallelism
+        fixed.append("completions")  # an indexed job may scale with its parallelism
     if before.get("selector"):
         fixed.append("selector")
     if not before.get("suspend"):
-        fixed.append("template")  # a job that waits may still be told where to run
+        fixed.append("template")  # a suspended job may still change its node selection
     for field in fixed:
         if spec.get(field) != before.get(field):
             yield invalid(f"spec.{field}", spec.get(field), "field is immutable")
 
 
-def job_spec(path: str, spec: Json) -> Found:
+def job_spec(path: str, spec: Object) -> FieldErrors:
     yield from counts(path, spec)
     if spec.get("completionMode"):
         mode = spec["completionMode"]
@@ -166,10 +174,10 @@ def job_spec(path: str, spec: Json) -> Found:
     yield from pods.template(f"{path}.template", spec.get("template"), ENDING)
 
 
-def cron_job(obj: Json, old: Json | None) -> Found:
+def cron_job(obj: Object, old: Object | None) -> FieldErrors:
     name = (obj.get("metadata") or {}).get("name") or ""
     if len(name) > 52:
-        # 11 characters are needed for the time that is appended to the names of its jobs.
+        # Job names append a time of 11 characters.
         yield invalid("metadata.name", name, "must be no more than 52 characters")
     spec = obj.get("spec") or {}
     yield from counts("spec", spec)
@@ -179,7 +187,9 @@ def cron_job(obj: Json, old: Json | None) -> Found:
     elif "TZ" in schedule:
         yield invalid("spec.schedule", schedule, "use timeZone instead of TZ or CRON_TZ")
     elif not schedule.startswith("@") and len(schedule.split()) != 5:
-        yield invalid("spec.schedule", schedule, "must have five fields, or be @hourly or the like")
+        yield invalid(
+            "spec.schedule", schedule, "must have five fields, or be a name such as @hourly"
+        )
     policy = spec.get("concurrencyPolicy")
     yield from one_of("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
     inner = (spec.get("jobTemplate") or {}).get("spec")
@@ -189,7 +199,7 @@ def cron_job(obj: Json, old: Json | None) -> Found:
         yield from job_spec("spec.jobTemplate.spec", inner)
 
 
-def controller_revision(obj: Json, old: Json | None) -> Found:
+def controller_revision(obj: Object, old: Object | None) -> FieldErrors:
     if old is not None and obj.get("data") != old.get("data"):
         yield invalid("data", obj.get("data"), "field is immutable")
 

@@ -1,15 +1,16 @@
-"""Admission of Volcano's kinds: what is filled in, and what is refused, with the cluster in view.
+"""Admission of Volcano's kinds: defaulting and validation against the cluster state.
 
 Pure functions. The embedded server, the webhooks and the command line call the same two: `default`
-on a new object, then `check` on every write.
+for a new object, then `check` for every write.
 """
 
 from __future__ import annotations
 
 from hekla.api import wellknown
-from hekla.api.rules.fields import Found
+from hekla.api.rules.fields import FieldErrors
 from hekla.api.volcano import flows, groups, jobs, queues
-from hekla.api.volcano.view import Json, View
+from hekla.api.volcano.view import View
+from hekla.units.objects import Object
 
 __all__ = ["View", "check", "default"]
 
@@ -23,8 +24,8 @@ HYPER_NODE = (wellknown.TOPOLOGY_API, "HyperNode")
 POD = ("v1", "Pod")
 
 
-def default(obj: Json, view: View) -> None:
-    """Fill in a new object, in place."""
+def default(obj: Object, view: View) -> None:
+    """Apply defaults to a new object, in place."""
     match (obj.get("apiVersion"), obj.get("kind")):
         case kind if kind == JOB:
             jobs.default(obj, view)
@@ -34,8 +35,8 @@ def default(obj: Json, view: View) -> None:
             groups.default(obj, view)
 
 
-def check(operation: str, obj: Json, old: Json | None, view: View) -> Found:
-    """Everything wrong with a create, update or delete of one of Volcano's kinds, or of a pod."""
+def check(operation: str, obj: Object, old: Object | None, view: View) -> FieldErrors:
+    """Yield all errors of a create, update or delete of a Volcano kind or a pod."""
     kind = (obj.get("apiVersion", ""), obj.get("kind", ""))
     if operation == "delete":
         if kind == QUEUE:

@@ -1,4 +1,4 @@
-"""JobFlows, CronJobs and HyperNodes."""
+"""Admission of JobFlows, CronJobs and HyperNodes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from hekla.api.rules import names
-from hekla.api.rules.fields import Found, duplicate, forbidden, invalid, not_found, required
+from hekla.api.rules.fields import FieldErrors, duplicate, forbidden, invalid, not_found, required
 from hekla.api.volcano import jobs
-from hekla.api.volcano.view import Json, View
+from hekla.api.volcano.view import View
 from hekla.units.cron import CronError, parse_cron
+from hekla.units.objects import Object
 
 _ZONE_PART: Final = re.compile(r"[A-Za-z.\-_0-9+]{1,14}", re.ASCII)
 # The controller appends a dash and ten digits.
 MAX_CRON_NAME: Final = 52
 
 
-def check_flow(flow: Json) -> Found:
+def check_flow(flow: Object) -> FieldErrors:
     flows = (flow.get("spec") or {}).get("flows") or []
     graph: dict[str, list[str]] = {}
     known = [one.get("name") for one in flows]
@@ -34,17 +35,17 @@ def check_flow(flow: Json) -> Found:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        yield invalid("spec.flows", " -> ".join(error.args[1]), "dependsOn goes round in a circle")
+        yield invalid("spec.flows", " -> ".join(error.args[1]), "dependsOn has a cycle")
 
 
-def check_template(template: Json, view: View) -> Found:
-    """A JobTemplate's spec is a job's."""
+def check_template(template: Object, view: View) -> FieldErrors:
+    """Check a JobTemplate, whose spec is a job spec."""
     spec = deepcopy(template.get("spec") or {})
     jobs.default({"metadata": {}, "spec": spec}, view)
     yield from jobs.check_spec(template["metadata"].get("name") or "", spec, view)
 
 
-def check_cron(cron: Json, view: View) -> Found:
+def check_cron(cron: Object, view: View) -> FieldErrors:
     spec = cron.get("spec") or {}
     name = cron["metadata"].get("name") or ""
     if len(name) > MAX_CRON_NAME:
@@ -63,12 +64,12 @@ def check_cron(cron: Json, view: View) -> Found:
         yield invalid("spec.timeZone", spec["timeZone"], why)
     inner = deepcopy((spec.get("jobTemplate") or {}).get("spec") or {})
     jobs.default({"metadata": {}, "spec": inner}, view)
-    # A run's name is the cron job's with ten digits behind.
+    # A job's name is the cron job's name and ten digits.
     yield from jobs.check_spec(f"{name}-0000000000", inner, view, "spec.jobTemplate.spec")
 
 
 def zone_problem(zone: str) -> str | None:
-    """Why a text is no time zone, or None."""
+    """Return why a text is not a time zone, or None."""
     if not zone or zone.lower() == "local":
         return "must be the name of a time zone, such as 'Europe/Oslo'"
     for part in zone.split("/"):
@@ -81,7 +82,7 @@ def zone_problem(zone: str) -> str | None:
     return None
 
 
-def check_hypernode(node: Json) -> Found:
+def check_hypernode(node: Object) -> FieldErrors:
     members = (node.get("spec") or {}).get("members") or []
     if not members:
         yield required("spec.members", "at least one")
@@ -90,8 +91,10 @@ def check_hypernode(node: Json) -> Found:
         selector = member.get("selector") or {}
         given = [key for key in ("exactMatch", "regexMatch", "labelMatch") if key in selector]
         if len(given) != 1:
-            told = ", ".join(given) or "none"
-            yield forbidden(where, f"exactly one of exactMatch, regexMatch, labelMatch; got {told}")
+            listed = ", ".join(given) or "none"
+            yield forbidden(
+                where, f"exactly one of exactMatch, regexMatch, labelMatch; got {listed}"
+            )
         pattern = (selector.get("regexMatch") or {}).get("pattern")
         if pattern is not None:
             try:

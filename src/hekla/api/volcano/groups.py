@@ -1,16 +1,17 @@
-"""PodGroups, and what pods may say about themselves."""
+"""Admission of PodGroups, and of annotations on pods."""
 
 from __future__ import annotations
 
 from hekla.api import wellknown
-from hekla.api.rules.fields import Found, forbidden, invalid
+from hekla.api.rules.fields import FieldErrors, forbidden, invalid
 from hekla.api.volcano.jobs import tier
-from hekla.api.volcano.view import Json, View, state_of
+from hekla.api.volcano.view import View, state_of
 from hekla.api.wellknown import QueueState
+from hekla.units.objects import Object
 
 
-def default(group: Json, view: View) -> None:
-    """A namespace can name the queue of its groups."""
+def default(group: Object, view: View) -> None:
+    """Set the queue of the namespace's annotation."""
     spec = group.setdefault("spec", {})
     if spec.get("queue") in (None, "", wellknown.DEFAULT_QUEUE):
         namespace = view.namespace(group["metadata"].get("namespace") or "") or {}
@@ -18,8 +19,8 @@ def default(group: Json, view: View) -> None:
         spec["queue"] = annotations.get(wellknown.POD_QUEUE_NAME) or wellknown.DEFAULT_QUEUE
 
 
-def check(group: Json, old: Json | None, view: View) -> Found:
-    """Rules at creation; later changes are the controllers' business."""
+def check(group: Object, old: Object | None, view: View) -> FieldErrors:
+    """Check a new PodGroup; controllers make later changes."""
     spec = group.get("spec") or {}
     yield from tier("spec.networkTopology", spec.get("networkTopology"))
     for index, policy in enumerate(spec.get("subGroupPolicy") or ()):
@@ -32,18 +33,18 @@ def check(group: Json, old: Json | None, view: View) -> Found:
     queue = view.queue(name) if name else None
     if name and queue is None:
         yield invalid("spec.queue", name, "no such queue; create it or choose another")
-    # A job that was let in may restart while its queue closes: closing means no new jobs.
+    # An admitted job may restart while its queue closes: closing rejects only new jobs.
     elif queue is not None and not _is_open(queue) and not _belongs_to_job(group):
         yield forbidden(
             "spec.queue", f"queue {name!r} is {state_of(queue)}; open it or choose another"
         )
 
 
-def _is_open(queue: Json) -> bool:
+def _is_open(queue: Object) -> bool:
     return state_of(queue) in ("", QueueState.OPEN)
 
 
-def _belongs_to_job(group: Json) -> bool:
+def _belongs_to_job(group: Object) -> bool:
     return any(
         owner.get("controller")
         and owner.get("kind") == "Job"
@@ -52,8 +53,8 @@ def _belongs_to_job(group: Json) -> bool:
     )
 
 
-def check_pod(pod: Json, view: View) -> Found:
-    """Disruption budgets in annotations, on pods that our schedulers place."""
+def check_pod(pod: Object, view: View) -> FieldErrors:
+    """Check disruption budgets in annotations of pods with our scheduler names."""
     if (pod.get("spec") or {}).get("schedulerName") not in view.scheduler_names:
         return
     annotations = pod["metadata"].get("annotations") or {}
@@ -62,7 +63,7 @@ def check_pod(pod: Json, view: View) -> Found:
     if least is not None and most is not None:
         yield forbidden(
             "metadata.annotations",
-            f"{wellknown.JDB_MIN_AVAILABLE} and {wellknown.JDB_MAX_UNAVAILABLE} exclude each other",
+            f"{wellknown.JDB_MIN_AVAILABLE} and {wellknown.JDB_MAX_UNAVAILABLE} are exclusive",
         )
     for key, text in (
         (wellknown.JDB_MIN_AVAILABLE, least),

@@ -1,8 +1,8 @@
-"""Volcano Jobs: what is filled in at creation, and what is refused then and later.
+"""Admission of Volcano Jobs: defaults at creation, and validation.
 
-Where we are kinder than Volcano: an explicit `maxRetry: 0` is honoured; a device that is requested
-without a limit gets one; a queue that its controller has not looked at yet counts as open; the
-longest pod name of a task is checked, not the first; the action of an exit-code policy is checked.
+Differences from Volcano: an explicit `maxRetry: 0` is kept; a requested device without a limit gets
+one; a queue without a status counts as open; the longest pod name of a task is checked, not the
+first; the action of an exit-code policy is checked.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from hekla.api import wellknown
 from hekla.api.defaults import pods as pod_defaults
 from hekla.api.rules import names
 from hekla.api.rules.amounts import is_extended
-from hekla.api.rules.fields import Found, duplicate, forbidden, invalid, not_found, required
+from hekla.api.rules.fields import FieldErrors, duplicate, forbidden, invalid, not_found, required
 from hekla.api.rules.pods import pod_spec
 from hekla.api.volcano.policies import check_policies
-from hekla.api.volcano.view import Json, View, children_of, state_of
+from hekla.api.volcano.view import View, children_of, state_of
 from hekla.api.wellknown import QueueState
+from hekla.units.objects import Object
 from hekla.units.quantity import QuantityError, parse_quantity
 
 DEFAULT_RETRIES: Final = 3
-# Plugins that others need: the frameworks find each other by names, MPI by ssh.
+# Dependencies of plugins: frameworks need svc, MPI needs ssh.
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tensorflow": ("svc",),
     "pytorch": ("svc",),
@@ -34,8 +35,8 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 MUTABLE: Final = "minAvailable, priorityClassName, and each task's replicas and minAvailable"
 
 
-def default(job: Json, view: View) -> None:
-    """Fill in what a new job leaves out."""
+def default(job: Object, view: View) -> None:
+    """Apply the defaults of a new job."""
     spec = job.setdefault("spec", {})
     spec["queue"] = spec.get("queue") or wellknown.DEFAULT_QUEUE
     spec["schedulerName"] = spec.get("schedulerName") or view.scheduler_names[0]
@@ -52,7 +53,7 @@ def default(job: Json, view: View) -> None:
                 plugins.setdefault(needed, [])
 
 
-def _default_task(task: Json, index: int) -> None:
+def _default_task(task: Object, index: int) -> None:
     task["name"] = task.get("name") or f"{wellknown.DEFAULT_TASK}{index}"
     task.setdefault("replicas", 0)
     if task.get("minAvailable") is None:
@@ -69,16 +70,16 @@ def _default_task(task: Json, index: int) -> None:
             _limit_devices(container)
 
 
-def _limit_devices(container: Json) -> None:
-    """A device that is requested is limited too: Kubernetes insists on both, people write one."""
+def _limit_devices(container: Object) -> None:
+    """Set the limit of a requested device: Kubernetes requires both."""
     resources = container.get("resources") or {}
     for name, amount in (resources.get("requests") or {}).items():
         if is_extended(name):
             resources.setdefault("limits", {}).setdefault(name, amount)
 
 
-def check(job: Json, old: Json | None, view: View) -> Found:
-    """Everything wrong with a job to be created, or to replace `old`."""
+def check(job: Object, old: Object | None, view: View) -> FieldErrors:
+    """Yield all errors of a job to be created, or to replace `old`."""
     if old is not None:
         yield from _check_update(job, old)
         return
@@ -86,8 +87,8 @@ def check(job: Json, old: Json | None, view: View) -> Found:
     yield from _queue(job["spec"], view)
 
 
-def check_spec(name: str, spec: Json, view: View, path: str = "spec") -> Found:
-    """The rules that need no queue: also for the job inside a cron job or a template."""
+def check_spec(name: str, spec: Object, view: View, path: str = "spec") -> FieldErrors:
+    """Check everything but the queue: also for the job in a cron job or a template."""
     tasks = spec.get("tasks") or []
     if not tasks:
         yield required(f"{path}.tasks", "a job needs at least one task")
@@ -107,7 +108,7 @@ def check_spec(name: str, spec: Json, view: View, path: str = "spec") -> Found:
     yield from _dependencies(tasks, path)
 
 
-def _task(job: str, task: Json, where: str) -> Found:
+def _task(job: str, task: Object, where: str) -> FieldErrors:
     replicas, least = task.get("replicas", 0), task.get("minAvailable")
     if least is not None and least > replicas:
         yield invalid(
@@ -128,8 +129,8 @@ def _task(job: str, task: Json, where: str) -> Found:
         yield from _whole_cpus(task, f"{where}.template.spec")
 
 
-def _template(task: Json, where: str) -> Found:
-    """The template as the pod it will be: judged after defaults, which are not kept."""
+def _template(task: Object, where: str) -> FieldErrors:
+    """Check the template as a pod with defaults, on a copy."""
     template = deepcopy(task.get("template") or {})
     spec = template.setdefault("spec", {})
     pod_defaults.pod_spec(spec)
@@ -138,8 +139,8 @@ def _template(task: Json, where: str) -> Found:
     yield from names.label_map(f"{where}.template.metadata.labels", metadata.get("labels"))
 
 
-def _whole_cpus(task: Json, where: str) -> Found:
-    """NUMA policies hand out whole cores."""
+def _whole_cpus(task: Object, where: str) -> FieldErrors:
+    """Check that NUMA policies get whole CPUs."""
     spec = (task.get("template") or {}).get("spec") or {}
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
@@ -149,7 +150,7 @@ def _whole_cpus(task: Json, where: str) -> Found:
             try:
                 milli = parse_quantity(asked).milli_value()
             except QuantityError:
-                continue  # said elsewhere
+                continue  # reported elsewhere
             if milli <= 0 or milli % 1000:
                 yield invalid(
                     f"{where}.{group}[{index}].resources",
@@ -158,7 +159,7 @@ def _whole_cpus(task: Json, where: str) -> Found:
                 )
 
 
-def _partitions(task: Json, where: str) -> Found:
+def _partitions(task: Object, where: str) -> FieldErrors:
     partition = task.get("partitionPolicy")
     if not partition:
         return
@@ -185,24 +186,24 @@ def _partitions(task: Json, where: str) -> Found:
     yield from tier(f"{where}.networkTopology", partition.get("networkTopology"))
 
 
-def tier(where: str, topology: Json | None) -> Found:
-    """A tier is given by number or by name."""
+def tier(where: str, topology: Object | None) -> FieldErrors:
+    """Check that a tier is given by number or by name."""
     if (
         topology
         and topology.get("highestTierAllowed") is not None
         and topology.get("highestTierName")
     ):
         yield forbidden(
-            where, "highestTierAllowed and highestTierName exclude each other; keep one of them"
+            where, "highestTierAllowed and highestTierName are mutually exclusive; keep one of them"
         )
 
 
-def _plugins(job: str, spec: Json, view: View, path: str) -> Found:
+def _plugins(job: str, spec: Object, view: View, path: str) -> FieldErrors:
     plugins = spec.get("plugins") or {}
     for name in sorted(plugins):
         if name not in view.job_plugins:
             known = ", ".join(sorted(view.job_plugins))
-            yield invalid(f"{path}.plugins", name, f"no such job plugin; there are {known}")
+            yield invalid(f"{path}.plugins", name, f"unknown job plugin; known: {known}")
     if "mpi" in plugins:
         master = _flag(plugins["mpi"] or (), "master", "master")
         if master not in [task.get("name") for task in spec.get("tasks") or ()]:
@@ -211,11 +212,11 @@ def _plugins(job: str, spec: Json, view: View, path: str) -> Found:
                 "give --master=TASK",
             )  # fmt: skip
     if "svc" in plugins and job and (why := names.dns_1035_label(job)):
-        yield invalid("metadata.name", job, f"the svc plugin makes a Service of this name: {why}")
+        yield invalid("metadata.name", job, f"the svc plugin creates a Service of this name: {why}")
 
 
 def _flag(arguments: Any, name: str, default_value: str) -> str:
-    """A Go-style flag: -f=v, --f=v or --f v."""
+    """Parse a Go-style flag: -f=v, --f=v or --f v."""
     for index, argument in enumerate(arguments):
         text = str(argument).lstrip("-")
         if text == name and index + 1 < len(arguments):
@@ -225,7 +226,7 @@ def _flag(arguments: Any, name: str, default_value: str) -> str:
     return default_value
 
 
-def _minimum(spec: Json, tasks: list[Json], path: str) -> Found:
+def _minimum(spec: Object, tasks: list[Object], path: str) -> FieldErrors:
     total = sum(task.get("replicas", 0) for task in tasks)
     least = spec.get("minAvailable") or 0
     if least < 0:
@@ -236,7 +237,7 @@ def _minimum(spec: Json, tasks: list[Json], path: str) -> Found:
         )
 
 
-def _volumes(where: str, volumes: Any) -> Found:
+def _volumes(where: str, volumes: Any) -> FieldErrors:
     mounted: set[str] = set()
     for index, volume in enumerate(volumes):
         path, at = volume.get("mountPath"), f"{where}[{index}]"
@@ -247,14 +248,14 @@ def _volumes(where: str, volumes: Any) -> Found:
         mounted.add(path or "")
         claim, name = volume.get("volumeClaim"), volume.get("volumeClaimName")
         if claim and name:
-            yield forbidden(at, "volumeClaim and volumeClaimName exclude each other; keep one")
+            yield forbidden(at, "volumeClaim and volumeClaimName are mutually exclusive; keep one")
         elif not claim and not name:
             yield required(at, "either volumeClaim or volumeClaimName")
         elif name and (why := names.dns_subdomain(name)):
             yield invalid(f"{at}.volumeClaimName", name, why)
 
 
-def _dependencies(tasks: list[Json], path: str) -> Found:
+def _dependencies(tasks: list[Object], path: str) -> FieldErrors:
     graph: dict[str, list[str]] = {}
     for index, task in enumerate(tasks):
         needs = (task.get("dependsOn") or {}).get("name") or []
@@ -265,30 +266,28 @@ def _dependencies(tasks: list[Json], path: str) -> Found:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        yield invalid(
-            f"{path}.tasks", " -> ".join(error.args[1]), "dependsOn goes round in a circle"
-        )
+        yield invalid(f"{path}.tasks", " -> ".join(error.args[1]), "dependsOn has a cycle")
 
 
-def _queue(spec: Json, view: View) -> Found:
+def _queue(spec: Object, view: View) -> FieldErrors:
     name = spec.get("queue") or wellknown.DEFAULT_QUEUE
     queue = view.queue(name)
     if queue is None:
         yield invalid("spec.queue", name, "no such queue; create it or choose another")
         return
     if name == wellknown.ROOT_QUEUE:
-        yield forbidden("spec.queue", "jobs go to leaf queues, and root is not one")
+        yield forbidden("spec.queue", "jobs need a leaf queue, and root is not one")
     elif children := children_of(name, view):
         listed = ", ".join(sorted(child["metadata"]["name"] for child in children))
         yield forbidden("spec.queue", f"{name!r} is not a leaf; choose one below it: {listed}")
-    # A queue is open until somebody closes it, also before its controller has said so.
+    # A queue is open until it is closed, also before its controller has set a state.
     elif state_of(queue) not in ("", QueueState.OPEN):
         yield forbidden(
             "spec.queue", f"queue {name!r} is {state_of(queue)}; open it or choose another"
         )
 
 
-def _check_update(job: Json, old: Json) -> Found:
+def _check_update(job: Object, old: Object) -> FieldErrors:
     spec, before = job["spec"], old["spec"]
     tasks, tasks_before = spec.get("tasks") or [], before.get("tasks") or []
     if len(tasks) != len(tasks_before):
@@ -313,8 +312,8 @@ def _check_update(job: Json, old: Json) -> Found:
         yield forbidden("spec", f"only {MUTABLE} can change; changed: {', '.join(changed)}")
 
 
-def _fixed(spec: Json) -> Json:
-    """A spec without what may change."""
+def _fixed(spec: Object) -> Object:
+    """Return a spec without its mutable fields."""
     fixed = deepcopy(spec)
     for name in ("minAvailable", "priorityClassName"):
         fixed.pop(name, None)

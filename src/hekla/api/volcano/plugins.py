@@ -1,4 +1,4 @@
-"""The names of job plugins: ours, and those that installed packages bring along."""
+"""Names of job plugins: built-in ones and those of installed packages."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ GROUP = "hekla.job_plugins"
 
 @cache
 def job_plugin_names() -> frozenset[str]:
-    """What a job may name in `spec.plugins`. Nothing is imported to find out."""
+    """Return the valid names of `spec.plugins`, without importing plugins."""
     return frozenset(wellknown.JOB_PLUGINS) | {entry.name for entry in entry_points(group=GROUP)}

@@ -1,31 +1,33 @@
-"""Lifecycle policies: which events and exit codes may be tied to which actions."""
+"""Rules of lifecycle policies: events, exit codes and actions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hekla.api.rules.fields import Found, duplicate, forbidden, invalid, one_of, required
-from hekla.api.volcano.view import Json
+from hekla.api.rules.fields import FieldErrors, duplicate, forbidden, invalid, one_of, required
 from hekla.api.wellknown import Action, JobEvent
+from hekla.units.objects import Object
 
 
-def events_of(policy: Json) -> list[str]:
-    """`events` and `event` together."""
+def events_of(policy: Object) -> list[str]:
+    """Return `events` and `event` combined."""
     events = list(policy.get("events") or ())
     if policy.get("event"):
         events.append(policy["event"])
     return events
 
 
-def check_policies(where: str, policies: Iterable[Json]) -> Found:
-    """The rules for one list of policies, a job's or a task's."""
+def check_policies(where: str, policies: Iterable[Object]) -> FieldErrors:
+    """Check one list of policies, of a job or a task."""
     seen_events: set[str] = set()
     seen_codes: set[int] = set()
     for index, policy in enumerate(policies):
         at = f"{where}[{index}]"
         events, code = events_of(policy), policy.get("exitCode")
         if events and code is not None:
-            yield forbidden(at, "an event and an exitCode exclude each other; write two policies")
+            yield forbidden(
+                at, "an event and an exitCode are mutually exclusive; write two policies"
+            )
         elif not events and code is None:
             yield required(at, "either an event or an exitCode")
         yield from one_of(f"{at}.action", policy.get("action"), Action.IN_POLICIES)

@@ -1,7 +1,7 @@
-"""Queues: defaults, the arithmetic of their shares, and the tree they form.
+"""Admission of Queues: defaults, resource shares, and the tree.
 
-Where we are kinder than Volcano: a queue that is Closing can still be edited, and any circle of
-parents is found, not only those that the depth limit happens to catch.
+Differences from Volcano: a Closing queue can still be edited, and every cycle of parents is found,
+not only those beyond the depth limit.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Final
 
 from hekla.api import wellknown
 from hekla.api.rules.amounts import resource_list
-from hekla.api.rules.fields import Found, forbidden, invalid
-from hekla.api.volcano.view import Json, View, children_of, parent_of
+from hekla.api.rules.fields import FieldErrors, forbidden, invalid
+from hekla.api.volcano.view import View, children_of, parent_of
+from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, QuantityError, parse_quantity
 
 MAX_DEPTH: Final = 5
@@ -21,14 +22,14 @@ _ZERO: Final = Quantity.from_int(0)
 BUILTIN_QUEUES: Final = (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE)
 
 
-def builtin_queue(name: str) -> Json:
+def builtin_queue(name: str) -> Object:
     """Return one of the `BUILTIN_QUEUES` to create; `root` is not reclaimable."""
     spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def default(queue: Json) -> None:
-    """Fill in what a new queue leaves out."""
+def default(queue: Object) -> None:
+    """Apply the defaults of a new queue."""
     spec = queue.setdefault("spec", {})
     if spec.get("reclaimable") is None:
         spec["reclaimable"] = True
@@ -45,7 +46,7 @@ def default(queue: Json) -> None:
         annotations[wellknown.HIERARCHY_WEIGHTS] = f"1/{weights}"
 
 
-def _share(queue: Json, field: str) -> Amounts:
+def _share(queue: Object, field: str) -> Amounts:
     spec = queue.get("spec") or {}
     given = (
         (spec.get("guarantee") or {}).get("resource") if field == "guarantee" else spec.get(field)
@@ -53,8 +54,8 @@ def _share(queue: Json, field: str) -> Amounts:
     return {name: parse_quantity(text) for name, text in (given or {}).items()}
 
 
-def check(queue: Json, old: Json | None, view: View) -> Found:
-    """Everything wrong with a queue to be created, or to replace `old`."""
+def check(queue: Object, old: Object | None, view: View) -> FieldErrors:
+    """Yield all errors of a queue to be created, or to replace `old`."""
     spec = queue.get("spec") or {}
     malformed = [
         *resource_list("spec.capability", spec.get("capability")),
@@ -81,21 +82,21 @@ def check(queue: Json, old: Json | None, view: View) -> Found:
         yield from _below(queue, view)
 
 
-def check_delete(queue: Json, view: View) -> Found:
-    """Why a queue may not go."""
+def check_delete(queue: Object, view: View) -> FieldErrors:
+    """Yield the reasons why a queue may not be deleted."""
     name = queue["metadata"]["name"]
     if name in BUILTIN_QUEUES:
-        yield forbidden("metadata.name", f"queue {name!r} is always there and cannot be deleted")
+        yield forbidden("metadata.name", f"queue {name!r} is built in and cannot be deleted")
     elif children := children_of(name, view):
         listed = ", ".join(sorted(child["metadata"]["name"] for child in children))
         yield forbidden("metadata.name", f"queue {name!r} has queues below it: {listed}")
 
 
-def _resources(queue: Json) -> tuple[Amounts, ...]:
+def _resources(queue: Object) -> tuple[Amounts, ...]:
     return tuple(_share(queue, field) for field in ("capability", "deserved", "guarantee"))
 
 
-def _own_shares(queue: Json) -> Found:
+def _own_shares(queue: Object) -> FieldErrors:
     capability, deserved, guarantee = _resources(queue)
     if deserved:
         for name, amount in guarantee.items():
@@ -121,8 +122,8 @@ def _own_shares(queue: Json) -> Found:
             )
 
 
-def _hierarchy(queue: Json, view: View) -> Found:
-    """The annotations of hierarchical DRF."""
+def _hierarchy(queue: Object, view: View) -> FieldErrors:
+    """Check the annotations of hierarchical DRF."""
     annotations = queue["metadata"].get("annotations") or {}
     path = annotations.get(wellknown.HIERARCHY, "")
     weights = annotations.get(wellknown.HIERARCHY_WEIGHTS, "")
@@ -150,13 +151,13 @@ def _hierarchy(queue: Json, view: View) -> Found:
             )
 
 
-def _root(queue: Json, old: Json | None) -> Found:
+def _root(queue: Object, old: Object | None) -> FieldErrors:
     if old is not None and _resources(queue) != _resources(old):
         yield forbidden("spec", "capability, deserved and guarantee of root are the cluster's own")
 
 
-def _ancestors(queue: Json, view: View) -> Iterator[Json]:
-    """Upwards, root excluded; a circle ends where it closes."""
+def _ancestors(queue: Object, view: View) -> Iterator[Object]:
+    """Yield the ancestors without root; a cycle ends where it closes."""
     seen = {queue["metadata"]["name"]}
     while True:
         above = parent_of(queue)
@@ -170,7 +171,7 @@ def _ancestors(queue: Json, view: View) -> Iterator[Json]:
         queue = found
 
 
-def _parent(queue: Json, view: View) -> Found:
+def _parent(queue: Object, view: View) -> FieldErrors:
     name, above = queue["metadata"]["name"], parent_of(queue)
     if above in ("", wellknown.ROOT_QUEUE):
         return
@@ -184,7 +185,7 @@ def _parent(queue: Json, view: View) -> Found:
     line = list(_ancestors(queue, view))
     if any(parent_of(one) == name for one in line):
         path = " -> ".join([name, *(one["metadata"]["name"] for one in line), name])
-        yield invalid("spec.parent", above, f"the parents would go round in a circle: {path}")
+        yield invalid("spec.parent", above, f"the parents would form a cycle: {path}")
         return
     if len(line) + 1 > MAX_DEPTH:
         yield invalid("spec.parent", above, f"queues may be nested {MAX_DEPTH} deep at most")
@@ -195,7 +196,7 @@ def _parent(queue: Json, view: View) -> Found:
         )
 
 
-def _holds_pods(queue: Json) -> bool:
+def _holds_pods(queue: Object) -> bool:
     allocated = (queue.get("status") or {}).get("allocated") or {}
     try:
         return parse_quantity(allocated.get("pods", 0)) > _ZERO
@@ -203,8 +204,8 @@ def _holds_pods(queue: Json) -> bool:
         return False
 
 
-def _above(queue: Json, view: View) -> Found:
-    """What the queues above allow."""
+def _above(queue: Object, view: View) -> FieldErrors:
+    """Check against the limits of the ancestors."""
     capability = _share(queue, "capability")
     for name, amount in capability.items():
         for ancestor in _ancestors(queue, view):
@@ -226,8 +227,8 @@ def _above(queue: Json, view: View) -> Found:
             yield from _sum_within(field, [queue, *siblings], parent)
 
 
-def _below(queue: Json, view: View) -> Found:
-    """What the queues below already have."""
+def _below(queue: Object, view: View) -> FieldErrors:
+    """Check against the amounts of the children."""
     children = children_of(queue["metadata"]["name"], view)
     if not children:
         return
@@ -245,7 +246,7 @@ def _below(queue: Json, view: View) -> Found:
         yield from _sum_within(field, children, queue)
 
 
-def _descendants(queue: Json, view: View) -> Iterator[Json]:
+def _descendants(queue: Object, view: View) -> Iterator[Object]:
     waiting, seen = [queue["metadata"]["name"]], {queue["metadata"]["name"]}
     while waiting:
         for child in children_of(waiting.pop(), view):
@@ -255,7 +256,7 @@ def _descendants(queue: Json, view: View) -> Iterator[Json]:
                 yield child
 
 
-def _sum_within(field: str, queues: list[Json], parent: Json) -> Found:
+def _sum_within(field: str, queues: list[Object], parent: Object) -> FieldErrors:
     limit = _share(parent, field)
     total: Amounts = {}
     for queue in queues:

@@ -1,22 +1,23 @@
-"""What rules need to know of the rest of the cluster, and nothing more."""
+"""The cluster state that admission rules read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
-Json = dict[str, Any]
+from hekla.units.objects import Object
 
 
 class View(Protocol):
-    """The cluster as a rule sees it: the embedded server answers from its store, a webhook from
-    its informers, the command line from the API."""
+    """Cluster state for rules: the embedded server reads its store, a webhook its informers, the
+    command line the API.
+    """
 
-    def queue(self, name: str) -> Json | None: ...
+    def queue(self, name: str) -> Object | None: ...
 
-    def queues(self) -> Iterable[Json]: ...
+    def queues(self) -> Iterable[Object]: ...
 
-    def namespace(self, name: str) -> Json | None: ...
+    def namespace(self, name: str) -> Object | None: ...
 
     @property
     def job_plugins(self) -> frozenset[str]: ...
@@ -26,14 +27,14 @@ class View(Protocol):
         """The names of hekla's schedulers; the first is the default."""
 
 
-def state_of(queue: Json) -> str:
+def state_of(queue: Object) -> str:
     return str((queue.get("status") or {}).get("state") or "")
 
 
-def parent_of(queue: Json) -> str:
+def parent_of(queue: Object) -> str:
     return str((queue.get("spec") or {}).get("parent") or "")
 
 
-def children_of(name: str, view: View) -> list[Json]:
-    """The queues directly below one."""
+def children_of(name: str, view: View) -> list[Object]:
+    """Return the child queues of a queue."""
     return [q for q in view.queues() if parent_of(q) == name and q["metadata"]["name"] != name]

@@ -21,17 +21,17 @@ from hekla.apiserver.schema.validation_rules import problems
 from hekla.units.objects import Object
 
 # Field, expression, the variables it may use, the type it must have.
-Found = Iterator[tuple[str, str, tuple[str, ...], str]]
+FieldErrors = Iterator[tuple[str, str, tuple[str, ...], str]]
 
 
-def _in_webhooks(configuration: Object) -> Found:
+def _in_webhooks(configuration: Object) -> FieldErrors:
     for index, hook in enumerate(configuration.get("webhooks") or ()):
         for number, condition in enumerate(hook.get("matchConditions") or ()):
             at = f"webhooks[{index}].matchConditions[{number}].expression"
             yield at, condition["expression"], VARIABLES, "BOOL"
 
 
-def _in_policy(policy: Object) -> Found:
+def _in_policy(policy: Object) -> FieldErrors:
     spec = policy.get("spec") or {}
     names = variables_of(spec)
     for field, key, yields in (
@@ -46,7 +46,7 @@ def _in_policy(policy: Object) -> Found:
                 yield f"spec.{field}[{index}].{key}", item[key], names, yields
 
 
-_WHERE: dict[str, Callable[[Object], Found]] = {
+_WHERE: dict[str, Callable[[Object], FieldErrors]] = {
     MUTATING: _in_webhooks,
     VALIDATING: _in_webhooks,
     POLICIES: _in_policy,
@@ -82,7 +82,7 @@ def _in_definition(crd: Object) -> Iterator[tuple[str, str, str]]:
         yield from problems(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
 
 
-def _refusals(found: Found, known: set[str]) -> Iterator[FieldError]:
+def _refusals(found: FieldErrors, known: set[str]) -> Iterator[FieldError]:
     for field, text, variables, yields in found:
         if text in known:
             continue

@@ -85,8 +85,8 @@ def _decoded(account: Object, key: str, kind: type[T]) -> T:
 
 def ranking(shares: Shares, level: str) -> Iterator[str]:
     """Yield namespaces or users, highest usage first."""
-    told: Mapping[str, float] = getattr(shares, level)
-    had = {_plain(name): share for name, share in told.items()}
+    usage: Mapping[str, float] = getattr(shares, level)
+    had = {_plain(name): share for name, share in usage.items()}
     width = max(map(len, (level, *had)))
     yield f"{level:<{width}}  usage"
     for name, share in sorted(had.items(), key=lambda one: (-one[1], one[0])):

@@ -206,7 +206,7 @@ def _status(job: Object, *, conditions: bool) -> Iterator[str]:
 
 
 def event_lines(events: list[Object]) -> Iterator[str]:
-    """Return the table of events. `Form` is Volcano's spelling of From, which scripts expect."""
+    """Yield the table of events. `Form` is Volcano's spelling of From, which scripts expect."""
     if not events:
         yield "Events: \t<none>"
         return

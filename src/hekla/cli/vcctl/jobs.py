@@ -93,7 +93,7 @@ def list_jobs(
     watch: bool = False,
     header_always: bool = False,
 ) -> None:
-    """Return the table of `vcctl job list` and `vjobs`; no namespace means all."""
+    """Show the table of `vcctl job list` and `vjobs`; no namespace means all."""
 
     def wanted(job: Object) -> bool:
         return (

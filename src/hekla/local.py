@@ -20,8 +20,7 @@ from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
 from hekla.nodeagent.images import Images
-from hekla.nodeagent.network import BridgeNetwork
-from hekla.nodeagent.network import ways as network_ways
+from hekla.nodeagent.network import BridgeNetwork, network_support
 from hekla.nodeagent.simulated import SimulatedNodes
 from hekla.scheduler.service.service import Scheduler
 
@@ -61,7 +60,7 @@ def images_path() -> Path:
 
 def _wants_bridge(choice: PodNetwork) -> bool:
     """Return whether to create a bridge; `auto` does so where the machine supports it."""
-    return choice == "bridge" or (choice == "auto" and network_ways().bridge)
+    return choice == "bridge" or (choice == "auto" and network_support().bridge)
 
 
 def node_name() -> str:

@@ -10,7 +10,7 @@ import pytest
 from hekla.kube.resources import PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
 from hekla.nodeagent.cgroups import Cgroups
-from hekla.nodeagent.topology import cpu_places
+from hekla.nodeagent.topology import cpu_locations
 from hekla.units.cpusets import parse_cpuset
 from tests.e2e import stories
 
@@ -72,7 +72,7 @@ def test_processes_see_the_parts_of_cards_that_their_pods_were_given(client: Syn
 
 @pytest.mark.slow
 def test_a_job_that_demands_it_has_a_cpu_to_itself(tmp_path: Path) -> None:
-    if not Cgroups().can_pin() or not cpu_places():
+    if not Cgroups().can_pin() or not cpu_locations():
         pytest.skip("needs cgroups that bind to CPUs (root), and NUMA nodes in sysfs")
     flags = "--cpu-manager-policy=static", "--topology-manager-policy=single-numa-node"
     with stories.cluster(tmp_path, "--pod-network", "host", *flags) as client:
@@ -84,7 +84,7 @@ def test_a_job_that_demands_it_has_a_cpu_to_itself(tmp_path: Path) -> None:
     own = parse_cpuset(said.split()[-1])
     assert len(own) == 1
     assert own < os.sched_getaffinity(0) or len(os.sched_getaffinity(0)) == 1
-    numa = {cpu_places()[cpu].numa for cpu in own}
+    numa = {cpu_locations()[cpu].numa for cpu in own}
     assert decided["volcano.sh/topology-decision"] == (
         f'{{"numa":{{"{numa.pop()}":{{"cpu":"1"}}}}}}'
     )

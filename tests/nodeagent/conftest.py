@@ -1,4 +1,4 @@
-"""A machine: the embedded API server, and an agent whose pods are real processes."""
+"""Fixtures: the embedded API server, and an agent that runs pods as processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODE = "box"
 
 
 class Machine:
-    """Agents come and go; the directory and the API stay."""
+    """A node: the agent can be restarted, its directory and the API server stay."""
 
     def __init__(self, server: ApiServer, client: Client, directory: Path) -> None:
         self.server = server
@@ -36,7 +36,7 @@ class Machine:
     def start_agent(
         self,
         *,
-        isolate: sandbox.Way | None = None,
+        isolate: sandbox.Isolation | None = None,
         network: BridgeNetwork | None = None,
         gpus: int = 0,
         cpu_policy: str = "none",
@@ -55,7 +55,7 @@ class Machine:
         self._task = asyncio.create_task(self.agent.run())
 
     async def stop_agent(self) -> None:
-        """The agent goes; its pods stay."""
+        """Stop the agent; its pods continue."""
         assert self._task is not None
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -63,7 +63,7 @@ class Machine:
         self._task = None
 
     async def run_pod(self, name: str, *command: str, **spec: Any) -> None:
-        """Create a pod and put it on this machine."""
+        """Create a pod and bind it to this node."""
         metadata = {"name": name, "namespace": "default", **spec.pop("metadata", {})}
         container: Object = {"name": "main", "image": "host", "command": list(command)}
         container.update(spec.pop("container", {}))
@@ -75,7 +75,7 @@ class Machine:
         await self.client.bind(name, NODE, namespace="default")
 
     async def until(self, name: str, holds: Callable[[Object], bool]) -> Object:
-        """The pod, once something holds of it."""
+        """Return the pod once a condition holds."""
         last: Object = {}
         async with (
             asyncio.timeout(120),
@@ -87,7 +87,7 @@ class Machine:
                 last = event.object
                 if event.type == "DELETED" or holds(last):
                     return last
-        raise AssertionError(f"never so: {last}")
+        raise AssertionError(f"timed out: {last}")
 
     async def ended(self, name: str) -> Object:
         return await self.until(name, lambda p: p["status"]["phase"] in ("Succeeded", "Failed"))
@@ -117,7 +117,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
 
 @pytest.fixture
 def isolation() -> None:
-    """For tests of what needs namespaces."""
-    able = sandbox.abilities()
-    if not able.namespaces:
-        pytest.skip(f"needs mount, uts and pid namespaces: {able.why_not}")
+    """Skip a test if namespaces are not available."""
+    support = sandbox.isolation_support()
+    if not support.namespaces:
+        pytest.skip(f"needs mount, uts and pid namespaces: {support.reason}")

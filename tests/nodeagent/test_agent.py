@@ -1,4 +1,4 @@
-"""Pods as real processes on this machine."""
+"""Pods as processes on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hekla.nodeagent import processes, sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.network import BridgeNetwork
 from hekla.nodeagent.processes import Process
-from hekla.nodeagent.topology import cpu_places
+from hekla.nodeagent.topology import cpu_locations
 from hekla.units.objects import Object
 from tests.nodeagent.conftest import NODE, Machine
 
@@ -30,7 +30,7 @@ def state(pod: Object, name: str = "main") -> Object:
     return found
 
 
-async def test_this_machine_is_a_node(machine: Machine) -> None:
+async def test_agent_registers_this_machine_as_a_node(machine: Machine) -> None:
     await machine.run_pod("p", "true")
     await machine.ended("p")
     node = await machine.client.get(NODES, NODE)
@@ -38,7 +38,7 @@ async def test_this_machine_is_a_node(machine: Machine) -> None:
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == NODE
 
 
-async def test_a_pod_runs_and_tells_how_it_ended(machine: Machine) -> None:
+async def test_pod_runs_and_reports_its_exit_code(machine: Machine) -> None:
     await machine.run_pod("good", "sh", "-c", "echo out; echo err >&2")
     pod = await machine.ended("good")
     assert pod["status"]["phase"] == "Succeeded"
@@ -51,7 +51,7 @@ async def test_a_pod_runs_and_tells_how_it_ended(machine: Machine) -> None:
     assert state(pod)["state"]["terminated"]["reason"] == "Error"
 
 
-async def test_a_command_that_does_not_exist_is_named(machine: Machine) -> None:
+async def test_missing_command_is_named_in_the_status(machine: Machine) -> None:
     await machine.run_pod("lost", "no-such-program")
     terminated = state(await machine.ended("lost"))["state"]["terminated"]
     assert terminated["exitCode"] == 127
@@ -59,7 +59,7 @@ async def test_a_command_that_does_not_exist_is_named(machine: Machine) -> None:
     assert "no-such-program" in terminated["message"]
 
 
-async def test_an_image_nobody_mapped_waits_and_says_what_to_do(machine: Machine) -> None:
+async def test_unmapped_image_waits_and_its_status_says_what_to_do(machine: Machine) -> None:
     await machine.run_pod("alien", "true", container={"image": "busybox:1"})
     pod = await machine.until(
         "alien",
@@ -70,7 +70,7 @@ async def test_an_image_nobody_mapped_waits_and_says_what_to_do(machine: Machine
     assert '"busybox:1" = { host = true }' in waiting["message"]
 
 
-async def test_a_missing_config_map_is_waited_for(machine: Machine) -> None:
+async def test_pod_waits_for_a_missing_config_map(machine: Machine) -> None:
     variable = {"name": "V", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "k"}}}
     await machine.run_pod("p", "sh", "-c", "echo $V", container={"env": [variable]})
     pod = await machine.until("p", lambda p: "containerStatuses" in p["status"])
@@ -84,8 +84,8 @@ async def test_a_missing_config_map_is_waited_for(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("way", ["root", "user"])
-async def test_volumes_are_where_they_are_mounted(
-    machine: Machine, isolation: None, way: sandbox.Way
+async def test_volumes_are_at_their_mount_paths(
+    machine: Machine, isolation: None, way: sandbox.Isolation
 ) -> None:
     await machine.stop_agent()
     machine.start_agent(isolate=way)
@@ -151,7 +151,9 @@ async def test_pods_of_a_job_find_each_other_by_name(machine: Machine, isolation
     assert first["status"]["podIP"] != second["status"]["podIP"]
 
 
-async def test_init_containers_come_first_and_sidecars_run_beside(machine: Machine) -> None:
+async def test_init_containers_run_first_and_sidecars_beside_the_main_container(
+    machine: Machine,
+) -> None:
     def container(name: str, script: str, **more: Any) -> Object:
         return {"name": name, "image": "host", "command": ["sh", "-c", script], **more}
 
@@ -179,10 +181,10 @@ def existing(*paths: Path) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-async def test_volumes_at_paths_that_the_machine_lacks_are_the_same_for_all_containers(
+async def test_volumes_at_paths_missing_on_the_host_are_shared_by_all_containers(
     machine: Machine, tmp_path: Path
 ) -> None:
-    # One beside the agent's own files, which are where the volumes are; one below the root.
+    # One beside the agent's data directory, which holds the volumes; one below the root.
     paths = {"beside": f"{tmp_path}/new/beside", "below": "/hekla-test-new/below"}
     mounts = [{"name": name, "mountPath": path} for name, path in paths.items()]
     places = {name: f"${{HEKLA_VOLUME_{name.upper()}:-{path}}}" for name, path in paths.items()}
@@ -202,7 +204,7 @@ async def test_volumes_at_paths_that_the_machine_lacks_are_the_same_for_all_cont
     assert existing(Path("/hekla-test-new"), tmp_path / "new") == []
 
 
-async def test_a_pod_with_a_volume_beside_the_agents_files_can_be_stopped(
+async def test_pod_with_a_volume_beside_the_data_directory_can_be_stopped(
     machine: Machine, tmp_path: Path
 ) -> None:
     mounts = [{"name": "new", "mountPath": f"{tmp_path}/new"}]
@@ -215,7 +217,7 @@ async def test_a_pod_with_a_volume_beside_the_agents_files_can_be_stopped(
     await machine.until("p", lambda p: False)
 
 
-async def test_a_failing_container_is_restarted_and_its_last_words_are_kept(
+async def test_failing_container_is_restarted_and_its_previous_log_is_kept(
     machine: Machine, tmp_path: Path
 ) -> None:
     flag = tmp_path / "flag"
@@ -230,7 +232,9 @@ async def test_a_failing_container_is_restarted_and_its_last_words_are_kept(
     assert by_number == ["first\n", "second\n", ""]
 
 
-async def test_deletion_lets_a_pod_say_goodbye(machine: Machine, tmp_path: Path) -> None:
+async def test_deleted_pod_gets_sigterm_and_its_grace_period(
+    machine: Machine, tmp_path: Path
+) -> None:
     note = tmp_path / "note"
     script = f"trap 'echo bye > {note}; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     await machine.run_pod("p", "sh", "-c", script)
@@ -244,7 +248,7 @@ async def test_deletion_lets_a_pod_say_goodbye(machine: Machine, tmp_path: Path)
         await machine.client.get(PODS, "p", namespace="default")
 
 
-async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(machine: Machine) -> None:
+async def test_pod_that_ignores_sigterm_is_killed_after_its_grace_period(machine: Machine) -> None:
     script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
     await machine.run_pod("p", "sh", "-c", script, terminationGracePeriodSeconds=1)
     await machine.running("p")
@@ -256,7 +260,7 @@ async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(machine: Mac
 
 
 def _leftovers(machine: Machine) -> list[str]:
-    """Processes that still carry this test's directory or marks in their command line."""
+    """Return processes with this test's directory or marks in their command line."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -268,7 +272,7 @@ def _leftovers(machine: Machine) -> list[str]:
     return found
 
 
-async def test_nothing_of_a_deleted_pod_is_left(machine: Machine) -> None:
+async def test_deleted_pod_leaves_no_processes_or_files(machine: Machine) -> None:
     await machine.run_pod("p", "sh", "-c", "(sleep 1000 &) ; setsid sleep 1000 & exec sleep 1000")
     pod = await machine.running("p")
     uid = pod["metadata"]["uid"]
@@ -276,10 +280,12 @@ async def test_nothing_of_a_deleted_pod_is_left(machine: Machine) -> None:
     await machine.until("p", lambda p: False)
     async with asyncio.timeout(60):
         while (machine.directory / "pods" / uid).exists() or _leftovers(machine):
-            await asyncio.to_thread(os.sched_yield)  # the directory goes a moment later
+            await asyncio.to_thread(os.sched_yield)  # the directory is removed a moment later
 
 
-async def test_running_pods_survive_their_agent(machine: Machine, tmp_path: Path) -> None:
+async def test_pod_that_ends_without_an_agent_is_reported_by_the_next_one(
+    machine: Machine, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     await machine.run_pod("p", "sh", "-c", f"echo up; read line < {gate}; echo $line; exit 5")
@@ -294,9 +300,7 @@ async def test_running_pods_survive_their_agent(machine: Machine, tmp_path: Path
     assert await machine.logs("p") == "up\nwhile you were away\n"
 
 
-async def test_a_pod_running_when_the_agent_returns_goes_on(
-    machine: Machine, tmp_path: Path
-) -> None:
+async def test_running_pod_is_adopted_by_the_next_agent(machine: Machine, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     await machine.run_pod("p", "sh", "-c", f"read line < {gate}; echo $line")
@@ -304,7 +308,7 @@ async def test_a_pod_running_when_the_agent_returns_goes_on(
     await machine.stop_agent()
     machine.start_agent()
     await machine.run_pod("q", "true")
-    await machine.ended("q")  # the new agent is at work
+    await machine.ended("q")  # the new agent is running
     await asyncio.to_thread(gate.write_text, "still here\n")
     after = await machine.ended("p")
     assert after["status"]["phase"] == "Succeeded"
@@ -312,8 +316,8 @@ async def test_a_pod_running_when_the_agent_returns_goes_on(
 
 
 @pytest.mark.parametrize("way", ["root", "user"])
-async def test_a_probe_decides_when_a_pod_is_ready_and_whether_it_lives(
-    machine: Machine, isolation: None, tmp_path: Path, way: sandbox.Way
+async def test_readiness_probe_sets_ready_and_liveness_probe_restarts(
+    machine: Machine, isolation: None, tmp_path: Path, way: sandbox.Isolation
 ) -> None:
     await machine.stop_agent()
     machine.start_agent(isolate=way)
@@ -332,15 +336,13 @@ async def test_a_probe_decides_when_a_pod_is_ready_and_whether_it_lives(
     assert state(dead)["state"]["terminated"]["exitCode"] == 143
 
 
-async def test_a_pod_past_its_deadline_fails(machine: Machine) -> None:
+async def test_pod_past_its_active_deadline_fails(machine: Machine) -> None:
     await machine.run_pod("p", "sleep", "1000", activeDeadlineSeconds=1)
     pod = await machine.ended("p")
     assert pod["status"]["reason"] == "DeadlineExceeded"
 
 
-async def test_a_pod_beyond_its_memory_is_killed_and_it_says_so(
-    machine: Machine, isolation: None
-) -> None:
+async def test_pod_beyond_its_memory_limit_is_oom_killed(machine: Machine, isolation: None) -> None:
     if Cgroups().version == 0:
         pytest.skip("needs cgroups that this user may write")
     hog = "b=bytearray(400<<20)\nfor i in range(0,len(b),4096): b[i]=1"
@@ -350,7 +352,7 @@ async def test_a_pod_beyond_its_memory_is_killed_and_it_says_so(
     assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
 
 
-async def test_gpus_stay_with_their_pod_when_the_agent_restarts(
+async def test_gpus_stay_allocated_when_the_agent_restarts(
     machine: Machine, tmp_path: Path
 ) -> None:
     await machine.stop_agent()
@@ -377,8 +379,8 @@ async def test_gpus_stay_with_their_pod_when_the_agent_restarts(
     assert await machine.logs("another") in seen
 
 
-async def test_the_layout_of_the_cpus_is_told(machine: Machine) -> None:
-    if not cpu_places():
+async def test_numatopology_is_reported(machine: Machine) -> None:
+    if not cpu_locations():
         pytest.skip("needs a kernel that tells its NUMA nodes in sysfs")
     async with machine.client.watch(NUMA_TOPOLOGIES) as events:
         found = (await anext(events)).object
@@ -386,7 +388,7 @@ async def test_the_layout_of_the_cpus_is_told(machine: Machine) -> None:
     assert found["spec"]["numares"]["cpu"]["capacity"] >= len(os.sched_getaffinity(0))
 
 
-async def test_parts_of_gpus_are_shown_to_the_containers_they_were_given_to(
+async def test_gpu_shares_are_visible_only_to_their_containers(
     machine: Machine, tmp_path: Path
 ) -> None:
     await machine.stop_agent()
@@ -414,7 +416,7 @@ async def test_parts_of_gpus_are_shown_to_the_containers_they_were_given_to(
     ]
 
 
-async def test_annotations_give_no_gpu_to_a_pod_that_asks_for_none(machine: Machine) -> None:
+async def test_annotations_give_no_gpu_to_a_pod_without_gpu_limits(machine: Machine) -> None:
     await machine.stop_agent()
     machine.start_agent(gpus=2)
     lies = {GPU_INDEX: "0,1", VGPU_IDS_NEW: "GPU-simulated-0,NVIDIA,1,1:"}
@@ -427,7 +429,7 @@ async def test_annotations_give_no_gpu_to_a_pod_that_asks_for_none(machine: Mach
     assert await machine.logs("liar") == ""
 
 
-async def test_parts_of_gpus_stay_as_they_were_when_the_pod_was_first_started(
+async def test_gpu_shares_do_not_change_after_the_first_start(
     machine: Machine, tmp_path: Path
 ) -> None:
     await machine.stop_agent()
@@ -466,7 +468,7 @@ async def test_output_is_followed_to_its_end(machine: Machine, tmp_path: Path) -
     assert await machine.logs("p", limit_bytes=3) == "one"
 
 
-async def test_without_namespaces_a_volume_is_told_by_its_real_place(machine: Machine) -> None:
+async def test_without_namespaces_a_variable_has_the_path_of_a_volume(machine: Machine) -> None:
     await machine.run_pod("first", "true")
     await machine.ended("first")
     await machine.stop_agent()
@@ -501,7 +503,7 @@ async def test_without_namespaces_pods_of_a_job_find_each_other_by_address(
     listen = (
         "import socket,sys; s=socket.create_server((sys.argv[1],7777)); s.accept()[0].send(b'hi')"
     )
-    # The one that dials comes first: the other's address is known before it is here.
+    # The client starts first: the address of the server is known before it exists.
     await machine.run_pod(
         "w1", "python3", "-c", dial, "w0.train.default.svc.cluster.local",
         container={"env": where}, hostname="w1", subdomain="train",
@@ -514,7 +516,7 @@ async def test_without_namespaces_pods_of_a_job_find_each_other_by_address(
     assert await machine.logs("w1") == "hi True\n"
 
 
-async def test_pods_with_networks_of_their_own_listen_on_the_same_port(
+async def test_pods_on_a_bridge_network_listen_on_the_same_port(
     machine: Machine, isolation: None
 ) -> None:
     if os.geteuid() != 0 or shutil.which("ip") is None:
@@ -544,10 +546,10 @@ async def test_pods_with_networks_of_their_own_listen_on_the_same_port(
     assert served["status"]["podIP"] != pod["status"]["podIP"]
 
 
-async def test_a_container_starts_once_whenever_the_agent_dies(
+async def test_container_starts_once_if_the_agent_dies_during_the_start(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dead just before the process starts, and just after it did but before that was noted."""
+    """The agent dies before the process starts, and after it but before that is recorded."""
     notes = tmp_path / "notes"
     line = ("sh", "-c", f"echo run >> {notes}/$HOSTNAME; sleep 0.1")
     notes.mkdir()

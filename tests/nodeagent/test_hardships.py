@@ -1,4 +1,4 @@
-"""Pods that misbehave, and a machine that runs short: clear statuses, and nobody else suffers."""
+"""Misbehaving pods and exhausted resources: clear statuses, and no effect on other pods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 async def cramped(tmp_path: Path, small_disk: Path) -> AsyncIterator[Machine]:
-    """A machine whose agent has hardly any room."""
+    """A node with an almost full disk."""
     async with (
         ApiServer(Config(data_dir=tmp_path / "data")) as server,
         Client(kubeconfig.load(server.kubeconfig)) as client,
@@ -50,7 +50,7 @@ async def cramped(tmp_path: Path, small_disk: Path) -> AsyncIterator[Machine]:
         await made.stop_agent()
 
 
-async def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room(cramped: Machine) -> None:
+async def test_full_disk_is_reported_and_pods_start_when_space_is_free(cramped: Machine) -> None:
     fill = "dd if=/dev/zero of=big bs=64k count=1000 2>&1 | grep -o 'No space left'; exit 3"
     await cramped.run_pod("filler", "sh", "-c", fill)
     filler = await cramped.ended("filler")
@@ -63,10 +63,10 @@ async def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room(cramped:
     assert await cramped.logs("late") == "hello\n"
 
 
-async def test_a_pod_that_forks_without_end_meets_its_limit_alone(machine: Machine) -> None:
+async def test_fork_bomb_is_stopped_by_the_process_limit_of_its_pod(machine: Machine) -> None:
     if Cgroups().version == 0:
         pytest.skip("needs cgroups that this user may write")
-    # Far fewer than asked for: what it cannot start it reports, and others start theirs.
+    # It starts far fewer processes than it tries; other pods start all of theirs.
     script = (
         "import os, sys\nmade = 0\n"
         "try:\n    while made < 500:\n"
@@ -87,7 +87,7 @@ async def test_a_pod_that_forks_without_end_meets_its_limit_alone(machine: Machi
     assert (await machine.ended("other"))["status"]["phase"] == "Succeeded"
 
 
-async def test_one_line_of_many_megabytes_is_kept_within_bounds(machine: Machine) -> None:
+async def test_log_with_one_line_of_many_megabytes_is_bounded(machine: Machine) -> None:
     line = "import sys\nfor _ in range(64): sys.stdout.write('x' * (1 << 20))\nprint('end')"
     await machine.run_pod("long", "python3", "-c", line)
     await machine.ended("long")

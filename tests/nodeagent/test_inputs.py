@@ -1,4 +1,4 @@
-"""What a container is given: variables, commands, images, volumes, hosts, output."""
+"""What a container gets: variables, commands, images, volumes, hosts, devices; and its log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hekla.nodeagent.device_manager import DeviceManager, requested_shares
 from hekla.nodeagent.environment import (
     MissingReference,
     Sources,
@@ -15,18 +16,13 @@ from hekla.nodeagent.environment import (
     container_environment,
     expand,
 )
+from hekla.nodeagent.errors import AllocationError
+from hekla.nodeagent.gpus import GpuShare, simulate_gpus
+from hekla.nodeagent.hosts import hosts_file
 from hekla.nodeagent.images import Images, ImagesError, NotMapped
 from hekla.nodeagent.logs import LogFile
-from hekla.nodeagent.machine import (
-    Addresses,
-    Gpus,
-    NotEnough,
-    Part,
-    hosts_file,
-    node_object,
-    parts_of,
-    simulated_cards,
-)
+from hekla.nodeagent.node_status import node_object
+from hekla.nodeagent.pod_addresses import PodAddresses
 from hekla.nodeagent.volumes import VolumeError, Volumes
 from hekla.units.objects import Object
 
@@ -53,7 +49,7 @@ EXPANSIONS = {
 
 
 @pytest.mark.parametrize("text", EXPANSIONS)
-def test_references_are_expanded_as_kubernetes_does(text: str) -> None:
+def test_references_are_expanded_as_in_kubernetes(text: str) -> None:
     assert expand(text, {"A": "1", "B": "2"}) == EXPANSIONS[text]
 
 
@@ -67,7 +63,7 @@ def ref(name: str, **source: Any) -> Object:
     return {"name": name, "valueFrom": source}
 
 
-def test_variables_come_from_everywhere_in_order() -> None:
+def test_variables_come_from_all_sources_in_order() -> None:
     sources = Sources({"settings": {"COLOUR": "red", "k": "v"}}, {"vault": {"key": "s3cret"}})
     made = variables(
         {
@@ -97,7 +93,7 @@ def test_variables_come_from_everywhere_in_order() -> None:
     }  # fmt: skip
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_reference_is_named_in_the_error() -> None:
     with pytest.raises(MissingReference, match="ConfigMap 'no' does not exist"):
         variables({"env": [ref("X", configMapKeyRef={"name": "no", "key": "k"})]}, Sources())
     with pytest.raises(MissingReference, match="Secret 's' has no key 'k'"):
@@ -110,7 +106,7 @@ def test_command_and_args_are_expanded() -> None:
     assert command_line(container, {"A": "a", "N": "3"}) == ["run", "a", "--n=3", "$HOME"]
 
 
-def test_images_are_looked_up_in_order(tmp_path: Path) -> None:
+def test_first_matching_image_pattern_is_used(tmp_path: Path) -> None:
     table = tmp_path / "images.toml"
     table.write_text(
         f'[images]\n"torch/*" = {{ venv = "{tmp_path}" }}\n"*:dev" = {{ host = true }}\n'
@@ -134,7 +130,9 @@ def test_images_are_looked_up_in_order(tmp_path: Path) -> None:
         ('[images]\n"a" = { venv = "/no/such/place" }', "there is no directory"),
     ],
 )
-def test_a_bad_table_is_refused_with_the_reason(tmp_path: Path, text: str, why: str) -> None:
+def test_invalid_image_table_is_rejected_with_the_reason(
+    tmp_path: Path, text: str, why: str
+) -> None:
     (tmp_path / "images.toml").write_text(text)
     with pytest.raises(ImagesError, match=why):
         Images.load(tmp_path / "images.toml")
@@ -146,7 +144,7 @@ def make(tmp_path: Path, volume: Object, sources: Sources | None = None) -> Path
     return volumes.make(node=NODE, pod_ip="127.64.0.7")["v"]
 
 
-def test_volumes_become_files(tmp_path: Path) -> None:
+def test_volumes_are_written_as_files(tmp_path: Path) -> None:
     sources = Sources({"m": {"a.txt": "A", "b": "B"}}, {"s": {"id_rsa": "KEY"}})
     whole = make(tmp_path / "1", {"configMap": {"name": "m"}}, sources)
     assert sorted(p.name for p in whole.iterdir()) == ["a.txt", "b"]
@@ -171,10 +169,10 @@ def test_volumes_become_files(tmp_path: Path) -> None:
     assert (projected / "labels").read_text() == 'app="train"'
 
 
-def test_a_volume_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+def test_unsupported_volume_is_rejected_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(VolumeError, match="nfs is not available on a single machine"):
         make(tmp_path, {"nfs": {"server": "x", "path": "/"}})
-    with pytest.raises(VolumeError, match="is not there"):
+    with pytest.raises(VolumeError, match="does not exist"):
         make(tmp_path, {"hostPath": {"path": "/no/such/path", "type": "Directory"}})
     with pytest.raises(MissingReference, match="ConfigMap 'm' does not exist"):
         make(tmp_path, {"configMap": {"name": "m"}})
@@ -183,28 +181,32 @@ def test_a_volume_that_cannot_be_made_says_why(tmp_path: Path) -> None:
         make(tmp_path, escape, Sources({"m": {"k": "v"}}))
 
 
-def test_hosts_know_pods_by_name_and_subdomain() -> None:
+def test_hosts_file_has_pods_by_name_and_subdomain() -> None:
     pod = {**POD, "spec": {**POD["spec"], "hostname": "w0", "subdomain": "train"}}
     text = hosts_file([(pod, "127.64.0.7")])
     assert "127.64.0.7 w0.train.ml.svc.cluster.local w0.train w0 train-worker-0\n" in text
 
 
-def test_addresses_and_devices_are_given_once_and_taken_back() -> None:
-    addresses = Addresses((127, 64, 0, 1))
-    first = addresses.give("a", "ns/w-0")
+def test_addresses_and_gpus_are_allocated_once_and_released() -> None:
+    addresses = PodAddresses((127, 64, 0, 1))
+    first = addresses.allocate("a", "ns/w-0")
     assert first == addresses.expected("ns/w-0")
-    assert addresses.give("a", "ns/w-0") == first
-    second = addresses.give("b", "ns/w-0")  # the next w-0, while the last one is still here
+    assert addresses.allocate("a", "ns/w-0") == first
+    second = addresses.allocate("b", "ns/w-0")  # the next w-0, while the last one still exists
     assert second != first
-    addresses.take_back("a")
-    assert addresses.give("c", "ns/w-0") == first
-    assert {a.split(".")[1] for a in addresses.taken.values()} == {"64"}
-    gpus = Gpus(simulated_cards(4))
-    assert (gpus.give("a", 2), gpus.give("b", 1), gpus.give("a", 2)) == ([0, 1], [2], [0, 1])
-    gpus.take_back("a")
-    assert gpus.give("c", 3) == [0, 1, 3]
-    with pytest.raises(NotEnough, match="needs 2 GPUs, and 0 are free"):
-        gpus.give("d", 2)
+    addresses.release("a")
+    assert addresses.allocate("c", "ns/w-0") == first
+    assert {a.split(".")[1] for a in addresses.allocated.values()} == {"64"}
+    devices = DeviceManager(simulate_gpus(4))
+    assert (devices.allocate("a", 2), devices.allocate("b", 1), devices.allocate("a", 2)) == (
+        [0, 1],
+        [2],
+        [0, 1],
+    )
+    devices.release("a")
+    assert devices.allocate("c", 3) == [0, 1, 3]
+    with pytest.raises(AllocationError, match="needs 2 GPUs, and 0 are free"):
+        devices.allocate("d", 2)
 
 
 def _pod(limits: dict[str, str], **notes: str) -> dict[str, Any]:
@@ -215,27 +217,27 @@ def _pod(limits: dict[str, str], **notes: str) -> dict[str, Any]:
     }
 
 
-def test_annotations_say_which_gpus_and_limits_how_many_and_how_much() -> None:
-    gpus = Gpus(simulated_cards(4))  # of 16384 MiB
+def test_annotations_name_the_gpus_and_limits_their_number_and_size() -> None:
+    devices = DeviceManager(simulate_gpus(4))  # of 16384 MiB
     half = _pod(
         {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "50"},
         vgpu_ids_new="GPU-simulated-3,NVIDIA,99999,100:",
     )
-    assert parts_of(half, gpus) == [Part("c", 3, 8192, 0)]
+    assert requested_shares(half, devices) == [GpuShare("c", 3, 8192, 0)]
     numbered = {"volcano.sh/gpu-number": "2"}
-    assert parts_of(_pod(numbered, gpu_index="1,2"), gpus) == [
-        Part("", 1, 16384, 100),
-        Part("", 2, 16384, 100),
+    assert requested_shares(_pod(numbered, gpu_index="1,2"), devices) == [
+        GpuShare("", 1, 16384, 100),
+        GpuShare("", 2, 16384, 100),
     ]
     for nonsense in ("1", "1,2,3", ""):
-        with pytest.raises(NotEnough, match="asks for 2 GPUs"):
-            parts_of(_pod(numbered, gpu_index=nonsense), gpus)
-    with pytest.raises(NotEnough, match="asks for 1 GPUs"):
-        parts_of(_pod({"volcano.sh/vgpu-memory": "5"}, vgpu_ids_new="garbage"), gpus)
+        with pytest.raises(AllocationError, match="requests 2 GPUs"):
+            requested_shares(_pod(numbered, gpu_index=nonsense), devices)
+    with pytest.raises(AllocationError, match="requests 1 GPUs"):
+        requested_shares(_pod({"volcano.sh/vgpu-memory": "5"}, vgpu_ids_new="garbage"), devices)
 
 
-def test_with_nvidias_daemon_parts_are_told_in_its_words_too() -> None:
-    gpus = Gpus(simulated_cards(3), mps_directory="/run/mps")
+def test_with_mps_the_environment_has_mps_limits() -> None:
+    devices = DeviceManager(simulate_gpus(3), mps_directory="/run/mps")
     pod = _pod(
         {
             "volcano.sh/vgpu-number": "2",
@@ -244,41 +246,41 @@ def test_with_nvidias_daemon_parts_are_told_in_its_words_too() -> None:
         },
         vgpu_ids_new="GPU-simulated-2,NVIDIA,3000,30:GPU-simulated-0,NVIDIA,3000,30:",
     )
-    assert gpus.variables(pod, "c") == {
+    assert devices.variables(pod, "c") == {
         "CUDA_VISIBLE_DEVICES": "",
         "NVIDIA_VISIBLE_DEVICES": "void",
     }, "it was given nothing yet"
-    gpus.share("u", parts_of(pod, gpus))
-    told = gpus.variables(pod, "c")
-    assert {key: text for key, text in told.items() if "MPS" in key} == {
+    devices.share("u", requested_shares(pod, devices))
+    variables = devices.variables(pod, "c")
+    assert {key: text for key, text in variables.items() if "MPS" in key} == {
         "CUDA_MPS_PIPE_DIRECTORY": "/run/mps",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=3000M,1=3000M",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
     }
-    node = node_object("n", "now", gpus.cards, gpus.mode)
+    node = node_object("n", "now", devices.gpus, devices.mode)
     register = node["metadata"]["annotations"]["volcano.sh/node-vgpu-register"]
     assert register.startswith("GPU-simulated-0,10,16384,Simulated-GPU,true,mps:")
-    without = Gpus(simulated_cards(3), shared=gpus.shared)
+    without = DeviceManager(simulate_gpus(3), shared=devices.shared)
     assert not any("MPS" in key for key in without.variables(pod, "c"))
 
 
-def test_a_gpu_takes_no_more_than_it_has_however_its_parts_are_asked_for() -> None:
-    gpus = Gpus(simulated_cards(2))
-    gpus.share("a", [Part("", 0, 10000, 0)])  # by volcano.sh/gpu-memory
-    gpus.share("b", [Part("c", 0, 6384, 50)])  # a vGPU fills it
-    for more in (Part("c", 0, 1, 0), Part("", 0, 16384, 100)):
-        with pytest.raises(NotEnough, match="have a part of GPU 0"):
-            gpus.share("d", [more])
-    gpus.share("e", [Part("", 1, 16384, 100)])
-    with pytest.raises(NotEnough, match="have a part of GPU 1"):
-        gpus.share("f", [Part("c", 1, 0, 0)])
+def test_gpu_shares_never_exceed_the_gpu() -> None:
+    devices = DeviceManager(simulate_gpus(2))
+    devices.share("a", [GpuShare("", 0, 10000, 0)])  # by volcano.sh/gpu-memory
+    devices.share("b", [GpuShare("c", 0, 6384, 50)])  # a vGPU fills it
+    for more in (GpuShare("c", 0, 1, 0), GpuShare("", 0, 16384, 100)):
+        with pytest.raises(AllocationError, match="a share of GPU 0"):
+            devices.share("d", [more])
+    devices.share("e", [GpuShare("", 1, 16384, 100)])
+    with pytest.raises(AllocationError, match="a share of GPU 1"):
+        devices.share("f", [GpuShare("c", 1, 0, 0)])
 
 
 def text_of(file: LogFile, position: int) -> str:
     return b"".join(file.read(position)).decode()
 
 
-def test_output_can_be_read_by_lines_and_by_time(tmp_path: Path) -> None:
+def test_log_can_be_read_by_lines_and_by_time(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_text("")
     file = LogFile(path)
@@ -297,7 +299,7 @@ def test_output_can_be_read_by_lines_and_by_time(tmp_path: Path) -> None:
     assert text_of(file, file.tail(1)) == "unfinished"
 
 
-def test_a_chatty_container_cannot_fill_the_disk(tmp_path: Path) -> None:
+def test_log_size_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     file = LogFile(path)
     with path.open("ab", buffering=0) as out:

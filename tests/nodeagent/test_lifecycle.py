@@ -1,4 +1,4 @@
-"""A pod's life, as decisions: no process anywhere."""
+"""Pure decisions about a pod's lifecycle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.nodeagent import lifecycle
-from hekla.nodeagent.lifecycle import Over, PodRecord, Run, Start, Stop, Wake, next_step
+from hekla.nodeagent.lifecycle import (
+    ContainerRun,
+    PodFinished,
+    PodRecord,
+    RequeueAt,
+    StartContainer,
+    StopContainer,
+    next_step,
+)
 from hekla.units.objects import Object
 
 
@@ -23,7 +31,7 @@ def sidecar(name: str) -> Object:
 
 
 class Machine:
-    """Does what it is told, and lets containers end."""
+    """Applies effects, and lets containers end."""
 
     def __init__(self, of: Object) -> None:
         self.pod = of
@@ -31,127 +39,127 @@ class Machine:
         self.now = 0.0
 
     def step(self) -> list[lifecycle.Effect]:
-        """Decide and do, until nothing more is to be started."""
+        """Decide and apply until no container is started."""
         effects: list[lifecycle.Effect] = []
         while True:
             more = next_step(self.pod, self.record, self.now)
             self._perform(more)
-            effects = [e for e in effects if isinstance(e, Start)] + more
-            if not any(isinstance(effect, Start) for effect in more):
+            effects = [e for e in effects if isinstance(e, StartContainer)] + more
+            if not any(isinstance(effect, StartContainer) for effect in more):
                 return effects
 
     def _perform(self, effects: list[lifecycle.Effect]) -> None:
         for effect in effects:
             match effect:
-                case Start(name):
+                case StartContainer(name):
                     known = self.record.of(name)
-                    known.last, known.current = known.current, Run(known.runs, self.now)
+                    known.last, known.current = known.current, ContainerRun(known.runs, self.now)
                     known.started = known.ready = True
                     known.waiting_reason = ""
-                case Stop(name):
+                case StopContainer(name):
                     self.record.of(name).stopping = True
 
     def end(self, name: str, code: int = 0) -> list[lifecycle.Effect]:
         known = self.record.of(name)
         assert known.current is not None
         known.current.exit_code, known.current.finished_at = code, self.now
-        lifecycle.ended(known, self.now)
+        lifecycle.record_exit(known, self.now)
         return self.step()
 
 
 def test_containers_start_together_and_the_pod_succeeds_when_all_did() -> None:
     machine = Machine(pod("a", "b", restartPolicy="Never"))
-    assert machine.step() == [Start("a"), Start("b")]
+    assert machine.step() == [StartContainer("a"), StartContainer("b")]
     assert machine.end("a") == []
-    assert machine.end("b") == [Over("Succeeded")]
+    assert machine.end("b") == [PodFinished("Succeeded")]
 
 
-def test_one_failure_fails_a_pod_that_never_restarts() -> None:
+def test_one_failure_fails_a_pod_with_restart_policy_never() -> None:
     machine = Machine(pod("a", "b", restartPolicy="Never"))
     machine.step()
     machine.end("a", 3)
-    assert machine.end("b") == [Over("Failed")]
+    assert machine.end("b") == [PodFinished("Failed")]
 
 
-def test_init_containers_run_one_after_another_before_the_rest() -> None:
+def test_init_containers_run_in_order_before_the_main_containers() -> None:
     machine = Machine(pod("main", inits=("one", "two"), restartPolicy="Never"))
-    assert machine.step() == [Start("one")]
-    assert machine.end("one") == [Start("two")]
-    assert machine.end("two") == [Start("main")]
+    assert machine.step() == [StartContainer("one")]
+    assert machine.end("one") == [StartContainer("two")]
+    assert machine.end("two") == [StartContainer("main")]
 
 
-def test_a_failing_init_container_fails_the_pod_or_is_tried_again() -> None:
+def test_failing_init_container_fails_the_pod_or_is_restarted() -> None:
     never = Machine(pod("main", inits=("one",), restartPolicy="Never"))
     never.step()
-    assert never.end("one", 1) == [Over("Failed")]
+    assert never.end("one", 1) == [PodFinished("Failed")]
     assert "init container 'one' failed" in never.record.failed_message
     always = Machine(pod("main", inits=("one",), restartPolicy="Always"))
     always.step()
-    assert always.end("one", 1) == [Start("one")]
-    assert always.end("one", 0) == [Start("main")]
+    assert always.end("one", 1) == [StartContainer("one")]
+    assert always.end("one", 0) == [StartContainer("main")]
 
 
-def test_a_sidecar_runs_beside_and_is_stopped_when_the_work_is_done() -> None:
+def test_sidecar_runs_beside_and_stops_after_the_main_containers() -> None:
     machine = Machine(pod("main", inits=(sidecar("proxy"),), restartPolicy="Never"))
-    assert machine.step() == [Start("proxy"), Start("main")]
-    assert machine.end("main") == [Stop("proxy")]
-    assert machine.end("proxy", 143) == [Over("Succeeded")]
+    assert machine.step() == [StartContainer("proxy"), StartContainer("main")]
+    assert machine.end("main") == [StopContainer("proxy")]
+    assert machine.end("proxy", 143) == [PodFinished("Succeeded")]
 
 
-def test_a_sidecar_that_has_not_started_holds_up_the_rest() -> None:
+def test_sidecar_that_has_not_started_delays_the_next_containers() -> None:
     machine = Machine(pod("main", inits=(sidecar("proxy"),), restartPolicy="Never"))
-    machine.record.of("proxy").current = Run(0, 0.0)
+    machine.record.of("proxy").current = ContainerRun(0, 0.0)
     assert next_step(machine.pod, machine.record, 0.0) == []
 
 
 def test_on_failure_restarts_only_failures() -> None:
     machine = Machine(pod("a", "b", restartPolicy="OnFailure"))
     machine.step()
-    assert machine.end("a", 1) == [Start("a")]
+    assert machine.end("a", 1) == [StartContainer("a")]
     assert machine.end("b", 0) == []
-    assert machine.end("a", 0) == [Over("Succeeded")]
+    assert machine.end("a", 0) == [PodFinished("Succeeded")]
     assert machine.record.of("a").restarts == 1
 
 
-def test_restarts_back_off_and_a_long_run_forgives() -> None:
+def test_restarts_back_off_and_a_long_run_resets_the_back_off() -> None:
     machine = Machine(pod(restartPolicy="Always"))
     machine.step()
-    assert machine.end("main", 1) == [Start("main")]
+    assert machine.end("main", 1) == [StartContainer("main")]
     waits = []
     for _ in range(7):
         (wake,) = machine.end("main", 1)
-        assert isinstance(wake, Wake)
+        assert isinstance(wake, RequeueAt)
         waits.append(wake.at - machine.now)
         assert machine.record.of("main").waiting_reason == "CrashLoopBackOff"
         machine.now = wake.at
-        assert machine.step() == [Start("main")]
+        assert machine.step() == [StartContainer("main")]
     assert waits == [10, 20, 40, 80, 160, 300, 300]
     machine.now += lifecycle.BACKOFF_RESET_S
-    assert machine.end("main", 1) == [Start("main")]
+    assert machine.end("main", 1) == [StartContainer("main")]
 
 
-def test_a_pod_past_its_deadline_is_wound_down_and_failed() -> None:
+def test_pod_past_its_active_deadline_is_stopped_and_fails() -> None:
     machine = Machine(pod(restartPolicy="Always", activeDeadlineSeconds=60))
-    assert machine.step() == [Start("main"), Wake(60.0)]
+    assert machine.step() == [StartContainer("main"), RequeueAt(60.0)]
     machine.now = 60.0
-    assert machine.step() == [Stop("main")]
-    assert machine.end("main", 143) == [Over("Failed")]
+    assert machine.step() == [StopContainer("main")]
+    assert machine.end("main", 143) == [PodFinished("Failed")]
     assert machine.record.failed_reason == "DeadlineExceeded"
 
 
-def test_a_pod_asked_to_stop_stops_mains_first_then_sidecars_backwards() -> None:
+def test_stopped_pod_stops_main_containers_first_then_sidecars_in_reverse() -> None:
     machine = Machine(pod("main", inits=(sidecar("a"), sidecar("b")), restartPolicy="Always"))
     machine.step()
     machine.record.stop_asked_at = 0.0
-    assert machine.step() == [Stop("main")]
+    assert machine.step() == [StopContainer("main")]
     assert machine.step() == []
-    assert machine.end("main", 143) == [Stop("b")]
-    assert machine.end("b", 143) == [Stop("a")]
-    assert machine.end("a", 143) == [Over("Failed")]
+    assert machine.end("main", 143) == [StopContainer("b")]
+    assert machine.end("b", 143) == [StopContainer("a")]
+    assert machine.end("a", 143) == [PodFinished("Failed")]
 
 
 @given(data=st.data())
-def test_whatever_ends_when_a_pod_ends_once_and_nothing_runs_after(data: st.DataObject) -> None:
+def test_pod_finishes_once_and_nothing_runs_afterwards(data: st.DataObject) -> None:
     policy = data.draw(st.sampled_from(["Never", "OnFailure"]))
     inits = data.draw(st.lists(st.sampled_from(["i", "s"]), max_size=3))
     first = [sidecar(f"s{n}") if kind == "s" else {"name": f"i{n}"} for n, kind in enumerate(inits)]
@@ -160,13 +168,13 @@ def test_whatever_ends_when_a_pod_ends_once_and_nothing_runs_after(data: st.Data
     failures_left = 6
     for _ in range(200):
         effects = machine.step()
-        if any(isinstance(effect, Over) for effect in effects):
+        if any(isinstance(effect, PodFinished) for effect in effects):
             assert not any(known.is_running for known in machine.record.containers.values())
             assert machine.step() == effects, "over is over"
             return
         running = [n for n, known in machine.record.containers.items() if known.is_running]
         stopping = [n for n in running if machine.record.of(n).stopping]
-        wakes = [effect.at for effect in effects if isinstance(effect, Wake)]
+        wakes = [effect.at for effect in effects if isinstance(effect, RequeueAt)]
         candidates = stopping or [n for n in running if not n.startswith("s")]
         if not candidates:
             assert wakes, "nothing runs, nothing waits, and it is not over"
@@ -178,5 +186,5 @@ def test_whatever_ends_when_a_pod_ends_once_and_nothing_runs_after(data: st.Data
         known = machine.record.of(name)
         assert known.current is not None
         known.current.exit_code, known.current.finished_at = code, machine.now
-        lifecycle.ended(known, machine.now)
+        lifecycle.record_exit(known, machine.now)
     raise AssertionError("the pod never came to its end")

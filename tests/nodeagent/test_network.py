@@ -1,4 +1,4 @@
-"""Which addresses the pods of a cluster get, beside those of others on the same machine."""
+"""The subnets of clusters on one machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MARK, PREFERRED = fingerprint(PLACE)
 
 
 def routes(*ways: tuple[str, int]) -> str:
-    """As Linux tells them: a device, and the first bytes of the network, last byte first."""
+    """Return routes as Linux lists them: a device, and the network in reverse byte order."""
     rows = (f"{name}\t0000{octet:02X}0A\t00000000\t0001\t0\t0\t0\t0000FFFF" for name, octet in ways)
     return HEADER + "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\n" + "\n".join(rows)
 
 
 def subnet(*ways: tuple[str, int]) -> int:
-    """The second byte of the addresses of a cluster that is set up where there are these ways."""
+    """Return the second octet of a cluster that is set up beside these routes."""
     said: list[str] = []
 
     def execute(command: list[str], given: str) -> str:
@@ -32,19 +32,19 @@ def subnet(*ways: tuple[str, int]) -> int:
     return octet
 
 
-def test_a_cluster_has_the_addresses_that_its_directory_stands_for() -> None:
+def test_subnet_is_derived_from_the_directory() -> None:
     assert subnet(("hekla-other", PREFERRED - 1)) == PREFERRED
 
 
-def test_addresses_that_another_cluster_has_are_left_to_it() -> None:
+def test_subnet_in_use_by_another_cluster_is_skipped() -> None:
     taken = PREFERRED
     free = OCTETS[(OCTETS.index(taken) + 1) % len(OCTETS)]
     assert subnet(("hekla-other", taken)) == free
 
 
-def test_a_cluster_that_comes_back_keeps_its_addresses() -> None:
+def test_existing_bridge_keeps_its_subnet() -> None:
     assert subnet((f"hekla-{MARK}", 99), ("hekla-other", PREFERRED)) == 99
 
 
-def test_on_a_machine_where_all_are_taken_it_tries_its_own() -> None:
+def test_derived_subnet_is_used_if_all_are_in_use() -> None:
     assert subnet(*(("tun0", octet) for octet in OCTETS)) == PREFERRED

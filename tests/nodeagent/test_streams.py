@@ -1,4 +1,4 @@
-"""Input and connections into running pods, by kubectl and by the official Python client."""
+"""Input and connections to running pods, by kubectl and by the official Python client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def kubectl(machine: Machine, *words: str, given: bytes = b"") -> tuple[in
 
 
 @pytest.mark.kubectl
-async def test_attach_gives_a_container_its_input_and_an_end_of_it(machine: Machine) -> None:
+async def test_attach_passes_input_and_its_end_to_the_container(machine: Machine) -> None:
     script = "while read line; do echo got $line; done; echo done"
     await machine.run_pod("p", "sh", "-c", script, container={"stdin": True, "stdinOnce": True})
     await machine.running("p")
@@ -59,11 +59,11 @@ async def test_attach_gives_a_container_its_input_and_an_end_of_it(machine: Mach
 
 
 @pytest.mark.kubectl
-async def test_input_goes_on_over_a_restart_of_the_agent(machine: Machine) -> None:
+async def test_input_continues_after_a_restart_of_the_agent(machine: Machine) -> None:
     script = 'read a; echo "first $a"; read b; echo "second $b"'
     await machine.run_pod("p", "sh", "-c", script, container={"stdin": True})
     await machine.running("p")
-    # Without stdinOnce the input stays open, so attach would too: typed, and gone.
+    # Without stdinOnce the input stays open, so attach does not return: it is killed.
     typed = asyncio.create_task(kubectl(machine, "attach", "-i", "p", given=b"one\n"))
     async with machine.client.logs("p", namespace="default", follow=True) as chunks:
         assert await anext(chunks) == b"first one\n"
@@ -72,7 +72,7 @@ async def test_input_goes_on_over_a_restart_of_the_agent(machine: Machine) -> No
     await asyncio.wait([typed])
     machine.start_agent()
     await machine.run_pod("q", "true")
-    await machine.ended("q")  # the new agent is at work, and has taken up what it found
+    await machine.ended("q")  # the new agent is running and has adopted its pods
     code, _, err = await kubectl(machine, "attach", "-i", "p", given=b"two\n")
     assert code == 0, err
     await machine.ended("p")
@@ -80,12 +80,14 @@ async def test_input_goes_on_over_a_restart_of_the_agent(machine: Machine) -> No
 
 
 @pytest.mark.kubectl
-async def test_input_for_a_container_that_takes_none_is_refused(machine: Machine) -> None:
+async def test_attach_with_input_is_rejected_for_a_container_without_stdin(
+    machine: Machine,
+) -> None:
     await machine.run_pod("p", "sleep", "1000")
     await machine.running("p")
     code, _, err = await kubectl(machine, "attach", "-i", "p", given=b"x")
     assert code != 0
-    assert "its spec needs `stdin: true`" in err
+    assert "set `stdin: true` in its spec" in err
 
 
 @pytest.mark.kubectl
@@ -100,7 +102,7 @@ async def test_files_are_copied_in_and_out(machine: Machine, tmp_path: Path) -> 
     assert (tmp_path / "out").read_text() == "payload"
 
 
-async def test_a_port_of_a_pod_is_reached_through_the_server(machine: Machine) -> None:
+async def test_port_of_a_pod_is_forwarded_through_the_server(machine: Machine) -> None:
     await machine.run_pod("p", "python3", "-u", "-c", SERVE)
     await machine.running("p")
     async with machine.client.logs("p", namespace="default", follow=True) as chunks:

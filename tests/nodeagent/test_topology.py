@@ -1,11 +1,11 @@
-"""What sysfs says about CPUs becomes a Numatopology."""
+"""The Numatopology from sysfs."""
 
 from pathlib import Path
 
 from hekla.api.meta import convert
 from hekla.api.nodeinfo import Numatopology
-from hekla.nodeagent.cpus import Cpus
-from hekla.nodeagent.topology import cpu_places, numa_topology
+from hekla.nodeagent.cpu_manager import CpuManager
+from hekla.nodeagent.topology import cpu_locations, numa_topology
 
 
 def tree(root: Path, numas: dict[int, str], cpus: int) -> Path:
@@ -20,9 +20,9 @@ def tree(root: Path, numas: dict[int, str], cpus: int) -> Path:
     return root
 
 
-def test_cpus_are_told_with_their_numa_node_socket_and_core(tmp_path: Path) -> None:
-    places = cpu_places(tree(tmp_path, {0: "0-1,4", 1: "2-3,5"}, 6))
-    made = numa_topology("n", Cpus(frozenset({0, 1, 2, 5}), places), {})
+def test_numatopology_has_numa_node_socket_and_core_of_each_cpu(tmp_path: Path) -> None:
+    locations = cpu_locations(tree(tmp_path, {0: "0-1,4", 1: "2-3,5"}, 6))
+    made = numa_topology("n", CpuManager(frozenset({0, 1, 2, 5}), locations), {})
     found = convert(made, Numatopology)
     assert found.name == "n"
     assert found.spec.numares["cpu"].allocatable == "0-2,5"
@@ -35,16 +35,16 @@ def test_cpus_are_told_with_their_numa_node_socket_and_core(tmp_path: Path) -> N
     assert found.spec.policies["CPUManagerPolicy"] == "none"
 
 
-def test_a_machine_that_does_not_tell_has_no_numatopology(tmp_path: Path) -> None:
-    assert cpu_places(tmp_path) == {}
-    assert cpu_places(tree(tmp_path, {0: "0-x"}, 1)) == {}
-    assert numa_topology("n", Cpus(frozenset({0}), {}), {}) is None
+def test_unknown_topology_gives_no_numatopology(tmp_path: Path) -> None:
+    assert cpu_locations(tmp_path) == {}
+    assert cpu_locations(tree(tmp_path, {0: "0-x"}, 1)) == {}
+    assert numa_topology("n", CpuManager(frozenset({0}), {}), {}) is None
 
 
-def test_who_has_cpus_of_its_own_is_told_as_long_as_it_is_here(tmp_path: Path) -> None:
-    places = cpu_places(tree(tmp_path, {0: "0-1", 1: "2-3"}, 4))
-    cpus = Cpus(frozenset(range(4)), places, "static", "single-numa-node")
-    cpus.taken = {"u1": {"main": {2, 3}}, "gone": {"main": {0}}}
+def test_numatopology_lists_exclusive_cpus_of_existing_pods(tmp_path: Path) -> None:
+    locations = cpu_locations(tree(tmp_path, {0: "0-1", 1: "2-3"}, 4))
+    cpus = CpuManager(frozenset(range(4)), locations, "static", "single-numa-node")
+    cpus.assignments = {"u1": {"main": {2, 3}}, "gone": {"main": {0}}}
     pod = {"metadata": {"uid": "u1", "name": "p", "namespace": "default"}}
     found = convert(numa_topology("n", cpus, {"u1": pod}), Numatopology)
     assert found.spec.policies["TopologyManagerPolicy"] == "single-numa-node"

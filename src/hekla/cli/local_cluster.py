@@ -28,7 +28,7 @@ from hekla.local import LocalConfig, cluster
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.images import ImagesError
-from hekla.nodeagent.network import ways
+from hekla.nodeagent.network import network_support
 
 READY_WITHIN_S = 300.0
 DOWN_WITHIN_S = 180.0
@@ -150,19 +150,19 @@ def status(data_dir: Path | None) -> int:
     click.echo(f"  data      {where}")
     click.echo(f"  nodes     {len(nodes)}")
     click.echo("  pods      " + (", ".join(f"{n} {p}" for p, n in phases.items()) or "none"))
-    able, version = sandbox.abilities(), Cgroups().version
+    support, version = sandbox.isolation_support(), Cgroups().version
     isolation = "namespaces: volumes at their mount paths, pod host names, no leftover processes"
-    if able.way == "user":
+    if support.isolation == "user":
         isolation += " (user namespaces, without root)"
-    if not able.namespaces:
-        isolation = f"none ({able.why_not}): pods see the whole machine"
+    if not support.namespaces:
+        isolation = f"none ({support.reason}): pods see the whole machine"
     limits = f"cgroups v{version}: memory, CPU and process limits are enforced"
     if not version:
         limits = "none: this user may not write cgroups"
     click.echo(f"  isolation {isolation}")
     click.echo(f"  limits    {limits}")
-    network = ways()
+    network = network_support()
     own = "one per pod: all pods may listen on the same port"
-    shared = f"shared with the machine ({network.why_not}); to try: `hekla up --pod-network bridge`"
+    shared = f"shared with the machine ({network.reason}); to try: `hekla up --pod-network bridge`"
     click.echo(f"  network   {own if network.bridge else shared}")
     return 0

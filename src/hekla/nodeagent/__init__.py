@@ -1,1 +1,1 @@
-"""Pods as real processes on this machine."""
+"""The node agent: runs pods as processes on this machine, as the kubelet runs containers."""

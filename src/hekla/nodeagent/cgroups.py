@@ -1,8 +1,7 @@
-"""Limits on memory, CPU and processes through cgroups, version 2 or 1, where we may write them.
+"""Limits on memory, CPU and processes through cgroups v2 or v1, if the user may write them.
 
-A container that gets no group (no privileges, no cgroups) runs without limits, and the agent says
-so; a container that exceeds its memory in one is killed by the kernel, which is told apart from any
-other kill by the group's own counter.
+A container without a cgroup (no privileges, no cgroups) runs without limits. An out-of-memory kill
+is detected by the counter of the cgroup.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class Limits:
     cpu_milli: int | None = None
     processes: int | None = None
     cpus: str = ""
-    """The CPUs it may use, such as `0-3,8`; empty for no limit of this kind."""
+    """The CPUs it may use, such as `0-3,8`; empty for no such limit."""
 
 
 class Group:
-    """The group of one container: one directory in v2, one a controller in v1."""
+    """The cgroup of one container: one directory in v2, one per controller in v1."""
 
     def __init__(self, directories: Mapping[str, Path]) -> None:
         self._directories = dict(directories)
@@ -41,13 +40,13 @@ class Group:
         return sorted(set(self._directories.values()))
 
     def pin(self, cpus: str) -> None:
-        """Let it use these CPUs alone, from now on."""
+        """Restrict the group to these CPUs."""
         directory = self._directories.get(CPUSET) or self._directories.get("unified")
         if directory is not None:
             _put(directory / "cpuset.cpus", cpus)
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed something here for want of memory."""
+        """Return whether the kernel killed a process here because of the memory limit."""
         for directory in self.paths:
             for name in ("memory.events", "memory.oom_control"):
                 with contextlib.suppress(OSError, ValueError):
@@ -58,7 +57,7 @@ class Group:
         return False
 
     def kill(self) -> None:
-        """Everything in it, however it got away from its process group."""
+        """Kill all processes of the group, including those that left the process group."""
         for directory in self.paths:
             with contextlib.suppress(OSError):
                 (directory / "cgroup.kill").write_text("1")
@@ -75,7 +74,7 @@ class Group:
 
 
 class Cgroups:
-    """Makes groups, if this machine lets us."""
+    """Creates cgroups, if this machine allows it."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
@@ -89,13 +88,13 @@ class Cgroups:
         return 0
 
     def can_pin(self) -> bool:
-        """Whether groups can be bound to CPUs here."""
+        """Return whether groups can be restricted to CPUs."""
         if self.version == 2:
             return CPUSET in (self._root / "cgroup.controllers").read_text().split()
         return self.version == 1 and os.access(self._root / CPUSET, os.W_OK)
 
     def make(self, name: str, limits: Limits) -> Group | None:
-        """A group with these limits; None where there are no cgroups for us."""
+        """Create a group with limits; None without cgroups."""
         try:
             if self.version == 2:
                 return self._make_v2(name, limits)
@@ -106,14 +105,14 @@ class Cgroups:
         return None
 
     def find(self, name: str) -> Group | None:
-        """A group that an earlier agent made."""
+        """Return a group that an earlier agent created."""
         found = {
             key: base / name for key, base in self._parents().items() if (base / name).is_dir()
         }
         return Group(found) if found else None
 
     def of(self, pod: str) -> list[Group]:
-        """All that is left of a pod's, by its UID."""
+        """Return all groups of a pod, by its UID."""
         names = {path.name for base in self._parents().values() for path in base.glob(f"{pod}-*")}
         return [group for name in sorted(names) if (group := self.find(name)) is not None]
 
@@ -166,7 +165,7 @@ class Cgroups:
         return Group(made)
 
     def _make_cpuset(self, name: str, cpus: str) -> Path:
-        """In version 1 these begin empty, and nothing can enter before they are filled in."""
+        """Create a v1 cpuset, which accepts processes only once cpus and mems are set."""
         directory = self._root / CPUSET
         mems = (directory / "cpuset.mems").read_text().strip()
         for part, allowed in (

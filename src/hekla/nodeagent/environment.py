@@ -1,6 +1,6 @@
 """Environment variables and command lines, as Kubernetes expands them. Pure.
 
-`$(NAME)` refers to variables defined before; `$$` is a dollar; what is unknown stays as written.
+`$(NAME)` refers to earlier variables; `$$` is a dollar sign; unknown references stay.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 class MissingReference(Exception):
-    """A variable or volume refers to something that is not there (yet)."""
+    """A variable or volume refers to an object or key that does not exist (yet)."""
 
 
 class Sources:
-    """Config maps and secrets that a pod refers to, by name; None for those that do not exist."""
+    """The config maps and secrets that a pod refers to, by name; None for missing ones."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Sources:
 
 
 def expand(text: str, variables: Values) -> str:
-    """Replace `$(NAME)` and `$$`."""
+    """Expand `$(NAME)` and `$$`."""
 
     def replace(match: re.Match[str]) -> str:
         if match.group(1) == "$":
@@ -62,7 +62,7 @@ def expand(text: str, variables: Values) -> str:
 def container_environment(
     pod: Object, container: Object, sources: Sources, *, base: Values, node: Object, pod_ip: str
 ) -> dict[str, str]:
-    """The variables of a container, over `base`, in the order they are written."""
+    """Return the variables of a container over `base`, in the order of the spec."""
     made = dict(base)
     own: dict[str, str] = {}
     for source in container.get("envFrom") or ():
@@ -105,7 +105,7 @@ def _value(
 
 
 def field(pod: Object, path: str, *, pod_ip: str) -> str:
-    """A field of the pod by its downward-API path."""
+    """Return a field of the pod by its downward-API path."""
     metadata, spec = pod["metadata"], pod["spec"]
     if subscript := _SUBSCRIPT.fullmatch(path):
         return str((metadata.get(subscript.group(1)) or {}).get(subscript.group(2), ""))
@@ -125,7 +125,10 @@ def field(pod: Object, path: str, *, pod_ip: str) -> str:
 
 
 def resource_field(pod: Object, container: Object, ref: Object, *, node: Object) -> str:
-    """A request or limit in units of the divisor, rounded up; the node's own where none is set."""
+    """Return a request or limit in units of the divisor, rounded up.
+
+    The node's allocatable if unset.
+    """
     name = ref.get("containerName")
     if name:
         every = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())]
@@ -142,6 +145,6 @@ def resource_field(pod: Object, container: Object, ref: Object, *, node: Object)
 
 
 def command_line(container: Object, variables: Values) -> list[str]:
-    """`command` and `args`, expanded."""
+    """Return `command` and `args`, expanded."""
     words: Iterable[str] = [*(container.get("command") or ()), *(container.get("args") or ())]
     return [expand(word, variables) for word in words]

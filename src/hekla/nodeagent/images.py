@@ -1,15 +1,15 @@
-"""From an image's name to an environment on this machine.
+"""Map image names to environments on this machine.
 
-There is no container engine: an image stands for a place where its programs are installed. The
-table is built in (only `host`) and the user's, in ~/.config/hekla/images.toml:
+There is no container engine: an image name stands for a place where its programs are installed. The
+built-in table has only `host`; the user's table is ~/.config/hekla/images.toml:
 
     [images]
     "pytorch/*"   = { venv = "/opt/torch" }
     "busybox:*"   = { host = true }
     "centos:7"    = { rootfs = "/srv/centos7" }
 
-The first pattern that matches wins. An image nobody has mapped makes its pod wait, with the line to
-add in its status; `--host-images` runs all of those on the host instead.
+The first matching pattern is used. The pod of an unmapped image waits, and its status has the line
+to add; `--host-images` runs unmapped images on the host.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ KINDS = ("host", "venv", "conda", "rootfs")
 
 
 class ImagesError(ValueError):
-    """The table cannot be used."""
+    """The table is invalid."""
 
 
 class NotMapped(Exception):
-    """No line of the table matches an image."""
+    """No pattern of the table matches an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where an image's programs are."""
+    """The place of an image's programs."""
 
     kind: str = "host"
     path: str = ""
 
     def variables(self, base: dict[str, str]) -> dict[str, str]:
-        """`base` with this environment's programs first."""
+        """Return `base` with this environment's programs first."""
         if self.kind not in ("venv", "conda"):
             return base
         made = {**base, "PATH": f"{self.path}/bin{os.pathsep}{base.get('PATH', os.defpath)}"}
@@ -49,7 +49,7 @@ class Environment:
 
 
 class Images:
-    """The table."""
+    """The table of image patterns."""
 
     def __init__(
         self, patterns: list[tuple[str, Environment]] | None = None, *, host_images: bool = False
@@ -59,7 +59,7 @@ class Images:
 
     @classmethod
     def load(cls, path: Path, *, host_images: bool = False) -> Images:
-        """Read the user's table; an absent file is an empty one."""
+        """Read the user's table; a missing file is an empty table."""
         try:
             table = tomllib.loads(path.read_text()).get("images") or {}
         except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""A pod's life as a table of rules: what exists in, what to do next out. Pure.
+"""Decide the next steps of a pod: its record in, effects out. Pure.
 
-The agent keeps a `PodRecord` of what it has observed (runs, exits, probes) and asks `next_step`
-after every change: start this container, stop that one, ask again later, the pod is over. Nothing
-here touches a process; nothing outside decides.
+The agent keeps a `PodRecord` of runs, exits and probe results and calls `next_step` after every
+change: start a container, stop one, sync again later, the pod has finished. This module touches no
+process, and no other module decides.
 
-What a newcomer gets wrong: a *sidecar* is an init container that restarts always. It is started in
-turn like an init container, runs beside the main ones, and is stopped when those are done.
+Note: a *sidecar* is an init container with restart policy Always. It starts in order like an init
+container, runs beside the main containers, and stops after them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hekla.units.objects import Object
 BACKOFF_BASE_S: Final = 10.0
 BACKOFF_CAP_S: Final = 300.0
 BACKOFF_RESET_S: Final = 600.0
-"""A container that ran this long is no longer "crash looping"."""
+"""After a run of this length the back-off starts again."""
 
 
 @dataclass(slots=True)
-class Run:
-    """One run of a container, under way or over."""
+class ContainerRun:
+    """One run of a container, running or ended."""
 
     attempt: int
     started_at: float
@@ -41,14 +41,14 @@ class Run:
 
 @dataclass(slots=True)
 class ContainerRecord:
-    """What is known of one container."""
+    """The recorded state of one container."""
 
     runs: int = 0
-    """How many have ended: the restart count is one less than started."""
-    current: Run | None = None
-    last: Run | None = None
+    """The number of ended runs."""
+    current: ContainerRun | None = None
+    last: ContainerRun | None = None
     failures: int = 0
-    """Consecutive quick ends, for the back-off."""
+    """Consecutive short runs, for the back-off."""
     started: bool = False
     ready: bool = False
     waiting_reason: str = ""
@@ -66,7 +66,7 @@ class ContainerRecord:
 
 @dataclass(slots=True)
 class PodRecord:
-    """What is known of a pod here."""
+    """The recorded state of a pod. It is stored as JSON: field names must stay."""
 
     accepted_at: float
     containers: dict[str, ContainerRecord] = field(default_factory=dict)
@@ -79,30 +79,30 @@ class PodRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartContainer:
     container: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopContainer:
     container: str
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """Ask again at this time."""
+class RequeueAt:
+    """Sync the pod again at this time."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
-    """Nothing runs and nothing will."""
+class PodFinished:
+    """No container runs, and none will."""
 
     phase: str
 
 
-Effect = Start | Stop | Wake | Over
+Effect = StartContainer | StopContainer | RequeueAt | PodFinished
 
 
 def is_sidecar(container: Object) -> bool:
@@ -110,19 +110,19 @@ def is_sidecar(container: Object) -> bool:
 
 
 def backoff_s(failures: int) -> float:
-    """The first restart is at once; then 10 s, doubling up to 5 minutes."""
+    """Return the delay of a restart: none for the first, then 10 s, doubling up to 5 minutes."""
     if failures <= 1:
         return 0.0
     return float(min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2 ** min(failures - 2, 10)))
 
 
-def never_began(known: ContainerRecord) -> None:
-    """A run was noted, but the agent died before it started anything: as if it had not been."""
+def discard_unstarted_run(known: ContainerRecord) -> None:
+    """Discard a run that was recorded but not started, because the agent died in between."""
     known.current, known.last = known.last, None
 
 
-def ended(record: ContainerRecord, now: float) -> None:
-    """Take note that the current run is over."""
+def record_exit(record: ContainerRecord, now: float) -> None:
+    """Record that the current run has ended."""
     run = record.current
     assert run is not None
     record.runs += 1
@@ -132,7 +132,7 @@ def ended(record: ContainerRecord, now: float) -> None:
 
 
 def next_step(pod: Object, record: PodRecord, now: float) -> list[Effect]:
-    """What to do about a pod now."""
+    """Return the effects that sync a pod."""
     spec = pod["spec"]
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not record.failed_reason:
@@ -141,10 +141,10 @@ def next_step(pod: Object, record: PodRecord, now: float) -> list[Effect]:
             record.failed_reason = PodReason.DEADLINE_EXCEEDED
             record.failed_message = "Pod was active on the node longer than the specified deadline"
     if record.stop_asked_at is not None or record.failed_reason:
-        return _wind_down(pod, record)
-    effects = list(_go_on(pod, record, now))
-    if deadline is not None and not any(isinstance(effect, Over) for effect in effects):
-        effects.append(Wake(record.accepted_at + deadline))
+        return _terminate(pod, record)
+    effects = list(_sync_containers(pod, record, now))
+    if deadline is not None and not any(isinstance(effect, PodFinished) for effect in effects):
+        effects.append(RequeueAt(record.accepted_at + deadline))
     return effects
 
 
@@ -152,8 +152,8 @@ def _all(spec: Object) -> list[Object]:
     return [*(spec.get("initContainers") or ()), *spec["containers"]]
 
 
-def _wind_down(pod: Object, record: PodRecord) -> list[Effect]:
-    """Stop the main containers, then the sidecars in reverse order; then it is over."""
+def _terminate(pod: Object, record: PodRecord) -> list[Effect]:
+    """Stop the main containers, then the sidecars in reverse order; then the pod has finished."""
     spec = pod["spec"]
     mains = [c["name"] for c in spec["containers"]]
     running = [name for name in mains if record.of(name).is_running]
@@ -161,10 +161,10 @@ def _wind_down(pod: Object, record: PodRecord) -> list[Effect]:
         others = [c["name"] for c in reversed(spec.get("initContainers") or [])]
         running = [name for name in others if record.of(name).is_running][:1]
     if running:
-        return [Stop(name) for name in running if not record.of(name).stopping]
+        return [StopContainer(name) for name in running if not record.of(name).stopping]
     if record.failed_reason:
-        return [Over(PodPhase.FAILED)]
-    return [Over(_final_phase(spec, record))]
+        return [PodFinished(PodPhase.FAILED)]
+    return [PodFinished(_final_phase(spec, record))]
 
 
 def _final_phase(spec: Object, record: PodRecord) -> str:
@@ -175,12 +175,12 @@ def _final_phase(spec: Object, record: PodRecord) -> str:
     return PodPhase.SUCCEEDED if not any(codes) else PodPhase.FAILED
 
 
-def _go_on(pod: Object, record: PodRecord, now: float) -> Iterator[Effect]:
+def _sync_containers(pod: Object, record: PodRecord, now: float) -> Iterator[Effect]:
     spec = pod["spec"]
     policy = spec.get("restartPolicy") or "Always"
     mains = [record.of(container["name"]) for container in spec["containers"]]
     if not any(known.is_running or _will_restart(known, policy) for known in mains):
-        yield from _finish(spec, record)
+        yield from _finish_pod(spec, record)
         return
     for container in spec.get("initContainers") or ():
         known = record.of(container["name"])
@@ -197,23 +197,23 @@ def _go_on(pod: Object, record: PodRecord, now: float) -> Iterator[Effect]:
             record.failed_message = (
                 f"init container {container['name']!r} failed with exit code {run.exit_code}"
             )
-            yield from _wind_down(pod, record)
+            yield from _terminate(pod, record)
             return
-        # Init containers know only failure and success: "Always" means "until it succeeds".
+        # For an init container, Always means OnFailure.
         yield from _keep_running(container, known, "OnFailure", now)
         return
     for container in spec["containers"]:
         yield from _keep_running(container, record.of(container["name"]), policy, now)
 
 
-def _finish(spec: Object, record: PodRecord) -> Iterator[Effect]:
-    """The work is done: sidecars have served their purpose."""
+def _finish_pod(spec: Object, record: PodRecord) -> Iterator[Effect]:
+    """Stop the sidecars when the main containers have finished."""
     sidecars = [c["name"] for c in spec.get("initContainers") or () if is_sidecar(c)]
     running = [name for name in reversed(sidecars) if record.of(name).is_running]
     if running:
-        yield from (Stop(name) for name in running if not record.of(name).stopping)
+        yield from (StopContainer(name) for name in running if not record.of(name).stopping)
     else:
-        yield Over(_final_phase(spec, record))
+        yield PodFinished(_final_phase(spec, record))
 
 
 def _will_restart(known: ContainerRecord, policy: str) -> bool:
@@ -232,7 +232,7 @@ def _keep_running(
         return
     if known.current is None:
         if not known.waiting_reason:
-            yield Start(container["name"])
+            yield StartContainer(container["name"])
         return
     if not _will_restart(known, policy):
         return
@@ -240,10 +240,10 @@ def _keep_running(
     due = (now if finished is None else finished) + backoff_s(known.failures)
     if now >= due:
         known.waiting_reason = known.waiting_message = ""
-        yield Start(container["name"])
+        yield StartContainer(container["name"])
     else:
         known.waiting_reason = "CrashLoopBackOff"
         known.waiting_message = (
             f"back-off {backoff_s(known.failures):.0f}s restarting failed container"
         )
-        yield Wake(due)
+        yield RequeueAt(due)

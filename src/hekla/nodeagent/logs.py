@@ -1,10 +1,9 @@
-"""Container output: files that processes write to directly, read back in every way kubectl asks.
+"""Container logs: files that processes write directly.
 
-A container's output goes straight into a file, so it never depends on the agent being alive. To
-keep a chatty container from filling the disk, old output is freed by punching a hole at the file's
-beginning: the file keeps its length and its writers notice nothing, but the blocks are gone.
-What is not stored cannot be told: there are no times in the file, so the agent keeps a small index
-of (time, offset), a line a second, which `--since` and `--timestamps` go by.
+Output does not depend on a running agent. To bound the disk usage of a container, a hole is punched
+at the beginning of the file: the file keeps its length and the writers are not affected, but the
+blocks are freed. The file has no timestamps, so the agent keeps an index of (time, offset), one
+entry per second, for `--since` and `--timestamps`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _BLOCK = 4096
 
 @dataclass
 class LogFile:
-    """One run's output."""
+    """The output of one run."""
 
     path: Path
     _times: list[float] = field(default_factory=list)
@@ -41,7 +40,7 @@ class LogFile:
             return 0
 
     def mark(self, now: float) -> None:
-        """Remember that everything after this point was written after `now`."""
+        """Record that the current end of the file was reached at `now`."""
         size = self.size()
         if not self._offsets or self._offsets[-1] != size:
             self._times.append(now)
@@ -50,17 +49,17 @@ class LogFile:
                 del self._times[: INDEX_LENGTH // 2], self._offsets[: INDEX_LENGTH // 2]
 
     def bound(self, max_bytes: int = MAX_BYTES, keep_bytes: int = KEEP_BYTES) -> None:
-        """Free the beginning when the file holds too much."""
+        """Free the beginning when the file uses more than `max_bytes`."""
         with self.path.open("r+b", buffering=0) as file:
             stat = os.fstat(file.fileno())
             if stat.st_blocks * 512 <= max_bytes:
                 return
             end = (stat.st_size - keep_bytes) // _BLOCK * _BLOCK
             if end > 0 and not _punch(file.fileno(), end):
-                os.ftruncate(file.fileno(), 0)  # no holes here: better no past than no disk
+                os.ftruncate(file.fileno(), 0)  # lose the log rather than fill the disk
 
     def first(self) -> int:
-        """Where the kept output begins: after the hole, at the start of a line."""
+        """Return where the kept output begins: after the hole, at the start of a line."""
         with self.path.open("rb", buffering=0) as file:
             try:
                 begin = os.lseek(file.fileno(), 0, os.SEEK_DATA)
@@ -75,12 +74,12 @@ class LogFile:
             return begin + (newline + 1 if newline >= 0 else zeros)
 
     def since(self, moment: float) -> int:
-        """Where output of the time after `moment` begins, to the second."""
+        """Return where the output after `moment` begins, to the second."""
         index = bisect.bisect_right(self._times, moment) - 1
         return self._offsets[index] if index >= 0 else self.first()
 
     def tail(self, lines: int) -> int:
-        """Where the last `lines` lines begin."""
+        """Return where the last `lines` lines begin."""
         first, position = self.first(), self.size()
         if lines == 0:
             return position
@@ -88,7 +87,7 @@ class LogFile:
         with self.path.open("rb", buffering=0) as file:
             file.seek(max(first, position - 1))
             if file.read(1) == b"\n":
-                wanted += 1  # the newline that ends the last line does not begin another
+                wanted += 1  # the newline at the end starts no line
             while position > first:
                 begin = max(first, position - CHUNK)
                 file.seek(begin)
@@ -106,7 +105,7 @@ class LogFile:
         return self._times[index] if index >= 0 else 0.0
 
     def read(self, position: int) -> Iterator[bytes]:
-        """What is there from `position` on, in chunks."""
+        """Yield the output from `position` in chunks."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(position)
@@ -116,7 +115,7 @@ class LogFile:
             return
 
     def stamp(self, data: bytes, offset: int, at_line_start: bool) -> bytes:
-        """`data`, which begins at `offset`, with the time before each line."""
+        """Return `data`, which begins at `offset`, with a timestamp before each line."""
         made = []
         for line in data.splitlines(keepends=True):
             if at_line_start:

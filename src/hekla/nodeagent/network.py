@@ -1,10 +1,9 @@
-"""An address of its own for each pod, so that every pod of a job can listen on the same port.
+"""Pod networks, so that all pods of a job can listen on the same port.
 
-Two ways. *Bridge*: each pod gets a network namespace, joined by a bridge that only this machine
-sees; names and ports behave as on a cluster. It needs root, the command `ip`, and something that
-translates addresses on the way out (nft or iptables), or pods would be cut off from the world.
-*Host*: pods share the machine's network and each has a loopback address; two pods that listen on
-the same port of *all* addresses are in each other's way, and `hekla status` says so.
+*Bridge*: each pod has a network namespace on a bridge of this machine; names and ports behave as on
+a cluster. It needs root, the command `ip`, and nft or iptables for masquerading, without which pods
+have no outside connections. *Host*: pods use the host network, each with a loopback address; two
+pods that listen on the same port of *all* addresses conflict, and `hekla status` reports it.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from pathlib import Path
 NAMESPACES = Path("/run/netns")
 ROUTES = Path("/proc/net/route")
 OCTETS = range(64, 128)
-"""Of 10.x.0.0/16, one for each cluster on this machine."""
+"""The second octet of 10.x.0.0/16, one per cluster on this machine."""
 
 Run = Callable[[list[str], str], str]
 
 
 class NetworkError(Exception):
-    """The machine refused; the message is the command's own."""
+    """A network command failed; the message is its output."""
 
 
 def run(command: list[str], given: str = "") -> str:
@@ -40,29 +39,29 @@ def run(command: list[str], given: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """What this machine allows."""
+class NetworkSupport:
+    """Whether this machine supports the bridge network, and why not."""
 
     bridge: bool
-    why_not: str = ""
+    reason: str = ""
 
 
-def ways() -> Ways:
-    """Whether pods can have a network of their own here without losing the world."""
+def network_support() -> NetworkSupport:
+    """Return whether pods can have a bridge network with outside connections."""
     if os.geteuid() != 0:
-        return Ways(False, "it needs root")
+        return NetworkSupport(False, "root is required")
     if shutil.which("ip") is None:
-        return Ways(False, "the command `ip` (iproute2) is not installed")
+        return NetworkSupport(False, "the command `ip` (iproute2) is not installed")
     if shutil.which("nft") is None and shutil.which("iptables") is None:
-        return Ways(False, "neither nft nor iptables is installed, so pods could not get out")
-    return Ways(True)
+        return NetworkSupport(False, "neither nft nor iptables is installed")
+    return NetworkSupport(True)
 
 
 class BridgeNetwork:
-    """Network namespaces on a bridge. Everything it does can be done again without harm.
+    """Network namespaces on a bridge. All operations can be repeated.
 
-    Several clusters may live on one machine, each in its directory: names come from the directory,
-    and addresses too unless another cluster, or anybody else, has them already.
+    Several clusters can run on one machine, each in its directory. Names are derived from the
+    directory, and so is the subnet, unless it is in use.
     """
 
     def __init__(
@@ -73,11 +72,11 @@ class BridgeNetwork:
         self._bridge = f"hekla-{mark}"
         self._prefix = f"hekla-{mark}-"
         self.reaches_out = False
-        """Whether pods see the world; known once it is set up."""
+        """Whether pods have outside connections; known after `set_up`."""
 
     @property
     def first(self) -> tuple[int, int, int, int]:
-        """The first address for a pod; settled once it is set up."""
+        """The first pod address; final after `set_up`."""
         return (10, self._octet, 0, 2)
 
     @property
@@ -89,7 +88,7 @@ class BridgeNetwork:
         return f"10.{self._octet}.0.0/16"
 
     def set_up(self) -> None:
-        """The bridge, and the way out."""
+        """Create the bridge and the masquerading rules."""
         self._octet = self._free_octet()
         if not Path(f"/sys/class/net/{self._bridge}").exists():
             self._run(
@@ -104,7 +103,7 @@ class BridgeNetwork:
             self.reaches_out = self._masquerade()
 
     def _free_octet(self) -> int:
-        """The subnet that our bridge has, or from our own on the first that leads nowhere yet."""
+        """Return the subnet of the existing bridge, or the next unused one."""
         rows = [line.split() for line in self._routes().splitlines()[1:]]
         ways = [(row[0], bytes.fromhex(row[1])[::-1]) for row in rows]  # the kernel's byte order
         ours = [to[1] for name, to in ways if name == self._bridge]
@@ -134,8 +133,8 @@ class BridgeNetwork:
         return False
 
     def tear_down(self) -> None:
-        """Everything that was set up, for good."""
-        self.forget_all_but(())
+        """Remove everything that `set_up` and `add` created."""
+        self.remove_all_except(())
         with contextlib.suppress(NetworkError):
             self._run(["ip", "link", "del", self._bridge], "")
         if shutil.which("nft"):
@@ -149,7 +148,7 @@ class BridgeNetwork:
         return NAMESPACES / self.name(uid)
 
     def add(self, uid: str, address: str) -> Path:
-        """A namespace with an address; the one that is there, if it is."""
+        """Create the namespace of a pod with an address, if it does not exist."""
         path = self.path(uid)
         if path.exists():
             return path
@@ -174,12 +173,12 @@ class BridgeNetwork:
         return path
 
     def remove(self, uid: str) -> None:
-        """The namespace; its link goes with it."""
+        """Remove the namespace of a pod, and with it its link."""
         with contextlib.suppress(NetworkError):
             self._run(["ip", "netns", "del", self.name(uid)], "")
 
-    def forget_all_but(self, uids: Iterable[str]) -> None:
-        """Namespaces of pods that went while no agent was here."""
+    def remove_all_except(self, uids: Iterable[str]) -> None:
+        """Remove the namespaces of all other pods."""
         kept = {self.name(uid) for uid in uids}
         for path in NAMESPACES.glob(f"{self._prefix}*") if NAMESPACES.is_dir() else ():
             if path.name not in kept:
@@ -187,11 +186,11 @@ class BridgeNetwork:
 
 
 def fingerprint(directory: Path) -> tuple[str, int]:
-    """A short mark, and one of OCTETS, that tell one directory from (most) others."""
+    """Return a short hash of a directory, and the octet derived from it."""
     digest = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()
     return digest[:6], OCTETS[int(digest[6:8], 16) % len(OCTETS)]
 
 
 def _link(uid: str) -> str:
-    """The outer end's name: the kernel takes fifteen characters."""
+    """Return the name of the outer link; the kernel allows fifteen characters."""
     return "hk" + uid.replace("-", "")[:12]

@@ -1,4 +1,4 @@
-"""Liveness, readiness and startup probes."""
+"""One attempt of a startup, liveness or readiness probe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Exec = Callable[[list[str]], Awaitable[int]]
 
 
 async def check(probe: Object, host: str, ports: dict[str, int], execute: Exec) -> bool:
-    """One attempt; False for a failure of any sort, slowness included."""
+    """Return whether a probe succeeds; any error or timeout is a failure."""
     try:
         async with asyncio.timeout(probe.get("timeoutSeconds") or 1):
             if "exec" in probe:
@@ -40,14 +40,14 @@ async def _tcp(host: str, port: int) -> bool:
 
 
 async def _http(action: Object, host: str, ports: dict[str, int]) -> bool:
-    """A plain GET; any answer from 200 to 399 will do."""
+    """Return whether a GET is answered with status 200 to 399."""
     host = action.get("host") or host
     secure = None
     if str(action.get("scheme", "HTTP")).upper() == "HTTPS":
         import ssl
 
         secure = ssl.create_default_context()
-        # As the kubelet: a probe asks whether something answers, not who it is.
+        # As in the kubelet, the certificate is not verified.
         secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection(host, _port(action["port"], ports), ssl=secure)
     try:

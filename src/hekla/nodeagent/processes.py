@@ -1,8 +1,8 @@
-"""Container processes: started, waited for, stopped, and found again after the agent's own death.
+"""Container processes: start, wait, stop, and find them again after a restart of the agent.
 
-A container runs under a small shell (see `sandbox`) that outlives the agent and notes the exit code
-in a file. So the agent may die at any moment: the next one finds the process by its pid and start
-time, waits for it through a pidfd (which works for others' children too), and reads the code.
+A container runs under a small shell (see `sandbox`) that outlives the agent and writes the exit
+code to a file. A restarted agent finds the process by pid and start time, waits for it through a
+pidfd, which works for processes that are not its children, and reads the exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_CODE = 255
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, told from any later one of the same pid by when it began."""
+    """A process, identified by pid and start time."""
 
     pid: int
     born: int
@@ -32,7 +32,7 @@ class Process:
 
 
 def _born(pid: int) -> int:
-    """The start time in clock ticks; 0 for a process that is gone or only a zombie."""
+    """Return the start time in clock ticks; 0 for an ended process or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -48,10 +48,10 @@ def spawn(
     stdin: Path | None = None,
     stdin_ends: bool = False,
 ) -> Process:
-    """Start a process group of its own, its output going to a file.
+    """Start a process in a new session, with its output in a file.
 
-    `stdin` is a pipe by name; unless it is one that `stdin_ends`, the process holds it open itself
-    and so outlives whoever feeds it.
+    `stdin` is a named pipe. Unless `stdin_ends`, the process also holds its write end, so that it
+    does not see an end of input when a client disconnects.
     """
     write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     read = os.O_RDONLY if stdin is None or stdin_ends else os.O_RDWR
@@ -72,7 +72,7 @@ def spawn(
 
 
 def find(variable: str, value: str) -> Process | None:
-    """The oldest living process that was started with a variable of this value."""
+    """Return the oldest running process that was started with this variable."""
     mark = f"{variable}={value}".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -84,10 +84,10 @@ def find(variable: str, value: str) -> Process | None:
 
 
 async def wait(process: Process) -> int | None:
-    """Until it is gone, be it our child or not; the exit code if it was our child."""
+    """Wait until a process has ended; return the exit code if it was our child."""
     try:
         descriptor = os.pidfd_open(process.pid)
-    except OSError:  # gone, or (pid 0) never known
+    except OSError:  # ended, or pid 0 for an unknown process
         return None
     try:
         if not process.is_alive:
@@ -119,7 +119,7 @@ def _reap(pid: int) -> int | None:
 
 
 def exit_code(path: Path, seen: int | None = None) -> int:
-    """What the shell noted; else what was seen of its own end, for one that had no time to."""
+    """Return the exit code in the file; else `seen`, if the shell was killed before it wrote it."""
     try:
         return min(MAX_CODE, int(path.read_text().strip()))
     except (OSError, ValueError):

@@ -1,13 +1,12 @@
-"""What this machine allows for isolation, and the command lines that make use of it.
+"""The isolation that this machine supports, and the command lines that use it.
 
-Where the kernel allows it, a container gets its own mount, host-name and process namespaces:
-volumes appear at their mount paths, /etc/hosts knows the pods of the namespace, and when the
-container ends nothing of it is left. Root makes them as it is; others inside a user namespace of
-their own. Where neither works, a container is a process group that sees the machine as it is;
-`Abilities` says which, so that `hekla status` can tell.
+If the kernel allows it, a container has its own mount, UTS and PID namespaces: volumes are at their
+mount paths, /etc/hosts has the pods of the namespace, and all processes end with the container.
+Root creates these namespaces directly, other users inside a user namespace. Otherwise a container
+is a process group on the host; `IsolationSupport` has the reason, for `hekla status`.
 
-What a newcomer gets wrong: the first process of a process namespace ignores signals it has no
-handler for. So a shell stands there, which does have one, and the command runs below it.
+Note: the first process of a PID namespace ignores signals without a handler. So it is a shell with
+handlers, and the command runs below it.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-# $1: file for the exit code, $2: where to work; the rest: the command. The shell outlives the
-# command on SIGTERM (it has a handler, which `exec` takes away from the command) to note its code.
-# The file $HEKLA_UP appears when the command is about to run: earlier signals would hit the set-up.
-# It is made in the subshell that becomes the command: a signal ends that, the shells above live on.
-# Its own remarks ("Terminated") do not belong into the command's output; the subshell is there
-# because dash would otherwise redirect them along with the command's.
+# $1: file for the exit code, $2: working directory; the rest: the command. The shell survives
+# SIGTERM (by its handler, which `exec` does not pass on to the command) to write the exit code. The
+# file $HEKLA_UP appears when the command is about to run: earlier signals would hit the set-up. The
+# subshell that becomes the command creates it: a signal ends that subshell, the outer shells
+# survive. The shell's own messages ("Terminated") must not be in the command's output; the subshell
+# exists because dash would otherwise redirect them along with the command's output.
 SUPERVISE = """
 trap : TERM INT HUP QUIT
 out=$1; dir=$2; shift 2
@@ -41,17 +40,17 @@ echo "$code" > "$out.new" && mv "$out.new" "$out"
 exit "$code"
 """
 
-# $1: host name, $2: mounts as lines "ro|rw<TAB>source<TAB>target", $3: where to work, $4: an empty
-# directory of the pod's own; the rest: the command.
+# $1: host name, $2: mounts as lines "ro|rw<TAB>source<TAB>target", $3: working directory, $4: an
+# empty directory of the pod; the rest: the command.
 #
-# A mount path that the machine does not have must not be made on the machine. `place` makes it on
-# what only this container sees: below / that is a new root that mirrors the old one, below
-# anything else an overlay on the nearest directory that exists, or where overlays are refused (in a
-# user namespace, over a directory with mounts of its own) a mirror again.
+# A mount path that the host does not have must not be created on the host. `place` creates it where
+# only this container sees it: below / in a new root that mirrors the old one; elsewhere in an
+# overlay on the nearest existing directory, or, where overlays are refused (in a user namespace,
+# over a directory with mounts), in a mirror.
 #
-# What is covered so may hold sources of other mounts, $HEKLA_UP and $4. They are held in $4 before
-# anything is covered, and from then on found from the working directory, which nothing can cover
-# (`mount -c`: by the path as it is written). A new root comes before all covers.
+# An overlay may cover sources of other mounts, $HEKLA_UP and $4. They are bind-mounted into $4
+# before anything is covered, and then accessed through the working directory, which nothing can
+# cover (`mount -c`: paths are not canonicalized). A new root comes before all overlays.
 ENTER = """
 trap : TERM INT HUP QUIT
 name=$1; mounts=$2; dir=$3; scratch=$4; shift 4
@@ -140,8 +139,8 @@ begin() {
 (begin "$@")
 """
 
-Way = Literal["none", "root", "user"]
-"""How containers are isolated: not at all, with root's rights, or in a user namespace."""
+Isolation = Literal["none", "root", "user"]
+"""How containers are isolated: not at all, as root, or in a user namespace."""
 
 _FLAGS = ("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 _USER_FLAGS = ("--user", "--map-root-user", *_FLAGS)
@@ -149,23 +148,23 @@ _PROBE = "hostname hekla-probe && mount --bind /tmp /tmp"
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
-    """What the kernel lets us do."""
+class IsolationSupport:
+    """The isolation that the kernel supports, and why not more."""
 
-    way: Way = "none"
-    why_not: str = ""
+    isolation: Isolation = "none"
+    reason: str = ""
 
     @property
     def namespaces(self) -> bool:
-        return self.way != "none"
+        return self.isolation != "none"
 
 
 @cache
-def abilities() -> Abilities:
-    """Try it: permissions, kernels and sandboxes differ too much to be read off anywhere."""
+def isolation_support() -> IsolationSupport:
+    """Try it out: permissions, kernels and sandboxes differ too much for other checks."""
     if shutil.which("unshare") is None:
-        return Abilities(why_not="the command `unshare` (util-linux) is not installed")
-    ways: tuple[Way, ...] = ("root", "user") if os.geteuid() == 0 else ("user",)
+        return IsolationSupport(reason="the command `unshare` (util-linux) is not installed")
+    ways: tuple[Isolation, ...] = ("root", "user") if os.geteuid() == 0 else ("user",)
     why = ""
     for way in ways:
         probe = [*_unshare(way), "sh", "-c", _PROBE + ' && exec "$@"', "hekla"]
@@ -177,17 +176,17 @@ def abilities() -> Abilities:
             check=False,
         )
         if done.returncode == 0:
-            return Abilities(way)
+            return IsolationSupport(way)
         why = why or (done.stderr.strip().splitlines() or [""])[-1]
-    return Abilities(why_not=why)
+    return IsolationSupport(reason=why)
 
 
-def _unshare(way: Way) -> list[str]:
+def _unshare(way: Isolation) -> list[str]:
     return ["unshare", *(_USER_FLAGS if way == "user" else _FLAGS)]
 
 
-def _as_oneself(way: Way) -> list[str]:
-    """Inside its user namespace the set-up runs as root; the command runs as whom it belongs to."""
+def _as_oneself(way: Isolation) -> list[str]:
+    """Return the command that drops root inside the user namespace, which only the set-up needs."""
     if way != "user":
         return []
     return ["unshare", "--user", f"--map-user={os.geteuid()}", f"--map-group={os.getegid()}"]
@@ -210,9 +209,9 @@ def wrap(
     scratch: Path,
     root: str = "",
     network: Path | None = None,
-    isolate: Way,
+    isolate: Isolation,
 ) -> list[str]:
-    """The whole command line of a container's process."""
+    """Return the command line of a container process."""
     inner = list(command)
     outer_directory = directory
     if isolate != "none":
@@ -233,23 +232,23 @@ def wrap(
     return ["sh", "-c", SUPERVISE, "hekla", str(exit_file), outer_directory, *inner]
 
 
-def variables(isolate: Way) -> dict[str, str]:
-    """What the set-up is told by its environment; the command sees none of it."""
+def variables(isolate: Isolation) -> dict[str, str]:
+    """Return the variables for the set-up; they are unset before the command runs."""
     if isolate == "none":
         return {}
-    # Overlays in a user namespace keep their marks where its owner may write them.
+    # In a user namespace overlays need the option userxattr.
     return {"HEKLA_ENTERS": "1", "HEKLA_OVERLAY": "userxattr," if isolate == "user" else ""}
 
 
 def enter(
-    pid: int, directory: str, command: Sequence[str], *, isolate: Way, root: str = ""
+    pid: int, directory: str, command: Sequence[str], *, isolate: Isolation, root: str = ""
 ) -> list[str]:
-    """The command line that runs something inside a running container."""
+    """Return the command line that runs a command inside a running container."""
     inside = innermost(pid)
     if inside is None:
         return ["sh", "-c", 'cd "$1" && shift && exec "$@"', "hekla", directory, *command]
     line = ["nsenter", f"--target={inside}", "--mount", "--uts", "--pid"]
-    # The machine's own network cannot be entered from within a user namespace, and need not be.
+    # The host network cannot be entered from a user namespace, and need not be.
     line += ["--user", "--preserve-credentials"] if isolate == "user" else ["--net"]
     if root:
         line.append(f"--root={root}")
@@ -257,7 +256,7 @@ def enter(
 
 
 def innermost(pid: int) -> int | None:
-    """The first process below `pid` that lives in another process namespace."""
+    """Return the first process below `pid` in another PID namespace."""
     here = _namespace(os.getpid())
     waiting = [pid]
     while waiting:

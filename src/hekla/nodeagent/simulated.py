@@ -1,8 +1,8 @@
-"""Nodes whose pods only pretend: for demonstrations, tests and measurements of scale.
+"""Simulated nodes, for demonstrations, tests and benchmarks.
 
-A pod bound to one is Running at once and ends after the seconds its annotation
-`hekla.io/simulated-seconds` says (0 when it says nothing), with the exit code of
-`hekla.io/simulated-exit-code`. Nothing is started.
+A pod bound to one is Running at once and ends after the seconds in its annotation
+`hekla.io/simulated-seconds` (default 0), with the exit code in `hekla.io/simulated-exit-code`. No
+process is started.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, KubeError
 from hekla.kube.informers import Informer
 from hekla.kube.resources import NODES, PODS
-from hekla.nodeagent.lifecycle import PodRecord, Run
+from hekla.nodeagent.lifecycle import ContainerRun, PodRecord
 from hekla.nodeagent.status import pod_status
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.objects import Object
@@ -29,12 +29,12 @@ SECONDS = "hekla.io/simulated-seconds"
 EXIT_CODE = "hekla.io/simulated-exit-code"
 LABEL = "hekla.io/simulated"
 CAPACITY = {"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
-TOGETHER = 64
+MAX_PARALLEL_REQUESTS = 64
 _METADATA = ("name", "namespace", "uid", "deletionTimestamp")
 
 
 class SimulatedNodes:
-    """`count` nodes of the same shape."""
+    """`count` nodes of equal capacity."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class SimulatedNodes:
         self._names = [f"sim-{index:05}" for index in range(count)]
         self._capacity = capacity or CAPACITY
         self._clock = clock or SystemClock()
-        self._pods: Informer[Object] = Informer(client, PODS, dict, transform=_needed)
+        self._pods: Informer[Object] = Informer(client, PODS, dict, transform=_used_fields)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._limit = asyncio.Semaphore(TOGETHER)
+        self._limit = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         await asyncio.gather(*map(self._register, self._names))
         here = set(self._names)
 
@@ -67,7 +67,7 @@ class SimulatedNodes:
                 if task := self._tasks.pop(uid, None):
                     task.cancel()
             elif uid not in self._tasks or "deletionTimestamp" in new["metadata"]:
-                self._tasks[uid] = asyncio.create_task(self._live(new))
+                self._tasks[uid] = asyncio.create_task(self._simulate(new))
 
         self._pods.add_handler(note)
         async with self._pods:
@@ -83,11 +83,11 @@ class SimulatedNodes:
         return list(self._names)
 
     async def logs(self, pod: Object, request: Any) -> AsyncIterator[bytes]:
-        """There is nothing to read, and the reader should know why."""
-        yield b"(simulated: this pod runs nothing and writes nothing)\n"
+        """Yield a line that explains why there is no output."""
+        yield b"(simulated pod: no output)\n"
 
     async def stream(self, pod: Object, request: Any, channels: Any) -> Object:
-        return {"metadata": {}, "status": "Failure", "message": "this pod is only simulated"}
+        return {"metadata": {}, "status": "Failure", "message": "the pod is simulated"}
 
     async def _register(self, name: str) -> None:
         now = format_time(self._clock.now())
@@ -107,8 +107,8 @@ class SimulatedNodes:
             except AlreadyExists:
                 await self._client.patch_status(NODES, name, node["status"])
 
-    async def _live(self, pod: Object) -> None:
-        """Pretend a pod's life."""
+    async def _simulate(self, pod: Object) -> None:
+        """Simulate the lifecycle of a pod."""
         metadata = pod["metadata"]
         annotations = metadata.get("annotations") or {}
         try:
@@ -123,7 +123,7 @@ class SimulatedNodes:
             record = PodRecord(accepted_at=self._clock.now())
             for container in pod["spec"]["containers"]:
                 known = record.of(container["name"])
-                known.current = Run(0, record.accepted_at)
+                known.current = ContainerRun(0, record.accepted_at)
                 known.started = known.ready = True
             await self._report(pod, record, PodPhase.RUNNING)
             await self._clock.sleep(float(annotations.get(SECONDS, 0)))
@@ -148,8 +148,8 @@ class SimulatedNodes:
             )
 
 
-def _needed(pod: Object) -> Object:
-    """What pretending takes: tens of thousands of pods are kept, and a whole one is 15 kB."""
+def _used_fields(pod: Object) -> Object:
+    """Return only the fields that are read: tens of thousands of pods of 15 kB are cached."""
     metadata, spec = pod["metadata"], pod["spec"]
     notes = metadata.get("annotations") or {}
     kept = {key: metadata[key] for key in _METADATA if key in metadata}

@@ -1,9 +1,9 @@
-"""A pod's status from what the agent knows of it. Pure."""
+"""The status of a pod, from its record. Pure."""
 
 from __future__ import annotations
 
 from hekla.api.wellknown import PodCondition, PodPhase
-from hekla.nodeagent.lifecycle import ContainerRecord, PodRecord, Run, is_sidecar
+from hekla.nodeagent.lifecycle import ContainerRecord, ContainerRun, PodRecord, is_sidecar
 from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
@@ -13,7 +13,7 @@ MAX_MESSAGE = 2048
 def pod_status(
     pod: Object, record: PodRecord, *, phase: str, pod_ip: str, host_ip: str, now: float
 ) -> Object:
-    """Everything but what others own (the PodScheduled condition, the quality of service)."""
+    """Return the status without fields of others (the PodScheduled condition, the QoS class)."""
     spec = pod["spec"]
     inits = spec.get("initContainers") or []
     initialized = all(_is_through(c, record.of(c["name"])) for c in inits)
@@ -77,7 +77,7 @@ def _state(known: ContainerRecord, initialized: bool) -> Object:
     return {"waiting": {"reason": "ContainerCreating" if initialized else "PodInitializing"}}
 
 
-def _terminated(run: Run) -> Object:
+def _terminated(run: ContainerRun) -> Object:
     assert run.exit_code is not None
     made: Object = {
         "exitCode": run.exit_code,
@@ -95,7 +95,7 @@ def _terminated(run: Run) -> Object:
 def _conditions(
     pod: Object, *, initialized: bool, ready: bool, over: str, now: float
 ) -> list[Object]:
-    """Ours, each with the time it last changed; conditions of others stay as they are."""
+    """Return our conditions with their transition times; conditions of others stay."""
     old = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
     completed = over == PodPhase.SUCCEEDED
     wanted = {

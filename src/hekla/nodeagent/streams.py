@@ -1,4 +1,4 @@
-"""What is carried over channels between a client and a pod: commands, input, connections."""
+"""Streams between a client and a pod: exec, attach and portforward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHUNK = 32 * 1024
 async def run_stream(
     line: list[str], variables: dict[str, str], request: Any, channels: Any
 ) -> Object:
-    """Run a command to its end; the Status that tells kubectl its exit code."""
+    """Run a command to its end; return the Status with its exit code."""
     try:
         if request.tty:
             code = await _with_terminal(line, variables, channels)
@@ -63,7 +63,7 @@ async def _with_pipes(
 
 
 async def _feed(child: asyncio.subprocess.Process, channels: Any) -> None:
-    """Input from the client; when the client goes, so does the command."""
+    """Pass on the client's input; kill the command when the client disconnects."""
     while (piece := await channels.receive()) is not None:
         channel, data = piece
         if child.stdin is None:
@@ -135,9 +135,9 @@ async def _with_terminal(line: list[str], variables: dict[str, str], channels: A
 
 
 async def forward_ports(hosts: Sequence[str], ports: Sequence[int], channels: Any) -> None:
-    """Connect to ports of a pod; the first of `hosts` that answers is it. Until the client goes.
+    """Forward ports of a pod, at the first of `hosts` that accepts, until the client disconnects.
 
-    Port number i has channel 2i for data and 2i + 1 for what went wrong.
+    Port number i has channel 2i for data and 2i + 1 for errors.
     """
     writers: dict[int, asyncio.StreamWriter] = {}
     for index, port in enumerate(ports):
@@ -148,7 +148,7 @@ async def forward_ports(hosts: Sequence[str], ports: Sequence[int], channels: An
             try:
                 reader, writers[2 * index] = await _connect(hosts, port)
             except OSError as error:
-                message = f"nothing answers on port {port} of the pod: {error.strerror or error}"
+                message = f"cannot connect to port {port} of the pod: {error.strerror or error}"
                 await channels.send(2 * index + 1, message.encode())
                 continue
             carrying = asyncio.create_task(_carry_back(reader, 2 * index, channels))
@@ -178,7 +178,7 @@ async def _carry_back(reader: asyncio.StreamReader, channel: int, channels: Any)
 
 
 async def feed_pipe(descriptor: int, channels: Any) -> None:
-    """Input from the client into a pipe, no faster than it is read; until the client is done."""
+    """Write the client's input into a pipe, as fast as it is read, until the input ends."""
     loop = asyncio.get_running_loop()
     while (piece := await channels.receive()) is not None:
         channel, data = piece
@@ -195,7 +195,7 @@ async def feed_pipe(descriptor: int, channels: Any) -> None:
                 finally:
                     loop.remove_writer(descriptor)
             except OSError:
-                return  # nobody reads any more
+                return  # the reader has closed the pipe
 
 
 def _take_terminal() -> None:

@@ -1,8 +1,7 @@
-"""The NUMA layout of this machine, from sysfs, as the Numatopology that schedulers read.
+"""The NUMA topology of this machine, from sysfs, as the Numatopology that the scheduler reads.
 
-What a newcomer gets wrong: the policies say what the node does, not what it could. Without
-`--cpu-manager-policy static` it gives nobody CPUs of its own, says so, and pods that demand a
-policy are not sent here.
+Note: the policies are those in effect. Without `--cpu-manager-policy static` the node assigns no
+exclusive CPUs and reports so, and pods that require a policy are not scheduled here.
 """
 
 from __future__ import annotations
@@ -10,35 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from hekla.nodeagent.cpus import Cpus, Place
+from hekla.nodeagent.cpu_manager import CpuLocation, CpuManager
 from hekla.units.cpusets import format_cpuset, parse_cpuset
 from hekla.units.objects import Object
 
 SYSFS = Path("/sys/devices/system")
 
 
-def cpu_places(root: Path = SYSFS) -> dict[int, Place]:
-    """Where every CPU is; nothing where sysfs does not tell it of all."""
-    places: dict[int, Place] = {}
+def cpu_locations(root: Path = SYSFS) -> dict[int, CpuLocation]:
+    """Return the location of every CPU; empty if sysfs does not have all."""
+    locations: dict[int, CpuLocation] = {}
     for directory in sorted((root / "node").glob("node[0-9]*")):
         try:
             for cpu in parse_cpuset((directory / "cpulist").read_text()):
                 where = root / "cpu" / f"cpu{cpu}" / "topology"
-                places[cpu] = Place(
+                locations[cpu] = CpuLocation(
                     numa=int(directory.name.removeprefix("node")),
                     socket=max(int((where / "physical_package_id").read_text()), 0),
                     core=int((where / "core_id").read_text()),
                 )
         except (OSError, ValueError):
             return {}
-    return places
+    return locations
 
 
-def numa_topology(name: str, cpus: Cpus, pods: Mapping[str, Object]) -> Object | None:
-    """The layout, and who has which CPUs; None where the machine does not tell its layout."""
-    if not cpus.places:
+def numa_topology(name: str, cpus: CpuManager, pods: Mapping[str, Object]) -> Object | None:
+    """Return the topology with the assigned CPUs; None if the topology is unknown."""
+    if not cpus.locations:
         return None
-    usable = {cpu for cpu in cpus.usable if cpu in cpus.places}
+    usable = {cpu for cpu in cpus.usable if cpu in cpus.locations}
     return {
         "apiVersion": "nodeinfo.volcano.sh/v1alpha1",
         "kind": "Numatopology",
@@ -49,14 +48,14 @@ def numa_topology(name: str, cpus: Cpus, pods: Mapping[str, Object]) -> Object |
                 "TopologyManagerPolicy": cpus.topology_policy,
             },
             "numares": {
-                "cpu": {"allocatable": format_cpuset(usable), "capacity": len(cpus.places)}
+                "cpu": {"allocatable": format_cpuset(usable), "capacity": len(cpus.locations)}
             },
             "cpuDetail": {
                 str(cpu): {"numa": place.numa, "socket": place.socket, "core": place.core}
-                for cpu, place in sorted(cpus.places.items())
+                for cpu, place in sorted(cpus.locations.items())
             },
             "podAllocations": [
-                _allocation(pods[uid], own) for uid, own in cpus.taken.items() if uid in pods
+                _allocation(pods[uid], own) for uid, own in cpus.assignments.items() if uid in pods
             ],
         },
     }

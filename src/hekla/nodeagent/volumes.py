@@ -1,7 +1,6 @@
-"""A pod's volumes as directories and files under the pod's own directory.
+"""The volumes of a pod, as directories and files in the pod's directory.
 
-Nothing is mounted here: `sandbox` binds these places into the container where it may, and where it
-may not, the pod finds them by their real paths.
+`sandbox` bind-mounts them into the container if it can; otherwise the pod uses their real paths.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ DEFAULT_MODE = 0o644
 
 
 class VolumeError(Exception):
-    """A volume cannot be made; the message says why and what to do."""
+    """A volume cannot be created; the message says why."""
 
 
 def references(pod: Object) -> tuple[set[str], set[str]]:
-    """The config maps and secrets that volumes and variables refer to."""
+    """Return the names of the config maps and secrets that volumes and variables refer to."""
     maps: set[str] = set()
     secrets: set[str] = set()
     for volume in pod["spec"].get("volumes") or ():
@@ -66,7 +65,7 @@ def decode_secret(obj: Object | None) -> dict[str, str] | None:
 
 
 class Volumes:
-    """Makes the volumes of one pod below a directory."""
+    """Creates the volumes of one pod in a directory."""
 
     def __init__(self, pod: Object, directory: Path, claims: Path, sources: Sources) -> None:
         self._pod = pod
@@ -75,7 +74,7 @@ class Volumes:
         self._sources = sources
 
     def make(self, *, node: Object, pod_ip: str) -> dict[str, Path]:
-        """Each volume's place by name."""
+        """Create all volumes; return their paths by name."""
         self._node, self._pod_ip = node, pod_ip
         made = {}
         for volume in self._pod["spec"].get("volumes") or ():
@@ -110,7 +109,7 @@ class Volumes:
         )
 
     def _files(self, where: Path, source: Object, mode: int) -> bool:
-        """Write what one source holds; False when it is of a kind we do not know."""
+        """Write the files of one source; return False for an unknown kind."""
         for kind, key in (("ConfigMap", "configMap"), ("Secret", "secret")):
             if key in source:
                 ref = source[key]
@@ -146,7 +145,7 @@ class Volumes:
 
 
 def _write(where: Path, relative: str, text: str, mode: int) -> None:
-    """A file below a volume. The API has checked that the path does not lead out of it."""
+    """Write a file below a volume. The API has checked the path; it is checked again."""
     parts = Path(relative).parts
     if ".." in parts or Path(relative).is_absolute():
         raise VolumeError(f"the path {relative!r} leads out of its volume")
@@ -169,5 +168,5 @@ def _host_path(name: str, source: Object) -> Path:
         path.touch(exist_ok=True)
     checks = {"Directory": path.is_dir, "File": path.is_file, "Socket": path.is_socket}
     if not path.exists() or (kind in checks and not checks[kind]()):
-        raise VolumeError(f"volume {name!r}: {path} is not there, or is no {kind or 'path'}")
+        raise VolumeError(f"volume {name!r}: {path} does not exist or is not a {kind or 'path'}")
     return path

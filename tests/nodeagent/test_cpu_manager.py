@@ -1,4 +1,4 @@
-"""CPUs of a pod's own: chosen on made machines, and on this one held by real processes."""
+"""Exclusive CPUs: on simulated topologies, and on this machine with real processes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hekla.api.numa import TOPOLOGY_POLICIES, write_decision
 from hekla.api.wellknown import TOPOLOGY_DECISION
 from hekla.kube.resources import NUMA_TOPOLOGIES, PODS
 from hekla.nodeagent.cgroups import Cgroups
-from hekla.nodeagent.cpus import Cpus, Place
-from hekla.nodeagent.machine import NotEnough
+from hekla.nodeagent.cpu_manager import CpuLocation, CpuManager
+from hekla.nodeagent.errors import AllocationError
 from hekla.units.cpusets import parse_cpuset
 from hekla.units.objects import Object
 from tests.nodeagent.conftest import Machine
 
 
-def machine_of(*numas: int, policy: str = "none") -> Cpus:
-    """CPUs numbered through, two threads a core; so many in each NUMA node."""
+def machine_of(*numas: int, policy: str = "none") -> CpuManager:
+    """Return consecutive CPUs, two threads per core, with a number per NUMA node."""
     numa_of = [numa for numa, size in enumerate(numas) for _ in range(size)]
-    places = {cpu: Place(numa, numa, cpu // 2) for cpu, numa in enumerate(numa_of)}
-    return Cpus(frozenset(places), places, "static", policy)
+    locations = {cpu: CpuLocation(numa, numa, cpu // 2) for cpu, numa in enumerate(numa_of)}
+    return CpuManager(frozenset(locations), locations, "static", policy)
 
 
 def pod(
@@ -43,87 +43,87 @@ def pod(
     }
 
 
-def give(cpus: Cpus, made: Object) -> list[set[int]]:
-    return [cpus.give(made, container) for container in made["spec"]["containers"]]
+def allocate(cpus: CpuManager, made: Object) -> list[set[int]]:
+    return [cpus.allocate(made, container) for container in made["spec"]["containers"]]
 
 
-def test_whole_cpus_come_from_the_fullest_numa_node_that_will_do() -> None:
+def test_exclusive_cpus_come_from_the_fullest_numa_node_that_fits() -> None:
     cpus = machine_of(4, 4)
-    assert give(cpus, pod("a", "3")) == [{0, 1, 2}]
-    assert give(cpus, pod("b", "2")) == [{4, 5}]
-    assert give(cpus, pod("c", "1")) == [{3}]
-    assert give(cpus, pod("a", "3")) == [{0, 1, 2}], "what it has it keeps"
-    assert cpus.shared() == {6, 7}
+    assert allocate(cpus, pod("a", "3")) == [{0, 1, 2}]
+    assert allocate(cpus, pod("b", "2")) == [{4, 5}]
+    assert allocate(cpus, pod("c", "1")) == [{3}]
+    assert allocate(cpus, pod("a", "3")) == [{0, 1, 2}], "what it has it keeps"
+    assert cpus.shared_pool() == {6, 7}
 
 
-def test_those_who_do_not_ask_for_whole_cpus_share() -> None:
+def test_containers_without_whole_cpu_requests_use_the_shared_pool() -> None:
     cpus = machine_of(4)
-    assert give(cpus, pod("a", "1500m")) == [set()]
-    assert give(cpus, pod("b", "2", qos="Burstable")) == [set()]
+    assert allocate(cpus, pod("a", "1500m")) == [set()]
+    assert allocate(cpus, pod("b", "2", qos="Burstable")) == [set()]
     cpus.policy = "none"
-    assert give(cpus, pod("c", "2")) == [set()]
-    assert cpus.shared() == {0, 1, 2, 3}
+    assert allocate(cpus, pod("c", "2")) == [set()]
+    assert cpus.shared_pool() == {0, 1, 2, 3}
 
 
-def test_what_the_scheduler_decided_is_followed_container_by_container() -> None:
+def test_topology_decision_of_the_scheduler_is_followed_per_container() -> None:
     cpus = machine_of(4, 4)
-    assert give(cpus, pod("a", "2", "2", decision={1: 3, 0: 1})) == [{0, 4}, {5, 6}]
-    assert give(machine_of(2), pod("b", "2", decision={7: 2})) == [{0, 1}], "no such NUMA node"
+    assert allocate(cpus, pod("a", "2", "2", decision={1: 3, 0: 1})) == [{0, 4}, {5, 6}]
+    assert allocate(machine_of(2), pod("b", "2", decision={7: 2})) == [{0, 1}], "no such NUMA node"
 
 
 @pytest.mark.parametrize(
     "text", ['{"numa":{"0":{"cpu":"-9"}}}', '{"numa":{"1":{"cpu":"1e30"}}}', "[" * 100_000, "{"]
 )
-def test_nonsense_on_a_pod_is_no_decision(text: str) -> None:
+def test_invalid_topology_decision_is_ignored(text: str) -> None:
     made = pod("a", "2")
     made["metadata"]["annotations"] = {TOPOLOGY_DECISION: text}
-    assert give(machine_of(4, 4), made) == [{0, 1}]
-    assert give(machine_of(4), pod("b", "-2")) == [set()]
+    assert allocate(machine_of(4, 4), made) == [{0, 1}]
+    assert allocate(machine_of(4), pod("b", "-2")) == [set()]
 
 
 @pytest.mark.parametrize(
     ("policy", "refused"),
     [("best-effort", False), ("restricted", True), ("single-numa-node", True)],
 )
-def test_a_policy_makes_a_pod_wait_that_would_be_scattered(policy: str, refused: bool) -> None:
+def test_topology_policy_rejects_scattered_cpus(policy: str, refused: bool) -> None:
     cpus = machine_of(4, 4, policy=policy)
-    give(cpus, pod("a", "3"))
-    give(cpus, pod("b", "3"))
+    allocate(cpus, pod("a", "3"))
+    allocate(cpus, pod("b", "3"))
     if refused:
-        with pytest.raises(NotEnough, match="2 CPUs"):
-            give(cpus, pod("c", "2"))
-        assert "c" not in cpus.taken
+        with pytest.raises(AllocationError, match="2 CPUs"):
+            allocate(cpus, pod("c", "2"))
+        assert "c" not in cpus.assignments
     else:
-        assert give(cpus, pod("c", "2")) == [{3, 7}]
+        assert allocate(cpus, pod("c", "2")) == [{3, 7}]
 
 
-def test_a_pod_that_must_span_numa_nodes_may_under_restricted() -> None:
+def test_restricted_allows_a_pod_that_must_span_numa_nodes() -> None:
     cpus = machine_of(2, 2, policy="restricted")
-    assert give(cpus, pod("a", "3")) == [{0, 1, 2}]
+    assert allocate(cpus, pod("a", "3")) == [{0, 1, 2}]
 
 
-def test_too_many_wait_and_when_all_are_taken_the_others_share_all() -> None:
+def test_excess_requests_wait_and_the_shared_pool_is_never_empty() -> None:
     cpus = machine_of(2)
-    give(cpus, pod("a", "2"))
-    assert cpus.shared() == {0, 1}
-    with pytest.raises(NotEnough, match="0 are free"):
-        give(cpus, pod("b", "1"))
-    assert cpus.take_back("a")
-    assert not cpus.take_back("a")
-    assert give(cpus, pod("b", "1")) == [{0}]
+    allocate(cpus, pod("a", "2"))
+    assert cpus.shared_pool() == {0, 1}
+    with pytest.raises(AllocationError, match="0 are free"):
+        allocate(cpus, pod("b", "1"))
+    assert cpus.release("a")
+    assert not cpus.release("a")
+    assert allocate(cpus, pod("b", "1")) == [{0}]
 
 
-def test_the_next_agent_recalls_who_has_what(tmp_path: Path) -> None:
+def test_next_agent_restores_the_assignments(tmp_path: Path) -> None:
     cpus = machine_of(4)
-    give(cpus, pod("a", "1", "2"))
-    cpus.note("a", tmp_path / "a")
+    allocate(cpus, pod("a", "1", "2"))
+    cpus.checkpoint("a", tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "cpus").write_text("nonsense")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "cpus").write_text("[" * 100_000)
     later = machine_of(4)
-    later.recall(tmp_path)
-    assert later.taken == {"a": {"c0": {0}, "c1": {1, 2}}}
+    later.restore(tmp_path)
+    assert later.assignments == {"a": {"c0": {0}, "c1": {1, 2}}}
 
 
 @given(
@@ -133,28 +133,28 @@ def test_the_next_agent_recalls_who_has_what(tmp_path: Path) -> None:
         st.tuples(st.sampled_from("abcdef"), st.integers(1, 5), st.integers(0, 4)), max_size=20
     ),
 )
-def test_no_cpu_is_ever_anybodys_twice(
+def test_no_cpu_is_assigned_twice(
     sizes: list[int], policy: str, steps: list[tuple[str, int, int]]
 ) -> None:
     cpus = machine_of(*sizes, policy=policy)
     for uid, count, numa in steps:
-        if uid in cpus.taken:
-            cpus.take_back(uid)
+        if uid in cpus.assignments:
+            cpus.release(uid)
             continue
         try:
-            (own,) = give(cpus, pod(uid, str(count), decision={numa: count}))
-        except NotEnough:
+            (own,) = allocate(cpus, pod(uid, str(count), decision={numa: count}))
+        except AllocationError:
             continue
         assert len(own) == count
         if policy == "single-numa-node":
-            assert len({cpus.places[cpu].numa for cpu in own}) == 1
-        held = [cpu for mine in cpus.taken.values() for each in mine.values() for cpu in each]
+            assert len({cpus.locations[cpu].numa for cpu in own}) == 1
+        held = [cpu for mine in cpus.assignments.values() for each in mine.values() for cpu in each]
         assert len(held) == len(set(held))
         assert set(held) <= cpus.usable
-        assert cpus.shared().isdisjoint(held) or set(held) == cpus.usable
+        assert cpus.shared_pool().isdisjoint(held) or set(held) == cpus.usable
 
 
-async def test_a_pod_has_its_cpu_alone_and_the_others_leave_it(machine: Machine) -> None:
+async def test_exclusive_cpu_is_removed_from_other_running_pods(machine: Machine) -> None:
     if not Cgroups().can_pin() or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs cgroups that bind to CPUs (root), and two CPUs")
     await machine.stop_agent()
@@ -175,7 +175,7 @@ async def test_a_pod_has_its_cpu_alone_and_the_others_leave_it(machine: Machine)
     alone = await seen("own")
     assert len(alone) == 1
     while (await seen("other")) & alone:
-        pass  # it leaves at once; what it printed before is read first
+        pass  # the pod is ended at once; its output is read first
     told: list[Object] = []
     async with machine.client.watch(NUMA_TOPOLOGIES) as events:
         while not told:
@@ -186,4 +186,4 @@ async def test_a_pod_has_its_cpu_alone_and_the_others_leave_it(machine: Machine)
     machine.start_agent(cpu_policy="static")
     await machine.client.delete(PODS, "own", namespace="default", grace_period_s=0)
     while not (await seen("other")) & alone:
-        pass  # an agent that knows nothing of who had it would not give it back
+        pass  # an agent without the checkpoint would not release it

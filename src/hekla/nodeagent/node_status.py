@@ -1,0 +1,88 @@
+"""The Node object of this machine: capacity, labels and node information."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+
+from hekla import __version__
+from hekla.api import wellknown
+from hekla.api.devices import register
+from hekla.nodeagent.gpus import HAMI_CORE, SHARES, Gpu
+from hekla.units.objects import Object
+
+MAX_PODS = 500
+
+
+def node_object(name: str, now: str, gpus: Sequence[Gpu] = (), mode: str = HAMI_CORE) -> Object:
+    """Return the Node of this machine. Its GPUs are offered whole and as shares."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    capacity = {
+        "cpu": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory // 1024}Ki",
+        "pods": str(MAX_PODS),
+    }
+    annotations = {}
+    if gpus:
+        memory = sum(gpu.memory for gpu in gpus)
+        capacity |= {
+            wellknown.NVIDIA_GPU: str(len(gpus)),
+            wellknown.GPU_NUMBER: str(len(gpus)),
+            wellknown.GPU_MEMORY: str(memory),
+            wellknown.VGPU_NUMBER: str(SHARES * len(gpus)),
+            wellknown.VGPU_MEMORY: str(memory),
+            wellknown.VGPU_CORES: str(100 * len(gpus)),
+        }
+        described = [(gpu.id, gpu.memory, gpu.type) for gpu in gpus]
+        annotations[wellknown.NODE_VGPU_REGISTER] = register(described, SHARES, mode)
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(
+        platform.machine(), platform.machine()
+    )
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "AgentReady",
+        "message": "the node agent is running",
+        "lastTransitionTime": now,
+        "lastHeartbeatTime": now,
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": architecture,
+            },
+            "annotations": annotations,
+        },
+        "status": {
+            "capacity": capacity,
+            "allocatable": dict(capacity),
+            "conditions": [condition],
+            "addresses": [
+                {"type": "InternalIP", "address": "127.0.0.1"},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": {
+                "architecture": architecture,
+                "operatingSystem": "linux",
+                "kernelVersion": platform.release(),
+                "osImage": _os_name(),
+                "kubeletVersion": f"hekla-{__version__}",
+                "containerRuntimeVersion": "processes://1",
+                "kubeProxyVersion": "",
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+            },
+        },
+    }
+
+
+def _os_name() -> str:
+    try:
+        return str(platform.freedesktop_os_release().get("PRETTY_NAME", "Linux"))
+    except OSError:
+        return "Linux"

@@ -1,0 +1,80 @@
+"""What pod workers read from and write to the API server."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Literal
+
+from hekla.kube.client import Client
+from hekla.kube.errors import KubeError, NotFound
+from hekla.kube.recorder import EventRecorder, reference
+from hekla.kube.resources import CONFIGMAPS, PODS, SECRETS
+from hekla.nodeagent.environment import Sources
+from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
+from hekla.units.clock import Clock
+from hekla.units.objects import Object
+
+log = logging.getLogger("hekla.nodeagent")
+
+REPORT_RETRY_S = 1.0
+
+
+class PodApi:
+    """The API requests of pod workers."""
+
+    def __init__(self, client: Client, recorder: EventRecorder, clock: Clock) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._clock = clock
+
+    async def report_status(self, pod: Object, status: Object) -> None:
+        """Write a pod's status; retry until the server accepts it or the pod is gone."""
+        metadata = pod["metadata"]
+        while True:
+            try:
+                await self._client.patch_status(
+                    PODS, metadata["name"], status, namespace=metadata["namespace"]
+                )
+            except NotFound:
+                return
+            except KubeError as error:
+                log.warning("status of pod %s: %s; trying again", metadata["name"], error)
+                await self._clock.sleep(REPORT_RETRY_S)
+            else:
+                return
+
+    async def fetch_sources(self, pod: Object) -> Sources:
+        """Read the config maps and secrets that a pod refers to."""
+        namespace = pod["metadata"]["namespace"]
+        map_names, secret_names = references(pod)
+        maps: dict[str, dict[str, str] | None] = {}
+        for name in map_names:
+            found = await self._client.find(CONFIGMAPS, name, namespace=namespace)
+            maps[name] = decode_config_map(found)
+        secrets: dict[str, dict[str, str] | None] = {}
+        for name in secret_names:
+            found = await self._client.find(SECRETS, name, namespace=namespace)
+            secrets[name] = decode_secret(found)
+        return Sources(maps, secrets)
+
+    async def finish_deletion(self, pod: Object) -> None:
+        """Delete the object of a terminating pod that has ended here."""
+        metadata = pod["metadata"]
+        if "deletionTimestamp" not in metadata:
+            return
+        with contextlib.suppress(KubeError):
+            await self._client.delete(
+                PODS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                grace_period_s=0,
+                uid=metadata["uid"],
+                missing_ok=True,
+            )
+
+    def emit_event(
+        self, pod: Object, kind: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """Emit an Event on a pod."""
+        self._recorder.event(reference(PODS, pod), kind, reason, message)

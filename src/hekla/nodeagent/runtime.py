@@ -1,0 +1,240 @@
+"""The container runtime of one pod: processes, cgroups, logs and input of its containers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from hekla.nodeagent import lifecycle, processes
+from hekla.nodeagent.background_tasks import BackgroundTasks
+from hekla.nodeagent.cgroups import Group
+from hekla.nodeagent.container_setup import CannotStart, ContainerSetup, LaunchSpec, NodeContext
+from hekla.nodeagent.container_stdin import ContainerStdin
+from hekla.nodeagent.lifecycle import ContainerRecord, ContainerRun
+from hekla.nodeagent.logs import LogFile
+from hekla.nodeagent.pod_state import PodState
+from hekla.nodeagent.processes import Process
+
+RETRY_S = 2.0
+LOG_CHECK_S = 1.0
+SETUP_POLL_S = 0.005
+START_ERROR_CODES = (126, 127, 128)
+
+
+class ContainerRuntime:
+    """Starts the containers of a pod, and watches them until they exit."""
+
+    def __init__(
+        self,
+        state: PodState,
+        context: NodeContext,
+        setup: ContainerSetup,
+        tasks: BackgroundTasks,
+        *,
+        on_started: Callable[[str], None],
+        on_exited: Callable[[str], None],
+    ) -> None:
+        self._state = state
+        self._context = context
+        self._setup = setup
+        self._tasks = tasks
+        self._on_started = on_started
+        self._on_exited = on_exited
+        self._processes: dict[str, Process] = {}
+        self._groups: dict[str, Group] = {}
+        self._logs: dict[str, LogFile] = {}
+        self.stdin = ContainerStdin()
+
+    def process_of(self, container: str) -> Process | None:
+        """Return the process of a running container."""
+        return self._processes.get(container)
+
+    def log_of(self, container: str, run: ContainerRun) -> LogFile:
+        """Return the log of a run."""
+        current = self._logs.get(container)
+        path = self._path(container, run.attempt, "log")
+        return current if current is not None and current.path == path else LogFile(path)
+
+    async def exec_command(
+        self, container: str, command: list[str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return the command line and variables that run a command in a running container."""
+        pid = self._processes[container].pid
+        return await self._setup.exec_command(self._state.container(container), pid, command)
+
+    async def wait_for_setup(self, name: str) -> None:
+        """Wait until the sandbox of a container that was just started is set up."""
+        process, run = self._processes.get(name), self._state.record.of(name).current
+        assert run is not None
+        up = self._path(name, run.attempt, "up")
+        while process is not None and process.is_alive and not up.exists():
+            await self._context.clock.sleep(SETUP_POLL_S)
+
+    def use_shared_cpus(self, cpus: str) -> None:
+        """Restrict containers without exclusive CPUs to the shared pool."""
+        exclusive = self._context.cpus.assignments.get(self._state.uid, {})
+        for name, group in self._groups.items():
+            if name not in exclusive:
+                with contextlib.suppress(OSError):  # the container is ending
+                    group.pin(cpus)
+
+    def kill_group(self, name: str) -> None:
+        """Kill all processes of a container."""
+        if name in self._groups:
+            self._groups[name].kill()
+
+    def remove_groups(self) -> None:
+        """Kill and remove the cgroups of all containers."""
+        for group in self._groups.values():
+            group.kill()
+            group.remove()
+
+    # Start
+
+    async def start(self, name: str) -> float | None:
+        """Start a container, or record why it waits; return the time of the retry, if any."""
+        known = self._state.record.of(name)
+        try:
+            launch = await self._setup.launch(self._state.container(name), known.runs)
+            process = self._spawn(name, known, launch)
+        except CannotStart as error:
+            return self._wait_to_retry(known, error.reason, str(error))
+        except OSError as error:
+            lifecycle.discard_unstarted_run(known)
+            return self._wait_to_retry(known, "CreateContainerError", str(error))
+        self._watch(name, process)
+        self._context.event(self._state.pod, "Normal", "Started", f"Started container {name}")
+        return None
+
+    def _spawn(self, name: str, known: ContainerRecord, launch: LaunchSpec) -> Process:
+        """Start the process of a container.
+
+        The record is written first: an agent that restarts after it must not start a second one.
+        """
+        container, attempt = self._state.container(name), known.runs
+        if known.current is not None:
+            known.last = known.current
+            self._path(name, attempt - 2, "log").unlink(missing_ok=True)  # keep one previous log
+        known.waiting_reason = known.waiting_message = ""
+        known.current = ContainerRun(attempt, self._context.clock.now())
+        known.started = "startupProbe" not in container
+        known.ready = known.started and "readinessProbe" not in container
+        known.stopping = False
+        if launch.group is not None:
+            self._groups[name] = launch.group
+        self._state.save()
+        process = processes.spawn(
+            launch.line,
+            launch.variables,
+            self._path(name, attempt, "log"),
+            stdin=self._open_stdin(name, attempt),
+            stdin_ends=bool(container.get("stdinOnce")),
+        )
+        with contextlib.suppress(OSError):  # then it is found by its variables
+            self._path(name, attempt, "proc").write_text(f"{process.pid} {process.born}")
+        return process
+
+    def _open_stdin(self, name: str, attempt: int) -> Path | None:
+        if not self._state.container(name).get("stdin"):
+            return None
+        path = self._path(name, attempt, "stdin")
+        self.stdin.open(name, path)
+        return path
+
+    def _wait_to_retry(self, known: ContainerRecord, reason: str, message: str) -> float:
+        if known.waiting_message != message:
+            self._context.event(self._state.pod, "Warning", reason, message)
+        known.waiting_reason, known.waiting_message = reason, message
+        if known.current is None:
+            # `next_step` does not start a container with a waiting reason; the retry clears it.
+            asyncio.get_running_loop().call_later(RETRY_S, self._clear_waiting, known)
+        return self._context.clock.now() + RETRY_S
+
+    def _clear_waiting(self, known: ContainerRecord) -> None:
+        known.waiting_reason = ""
+        self._setup.forget()
+        self._state.changed.set()
+
+    # Watch
+
+    def adopt(self) -> None:
+        """Watch the containers that an earlier agent started."""
+        for name, known in self._state.record.containers.items():
+            known.stopping = False
+            run = known.current
+            if run is None or run.is_over:
+                continue
+            group = self._context.cgroups.find(self._setup.group_name(name))
+            if group is not None:
+                self._groups[name] = group
+            process = self._find_process(name, run.attempt)
+            if process is not None:
+                with contextlib.suppress(OSError):
+                    self._open_stdin(name, run.attempt)
+                self._watch(name, process)
+            else:
+                lifecycle.discard_unstarted_run(known)
+
+    def _find_process(self, name: str, attempt: int) -> Process | None:
+        """Return the process of a run, alive or ended; None if it was never started."""
+        try:
+            pid, born = self._path(name, attempt, "proc").read_text().split()
+            return Process(int(pid), int(born))
+        except (OSError, ValueError):
+            pass
+        if self._path(name, attempt, "exit").exists():
+            return Process(0, -1)
+        return processes.find("HEKLA_UP", str(self._path(name, attempt, "up")))
+
+    def _watch(self, name: str, process: Process) -> None:
+        self._processes[name] = process
+        run = self._state.record.of(name).current
+        assert run is not None
+        self._logs[name] = LogFile(self._path(name, run.attempt, "log"))
+        self._tasks.start(self._await_exit(name, process))
+        self._tasks.start(self._maintain_log(name, process))
+        self._on_started(name)
+
+    async def _await_exit(self, name: str, process: Process) -> None:
+        seen = await processes.wait(process)
+        known = self._state.record.of(name)
+        run = known.current
+        assert run is not None
+        run.exit_code = processes.exit_code(self._path(name, run.attempt, "exit"), seen)
+        run.finished_at = self._context.clock.now()
+        with contextlib.suppress(OSError):
+            self._logs[name].bound()  # output since the last check
+        group = self._groups.pop(name, None)
+        if group is not None:
+            if run.exit_code == processes.KILLED and group.out_of_memory():
+                run.reason = "OOMKilled"
+            group.kill()
+            group.remove()
+        if run.exit_code in START_ERROR_CODES and not run.reason:
+            run.reason = "StartError"
+            run.message = self._last_output(name)
+        lifecycle.record_exit(known, run.finished_at)
+        self._on_exited(name)
+        self._processes.pop(name, None)
+        self.stdin.close(name)
+        self._state.changed.set()
+
+    def _last_output(self, name: str) -> str:
+        file = self._logs[name]
+        with contextlib.suppress(OSError):
+            return b"".join(file.read(file.tail(3)))[-500:].decode(errors="replace").strip()
+        return ""
+
+    async def _maintain_log(self, name: str, process: Process) -> None:
+        """Index the times of output, and bound its size."""
+        file = self._logs[name]
+        while process.is_alive:
+            file.mark(self._context.clock.now())
+            with contextlib.suppress(OSError):
+                file.bound()
+            await self._context.clock.sleep(LOG_CHECK_S)
+
+    def _path(self, container: str, attempt: int, kind: str) -> Path:
+        return self._setup.path(container, attempt, kind)

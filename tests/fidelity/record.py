@@ -219,9 +219,9 @@ class Recorder:
             for group in self._client.list(PODGROUPS, namespace=NAMESPACE)
         }
 
-    def _until(self, reservations: Any) -> None:
+    def _until(self, condition: Any) -> None:
         deadline = time.monotonic() + LIMIT_S
-        while not reservations():
+        while not condition():
             if time.monotonic() > deadline:
                 raise Restless("the cluster does not come to rest")
             time.sleep(_POLL_S)

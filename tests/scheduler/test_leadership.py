@@ -56,10 +56,10 @@ async def leads(world: World, name: str) -> None:
     await world.until(LEASES, is_held)
 
 
-async def feasible(clock: ManualClock, reservations: Callable[[], bool]) -> None:
+async def advance_until(clock: ManualClock, condition: Callable[[], bool]) -> None:
     """Let time pass in small steps, with real work in between, until something holds."""
     async with asyncio.timeout(PATIENCE_S):
-        while not reservations():
+        while not condition():
             await clock.advance(0.5)
             await asyncio.sleep(0.005)
 
@@ -79,7 +79,7 @@ async def test_a_leader_that_cannot_renew_sends_nothing_and_ends_before_another_
         raise ConnectionLost("the cable is out")
 
     first.asking.fault = cut_off  # only its lease: it still hears of everything, and could write
-    await feasible(clock, lambda: not first.elector.is_leader)
+    await advance_until(clock, lambda: not first.elector.is_leader)
     async with asyncio.timeout(PATIENCE_S):  # no more time passes: however long it takes to end
         await asyncio.wait([first.task])
     with pytest.raises(LeadershipLost):
@@ -88,7 +88,7 @@ async def test_a_leader_that_cannot_renew_sends_nothing_and_ends_before_another_
         await first.client.patch(NODES, "n1", {"metadata": {"labels": {"a": "b"}}})
     assert not second.elector.is_leader, "nobody may lead before the lease has run out"
     taking = asyncio.create_task(leads(world, "second"))
-    await feasible(clock, taking.done)
+    await advance_until(clock, taking.done)
     await taking
     await world.gang("b", 1)
     await world.bound("a-0", "b-0")

@@ -42,10 +42,10 @@ class Server:
         self._writers: set[asyncio.StreamWriter] = set()
         self._heard = asyncio.Condition()
 
-    async def until(self, reservations: Callable[[], Any]) -> None:
+    async def until(self, condition: Callable[[], Any]) -> None:
         """Look at something whenever a request comes: what the one before brought is done then."""
         async with asyncio.timeout(PATIENCE_S), self._heard:
-            await self._heard.wait_for(lambda: bool(reservations()))
+            await self._heard.wait_for(lambda: bool(condition()))
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hekla.api.scheduling import PodGroupCondition
+from hekla.scheduler.explain.status import group_written
 from hekla.scheduler.framework import config
 from hekla.scheduler.framework.plan import Event, SetGroupStatus, SetPodCondition
 from hekla.scheduler.state import changes
-from hekla.scheduler.state.changes import GroupWritten
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 from hekla.testing.objects import START
 
@@ -103,7 +103,7 @@ def test_nothing_is_written_twice() -> None:
     """A second cycle over the written state plans no write: texts do not flap."""
     world = cluster([node("n1", cpu=1)], [gang("a", members=2, cpu=1)])
     first = world.run()
-    changes.apply(world.state, GroupWritten.by(written(first, "a")))
+    changes.apply(world.state, group_written(written(first, "a")))
     for effect in first.plan.effects:
         if isinstance(effect, SetPodCondition):
             world.state.tasks[effect.uid].condition = ("False", effect.reason, effect.message)
@@ -118,7 +118,7 @@ def test_a_group_that_was_told_what_to_say_is_not_looked_at_until_it_changes() -
     first = world.run()
     world.state.mark_clean()
     for name in ("a", "b"):
-        changes.apply(world.state, GroupWritten.by(written(first, name)))
+        changes.apply(world.state, group_written(written(first, name)))
     assert world.run().plan.considered == 0
     assert world.state.jobs["default/a"].phase == "Inqueue"
     assert [c.type for c in world.state.jobs["default/b"].conditions] == ["Scheduled"]

@@ -64,10 +64,10 @@ class Turning(Scheduler):
         async with self._turned:
             self._turned.notify_all()
 
-    async def turns(self, reservations: Callable[[], Any]) -> None:
+    async def turns(self, condition_holds: Callable[[], Any]) -> None:
         """Wait for a cycle after which something holds."""
         async with asyncio.timeout(PATIENCE_S), self._turned:
-            await self._turned.wait_for(lambda: bool(reservations()))
+            await self._turned.wait_for(lambda: bool(condition_holds()))
 
 
 class World:
@@ -120,7 +120,7 @@ class World:
 
     # --- waiting ------------------------------------------------------------------------------
 
-    async def until(self, resource: Resource[Any], reservations: Callable[[Objects], T]) -> T:
+    async def until(self, resource: Resource[Any], condition_holds: Callable[[Objects], T]) -> T:
         """Watch all objects of a kind, by name, until something holds of them; what it was."""
         found: Objects = {}
         try:
@@ -128,7 +128,7 @@ class World:
                 listing = await self.client.list(resource)
                 found = {obj["metadata"]["name"]: obj for obj in listing}
                 version = listing.resource_version
-                if answer := reservations(found):
+                if answer := condition_holds(found):
                     return answer
                 async with self.client.watch(resource, resource_version=version) as events:
                     async for event in events:
@@ -137,7 +137,7 @@ class World:
                             found.pop(name, None)
                         elif event.type in ("ADDED", "MODIFIED"):
                             found[name] = event.object
-                        if answer := reservations(found):
+                        if answer := condition_holds(found):
                             return answer
                 raise AssertionError("the watch ended")
         except TimeoutError:

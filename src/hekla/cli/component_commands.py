@@ -234,6 +234,11 @@ def _common_options(function: F) -> F:
     "--decision-log", type=_file, help="Record every decision in this file, for `hekla replay`."
 )
 @click.option(
+    "--check-invariants",
+    is_flag=True,
+    help="Check every plan for broken safety laws; needs --decision-log, for `hekla replay`.",
+)
+@click.option(
     "--listen-address", default=":8080", show_default=True, help="Address of the metrics endpoint."
 )
 @_common_options
@@ -246,6 +251,7 @@ def scheduler(
     default_queue: str,
     plugins_dir: Path | None,
     decision_log: Path | None,
+    check_invariants: bool,
     **options: Any,
 ) -> None:
     """Schedule the pods of a cluster that name this scheduler.
@@ -263,6 +269,8 @@ def scheduler(
         selector = parse_node_selector(node_selector)
     except ValueError as error:
         raise click.UsageError(f"--node-selector: {error}") from error
+    if check_invariants and decision_log is None:
+        raise click.UsageError("--check-invariants needs --decision-log FILE, to replay a breach")
     component_options = _options(Options, options)
 
     def build(client: Any) -> Scheduler:
@@ -275,6 +283,7 @@ def scheduler(
             conf_namespace=scheduler_conf_namespace,
             registry=discover(plugins_dir),
             decision_log=None if decision_log is None else DecisionLog(decision_log),
+            check_invariants=check_invariants,
         )
 
     run_component(names[0] if len(names) == 1 else "volcano", component_options, build)

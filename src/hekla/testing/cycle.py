@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from hekla.api import core, scheduling, topology, wellknown
 from hekla.api.meta import convert
 from hekla.scheduler.core import decide
+from hekla.scheduler.explain.status import group_written
 from hekla.scheduler.framework import config
 from hekla.scheduler.framework.plan import Plan, SetGroupStatus, SetPodCondition
 from hekla.scheduler.framework.plugin import Plugin
@@ -111,7 +112,7 @@ class TestCluster:
                 status = replace(pod.status, nominated_node_name=effect.nominated_node)
                 self._set(replace(pod, status=status))
             elif isinstance(effect, SetGroupStatus):
-                changes.apply(self.state, changes.GroupWritten.by(effect))
+                changes.apply(self.state, group_written(effect))
         for eviction in result.plan.evictions:
             pod = self.pods.pop(eviction.uid)
             self.state.delete_pod(eviction.uid)

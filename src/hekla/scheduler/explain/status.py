@@ -24,6 +24,7 @@ from hekla.scheduler.framework.plan import (
 )
 from hekla.scheduler.framework.verdict import Gate, Verdict
 from hekla.scheduler.session.session import Session
+from hekla.scheduler.state.changes import GroupWritten, condition_rows
 from hekla.scheduler.state.dimensions import is_bytes
 from hekla.scheduler.state.model import (
     ALLOCATED_CLASS,
@@ -313,3 +314,14 @@ def _pipelined_message(task: Task, nominated: str) -> str:
 
 def _bounded(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+
+
+def group_written(effect: SetGroupStatus) -> GroupWritten:
+    """Return the change of state that counts once a status was decided."""
+    return GroupWritten(
+        job=f"{effect.namespace}/{effect.group}",
+        phase=effect.phase,
+        counts=(effect.running, effect.succeeded, effect.failed),
+        domain=effect.domain,
+        conditions=condition_rows(effect.conditions),
+    )

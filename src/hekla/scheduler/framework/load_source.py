@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from hekla.scheduler.state.load import STALE_S
 from hekla.units.durations import DurationError, parse_duration
 
 PROMETHEUS: Final = "prometheus"
@@ -28,8 +29,6 @@ METRICS_API: Final = "metrics-api"
 TYPES: Final = (PROMETHEUS, ADAPTOR, ELASTICSEARCH, METRICS_API)
 
 SHORTEST_S: Final = 1.0
-STALE_S: Final = 300.0
-"""A reading older than this does not count; Volcano's number."""
 PASSWORD: Final = "elasticsearch.password"
 KEYS: Final = (
     "type",

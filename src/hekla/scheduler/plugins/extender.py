@@ -214,12 +214,12 @@ class Extender(Plugin, name="extender"):
         return True  # it is told of each task
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
-        self._extend(self.allocate, task)
+        self._notify(self.allocate, task)
 
     def deallocated(self, task: Task, nodes: IntArray) -> None:
-        self._extend(self.deallocate, task)
+        self._notify(self.deallocate, task)
 
-    def _extend(self, verb: str, task: Task) -> None:
+    def _notify(self, verb: str, task: Task) -> None:
         if not self._is_interested(task):
             return
         body = {"task": _task(task, self._session.dimensions)}

@@ -19,12 +19,12 @@ import numpy as np
 
 from hekla.scheduler.errors import PluginError
 from hekla.scheduler.framework.arguments import Key
-from hekla.scheduler.framework.load_source import STALE_S, MetricsSource
+from hekla.scheduler.framework.load_source import MetricsSource
 from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import CPU, MEMORY, BoolArray, FloatArray, IntArray
-from hekla.scheduler.state.load import USAGE_PERIOD_S
+from hekla.scheduler.state.load import STALE_S, USAGE_PERIOD_S
 from hekla.scheduler.state.model import ALLOCATED, PIPELINED, RELEASING, RUNNING, Task
 from hekla.units.quantity import QuantityError, parse_quantity
 

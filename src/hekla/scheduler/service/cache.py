@@ -177,6 +177,10 @@ class Cache:
         """Hold changes back: somebody else reads the cluster now."""
         self._held = []
 
+    def hold(self) -> None:
+        """Hold changes back as `freeze` does; changes that are held already stay."""
+        self._held = [] if self._held is None else self._held
+
     def thaw(self) -> list[Change]:
         """The changes that were held back: make them in their order, once the cycle's own are."""
         held, self._held = self._held, None

@@ -25,7 +25,7 @@ from hekla.scheduler.state.changes import (
     Resources,
     Settled,
     Stays,
-    said,
+    condition_rows,
 )
 from hekla.scheduler.state.cluster import Cluster
 from hekla.scheduler.state.model import BINDING
@@ -79,8 +79,8 @@ def _jobs(cluster: Cluster, cache: Cache) -> Iterator[Change]:
             status = group.status
             counts = (status.running, status.succeeded, status.failed)
             domain = group.annotations.get(JOB_ALLOCATED_HYPERNODE, "")
-            shown = (status.phase, counts, domain, said(status.conditions))
-            known = (job.phase, job.counts_written, job.domain, said(job.conditions))
+            shown = (status.phase, counts, domain, condition_rows(status.conditions))
+            known = (job.phase, job.counts_written, job.domain, condition_rows(job.conditions))
             if known != shown:
                 yield GroupWritten(job.key, *known)
     for name, queue in cluster.queues.items():

@@ -20,6 +20,7 @@ import gzip
 import hashlib
 import logging
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +38,7 @@ log = logging.getLogger("hekla.scheduler")
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_FILES: Final = 4
+MAX_KEPT: Final = 8
 MAX_UNWRITTEN: Final = 64
 MAX_CHANGES: Final = 20_000
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -69,7 +71,7 @@ class Cycle(msgspec.Struct, frozen=True, tag="cycle"):
     plan: Decision
 
 
-LazyHeap: TypeAlias = Start | Cycle | Change
+Line: TypeAlias = Start | Cycle | Change
 
 _encoder = msgspec.json.Encoder()
 
@@ -102,6 +104,7 @@ class DecisionLog:
         self._is_broken = True
         self._has_gap = False
         self._unwritten = 0
+        self._kept = 0
         self._thread = ThreadPoolExecutor(1, "decision-log")
 
     @property
@@ -109,7 +112,7 @@ class DecisionLog:
         """Whether the next lines must stand alone."""
         return self._is_broken or self._size >= self._max_bytes
 
-    def put(self, lines: Sequence[LazyHeap], cycle: Cycle | None, plan: Plan | None) -> None:
+    def put(self, lines: Sequence[Line], cycle: Cycle | None, plan: Plan | None) -> None:
         """Write lines, soon. Nobody may change them any more."""
         if self._unwritten >= MAX_UNWRITTEN:
             self.dropped += 1
@@ -120,6 +123,22 @@ class DecisionLog:
             self._size = 0
         self._unwritten += 1
         self._thread.submit(self._write, lines, cycle, plan)
+
+    def restart(self) -> None:
+        """Let the next lines begin with a checkpoint."""
+        self._is_broken = True
+
+    def keep(self, number: int) -> Path | None:
+        """Copy the file once all so far is written, so that rotation does not delete a cycle.
+
+        Return the path of the copy; None once there are MAX_KEPT copies.
+        """
+        if self._kept >= MAX_KEPT:
+            return None
+        self._kept += 1
+        copy = self.path.with_name(f"{self.path.name}.cycle-{number}")
+        self._thread.submit(shutil.copyfile, self.path, copy)
+        return copy
 
     def flush(self) -> None:
         """Return when all so far is written."""
@@ -167,7 +186,7 @@ class Journal:
         self._log = decisions
         self._cache = cache
         self._start = Start(__version__, names, default_queue)
-        self._lines: list[LazyHeap] = []
+        self._lines: list[Line] = []
         self._cycle: Cycle | None = None
 
     def start(self) -> None:
@@ -194,13 +213,22 @@ class Journal:
             self._log.put(self._lines, None, None)
             self._lines = []
 
+    def restart(self) -> None:
+        """Begin the next entry with a checkpoint: the cluster state was replaced."""
+        self._lines = []
+        self._log.restart()
+
+    def keep(self, number: int) -> Path | None:
+        """Keep the log of a cycle from rotation; see `DecisionLog.keep`."""
+        return self._log.keep(number)
+
     async def stop(self) -> None:
         """Return when what was decided is written."""
         self._cache.journal = None
         await asyncio.to_thread(self._log.flush)
 
 
-def _public(line: LazyHeap) -> LazyHeap:
+def _public(line: Line) -> Line:
     """Without the copy of the whole object that kubectl leaves in an annotation."""
     if not isinstance(line, Put):
         return line

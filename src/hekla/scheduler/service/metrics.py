@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 
 from hekla.kube.informers import Informer
-from hekla.scheduler.framework.load_source import STALE_S
 from hekla.scheduler.framework.plan import Plan, QueueMetrics
 from hekla.scheduler.state.cluster import Cluster
 from hekla.scheduler.state.dimensions import CPU, MEMORY, FloatArray
+from hekla.scheduler.state.load import STALE_S
 from hekla.scheduler.state.model import PENDING, Job, Queue, Task
 from hekla.web.metrics import Labels, Registry, Snapshot, exponential_buckets, keep_series
 
@@ -110,6 +110,11 @@ class SchedulerMetrics:
         )
         self._failed_cycles = make(
             "hekla_failed_cycles_total", "Cycles that ended by a mistake of the scheduler itself."
+        )
+        self._breaches = make(
+            "hekla_invariant_breaches_total",
+            "Safety laws that a plan broke, with --check-invariants.",
+            ("law",),
         )
         self._effects = self.registry.counter_snapshot(
             "hekla_effects_total",
@@ -207,6 +212,10 @@ class SchedulerMetrics:
                 self._evictions.labels(reason).inc()
         for failure in plan.failures:
             self._failures.labels(failure.plugin).inc()
+
+    def invariant_broken(self, law: str) -> None:
+        """Count a breach of a safety law."""
+        self._breaches.labels(law).inc()
 
     def cycle_failed(self) -> None:
         self._attempts.labels("error").inc()

@@ -24,13 +24,13 @@ from hekla.scheduler.errors import ReplayError
 from hekla.scheduler.framework import config
 from hekla.scheduler.framework.registry import Registry
 from hekla.scheduler.framework.verdict import Verdict
-from hekla.scheduler.service.decision_log import Cycle, Decision, LazyHeap, Start, described
+from hekla.scheduler.service.decision_log import Cycle, Decision, Line, Start, described
 from hekla.scheduler.state import changes
 from hekla.scheduler.state.changes import KINDS, Change, Put
 from hekla.scheduler.state.cluster import Cluster
 
 MAX_LINE: Final = 64 * 1024 * 1024
-_decoder = msgspec.json.Decoder(LazyHeap)
+_decoder = msgspec.json.Decoder(Line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _again(cluster: Cluster, cycle: Cycle, registry: Registry, conf: str | None)
     return Outcome(cycle.number, cycle.now, cycle.plan, described(plan), plan.verdicts)
 
 
-def _read(path: Path) -> Iterator[LazyHeap]:
+def _read(path: Path) -> Iterator[Line]:
     try:
         with gzip.open(path, "rb") as file:
             while text := file.readline(MAX_LINE):

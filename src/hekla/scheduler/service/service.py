@@ -34,15 +34,17 @@ from hekla.scheduler.framework.load_source import without_password
 from hekla.scheduler.framework.plan import Plan
 from hekla.scheduler.framework.registry import Registry
 from hekla.scheduler.framework.verdict import Verdict
+from hekla.scheduler.invariants import Breach, breaches
 from hekla.scheduler.plugins.discovery import discover
 from hekla.scheduler.service.cache import Cache, NodeSelector
+from hekla.scheduler.service.checkpoint import checkpoint
 from hekla.scheduler.service.decision_log import DecisionLog, Journal
 from hekla.scheduler.service.load.collector import Collector
 from hekla.scheduler.service.metrics import SchedulerMetrics
 from hekla.scheduler.service.performer import Performer
 from hekla.scheduler.service.status_writer import backoff_s
 from hekla.scheduler.service.usage_store import Keeper
-from hekla.scheduler.state.changes import Change, Rescheduled, Settled
+from hekla.scheduler.state.changes import Change, Rescheduled, Settled, attempt
 from hekla.scheduler.state.cluster import Cluster
 from hekla.units.clock import Clock, SystemClock
 
@@ -53,6 +55,7 @@ GATHER_S = 0.005
 GATHER_MOST_S = 0.04
 GATHER_LONGEST_S = 1.0
 MAX_VERDICTS_SHOWN = 1000
+MAX_BREACHES_SHOWN = 5
 # News that changes no decision, only what is to be written about it, waits so long for company.
 NOTICE_S = 0.5
 CONFIG_POLL_S = 1.0
@@ -81,6 +84,7 @@ class Scheduler:
         clock: Clock | None = None,
         metrics: SchedulerMetrics | None = None,
         decision_log: DecisionLog | None = None,
+        check_invariants: bool = False,
     ) -> None:
         self._client = client
         self._clock: Clock = clock or SystemClock()
@@ -140,6 +144,7 @@ class Scheduler:
         self._collector = Collector(
             client, self._cache, self._clock, self.metrics, self._at_rest, self._changed.set
         )
+        self._check_invariants = check_invariants
         self._journal: Journal | None = None
         if decision_log is not None:
             self._journal = Journal(decision_log, self._cache, self._names, default_queue)
@@ -254,10 +259,11 @@ class Scheduler:
                 self._take_over(plan)
             finally:  # whatever becomes of the plan
                 self._make(news)
-        except Exception:  # our own mistake must not end scheduling: say it, and try again later
-            log.exception("a cycle failed; trying again")
+        except Exception:  # an error of hekla itself must not end scheduling
+            log.exception("cycle %d failed; the cluster state is rebuilt", self.cycles)
             self._failed_at = self._clock.monotonic()
             self.metrics.cycle_failed()
+            await self._rebuild()
         finally:
             self._make(self._cache.thaw())
 
@@ -282,12 +288,51 @@ class Scheduler:
             self._cycle_began = None
             self._at_rest.set()
 
+    async def _rebuild(self) -> None:
+        """Replace the cluster state, which a failed cycle may have left half-changed.
+
+        The new state is built from the objects that the informers hold, in the thread of the
+        cycle, so that leases are renewed meanwhile.
+        """
+
+        def build(changes: Sequence[Change]) -> Cluster:
+            fresh = Cluster(scheduler_names=self._names, default_queue=self._default_queue)
+            for change in changes:
+                attempt(fresh, change)
+            return fresh
+
+        self._cache.hold()
+        loop = asyncio.get_running_loop()
+        try:
+            fresh = await loop.run_in_executor(self._thread, build, checkpoint(self._cache))
+        except Exception:
+            log.exception(
+                "the cluster state cannot be rebuilt; scheduling continues on the old one"
+            )
+            return
+        self.cluster = self._cache.cluster = fresh
+        if self._journal is not None:
+            self._journal.restart()
+
+    def _check(self, plan: Plan) -> None:
+        """Check the safety laws on the state that the plan was decided on; log every breach."""
+        found: list[Breach] = breaches(self.cluster, self.config, plan)
+        for breach in found:
+            self.metrics.invariant_broken(breach.law)
+        if found:
+            kept = None if self._journal is None else self._journal.keep(self.cycles)
+            where = f"; replay it: hekla replay {kept} --cycle {self.cycles}" if kept else ""
+            shown = "; ".join(str(each) for each in found[:MAX_BREACHES_SHOWN])
+            log.error("cycle %d breaks %d safety laws: %s%s", self.cycles, len(found), shown, where)
+
     def _take_over(self, plan: Plan) -> None:
         """What was decided, on the state it was decided on; what came meanwhile is made later."""
         self._remember(plan.verdicts)
         self.metrics.cycle(plan, self._cycle_s)
         if self._journal is not None:
             self._journal.decided(plan)
+        if self._check_invariants:
+            self._check(plan)
         self._cache.change(Settled())
         if plan.rescheduled_at is not None:
             self._cache.change(Rescheduled(plan.rescheduled_at))

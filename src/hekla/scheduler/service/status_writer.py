@@ -24,6 +24,7 @@ from hekla.api.wellknown import JOB_ALLOCATED_HYPERNODE, PodCondition, PodGroupP
 from hekla.kube.client import Client
 from hekla.kube.errors import Conflict, KubeError, NotFound
 from hekla.kube.resources import PODGROUPS, PODS, QUEUES
+from hekla.scheduler.explain.status import group_written
 from hekla.scheduler.framework.plan import (
     Condition,
     Event,
@@ -33,7 +34,12 @@ from hekla.scheduler.framework.plan import (
 )
 from hekla.scheduler.service.cache import Cache
 from hekla.scheduler.service.write_priority import BindsFirst
-from hekla.scheduler.state.changes import Change, Due, GroupWritten, PodWritten, QueueWritten
+from hekla.scheduler.state.changes import (
+    Change,
+    Due,
+    PodWritten,
+    QueueWritten,
+)
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
 
@@ -198,7 +204,7 @@ class StatusWriter:
         self._clock = clock
         self._wake = wake
         self._spawn = spawn
-        self._extend = tell
+        self._emit_event = tell
         self._news: dict[str, Event] = {}
         """What people are told of a PodGroup once its status says so."""
         self._written_at: dict[str, float] = {}
@@ -212,7 +218,7 @@ class StatusWriter:
 
     def set_group(self, effect: SetGroupStatus) -> None:
         key = f"{effect.namespace}/{effect.group}"
-        self._cache.change(GroupWritten.by(effect))
+        self._cache.change(group_written(effect))
         stored = self._cache.groups.get(effect.namespace, effect.group)
         is_news = stored is None or stored.status.phase != effect.phase
         is_urgent = stored is not None and is_news and self._is_awaited(stored, effect)
@@ -232,7 +238,7 @@ class StatusWriter:
         if key in self._groups:
             self._news[key] = event
         else:
-            self._extend(event)
+            self._emit_event(event)
 
     def set_queue(self, effect: SetQueueStatus) -> None:
         queue = self._cache.cluster.queues.get(effect.queue)
@@ -287,7 +293,7 @@ class StatusWriter:
         else:
             self._paced(f"PodGroup {name}")
             if news is not None:
-                self._extend(news)
+                self._emit_event(news)
 
     async def _write_queue(self, job: tuple[SetQueueStatus, Amounts | None]) -> None:
         effect, before = job

@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from hekla.api import core, nodeinfo, scheduling, topology
-from hekla.scheduler.framework.plan import Condition, SetGroupStatus
 from hekla.scheduler.state import wire
 from hekla.scheduler.state.cluster import Cluster
 from hekla.scheduler.state.load import Reading
@@ -23,7 +22,7 @@ from hekla.scheduler.state.usage_history import Past
 
 log = logging.getLogger("hekla.scheduler")
 
-Said: TypeAlias = tuple[tuple[str, str, str, str], ...]
+ConditionRows: TypeAlias = tuple[tuple[str, str, str, str], ...]
 """Type, status, reason and message of each condition."""
 
 
@@ -78,8 +77,21 @@ class Evictable(msgspec.Struct, frozen=True, tag="evictable"):
     uid: str
 
 
-def said(conditions: Iterable[Condition | scheduling.PodGroupCondition]) -> Said:
-    """Conditions of a PodGroup without their times, which decide nothing."""
+class ConditionFields(Protocol):
+    """The fields of a PodGroup condition that decisions depend on."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+
+
+def condition_rows(conditions: Iterable[ConditionFields]) -> ConditionRows:
+    """Return conditions of a PodGroup without their times, on which no decision depends."""
     return tuple((c.type, c.status, c.reason, c.message) for c in conditions)
 
 
@@ -90,18 +102,7 @@ class GroupWritten(msgspec.Struct, frozen=True, tag="group-written", omit_defaul
     phase: str
     counts: tuple[int, int, int]
     domain: str | None = None
-    conditions: Said = ()
-
-    @classmethod
-    def by(cls, effect: SetGroupStatus) -> Self:
-        """What counts once this was decided."""
-        return cls(
-            job=f"{effect.namespace}/{effect.group}",
-            phase=effect.phase,
-            counts=(effect.running, effect.succeeded, effect.failed),
-            domain=effect.domain,
-            conditions=said(effect.conditions),
-        )
+    conditions: ConditionRows = ()
 
 
 class PodWritten(msgspec.Struct, frozen=True, tag="pod-written"):

@@ -40,8 +40,8 @@ class LabelColumn:
     def where(self, test_by_value: Mapping[int, bool]) -> BoolArray:
         """Where a test of the distinct values holds; absent never does."""
         table = np.zeros(len(self.values) + 1, dtype=bool)
-        for value, reservations in test_by_value.items():
-            table[value] = reservations
+        for value, is_match in test_by_value.items():
+            table[value] = is_match
         return table[self.ids_n]  # ABSENT reads the last entry: False
 
 

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hekla.scheduler.framework.load_source import STALE_S
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray
 
+STALE_S: Final = 300.0
+"""A reading older than this does not count; Volcano's number."""
 USAGE_PERIOD_S: Final = 600
 """Of the means that `usage` decides by; Volcano's number."""
 AS_GIVEN_S: Final = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from hekla.api import core, wellknown
-from hekla.scheduler.framework.load_source import STALE_S
 from hekla.scheduler.state.classes import Classes, TaskClass
 from hekla.scheduler.state.devices.allocations import Ledger, Ledgers
 from hekla.scheduler.state.devices.inventory import cards_of
@@ -25,7 +24,7 @@ from hekla.scheduler.state.dimensions import (
 )
 from hekla.scheduler.state.fields import oversubscribed
 from hekla.scheduler.state.labels import NodeLabels
-from hekla.scheduler.state.load import AS_GIVEN_S, ByPeriod, Loads, Reading
+from hekla.scheduler.state.load import AS_GIVEN_S, STALE_S, ByPeriod, Loads, Reading
 from hekla.scheduler.state.matrix import Matrix
 from hekla.scheduler.state.model import PIPELINED, RELEASING, RUNNING, Node, Task
 from hekla.scheduler.state.numa import Layouts

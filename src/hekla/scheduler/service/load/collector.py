@@ -20,13 +20,13 @@ from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.retries import NO_RETRIES
 from hekla.kube.transport import Transport
 from hekla.scheduler.framework.config import Config
-from hekla.scheduler.framework.load_source import ADAPTOR, METRICS_API, STALE_S, MetricsSource
+from hekla.scheduler.framework.load_source import ADAPTOR, METRICS_API, MetricsSource
 from hekla.scheduler.service.cache import Cache
 from hekla.scheduler.service.load.sources import BadAnswer, Known, Source, make
 from hekla.scheduler.service.metrics import SchedulerMetrics
 from hekla.scheduler.state.changes import Measured
 from hekla.scheduler.state.dimensions import CPU, MEMORY
-from hekla.scheduler.state.load import USAGE_PERIOD_S, ByPeriod
+from hekla.scheduler.state.load import STALE_S, USAGE_PERIOD_S, ByPeriod
 from hekla.units.clock import Clock
 
 log = logging.getLogger("hekla.scheduler")

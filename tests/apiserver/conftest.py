@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,7 +69,7 @@ async def client(server: ApiServer) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def server_process(tmp_path: Path):
+def server_process(tmp_path: Path) -> Iterator[ServerProcess]:
     process = ServerProcess(tmp_path / "data")
     yield process
     if process.process is not None:

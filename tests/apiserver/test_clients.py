@@ -104,7 +104,8 @@ class Doing:
 
 @pytest.fixture
 def official(cluster: ServerThread) -> Iterator[kubernetes.client.ApiClient]:
-    with kubernetes.config.new_client_from_config(str(cluster.kubeconfig)) as api:
+    connect: Any = kubernetes.config.new_client_from_config
+    with connect(str(cluster.kubeconfig)) as api:
         yield api
         api.rest_client.pool_manager.clear()
 
@@ -112,7 +113,7 @@ def official(cluster: ServerThread) -> Iterator[kubernetes.client.ApiClient]:
 def test_the_official_client_with_typed_objects(
     official: kubernetes.client.ApiClient, namespace: str
 ) -> None:
-    core = kubernetes.client.CoreV1Api(official)
+    core: Any = kubernetes.client.CoreV1Api(official)
     made = core.create_namespaced_pod(namespace, pod("a"))
     assert made.status.phase == "Pending"
     assert made.metadata.creation_timestamp.tzinfo is not None
@@ -138,7 +139,7 @@ def test_the_official_client_with_typed_objects(
 
 
 def test_the_official_client_watches(official: kubernetes.client.ApiClient, namespace: str) -> None:
-    core = kubernetes.client.CoreV1Api(official)
+    core: Any = kubernetes.client.CoreV1Api(official)
     seen = []
     start = core.list_namespaced_config_map(namespace).metadata.resource_version
     changes = (
@@ -146,7 +147,8 @@ def test_the_official_client_watches(official: kubernetes.client.ApiClient, name
         lambda: core.patch_namespaced_config_map("c", namespace, {"data": {"a": "1"}}),
         lambda: core.delete_namespaced_config_map("c", namespace),
     )
-    watch = kubernetes.watch.Watch()
+    new_watch: Any = kubernetes.watch.Watch
+    watch = new_watch()
     with Doing(*changes):
         for event in watch.stream(
             core.list_namespaced_config_map,
@@ -163,7 +165,7 @@ def test_the_official_client_watches(official: kubernetes.client.ApiClient, name
 def test_the_official_client_with_custom_objects(
     official: kubernetes.client.ApiClient, namespace: str
 ) -> None:
-    api = kubernetes.client.CustomObjectsApi(official)
+    api: Any = kubernetes.client.CustomObjectsApi(official)
     where = (BATCH, "v1alpha1", namespace, "jobs")
     api.create_namespaced_custom_object(*where, vcjob("j"))
     listed = api.list_namespaced_custom_object(*where)
@@ -184,7 +186,8 @@ def test_the_official_client_with_custom_objects(
 def test_the_official_client_finds_kinds_by_discovery(
     official: kubernetes.client.ApiClient, namespace: str, tmp_path: Any
 ) -> None:
-    client = dynamic.DynamicClient(official, cache_file=str(tmp_path / "discovery"))
+    new_client: Any = dynamic.DynamicClient
+    client = new_client(official, cache_file=str(tmp_path / "discovery"))
     jobs = client.resources.get(api_version=f"{BATCH}/v1alpha1", kind="Job")
     jobs.create(body=vcjob("j"), namespace=namespace)
     assert [item.metadata.name for item in jobs.get(namespace=namespace).items] == ["j"]
@@ -210,7 +213,7 @@ def test_the_official_client_finds_kinds_by_discovery(
 
 
 def test_kr8s_runs_a_session(cluster: ServerThread, namespace: str) -> None:
-    api = kr8s.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
+    api: Any = kr8s.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
     made = kr8s.objects.Pod(pod("a"), namespace=namespace, api=api)
     made.create()
     assert made.exists()
@@ -236,7 +239,7 @@ def test_kr8s_runs_a_session(cluster: ServerThread, namespace: str) -> None:
     note="sessions, waiting, kinds by discovery",
 )
 def test_kr8s_knows_volcano_kinds(cluster: ServerThread, namespace: str) -> None:
-    api = kr8s.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
+    api: Any = kr8s.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
     kind = kr8s.objects.new_class(kind="Job", version=f"{BATCH}/v1alpha1", namespaced=True)
     job = kind(vcjob("j"), namespace=namespace, api=api)
     job.create()
@@ -277,7 +280,7 @@ async def test_kr8s_runs_a_session_without_blocking(cluster: ServerThread, names
 
 def test_lightkube_runs_a_session(cluster: ServerThread, namespace: str) -> None:
     config = lightkube.KubeConfig.from_file(str(cluster.kubeconfig))
-    client = lightkube.Client(config=config, namespace=namespace, field_manager="test")
+    client: Any = lightkube.Client(config=config, namespace=namespace, field_manager="test")
     spec = PodSpec(containers=[Container(name="main", image="busybox")])
     client.create(Pod(metadata=ObjectMeta(name="a", labels={"app": "x"}), spec=spec))
     (listed,) = client.list(Pod, labels={"app": "x"})
@@ -308,7 +311,7 @@ def test_lightkube_runs_a_session(cluster: ServerThread, namespace: str) -> None
 )
 def test_lightkube_knows_volcano_kinds(cluster: ServerThread, namespace: str) -> None:
     config = lightkube.KubeConfig.from_file(str(cluster.kubeconfig))
-    client = lightkube.Client(config=config, namespace=namespace)
+    client: Any = lightkube.Client(config=config, namespace=namespace)
     job_kind = create_namespaced_resource(BATCH, "v1alpha1", "Job", "jobs")
     queue_kind = create_global_resource(SCHEDULING, "v1beta1", "Queue", "queues")
     client.create(job_kind(metadata=ObjectMeta(name="j"), spec=vcjob("j")["spec"]))
@@ -326,7 +329,7 @@ async def test_lightkube_runs_a_session_without_blocking(
     cluster: ServerThread, namespace: str
 ) -> None:
     config = lightkube.KubeConfig.from_file(str(cluster.kubeconfig))
-    client = lightkube.AsyncClient(config=config, namespace=namespace)
+    client: Any = lightkube.AsyncClient(config=config, namespace=namespace)
     await client.create(ConfigMap(metadata=ObjectMeta(name="c"), data={"a": "1"}))
     names = [found.metadata.name async for found in client.list(ConfigMap)]
     assert names == ["c", "kube-root-ca.crt"]

@@ -57,7 +57,8 @@ def hold_creations(server: ApiServer, permits: asyncio.Semaphore, served: list[s
         served.append(who)
         return await create(kind, namespace, obj, *more)
 
-    server.resources.create = held  # type: ignore[method-assign]
+    resources: Any = server.resources
+    resources.create = held
 
 
 async def test_a_polite_client_is_served_in_turn_while_another_floods(server: ApiServer) -> None:

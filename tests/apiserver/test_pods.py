@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -126,7 +127,7 @@ async def test_a_service_account_that_is_named_must_exist(client: Client) -> Non
 
 
 async def test_quality_of_service_follows_requests_and_limits(client: Client) -> None:
-    want = {
+    want: dict[str, tuple[dict[str, Any], str]] = {
         "none": ({}, "BestEffort"),
         "some": ({"requests": {"cpu": "1"}}, "Burstable"),
         "all": ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),

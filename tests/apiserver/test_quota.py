@@ -48,7 +48,7 @@ async def test_concurrent_creates_cannot_overrun_a_quota(client: Client) -> None
 
 async def test_amounts_are_added_up_exactly(client: Client) -> None:
     await quota(client, requests_cpu="1", limits_memory="1Gi")
-    asks = {"requests": {"cpu": "300m"}, "limits": {"memory": "256Mi"}}
+    asks: dict[str, Any] = {"requests": {"cpu": "300m"}, "limits": {"memory": "256Mi"}}
     for index in range(3):
         await client.create(PODS, pod(f"p{index}", **asks))
     await used(client, requests_cpu="900m", limits_memory="768Mi")

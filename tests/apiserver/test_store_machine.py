@@ -111,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.may_commit.wait()
             real(batch)
 
-        self.store._commit = gated  # type: ignore[method-assign]
+        self.store._commit = gated
 
     async def _make(self) -> Store:
         return Store.open(self.path, max_events=20, max_bytes=4096)
@@ -129,7 +129,8 @@ class StoreMachine(RuleBasedStateMachine):
         change = (RESOURCE, entry, previous, removed)
 
         async def stage() -> asyncio.Future[None]:
-            return self.store.stage(change)
+            staged: asyncio.Future[None] = self.store.stage(change)
+            return staged
 
         self.staged.append((key, color, self.run(stage())))
 

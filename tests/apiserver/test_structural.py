@@ -177,7 +177,7 @@ def pods() -> StructuralSchema:
 
 
 def test_built_in_kinds_are_judged_as_go_decodes_them(pods: StructuralSchema) -> None:
-    pod = {
+    pod: Object = {
         "metadata": {"name": "p", "creationTimestamp": None},
         "spec": {"containers": [{"name": "a", "image": "b", "colour": "red", "env": None,
                                  "resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}]},

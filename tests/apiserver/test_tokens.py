@@ -70,7 +70,7 @@ async def test_what_another_key_signed_or_somebody_changed_is_worth_nothing(
     for bad in (
         f"{head}.{forged[1]}.{signature}",
         ".".join(forged),
-        jwt.encode(claims, None, "none"),
+        jwt.encode(claims, "", "none"),
         good[:-4],
         "",
         "a.b.c",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hekla.kube.resources import CATALOGUE, JOBS, NODES, PODS, resource
 from hekla.kube.responses import LineSplitter, WatchReader
 
 
-def test_paths_follow_the_resource_scheme():
+def test_paths_follow_the_resource_scheme() -> None:
     assert calls.path_of(PODS) == "/api/v1/pods"
     assert calls.path_of(PODS, "ml", "a", "log") == "/api/v1/namespaces/ml/pods/a/log"
     assert calls.path_of(NODES, "ignored", "n1") == "/api/v1/nodes/n1"
@@ -21,7 +22,7 @@ def test_paths_follow_the_resource_scheme():
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../secrets/x"])
-def test_a_name_cannot_leave_its_place_in_the_path(name):
+def test_a_name_cannot_leave_its_place_in_the_path(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be a name"):
         calls.path_of(PODS, "ml", name)
     with pytest.raises(ValueError, match="cannot be a namespace"):
@@ -29,7 +30,7 @@ def test_a_name_cannot_leave_its_place_in_the_path(name):
 
 
 @given(st.text(min_size=1).filter(lambda s: "/" not in s and s not in (".", "..")))
-def test_any_other_name_stays_one_segment_without_query(name):
+def test_any_other_name_stays_one_segment_without_query(name: str) -> None:
     try:
         path = calls.path_of(PODS, "ml", name)
     except UnicodeEncodeError:
@@ -39,27 +40,27 @@ def test_any_other_name_stays_one_segment_without_query(name):
     assert "#" not in path
 
 
-def test_an_object_of_a_namespaced_kind_needs_a_namespace():
+def test_an_object_of_a_namespaced_kind_needs_a_namespace() -> None:
     with pytest.raises(ValueError, match="no namespace was given"):
         calls.path_of(PODS, None, "a")
 
 
-def test_a_continue_token_excludes_a_version():
+def test_a_continue_token_excludes_a_version() -> None:
     call = calls.read_list(PODS, limit=5, continue_token="t", resource_version="7")
     assert call.query == (("limit", "5"), ("continue", "t"))
 
 
-def test_apply_needs_an_owner_and_only_apply_can_be_forced():
+def test_apply_needs_an_owner_and_only_apply_can_be_forced() -> None:
     with pytest.raises(ValueError, match="field_manager"):
         calls.patch(PODS, "a", {}, kind="apply", namespace="ml")
     with pytest.raises(ValueError, match="forced"):
         calls.patch(PODS, "a", {}, kind="merge", namespace="ml", force=True)
     with pytest.raises(ValueError, match="kind of patch"):
-        calls.patch(PODS, "a", {}, kind="yaml", namespace="ml")
+        calls.patch(PODS, "a", {}, kind="yaml", namespace="ml")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("body", [{}, {"kind": "Job"}, {"metadata": {"name": "x"}}, b' {"a" :1} '])
-def test_whole_objects_are_sent_with_version_and_kind(body):
+def test_whole_objects_are_sent_with_version_and_kind(body: Any) -> None:
     """A real server refuses custom objects that lack them."""
     given = json.loads(body) if isinstance(body, bytes) else body
     want = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **given}
@@ -68,21 +69,21 @@ def test_whole_objects_are_sent_with_version_and_kind(body):
         calls.replace(JOBS, "x", body, namespace="ml"),
         calls.patch(JOBS, "x", body, namespace="ml", kind="apply", field_manager="me"),
     ):
-        assert json.loads(call.body) == want
-    assert json.loads(calls.patch(JOBS, "x", body, namespace="ml").body) == given
+        assert json.loads(call.body or b"") == want
+    assert json.loads(calls.patch(JOBS, "x", body, namespace="ml").body or b"") == given
 
 
-def test_a_call_does_not_show_its_body():
+def test_a_call_does_not_show_its_body() -> None:
     call = calls.create(PODS, {"data": "secret"}, namespace="ml")
     assert "secret" not in repr(call)
     assert "secret" not in str(call)
 
 
-def test_a_plain_delete_has_no_body():
+def test_a_plain_delete_has_no_body() -> None:
     assert calls.delete(PODS, "a", namespace="ml").body is None
 
 
-def test_a_group_version_is_checked():
+def test_a_group_version_is_checked() -> None:
     for wrong in ("", "a/b/c", "/v1"):
         with pytest.raises(ValueError, match="not an API version"):
             resource(wrong, "pods")
@@ -90,16 +91,18 @@ def test_a_group_version_is_checked():
         resource("v1", "pods/x")
 
 
-def test_every_handle_of_the_catalogue_is_one_place():
+def test_every_handle_of_the_catalogue_is_one_place() -> None:
     places = [(each.api_version, each.plural) for each in CATALOGUE]
     assert len(places) == len(set(places)) > 30
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"\n", b""))), st.data())
-def test_lines_do_not_depend_on_how_they_were_chunked(lines, data):
+def test_lines_do_not_depend_on_how_they_were_chunked(
+    lines: list[bytes], data: st.DataObject
+) -> None:
     stream = b"".join(line + b"\n" for line in lines)
     splitter = LineSplitter("test")
-    found = []
+    found: list[bytes] = []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         found += splitter.feed(stream[:size])
@@ -108,7 +111,7 @@ def test_lines_do_not_depend_on_how_they_were_chunked(lines, data):
     assert splitter.rest() == b""
 
 
-def test_an_endless_line_is_given_up_on():
+def test_an_endless_line_is_given_up_on() -> None:
     splitter = LineSplitter("watch", max_line_bytes=1000)
     for _ in range(10):
         assert list(splitter.feed(b"x" * 100)) == []
@@ -116,7 +119,7 @@ def test_an_endless_line_is_given_up_on():
         list(splitter.feed(b"x"))
 
 
-def test_events_before_an_error_in_the_same_chunk_are_not_lost():
+def test_events_before_an_error_in_the_same_chunk_are_not_lost() -> None:
     reader = WatchReader(dict, "1", "watch")
     events = reader.feed(
         b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"2"}}}\n'
@@ -129,6 +132,6 @@ def test_events_before_an_error_in_the_same_chunk_are_not_lost():
 
 
 @pytest.mark.parametrize("line", [b"[]", b'{"type":"ADDED"}', b'{"type":"ODD","object":{}}'])
-def test_a_line_that_is_no_event_is_a_protocol_error(line):
+def test_a_line_that_is_no_event_is_a_protocol_error(line: bytes) -> None:
     with pytest.raises(errors.ProtocolError):
         list(WatchReader(dict, "1", "watch").feed(line + b"\n"))

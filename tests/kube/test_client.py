@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from aiohttp import web
 
 from hekla.kube import errors
+from hekla.kube.calls import PatchKind
+from hekla.kube.client import Client
 from hekla.kube.resources import (
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -19,6 +21,7 @@ from hekla.kube.resources import (
     QUEUES,
     SERVICE_ACCOUNTS,
 )
+from tests.kube.fake_server import FakeServer
 
 POD_PATH = "/api/v1/pods"
 
@@ -33,40 +36,48 @@ class Pod(msgspec.Struct):
     spec: dict[str, Any] = {}
 
 
-async def test_get_decodes_into_a_dict_by_default(client, server):
+async def test_get_decodes_into_a_dict_by_default(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "ml", spec={"nodeName": "n1"})
     assert (await client.get(PODS, "a", namespace="ml"))["spec"]["nodeName"] == "n1"
 
 
-async def test_get_decodes_into_the_type_that_the_handle_names(client, server):
+async def test_get_decodes_into_the_type_that_the_handle_names(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml")
-    pod = await client.get(PODS.into(Pod), "a", namespace="ml")
+    pod: Pod = await client.get(PODS.into(Pod), "a", namespace="ml")
     assert isinstance(pod, Pod)
     assert pod.metadata.name == "a"
 
 
-async def test_an_object_without_namespace_is_looked_for_in_the_kubeconfigs(client, server):
+async def test_an_object_without_namespace_is_looked_for_in_the_kubeconfigs(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "default")
     await client.get(PODS, "a")
     assert server.seen[-1].path == "/api/v1/namespaces/default/pods/a"
 
 
-async def test_a_namespace_is_ignored_for_a_cluster_scoped_kind(client, server):
+async def test_a_namespace_is_ignored_for_a_cluster_scoped_kind(
+    client: Client, server: FakeServer
+) -> None:
     server.put("/api/v1/nodes", "n1")
     await client.get(NODES, "n1", namespace="ml")
     assert server.seen[-1].path == "/api/v1/nodes/n1"
 
 
-async def test_find_gives_none_for_what_is_absent(client):
+async def test_find_gives_none_for_what_is_absent(client: Client) -> None:
     assert await client.find(PODS, "nobody") is None
 
 
-async def test_an_absent_object_raises_not_found_with_the_servers_words(client):
+async def test_an_absent_object_raises_not_found_with_the_servers_words(client: Client) -> None:
     with pytest.raises(errors.NotFound, match="the server says 404"):
         await client.get(PODS, "nobody")
 
 
-async def test_list_without_namespace_covers_all_and_joins_the_pages(client, server):
+async def test_list_without_namespace_covers_all_and_joins_the_pages(
+    client: Client, server: FakeServer
+) -> None:
     for number in range(5):
         server.put(POD_PATH, f"p{number}", f"ns{number % 2}")
     listing = await client.list(PODS, page_size=2)
@@ -75,21 +86,25 @@ async def test_list_without_namespace_covers_all_and_joins_the_pages(client, ser
     assert [seen.query["limit"] for seen in server.seen] == ["2", "2", "2"]
 
 
-async def test_list_items_get_back_the_kind_that_servers_leave_out(client, server):
+async def test_list_items_get_back_the_kind_that_servers_leave_out(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml")
     (pod,) = await client.list(PODS)
     assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod")
 
 
-async def test_an_empty_list_that_go_writes_as_null_is_empty(client):
+async def test_an_empty_list_that_go_writes_as_null_is_empty(client: Client) -> None:
     assert (await client.list(PODS)).items == []
 
 
-async def test_pages_that_expire_make_the_list_start_again_whole(client, server):
+async def test_pages_that_expire_make_the_list_start_again_whole(
+    client: Client, server: FakeServer
+) -> None:
     for number in range(4):
         server.put(POD_PATH, f"p{number}", "ml")
 
-    async def first_page_then_forget(request):
+    async def first_page_then_forget(request: web.Request) -> None:
         server.pages.clear()
 
     server.script_call(first_page_then_forget)
@@ -99,45 +114,49 @@ async def test_pages_that_expire_make_the_list_start_again_whole(client, server)
     assert "limit" not in server.seen[-1].query
 
 
-async def test_selectors_travel_in_the_query(client, server):
+async def test_selectors_travel_in_the_query(client: Client, server: FakeServer) -> None:
     await client.list(PODS, namespace="ml", label_selector="a in (b,c)", field_selector="x!=y")
     want_query = {"labelSelector": "a in (b,c)", "fieldSelector": "x!=y", "limit": "500"}
     assert want_query == server.seen[-1].query
 
 
-async def test_list_raw_splits_without_decoding(client, server):
+async def test_list_raw_splits_without_decoding(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "ml")
     (raw,) = await client.list_raw(PODS)
     assert isinstance(raw, msgspec.Raw)
     assert msgspec.json.decode(raw)["metadata"]["name"] == "a"
 
 
-async def test_create_goes_where_the_object_says(client, server):
+async def test_create_goes_where_the_object_says(client: Client, server: FakeServer) -> None:
     made = await client.create(PODS, {"metadata": {"name": "a", "namespace": "ml"}})
     assert server.seen[-1].path == "/api/v1/namespaces/ml/pods"
     assert made["metadata"]["uid"]
 
 
-async def test_create_takes_structs_and_bytes(client):
+async def test_create_takes_structs_and_bytes(client: Client) -> None:
     assert (await client.create(PODS.into(Pod), Pod(Meta("s")))).metadata.name == "s"
     body = b'{"metadata":{"name":"b"}}'
     assert (await client.create(PODS, body))["metadata"]["name"] == "b"
 
 
-async def test_creating_a_taken_name_is_already_exists_and_not_retried(client, server, naps):
+async def test_creating_a_taken_name_is_already_exists_and_not_retried(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     server.put(POD_PATH, "a", "default")
     with pytest.raises(errors.AlreadyExists):
         await client.create(PODS, {"metadata": {"name": "a"}})
     assert naps == []
 
 
-async def test_a_dry_run_is_asked_for_in_the_query(client, server):
+async def test_a_dry_run_is_asked_for_in_the_query(client: Client, server: FakeServer) -> None:
     await client.create(PODS, {"metadata": {"name": "a"}}, dry_run=True, field_manager="me")
     assert server.seen[-1].query == {"dryRun": "All", "fieldManager": "me"}
     assert await client.find(PODS, "a") is None
 
 
-async def test_replace_with_an_old_version_is_a_conflict(client, server):
+async def test_replace_with_an_old_version_is_a_conflict(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "default")
     stale = {"metadata": {"name": "a", "namespace": "default", "resourceVersion": "1"}}
     with pytest.raises(errors.Conflict) as caught:
@@ -145,7 +164,7 @@ async def test_replace_with_an_old_version_is_a_conflict(client, server):
     assert not isinstance(caught.value, errors.AlreadyExists)
 
 
-async def test_each_kind_of_patch_has_its_content_type(client, server):
+async def test_each_kind_of_patch_has_its_content_type(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "default")
     want_types = {
         "merge": "application/merge-patch+json",
@@ -153,17 +172,21 @@ async def test_each_kind_of_patch_has_its_content_type(client, server):
         "apply": "application/apply-patch+yaml",
     }
     for kind, want_type in want_types.items():
-        await client.patch(PODS, "a", {"spec": {}}, kind=kind, field_manager="me")
+        await client.patch(PODS, "a", {"spec": {}}, kind=cast(PatchKind, kind), field_manager="me")
         assert want_type == server.seen[-1].headers["Content-Type"]
 
 
-async def test_an_expected_version_makes_a_merge_patch_conditional(client, server):
+async def test_an_expected_version_makes_a_merge_patch_conditional(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "default")
     with pytest.raises(errors.Conflict):
         await client.patch(PODS, "a", {"spec": {"x": 1}}, expect="1")
 
 
-async def test_an_expected_version_becomes_an_operation_of_a_json_patch(client, server):
+async def test_an_expected_version_becomes_an_operation_of_a_json_patch(
+    client: Client, server: FakeServer
+) -> None:
     server.script(200, {"metadata": {"name": "a"}})
     operations = [{"op": "add", "path": "/spec/x", "value": 1}]
     await client.patch(PODS, "a", operations, kind="json", expect="7")
@@ -171,20 +194,22 @@ async def test_an_expected_version_becomes_an_operation_of_a_json_patch(client, 
     assert [want_first, *operations] == server.seen[-1].body
 
 
-async def test_status_is_patched_at_its_subresource(client, server):
+async def test_status_is_patched_at_its_subresource(client: Client, server: FakeServer) -> None:
     server.put("/apis/scheduling.volcano.sh/v1beta1/queues", "q")
     await client.patch_status(QUEUES, "q", {"state": "Open"})
     assert server.seen[-1].path.endswith("/queues/q/status")
     assert server.seen[-1].body == {"status": {"state": "Open"}}
 
 
-async def test_status_of_a_podgroup_is_patched_in_place(client, server):
+async def test_status_of_a_podgroup_is_patched_in_place(client: Client, server: FakeServer) -> None:
     server.put("/apis/scheduling.volcano.sh/v1beta1/podgroups", "g", "default")
     await client.patch_status(PODGROUPS, "g", {"phase": "Running"})
     assert server.seen[-1].path.endswith("/podgroups/g")
 
 
-async def test_apply_is_named_by_its_body_and_owned_by_its_manager(client, server):
+async def test_apply_is_named_by_its_body_and_owned_by_its_manager(
+    client: Client, server: FakeServer
+) -> None:
     server.put("/api/v1/configmaps", "c", "ml")
     body = {"metadata": {"name": "c", "namespace": "ml"}, "data": {"k": "v"}}
     await client.apply(CONFIGMAPS, body, field_manager="hekla", force=True)
@@ -192,7 +217,9 @@ async def test_apply_is_named_by_its_body_and_owned_by_its_manager(client, serve
     assert server.seen[-1].query == {"fieldManager": "hekla", "force": "true"}
 
 
-async def test_delete_carries_grace_propagation_and_preconditions(client, server):
+async def test_delete_carries_grace_propagation_and_preconditions(
+    client: Client, server: FakeServer
+) -> None:
     uid = server.put(POD_PATH, "a", "default")["metadata"]["uid"]
     assert await client.delete(PODS, "a", grace_period_s=0, propagation="Background", uid=uid)
     body = server.seen[-1].body
@@ -201,26 +228,32 @@ async def test_delete_carries_grace_propagation_and_preconditions(client, server
     assert {"uid": uid} == body["preconditions"]
 
 
-async def test_delete_refuses_another_object_of_the_same_name(client, server):
+async def test_delete_refuses_another_object_of_the_same_name(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "default")
     with pytest.raises(errors.Conflict):
         await client.delete(PODS, "a", uid="of-its-predecessor")
 
 
-async def test_deleting_what_is_absent_can_be_fine(client):
+async def test_deleting_what_is_absent_can_be_fine(client: Client) -> None:
     assert not await client.delete(PODS, "a", missing_ok=True)
     with pytest.raises(errors.NotFound):
         await client.delete(PODS, "a")
 
 
-async def test_deleting_with_an_empty_name_is_refused_before_it_deletes_all(client, server):
+async def test_deleting_with_an_empty_name_is_refused_before_it_deletes_all(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "default")
     with pytest.raises(ValueError, match="name"):
         await client.delete(PODS, "")
     assert server.seen == []
 
 
-async def test_a_collection_is_deleted_in_one_namespace_only(client, server):
+async def test_a_collection_is_deleted_in_one_namespace_only(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml")
     server.put(POD_PATH, "b", "web")
     await client.delete_collection(PODS, namespace="ml", label_selector="x=y")
@@ -229,7 +262,7 @@ async def test_a_collection_is_deleted_in_one_namespace_only(client, server):
         await client.delete_collection(PODS)
 
 
-async def test_bind_posts_a_binding_for_that_very_pod(client, server):
+async def test_bind_posts_a_binding_for_that_very_pod(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "ml")
     await client.bind("a", "n1", namespace="ml", uid="u1")
     assert server.seen[-1].path == "/api/v1/namespaces/ml/pods/a/binding"
@@ -237,7 +270,9 @@ async def test_bind_posts_a_binding_for_that_very_pod(client, server):
     assert (await client.get(PODS, "a", namespace="ml"))["spec"]["nodeName"] == "n1"
 
 
-async def test_an_eviction_that_a_budget_forbids_is_told_at_once(client, server, naps):
+async def test_an_eviction_that_a_budget_forbids_is_told_at_once(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     server.put(POD_PATH, "a", "ml")
     server.script(429, headers={"Retry-After": "10"})
     with pytest.raises(errors.TooManyRequests) as caught:
@@ -247,7 +282,7 @@ async def test_an_eviction_that_a_budget_forbids_is_told_at_once(client, server,
     assert server.seen[-1].body["deleteOptions"] == {"gracePeriodSeconds": 5}
 
 
-async def test_scale_patches_the_subresource(client, server):
+async def test_scale_patches_the_subresource(client: Client, server: FakeServer) -> None:
     server.put("/apis/apps/v1/deployments", "d", "default", spec={"replicas": 3})
     await client.scale(DEPLOYMENTS, "d", 5)
     assert server.seen[-1].method == "PATCH"
@@ -255,7 +290,9 @@ async def test_scale_patches_the_subresource(client, server):
     assert (await client.get_scale(DEPLOYMENTS, "d"))["spec"] == {"replicas": 3}
 
 
-async def test_a_token_is_asked_for_and_does_not_show_itself(client, server):
+async def test_a_token_is_asked_for_and_does_not_show_itself(
+    client: Client, server: FakeServer
+) -> None:
     token = await client.create_token("builder", namespace="ml", expiration_s=600)
     assert token.value == "fresh-token"
     assert "fresh-token" not in repr(token)
@@ -263,7 +300,7 @@ async def test_a_token_is_asked_for_and_does_not_show_itself(client, server):
     assert server.seen[-1].path.endswith(f"/{SERVICE_ACCOUNTS.plural}/builder/token")
 
 
-async def test_logs_stream_as_bytes(client, server):
+async def test_logs_stream_as_bytes(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "default")
     server.logs = b"one\ntwo\n" * 1000
     async with client.logs("a", container="main", tail_lines=5, timestamps=True) as chunks:
@@ -272,23 +309,29 @@ async def test_logs_stream_as_bytes(client, server):
     assert want_query == server.seen[-1].query
 
 
-async def test_any_kind_can_be_named_by_its_group_and_plural(client, server):
+async def test_any_kind_can_be_named_by_its_group_and_plural(
+    client: Client, server: FakeServer
+) -> None:
     widgets = client.resource("example.com/v1", "widgets", kind="Widget", namespaced=False)
     server.put("/apis/example.com/v1/widgets", "w")
     assert (await client.get(widgets, "w"))["metadata"]["name"] == "w"
 
 
-async def test_a_request_outside_the_scheme_gives_bytes(client):
+async def test_a_request_outside_the_scheme_gives_bytes(client: Client) -> None:
     assert msgspec.json.decode(await client.request("GET", "/version"))["gitVersion"] == "v1.36.0"
 
 
-async def test_an_answer_of_the_wrong_shape_is_a_protocol_error_that_says_where(client, server):
+async def test_an_answer_of_the_wrong_shape_is_a_protocol_error_that_says_where(
+    client: Client, server: FakeServer
+) -> None:
     server.script(200, {"metadata": {"name": 7}})
     with pytest.raises(errors.ProtocolError, match=r"metadata\.name"):
         await client.get(PODS.into(Pod), "a")
 
 
-async def test_watch_gives_changes_and_moves_with_bookmarks(client, server):
+async def test_watch_gives_changes_and_moves_with_bookmarks(
+    client: Client, server: FakeServer
+) -> None:
     listing = await client.list(JOBS)
     path = "/apis/batch.volcano.sh/v1alpha1/jobs"
     async with client.watch(JOBS, resource_version=listing.resource_version) as events:
@@ -304,7 +347,9 @@ async def test_watch_gives_changes_and_moves_with_bookmarks(client, server):
     assert str(server.version) == events.resource_version
 
 
-async def test_watching_from_a_forgotten_version_is_gone(client, server):
+async def test_watching_from_a_forgotten_version_is_gone(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml")
     server.forget(POD_PATH)
     async with client.watch(PODS, resource_version="1") as events:
@@ -312,12 +357,15 @@ async def test_watching_from_a_forgotten_version_is_gone(client, server):
             await anext(events)
 
 
-async def test_a_cut_watch_is_connection_lost_after_what_arrived(client, server):
-    async def cut(request):
+async def test_a_cut_watch_is_connection_lost_after_what_arrived(
+    client: Client, server: FakeServer
+) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         line = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"5"}}}\n'
         await response.write(line + line[:10])
+        assert request.transport is not None
         request.transport.abort()
         return response
 

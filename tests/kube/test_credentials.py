@@ -18,6 +18,8 @@ from hekla.kube.credentials import (
     tls_context,
 )
 from hekla.kube.errors import ConfigError
+from hekla.units.clock import ManualClock
+from tests.kube.fake_server import Pki
 
 V1 = "client.authentication.k8s.io/v1"
 
@@ -26,7 +28,7 @@ def token_of(auth: Auth) -> str:
     return dict(auth.headers)["Authorization"].removeprefix("Bearer ")
 
 
-def test_a_token_file_is_read_again_after_a_minute(tmp_path, clock):
+def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     credentials = TokenFileCredentials(path, monotonic=clock.monotonic)
@@ -40,7 +42,7 @@ def test_a_token_file_is_read_again_after_a_minute(tmp_path, clock):
     assert token_of(credentials.current()) == "two"
 
 
-def test_a_token_file_missing_for_a_moment_does_no_harm(tmp_path, clock):
+def test_a_token_file_missing_for_a_moment_does_no_harm(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     credentials = TokenFileCredentials(path, monotonic=clock.monotonic)
@@ -50,7 +52,7 @@ def test_a_token_file_missing_for_a_moment_does_no_harm(tmp_path, clock):
     assert token_of(credentials.current()) == "one"
 
 
-def test_a_token_file_that_was_never_there_is_an_error(tmp_path):
+def test_a_token_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         TokenFileCredentials(tmp_path / "none").current()
 
@@ -74,7 +76,7 @@ def runs(tmp_path: Path) -> int:
     return len((tmp_path / "runs").read_text().splitlines())
 
 
-def test_a_plugins_token_is_kept_until_it_expires(tmp_path, clock):
+def test_a_plugins_token_is_kept_until_it_expires(tmp_path: Path, clock: ManualClock) -> None:
     answer = {
         "apiVersion": V1,
         "status": {"token": "t1", "expirationTimestamp": "2023-11-14T22:15:00Z"},
@@ -90,7 +92,7 @@ def test_a_plugins_token_is_kept_until_it_expires(tmp_path, clock):
     assert runs(tmp_path) == 2
 
 
-def test_a_plugin_is_told_what_it_is_for(tmp_path):
+def test_a_plugin_is_told_what_it_is_for(tmp_path: Path) -> None:
     command = plugin(tmp_path, {"apiVersion": V1, "status": {"token": "t"}})
     ExecCredentials(command, env={"EXTRA": "yes"}, cluster={"server": "https://k"}).current()
     info = json.loads((tmp_path / "info").read_text())
@@ -99,7 +101,7 @@ def test_a_plugin_is_told_what_it_is_for(tmp_path):
     assert (tmp_path / "env").read_text() == "yes"
 
 
-def test_only_the_rejected_proof_is_discarded(tmp_path):
+def test_only_the_rejected_proof_is_discarded(tmp_path: Path) -> None:
     credentials = ExecCredentials(plugin(tmp_path, {"apiVersion": V1, "status": {"token": "t"}}))
     auth = credentials.current()
     assert credentials.reject(Auth((("Authorization", "Bearer older"),)))
@@ -110,7 +112,7 @@ def test_only_the_rejected_proof_is_discarded(tmp_path):
     assert runs(tmp_path) == 2
 
 
-def test_a_plugin_may_hand_out_a_certificate(tmp_path):
+def test_a_plugin_may_hand_out_a_certificate(tmp_path: Path) -> None:
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
     auth = ExecCredentials(plugin(tmp_path, {"apiVersion": V1, "status": status})).current()
     assert auth.certificate == ClientCertificate("CERT", "KEY")
@@ -133,24 +135,24 @@ BAD_ANSWERS = {
 
 
 @pytest.mark.parametrize("case", BAD_ANSWERS)
-def test_a_bad_answer_is_named_without_showing_it(tmp_path, case):
+def test_a_bad_answer_is_named_without_showing_it(tmp_path: Path, case: str) -> None:
     answer, want_message = BAD_ANSWERS[case]
     with pytest.raises(ConfigError, match=want_message) as caught:
         ExecCredentials(plugin(tmp_path, answer)).current()
     assert "top-secret" not in str(caught.value)
 
 
-def test_a_failing_plugin_is_named_with_its_exit_code(tmp_path):
+def test_a_failing_plugin_is_named_with_its_exit_code(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exit code 3"):
         ExecCredentials(plugin(tmp_path, "", before="exit 3")).current()
 
 
-def test_a_missing_plugin_comes_with_its_hint(tmp_path):
+def test_a_missing_plugin_comes_with_its_hint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such program; get it at example"):
         ExecCredentials("no-such-program-x", install_hint="get it at example").current()
 
 
-def test_a_plugin_that_hangs_is_killed_with_its_children(tmp_path):
+def test_a_plugin_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
     command = plugin(tmp_path, "", before="sleep 600 & sleep 600")
     started = time.monotonic()
     with pytest.raises(ConfigError, match=r"no response within 0\.1 s"):
@@ -158,26 +160,28 @@ def test_a_plugin_that_hangs_is_killed_with_its_children(tmp_path):
     assert time.monotonic() - started < 300, "they sleep for ten minutes"
 
 
-def test_a_plugin_that_prints_without_end_is_stopped(tmp_path, monkeypatch):
+def test_a_plugin_that_prints_without_end_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hekla.kube.credentials.MAX_TOKEN_BYTES", 1000)
     with pytest.raises(ConfigError, match="more than 1000 bytes"):
         ExecCredentials(plugin(tmp_path, "", before="yes"), timeout_s=30).current()
 
 
-def test_nothing_shows_a_secret():
+def test_nothing_shows_a_secret() -> None:
     auth = Auth((("Authorization", "Bearer top-secret"),), ClientCertificate("c", "top-secret"))
     assert "top-secret" not in repr(auth)
     assert "top-secret" not in repr(auth.certificate)
 
 
-def test_certificates_that_are_none_are_refused():
+def test_certificates_that_are_none_are_refused() -> None:
     with pytest.raises(ConfigError, match="authority"):
         tls_context("rubbish", insecure=False, certificate=None)
     with pytest.raises(ConfigError, match="matching"):
         tls_context(None, insecure=True, certificate=ClientCertificate("rubbish", "rubbish"))
 
 
-def test_no_key_is_left_on_disk(pki, tmp_path, monkeypatch):
+def test_no_key_is_left_on_disk(pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     tls_context(pki.ca_pem, insecure=False, certificate=pki.client)
     assert list(tmp_path.iterdir()) == []

@@ -36,23 +36,23 @@ WANT_CLASSES = {
 
 
 @pytest.mark.parametrize(("code", "reason"), WANT_CLASSES)
-def test_each_refusal_has_its_class(code, reason):
+def test_each_refusal_has_its_class(code: int, reason: str) -> None:
     error = error_from_status(status(code, reason), http_status=code, what="GET /x")
     assert type(error) is WANT_CLASSES[code, reason]
     assert (error.status, error.reason, error.message) == (code, reason, "because")
 
 
-def test_a_status_inside_a_stream_brings_its_own_code():
+def test_a_status_inside_a_stream_brings_its_own_code() -> None:
     assert isinstance(error_from_status(status(410, "Expired"), what="watch"), errors.Gone)
     assert isinstance(error_from_status(status(0, "Expired"), what="watch"), errors.Gone)
 
 
-def test_the_message_names_the_fact_and_the_number():
+def test_the_message_names_the_fact_and_the_number() -> None:
     error = error_from_status(status(404, "NotFound"), http_status=404, what="GET /x")
     assert str(error) == "because (404 NotFound)"
 
 
-def test_field_complaints_are_listed():
+def test_field_complaints_are_listed() -> None:
     causes = [{"field": "spec.x", "message": "must be positive"}, {"message": "no"}, "odd"]
     error = error_from_status(
         status(422, "Invalid", details={"causes": causes}), http_status=422, what="POST /x"
@@ -60,7 +60,7 @@ def test_field_complaints_are_listed():
     assert error.causes == ["spec.x: must be positive", "no"]
 
 
-def test_advice_to_wait_comes_from_the_header_or_the_body():
+def test_advice_to_wait_comes_from_the_header_or_the_body() -> None:
     def wait(body: bytes, header: str | None) -> float | None:
         return error_from_status(body, http_status=429, retry_after=header, what="x").retry_after_s
 
@@ -72,7 +72,7 @@ def test_advice_to_wait_comes_from_the_header_or_the_body():
     assert wait(status(429), "-1") is None
 
 
-def test_a_page_of_a_proxy_is_cut_and_made_printable():
+def test_a_page_of_a_proxy_is_cut_and_made_printable() -> None:
     page = b"<html>\x00\x1b[31m" + b"secret " * 10_000
     error = error_from_status(page, http_status=502, what="GET /x")
     assert isinstance(error, errors.ServerError)
@@ -81,23 +81,23 @@ def test_a_page_of_a_proxy_is_cut_and_made_printable():
     assert "GET /x" in str(error)
 
 
-def test_an_empty_refusal_still_says_what_was_asked():
+def test_an_empty_refusal_still_says_what_was_asked() -> None:
     error = error_from_status(b"", http_status=403, what="GET /x")
     assert "GET /x: the server gave no reason" in str(error)
 
 
-def test_json_that_is_no_status_is_foreign():
+def test_json_that_is_no_status_is_foreign() -> None:
     error = error_from_status(b'{"code": 404, "kind": "Pod"}', http_status=500, what="GET /x")
     assert error.status == 500
     assert "not a Kubernetes Status" in str(error)
 
 
-def test_a_message_is_bounded():
+def test_a_message_is_bounded() -> None:
     error = error_from_status(status(500, message="x" * 100_000), http_status=500, what="GET /x")
     assert len(error.message) == errors.MAX_MESSAGE_CHARS
 
 
-def test_errors_survive_pickling():
+def test_errors_survive_pickling() -> None:
     error = error_from_status(
         status(409, "AlreadyExists", details={"name": "a"}), http_status=409, what="POST /x"
     )
@@ -106,7 +106,7 @@ def test_errors_survive_pickling():
     assert (again.details, str(again)) == ({"name": "a"}, str(error))
 
 
-def test_the_tree_in_the_docstring_is_the_tree():
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
     shown = {line.split("──")[1].split()[0] for line in errors.__doc__.splitlines() if "──" in line}
     real = {
         name

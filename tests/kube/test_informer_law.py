@@ -147,7 +147,7 @@ class Server:
                 self.expiring_pages -= 1
                 raise Gone(410, "Expired")
             yield Listing(items[start : start + size], version)
-            for _ in range(5):  # slower than the script's steps, so that they fall in between
+            for _step in range(5):  # slower than the script's steps, so that they fall in between
                 await asyncio.sleep(0)
 
     @asynccontextmanager

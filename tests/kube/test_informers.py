@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -14,7 +15,10 @@ from aiohttp import web
 from hekla.kube import errors
 from hekla.kube.client import Client
 from hekla.kube.informers import Informer
+from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import PODS
+from hekla.units.clock import ManualClock
+from tests.kube.fake_server import FakeServer
 
 POD_PATH = "/api/v1/pods"
 
@@ -57,8 +61,18 @@ class Diary:
         return self.entries
 
 
+def _cached(informer: Informer[Pod], name: str) -> Pod:
+    pod = informer.get("ml", name)
+    assert pod is not None
+    return pod
+
+
+def _fail(event: Any, old: Any, new: Any) -> None:
+    raise ZeroDivisionError
+
+
 @asynccontextmanager
-async def following(client: Client, **options: Any):
+async def following(client: Client, **options: Any) -> AsyncIterator[tuple[Informer[Pod], Diary]]:
     informer = Informer(client, PODS, Pod, clock=client.clock, random=Random(2), **options)
     diary = Diary()
     informer.add_handler(diary)
@@ -68,24 +82,28 @@ async def following(client: Client, **options: Any):
         yield informer, diary
 
 
-async def test_the_first_list_is_told_as_additions_page_by_page(client, server):
+async def test_the_first_list_is_told_as_additions_page_by_page(
+    client: Client, server: FakeServer
+) -> None:
     for number in range(5):
         server.put(POD_PATH, f"p{number}", "ml")
     async with following(client, page_size=2) as (informer, diary):
         assert [("ADDED", f"p{n}") for n in range(5)] == diary.entries
         assert len(informer) == 5
-        assert informer.get("ml", "p3").metadata.name == "p3"
+        assert _cached(informer, "p3").metadata.name == "p3"
         assert informer.get("ml", "p9") is None
 
 
-async def test_pages_that_expire_leave_nothing_of_themselves_behind(client, server):
+async def test_pages_that_expire_leave_nothing_of_themselves_behind(
+    client: Client, server: FakeServer
+) -> None:
     for number in range(4):
         server.put(POD_PATH, f"p{number}", "ml")
 
-    async def ordinary(request):
+    async def ordinary(request: web.Request) -> None:
         return None
 
-    async def expire(request):
+    async def expire(request: web.Request) -> None:
         server.pages.clear()
         server.remove(POD_PATH, "p0", "ml")
 
@@ -95,7 +113,7 @@ async def test_pages_that_expire_leave_nothing_of_themselves_behind(client, serv
         assert sorted(pod.metadata.name for pod in informer.list()) == ["p1", "p2", "p3"]
 
 
-async def test_changes_arrive_in_order_with_old_and_new(client, server):
+async def test_changes_arrive_in_order_with_old_and_new(client: Client, server: FakeServer) -> None:
     async with following(client) as (informer, diary):
         await server.watching()
         server.put(POD_PATH, "a", "ml")
@@ -109,7 +127,9 @@ async def test_changes_arrive_in_order_with_old_and_new(client, server):
         assert len(informer) == 0
 
 
-async def test_a_watch_that_ends_is_taken_up_without_listing_again(client, server):
+async def test_a_watch_that_ends_is_taken_up_without_listing_again(
+    client: Client, server: FakeServer
+) -> None:
     async with following(client) as (informer, diary):
         await server.watching()
         server.put(POD_PATH, "a", "ml")
@@ -120,7 +140,9 @@ async def test_a_watch_that_ends_is_taken_up_without_listing_again(client, serve
         assert informer.stats.lists == 1
 
 
-async def test_a_bookmark_moves_the_place_to_resume_from(client, server):
+async def test_a_bookmark_moves_the_place_to_resume_from(
+    client: Client, server: FakeServer
+) -> None:
     async with following(client) as (_, diary):
         await server.watching()
         server.put("/api/v1/nodes", "elsewhere")
@@ -133,7 +155,9 @@ async def test_a_bookmark_moves_the_place_to_resume_from(client, server):
         assert want_version == watches[-1].query["resourceVersion"]
 
 
-async def test_after_a_gap_only_the_differences_are_told(client, server):
+async def test_after_a_gap_only_the_differences_are_told(
+    client: Client, server: FakeServer
+) -> None:
     for name in ("stays", "changes", "goes"):
         server.put(POD_PATH, name, "ml")
     async with following(client) as (informer, diary):
@@ -144,6 +168,7 @@ async def test_after_a_gap_only_the_differences_are_told(client, server):
         server.put(POD_PATH, "comes", "ml")
         server.forget(POD_PATH)
         assert len(diary.entries) == 3
+        assert informer._task is not None
         informer._task.cancel()  # stands for a broken connection, which a gap always comes with
         await asyncio.wait([informer._task])
         informer._task = asyncio.create_task(informer.run())
@@ -153,7 +178,9 @@ async def test_after_a_gap_only_the_differences_are_told(client, server):
         assert informer.stats.lists == 2
 
 
-async def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition(client, server):
+async def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml")
     async with following(client) as (informer, diary):
         await server.watching()
@@ -161,6 +188,7 @@ async def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition(
         server.remove(POD_PATH, "a", "ml")
         server.put(POD_PATH, "a", "ml")
         server.forget(POD_PATH)
+        assert informer._task is not None
         informer._task.cancel()
         await asyncio.wait([informer._task])
         informer._task = asyncio.create_task(informer.run())
@@ -168,14 +196,14 @@ async def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition(
         assert diary.entries == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
 
 
-async def test_an_unreadable_line_makes_it_list_again(client, server):
-    async def garbage(request):
+async def test_an_unreadable_line_makes_it_list_again(client: Client, server: FakeServer) -> None:
+    async def garbage(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"this is not JSON\n")
         return response
 
-    async def ordinary(request):
+    async def ordinary(request: web.Request) -> None:
         return None
 
     server.script_call(ordinary)
@@ -186,7 +214,9 @@ async def test_an_unreadable_line_makes_it_list_again(client, server):
         assert informer.stats.lists >= 2
 
 
-async def test_an_object_that_does_not_decode_keeps_its_last_good_state(client, server):
+async def test_an_object_that_does_not_decode_keeps_its_last_good_state(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml", spec={"nodeName": "n1"})
     async with following(client) as (informer, diary):
         await server.watching()
@@ -194,7 +224,7 @@ async def test_an_object_that_does_not_decode_keeps_its_last_good_state(client, 
         server.put(POD_PATH, "b", "ml")
         await diary.reaches(2)
         assert diary.entries == [("ADDED", "a"), ("ADDED", "b")]
-        assert informer.get("ml", "a").spec.nodeName == "n1"
+        assert _cached(informer, "a").spec.nodeName == "n1"
         assert informer.stats.undecodable == 1
         server.forget(POD_PATH)
         server.end_watches(POD_PATH)
@@ -203,17 +233,19 @@ async def test_an_object_that_does_not_decode_keeps_its_last_good_state(client, 
         assert informer.get("ml", "a") is not None
 
 
-async def test_trouble_is_named_while_it_lasts_and_then_over(client, server):
+async def test_trouble_is_named_while_it_lasts_and_then_over(
+    monkeypatch: pytest.MonkeyPatch, client: Client, server: FakeServer
+) -> None:
     server.script(403, times=3)
     informer = Informer(client, PODS, Pod, clock=client.clock, random=Random(2))
     problems = []
     original = informer._failed
 
-    async def noting(error):
+    async def noting(error: Any) -> None:
         await original(error)
         problems.append(type(informer.problem))
 
-    informer._failed = noting
+    monkeypatch.setattr(informer, "_failed", noting)
     async with informer, asyncio.timeout(60):
         await informer.synced()
         await server.watching()
@@ -221,14 +253,18 @@ async def test_trouble_is_named_while_it_lasts_and_then_over(client, server):
         assert informer.problem is None
 
 
-async def test_waits_grow_while_lists_fail(client, server, naps):
+async def test_waits_grow_while_lists_fail(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     server.script(403, times=6)
     async with following(client):
         waits = naps[:6]
     assert all(later > earlier for earlier, later in zip(waits, waits[2:], strict=False))
 
 
-async def test_indexes_follow_additions_changes_and_deletions(client, server):
+async def test_indexes_follow_additions_changes_and_deletions(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml", spec={"nodeName": "n1"})
     indexers = {"node": lambda pod: [pod.spec.nodeName] if pod.spec.nodeName else []}
     async with following(client, indexers=indexers) as (informer, diary):
@@ -245,19 +281,23 @@ async def test_indexes_follow_additions_changes_and_deletions(client, server):
             informer.by_index("nope", "x")
 
 
-async def test_a_transform_strips_what_is_not_needed_before_it_is_stored(client, server):
+async def test_a_transform_strips_what_is_not_needed_before_it_is_stored(
+    client: Client, server: FakeServer
+) -> None:
     def lean(pod: Pod) -> Pod:
         pod.spec.big = ""
         return pod
 
     server.put(POD_PATH, "a", "ml", spec={"big": "x" * 10_000})
     async with following(client, transform=lean) as (informer, _):
-        assert informer.get("ml", "a").spec.big == ""
+        assert _cached(informer, "a").spec.big == ""
 
 
-async def test_a_handler_that_fails_does_not_silence_the_others(client, server):
+async def test_a_handler_that_fails_does_not_silence_the_others(
+    client: Client, server: FakeServer
+) -> None:
     async with following(client) as (informer, diary):
-        informer.add_handler(lambda event, old, new: 1 / 0)
+        informer.add_handler(_fail)
         later = Diary()
         informer.add_handler(later)
         await server.watching()
@@ -266,7 +306,7 @@ async def test_a_handler_that_fails_does_not_silence_the_others(client, server):
         await later.reaches(1)
 
 
-async def test_a_late_handler_is_told_of_what_is_there(client, server):
+async def test_a_late_handler_is_told_of_what_is_there(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "ml")
     async with following(client) as (informer, _):
         late = Diary()
@@ -274,7 +314,9 @@ async def test_a_late_handler_is_told_of_what_is_there(client, server):
         assert late.entries == [("ADDED", "a")]
 
 
-async def test_namespace_and_selectors_reach_both_list_and_watch(client, server):
+async def test_namespace_and_selectors_reach_both_list_and_watch(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml")
     server.put(POD_PATH, "b", "web")
     async with following(client, namespace="ml", label_selector="x=y", field_selector="s=t") as (
@@ -288,7 +330,9 @@ async def test_namespace_and_selectors_reach_both_list_and_watch(client, server)
         assert (seen.query["labelSelector"], seen.query["fieldSelector"]) == ("x=y", "s=t")
 
 
-async def test_resync_shows_every_object_again(server, make_config, clock):
+async def test_resync_shows_every_object_again(
+    server: FakeServer, make_config: Callable[..., ClusterConfig], clock: ManualClock
+) -> None:
     server.put(POD_PATH, "a", "ml")
     async with Client(make_config(server.url), clock=clock) as client:
         informer = Informer(client, PODS, Pod, clock=clock, resync_s=60)
@@ -302,7 +346,7 @@ async def test_resync_shows_every_object_again(server, make_config, clock):
             assert old is new
 
 
-async def test_leaving_the_context_stops_it_for_good(client, server):
+async def test_leaving_the_context_stops_it_for_good(client: Client, server: FakeServer) -> None:
     async with following(client) as (informer, diary):
         await server.watching()
     server.put(POD_PATH, "a", "ml")
@@ -310,7 +354,7 @@ async def test_leaving_the_context_stops_it_for_good(client, server):
     assert informer._task is None
 
 
-async def test_it_cannot_be_started_twice(client):
+async def test_it_cannot_be_started_twice(client: Client) -> None:
     async with following(client) as (informer, _):
         with pytest.raises(RuntimeError, match="running"):
             await informer.__aenter__()

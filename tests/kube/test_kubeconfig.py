@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from hekla.kube import kubeconfig
 from hekla.kube.errors import ConfigError
 from hekla.kube.kubeconfig import Kubeconfig, load, write_kubeconfig
 
@@ -38,13 +37,13 @@ def headers(config: Any) -> dict[str, str]:
     return dict(config.credentials.current().headers)
 
 
-def test_an_explicit_path_wins(tmp_path):
+def test_an_explicit_path_wins(tmp_path: Path) -> None:
     path = write(tmp_path / "a")
     config = load(path, environ={"KUBECONFIG": "/nowhere"})
     assert (config.server, config.namespace, config.context) == ("https://k:6443", "ml", "c")
 
 
-def test_files_in_the_environment_are_merged_and_the_first_wins(tmp_path):
+def test_files_in_the_environment_are_merged_and_the_first_wins(tmp_path: Path) -> None:
     first = write(tmp_path / "1", {"server": "https://first"})
     second = write(
         tmp_path / "2",
@@ -58,7 +57,7 @@ def test_files_in_the_environment_are_merged_and_the_first_wins(tmp_path):
     assert Kubeconfig([first, second]).contexts == ["c", "other"]
 
 
-def test_the_home_directory_comes_next_and_then_the_pod(tmp_path):
+def test_the_home_directory_comes_next_and_then_the_pod(tmp_path: Path) -> None:
     write(tmp_path / ".kube" / "config")
     assert load(environ={}, home=tmp_path).server == "https://k:6443"
     account = tmp_path / "account"
@@ -75,14 +74,16 @@ def test_the_home_directory_comes_next_and_then_the_pod(tmp_path):
     assert headers(config) == {"Authorization": "Bearer pod-token"}
 
 
-def test_nothing_anywhere_says_where_it_looked(tmp_path):
+def test_nothing_anywhere_says_where_it_looked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.kube/config does not exist.*hekla up"):
         load(environ={}, home=tmp_path)
     with pytest.raises(ConfigError, match="no such file exists"):
         load(environ={"KUBECONFIG": "/no/such"}, home=tmp_path)
 
 
-def test_relative_paths_start_at_the_file_that_names_them(tmp_path, monkeypatch):
+def test_relative_paths_start_at_the_file_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir("/")
     path = write(
         tmp_path / "deep" / "config",
@@ -101,13 +102,14 @@ def test_relative_paths_start_at_the_file_that_names_them(tmp_path, monkeypatch)
     assert config.ca_pem == "CA"
     auth = config.credentials.current()
     assert dict(auth.headers) == {"Authorization": "Bearer from-file"}
+    assert auth.certificate is not None
     assert (auth.certificate.chain_pem, auth.certificate.key_pem) == (
         "CERT",
         "KEY",
     )
 
 
-def test_inline_data_wins_over_files(tmp_path):
+def test_inline_data_wins_over_files(tmp_path: Path) -> None:
     cluster = {
         "server": "https://k",
         "certificate-authority": "/no/such",
@@ -116,7 +118,7 @@ def test_inline_data_wins_over_files(tmp_path):
     assert load(write(tmp_path / "a", cluster)).ca_pem == "INLINE"
 
 
-def test_a_password_and_an_impersonation_travel_as_headers(tmp_path):
+def test_a_password_and_an_impersonation_travel_as_headers(tmp_path: Path) -> None:
     user = {"username": "u", "password": "p", "as": "boss", "as-groups": ["g1", "g2"]}
     auth = load(write(tmp_path / "a", user=user)).credentials.current()
     assert auth.headers == (
@@ -127,7 +129,9 @@ def test_a_password_and_an_impersonation_travel_as_headers(tmp_path):
     )
 
 
-def test_switching_verification_off_is_never_silent(tmp_path, caplog):
+def test_switching_verification_off_is_never_silent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = load(write(tmp_path / "a", {"server": "https://k", "insecure-skip-tls-verify": True}))
     assert config.insecure
     assert "TLS VERIFICATION IS OFF for https://k" in caplog.text
@@ -191,18 +195,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_would_surprise_is_refused_with_its_reason(tmp_path, case):
+def test_what_would_surprise_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
     cluster, user, want_message = REFUSED[case]
     with pytest.raises(ConfigError, match=want_message):
         load(write(tmp_path / "a", cluster, user))
 
 
-def test_a_token_to_this_machine_may_go_unencrypted(tmp_path):
+def test_a_token_to_this_machine_may_go_unencrypted(tmp_path: Path) -> None:
     for server in ("http://127.0.0.1:8080", "http://[::1]:8080", "http://localhost:1"):
         assert load(write(tmp_path / "a", {"server": server}, {"token": "t"})).is_loopback
 
 
-def test_unknown_names_are_told_with_the_known_ones(tmp_path):
+def test_unknown_names_are_told_with_the_known_ones(tmp_path: Path) -> None:
     path = write(tmp_path / "a")
     with pytest.raises(ConfigError, match="no context 'x'; there are: c"):
         load(path, context="x")
@@ -215,7 +219,7 @@ def test_unknown_names_are_told_with_the_known_ones(tmp_path):
         load(empty)
 
 
-def test_a_broken_file_is_not_quoted_in_the_error(tmp_path):
+def test_a_broken_file_is_not_quoted_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("users:\n- user: {token: top-secret\n  x: [")
     with pytest.raises(ConfigError, match="not YAML at line") as caught:
@@ -227,13 +231,15 @@ def test_a_broken_file_is_not_quoted_in_the_error(tmp_path):
         load(path)
 
 
-def test_a_file_that_is_far_too_large_is_not_read(tmp_path, monkeypatch):
+def test_a_file_that_is_far_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hekla.kube.credentials.MAX_TOKEN_BYTES", 100)
     with pytest.raises(ConfigError, match="larger than 100"):
         load(write(tmp_path / "a"))
 
 
-def test_what_is_written_can_be_loaded_and_is_private(tmp_path):
+def test_what_is_written_can_be_loaded_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "data" / "kubeconfig"
     write_kubeconfig(path, "https://127.0.0.1:6443", "CA PEM", "tok", "hekla", "ml")
     write_kubeconfig(path, "https://127.0.0.1:7443", "CA PEM", "tok", "hekla", "ml")
@@ -244,14 +250,16 @@ def test_what_is_written_can_be_loaded_and_is_private(tmp_path):
     assert [each.name for each in path.parent.iterdir()] == ["kubeconfig"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file_and_no_rubbish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("old")
 
     def fail(*_: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(kubeconfig.os, "replace", fail)
+    monkeypatch.setattr("hekla.kube.kubeconfig.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         write_kubeconfig(path, "https://k", None, "t", "c")
     assert path.read_text() == "old"

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, Conflict, ConnectionLost
 from hekla.kube.leases import LeaderElector, LeadershipLost
 from hekla.kube.resources import LEASES
 from hekla.units.clock import ManualClock
+from tests.kube.fake_server import FakeServer
 
 
 class SkewedClock:
@@ -106,7 +108,9 @@ def candidate(server: Any, identity: str, clock: Any, **options: Any) -> LeaderE
     )
 
 
-async def test_the_first_candidate_makes_the_lease_and_leads(leases, clock):
+async def test_the_first_candidate_makes_the_lease_and_leads(
+    leases: Any, clock: ManualClock
+) -> None:
     elector = candidate(leases, "a", clock)
     await elector.acquire()
     assert elector.is_leader
@@ -115,7 +119,9 @@ async def test_the_first_candidate_makes_the_lease_and_leads(leases, clock):
     assert spec["leaseTransitions"] == 0
 
 
-async def test_a_second_candidate_waits_the_whole_duration_then_takes_over(leases, clock):
+async def test_a_second_candidate_waits_the_whole_duration_then_takes_over(
+    leases: Any, clock: ManualClock
+) -> None:
     await candidate(leases, "dead", clock).acquire()
     heir = candidate(leases, "heir", clock)
     taking = asyncio.create_task(heir.acquire())
@@ -127,7 +133,7 @@ async def test_a_second_candidate_waits_the_whole_duration_then_takes_over(lease
     assert heir.term == 1
 
 
-async def test_the_time_of_day_of_others_does_not_matter(leases, clock):
+async def test_the_time_of_day_of_others_does_not_matter(leases: Any, clock: ManualClock) -> None:
     await candidate(leases, "ahead", SkewedClock(clock, 3600.0)).acquire()
     behind = candidate(leases, "behind", SkewedClock(clock, -3600.0))
     taking = asyncio.create_task(behind.acquire())
@@ -137,7 +143,7 @@ async def test_the_time_of_day_of_others_does_not_matter(leases, clock):
     await taking
 
 
-async def test_a_renewing_leader_keeps_the_others_away(leases, clock):
+async def test_a_renewing_leader_keeps_the_others_away(leases: Any, clock: ManualClock) -> None:
     leader, other = candidate(leases, "a", clock), candidate(leases, "b", clock)
     running = asyncio.create_task(leader.run(asyncio.Event().wait))
     await clock.settle()
@@ -152,7 +158,9 @@ async def test_a_renewing_leader_keeps_the_others_away(leases, clock):
             await task
 
 
-async def test_leaving_gives_the_lease_back_so_that_the_next_need_not_wait(leases, clock):
+async def test_leaving_gives_the_lease_back_so_that_the_next_need_not_wait(
+    leases: Any, clock: ManualClock
+) -> None:
     stop = asyncio.Event()
     leader = candidate(leases, "a", clock)
     running = asyncio.create_task(leader.run(stop.wait))
@@ -165,7 +173,9 @@ async def test_leaving_gives_the_lease_back_so_that_the_next_need_not_wait(lease
     assert leases.lease["spec"]["leaseTransitions"] == 1
 
 
-async def test_a_leader_cut_off_stops_its_work_before_another_can_start(leases, clock):
+async def test_a_leader_cut_off_stops_its_work_before_another_can_start(
+    leases: Any, clock: ManualClock
+) -> None:
     lost_at: list[float] = []
     stopped = []
 
@@ -186,7 +196,7 @@ async def test_a_leader_cut_off_stops_its_work_before_another_can_start(leases, 
     assert stopped[0] <= 10.0
 
 
-async def test_a_leader_whose_requests_hang_stops_too(leases, clock):
+async def test_a_leader_whose_requests_hang_stops_too(leases: Any, clock: ManualClock) -> None:
     leader = candidate(leases, "a", clock)
     running = asyncio.create_task(leader.run(asyncio.Event().wait))
     await clock.settle()
@@ -196,7 +206,7 @@ async def test_a_leader_whose_requests_hang_stops_too(leases, clock):
         await running
 
 
-async def test_a_usurped_leader_notices_at_its_next_look(leases, clock):
+async def test_a_usurped_leader_notices_at_its_next_look(leases: Any, clock: ManualClock) -> None:
     leader = candidate(leases, "a", clock)
     running = asyncio.create_task(leader.run(asyncio.Event().wait))
     await clock.settle()
@@ -207,7 +217,9 @@ async def test_a_usurped_leader_notices_at_its_next_look(leases, clock):
     assert leases.lease["spec"]["holderIdentity"] == "b"
 
 
-async def test_an_error_of_the_work_is_passed_on_and_the_lease_given_back(leases, clock):
+async def test_an_error_of_the_work_is_passed_on_and_the_lease_given_back(
+    leases: Any, clock: ManualClock
+) -> None:
     async def lead() -> None:
         raise RuntimeError("bug")
 
@@ -216,7 +228,9 @@ async def test_an_error_of_the_work_is_passed_on_and_the_lease_given_back(leases
     assert leases.lease["spec"]["holderIdentity"] == ""
 
 
-async def test_an_answer_that_comes_after_its_time_does_not_make_a_leader(leases, clock):
+async def test_an_answer_that_comes_after_its_time_does_not_make_a_leader(
+    leases: Any, clock: ManualClock
+) -> None:
     elector = candidate(leases, "a", clock)
     leases.faults = [(0.0, 0.0, False), (0.0, 9.9, False)]
     acquiring = asyncio.create_task(elector.acquire())
@@ -226,7 +240,7 @@ async def test_an_answer_that_comes_after_its_time_does_not_make_a_leader(leases
     assert not elector.is_leader
 
 
-async def test_unknown_fields_of_a_lease_are_kept(leases, clock):
+async def test_unknown_fields_of_a_lease_are_kept(leases: Any, clock: ManualClock) -> None:
     leases.lease = {
         "metadata": {"name": "scheduler", "resourceVersion": "0", "labels": {"x": "y"}},
         "spec": {"strategy": "OldestEmulationVersion"},
@@ -236,12 +250,14 @@ async def test_unknown_fields_of_a_lease_are_kept(leases, clock):
     assert leases.lease["spec"]["strategy"] == "OldestEmulationVersion"
 
 
-async def test_durations_that_could_overlap_are_refused(leases, clock):
+async def test_durations_that_could_overlap_are_refused(leases: Any, clock: ManualClock) -> None:
     with pytest.raises(ValueError, match="lease_duration_s >"):
         candidate(leases, "a", clock, renew_deadline_s=20.0)
 
 
-async def test_it_works_through_the_real_client(client, server, clock):
+async def test_it_works_through_the_real_client(
+    client: Client, server: FakeServer, clock: ManualClock
+) -> None:
     elector = candidate(client, "a", clock)
     await elector.acquire()
     stored = await client.get(LEASES, "scheduler", namespace="sys")

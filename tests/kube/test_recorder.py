@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from hekla.kube.correlation import COMBINED_PREFIX, Correlator, Event, Reference, bounded
+from hekla.kube.client import Client
+from hekla.kube.correlation import COMBINED_PREFIX, Correlator, Event, Record, Reference, bounded
 from hekla.kube.errors import Forbidden, NotFound
 from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import NODES, PODS
+from hekla.units.clock import ManualClock
+from tests.kube.fake_server import FakeServer
 
 POD = Reference(kind="Pod", namespace="ml", name="a", uid="u1", apiVersion="v1")
 
@@ -52,7 +55,7 @@ def recorder(log: Any, clock: Any, **options: Any) -> EventRecorder:
     return EventRecorder(log, component="volcano", host="h1", clock=clock, **options)
 
 
-async def test_an_event_says_who_what_and_when(log, clock):
+async def test_an_event_says_who_what_and_when(log: Any, clock: ManualClock) -> None:
     async with recorder(log, clock) as events:
         events.event(POD, "Warning", "Unschedulable", "0/3 nodes are available")
         await events.flushed()
@@ -67,7 +70,7 @@ async def test_an_event_says_who_what_and_when(log, clock):
     assert event["count"] == 1
 
 
-async def test_the_same_event_again_is_counted_not_repeated(log, clock):
+async def test_the_same_event_again_is_counted_not_repeated(log: Any, clock: ManualClock) -> None:
     async with recorder(log, clock) as events:
         for _ in range(3):
             events.event(POD, "Normal", "Started", "it started")
@@ -79,7 +82,9 @@ async def test_the_same_event_again_is_counted_not_repeated(log, clock):
     assert event["lastTimestamp"] == "2023-11-14T22:13:40Z"
 
 
-async def test_an_event_that_expired_on_the_server_begins_again(log, clock):
+async def test_an_event_that_expired_on_the_server_begins_again(
+    log: Any, clock: ManualClock
+) -> None:
     async with recorder(log, clock) as events:
         events.event(POD, "Normal", "Started", "it started")
         await events.flushed()
@@ -91,7 +96,9 @@ async def test_an_event_that_expired_on_the_server_begins_again(log, clock):
     assert event["count"] == 1
 
 
-async def test_events_about_cluster_scoped_objects_live_in_default(log, clock):
+async def test_events_about_cluster_scoped_objects_live_in_default(
+    log: Any, clock: ManualClock
+) -> None:
     node = reference(NODES, {"metadata": {"name": "n1", "uid": "u9"}})
     async with recorder(log, clock) as events:
         events.event(node, "Normal", "Ready", "ready")
@@ -101,7 +108,7 @@ async def test_events_about_cluster_scoped_objects_live_in_default(log, clock):
     assert event["involvedObject"].kind == "Node"
 
 
-async def test_the_caller_never_waits_and_a_full_queue_drops(log, clock):
+async def test_the_caller_never_waits_and_a_full_queue_drops(log: Any, clock: ManualClock) -> None:
     log.gate.clear()
     async with recorder(log, clock, queue_size=2) as events:
         for number in range(10):
@@ -112,7 +119,9 @@ async def test_the_caller_never_waits_and_a_full_queue_drops(log, clock):
     assert len(log.events) == 2
 
 
-async def test_a_refusal_is_counted_and_the_next_event_still_sent(log, clock):
+async def test_a_refusal_is_counted_and_the_next_event_still_sent(
+    log: Any, clock: ManualClock
+) -> None:
     async with recorder(log, clock) as events:
         log.fail = Forbidden(403, "Forbidden")
         events.event(POD, "Normal", "R", "first")
@@ -123,12 +132,14 @@ async def test_a_refusal_is_counted_and_the_next_event_still_sent(log, clock):
         assert (events.stats.failed, events.stats.created) == (1, 1)
 
 
-async def test_a_reference_names_the_kind_even_if_the_object_does_not():
+async def test_a_reference_names_the_kind_even_if_the_object_does_not() -> None:
     made = reference(PODS, {"metadata": {"name": "a", "namespace": "ml", "resourceVersion": "5"}})
     assert (made.kind, made.apiVersion, made.resourceVersion) == ("Pod", "v1", "5")
 
 
-async def test_it_works_through_the_real_client(client, server, clock):
+async def test_it_works_through_the_real_client(
+    client: Client, server: FakeServer, clock: ManualClock
+) -> None:
     async with recorder(client, clock) as events:
         events.event(POD, "Normal", "R", "m")
         events.event(POD, "Normal", "R", "m")
@@ -140,28 +151,34 @@ async def test_it_works_through_the_real_client(client, server, clock):
     assert "fieldPath" not in event["involvedObject"]
 
 
+def decided(correlator: Correlator, event: Event) -> Record:
+    record = correlator.decide(event)
+    assert record is not None
+    return record
+
+
 def an_event(message: str, at: float = 0.0, about: Reference = POD) -> Event:
     return Event(about, "Normal", "Reason", message, at)
 
 
-def test_many_different_messages_for_one_reason_are_combined():
+def test_many_different_messages_for_one_reason_are_combined() -> None:
     correlator = Correlator()
-    messages = [correlator.decide(an_event(f"score {n}")).message for n in range(15)]
+    messages = [decided(correlator, an_event(f"score {n}")).message for n in range(15)]
     assert messages[9] == "score 9"
     assert messages[10] == f"{COMBINED_PREFIX}score 10"
-    keys = [correlator.decide(an_event(f"score {n}", 1.0)).key for n in (20, 21)]
+    keys = [decided(correlator, an_event(f"score {n}", 1.0)).key for n in (20, 21)]
     assert keys[0] == keys[1]
 
 
-def test_after_ten_quiet_minutes_messages_stand_alone_again():
+def test_after_ten_quiet_minutes_messages_stand_alone_again() -> None:
     correlator = Correlator()
     for number in range(12):
         correlator.decide(an_event(f"score {number}"))
-    record = correlator.decide(an_event("score 99", at=601.0))
+    record = decided(correlator, an_event("score 99", at=601.0))
     assert record.message == "score 99"
 
 
-def test_a_flood_about_one_object_is_cut_and_trickles_on():
+def test_a_flood_about_one_object_is_cut_and_trickles_on() -> None:
     correlator = Correlator()
     sent = Counter(correlator.decide(an_event("m", at=0.0)) is not None for _ in range(100))
     assert sent[True] == 25
@@ -171,7 +188,7 @@ def test_a_flood_about_one_object_is_cut_and_trickles_on():
     assert correlator.decide(an_event("m", about=other)) is not None
 
 
-def test_what_is_remembered_is_bounded():
+def test_what_is_remembered_is_bounded() -> None:
     correlator = Correlator(cache_size=5)
     for number in range(50):
         about = Reference(kind="Pod", name=f"p{number}")
@@ -179,7 +196,7 @@ def test_what_is_remembered_is_bounded():
     assert len(correlator._buckets) == len(correlator._similar) == 5
 
 
-def test_a_long_message_is_cut_to_what_the_server_accepts():
+def test_a_long_message_is_cut_to_what_the_server_accepts() -> None:
     cut = bounded("ä" * 2000)
     assert len(cut.encode()) <= 1024
     assert cut.endswith("ä…")

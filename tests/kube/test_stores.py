@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hekla.kube.calls import Identity
@@ -18,26 +20,26 @@ def told() -> list[tuple[str, str | None, str | None]]:
 
 
 @pytest.fixture
-def store(told) -> Store[str]:
+def store(told: list[Any]) -> Store[str]:
     made: Store[str] = Store()
     made.replace({}, "10")
     made.add_handler(lambda event, old, new: told.append((event, old, new)))
     return made
 
 
-def test_a_repeated_event_is_told_once(store, told):
+def test_a_repeated_event_is_told_once(store: Store[Any], told: list[Any]) -> None:
     assert store.upsert(identity(11), "v11")
     assert not store.upsert(identity(11), "v11")
     assert told == [("ADDED", None, "v11")]
 
 
-def test_an_older_state_never_replaces_a_newer_one(store):
+def test_an_older_state_never_replaces_a_newer_one(store: Store[Any]) -> None:
     store.upsert(identity(13), "v13")
     assert not store.upsert(identity(12), "v12")
     assert store.get("ns", "a") == "v13"
 
 
-def test_a_late_event_does_not_bring_back_the_dead(store, told):
+def test_a_late_event_does_not_bring_back_the_dead(store: Store[Any], told: list[Any]) -> None:
     store.upsert(identity(11), "v11")
     store.remove(identity(13), "v13")
     assert not store.upsert(identity(12), "v12")
@@ -45,37 +47,39 @@ def test_a_late_event_does_not_bring_back_the_dead(store, told):
     assert told[-1] == ("DELETED", "v13", None)
 
 
-def test_what_happened_before_the_list_is_old_news(store):
+def test_what_happened_before_the_list_is_old_news(store: Store[Any]) -> None:
     store.replace({}, "20")
     assert not store.upsert(identity(15), "v15")
     assert len(store) == 0
 
 
-def test_a_late_deletion_does_not_hit_the_successor(store):
+def test_a_late_deletion_does_not_hit_the_successor(store: Store[Any]) -> None:
     store.upsert(identity(15, "u2"), "second")
     assert not store.remove(identity(14, "u1"), "first")
     assert store.get("ns", "a") == "second"
 
 
-def test_a_deletion_with_the_stored_version_is_believed(store):
+def test_a_deletion_with_the_stored_version_is_believed(store: Store[Any]) -> None:
     store.upsert(identity(11), "v11")
     assert store.remove(identity(11), None)
     assert len(store) == 0
 
 
-def test_another_uid_is_another_object(store, told):
+def test_another_uid_is_another_object(store: Store[Any], told: list[Any]) -> None:
     store.upsert(identity(11, "u1"), "first")
     store.upsert(identity(12, "u2"), "second")
     assert told[1:] == [("DELETED", "first", None), ("ADDED", None, "second")]
 
 
-def test_the_deletion_of_a_later_bearer_of_the_name_tells_of_the_one_we_knew(store, told):
+def test_the_deletion_of_a_later_bearer_of_the_name_tells_of_the_one_we_knew(
+    store: Store[Any], told: list[Any]
+) -> None:
     store.upsert(identity(11, "u1"), "first")
     store.remove(identity(14, "u3"), "third")
     assert told[-1] == ("DELETED", "first", None)
 
 
-def test_a_list_tells_only_the_differences(store, told):
+def test_a_list_tells_only_the_differences(store: Store[Any], told: list[Any]) -> None:
     for name in ("stays", "changes", "goes"):
         store.upsert(identity(11, name=name), f"{name} 11")
     told.clear()
@@ -90,28 +94,30 @@ def test_a_list_tells_only_the_differences(store, told):
     ]
 
 
-def test_a_listed_object_that_could_not_be_read_is_not_taken_for_deleted(store, told):
+def test_a_listed_object_that_could_not_be_read_is_not_taken_for_deleted(
+    store: Store[Any], told: list[Any]
+) -> None:
     store.upsert(identity(11), "v11")
     store.replace({("ns", "a"): (identity(12), None)}, "20")
     assert store.get("ns", "a") == "v11"
     assert len(told) == 1
 
 
-def test_a_server_restored_from_a_backup_may_go_back_in_versions(store):
+def test_a_server_restored_from_a_backup_may_go_back_in_versions(store: Store[Any]) -> None:
     store.upsert(identity(50), "v50")
     store.replace({("ns", "a"): (identity(7), "v7")}, "8")
     assert store.get("ns", "a") == "v7"
     assert store.upsert(identity(9), "v9")
 
 
-def test_a_version_that_is_no_number_is_always_believed(store):
+def test_a_version_that_is_no_number_is_always_believed(store: Store[Any]) -> None:
     store.upsert(identity("abc"), "first")
     assert store.upsert(identity("abb"), "second")
     assert store.remove(identity("aba"), None)
     assert version_number("abc") is None
 
 
-def test_an_indexer_that_fails_leaves_the_object_in_the_store():
+def test_an_indexer_that_fails_leaves_the_object_in_the_store() -> None:
     store: Store[str] = Store({"broken": lambda text: [str(1 // 0)], "first": lambda t: [t[0]]})
     store.upsert(identity(11), "xyz")
     assert store.get("ns", "a") == "xyz"
@@ -119,7 +125,9 @@ def test_an_indexer_that_fails_leaves_the_object_in_the_store():
     assert store.remove(identity(12), None)
 
 
-def test_deletions_are_remembered_in_bounded_number(store, monkeypatch):
+def test_deletions_are_remembered_in_bounded_number(
+    store: Store[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hekla.kube.stores.MAX_TOMBSTONES", 3)
     for number in range(10):
         store.remove(identity(11 + number, name=f"p{number}"), None)

@@ -7,7 +7,7 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -19,6 +19,7 @@ from hekla.kube.credentials import Auth, FixedCredentials
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import CONFIGMAPS, JOBS, PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
+from tests.kube.fake_server import FakeServer, Pki
 
 POD_PATH = "/api/v1/pods"
 
@@ -29,7 +30,9 @@ def naps() -> list[float]:
 
 
 @pytest.fixture
-def sync(server, make_config, naps) -> Iterator[SyncClient]:
+def sync(
+    server: FakeServer, make_config: Callable[..., ClusterConfig], naps: list[float]
+) -> Iterator[SyncClient]:
     with SyncClient(make_config(server.url), random=Random(1), sleep=naps.append) as client:
         yield client
 
@@ -39,7 +42,7 @@ async def run(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return await asyncio.wait_for(asyncio.to_thread(work, *args, **options), 60)
 
 
-async def test_the_verbs_do_what_they_say(sync, server):
+async def test_the_verbs_do_what_they_say(sync: SyncClient, server: FakeServer) -> None:
     def story() -> None:
         sync.create(PODS, {"metadata": {"name": "a", "namespace": "ml"}, "spec": {"x": 1}})
         assert sync.get(PODS, "a", namespace="ml")["spec"] == {"x": 1}
@@ -59,10 +62,11 @@ async def test_the_verbs_do_what_they_say(sync, server):
     await run(story)
 
 
-async def test_one_connection_serves_many_requests(sync, server):
+async def test_one_connection_serves_many_requests(sync: SyncClient, server: FakeServer) -> None:
     peers = set()
 
-    async def note(request):
+    async def note(request: web.Request) -> None:
+        assert request.transport is not None
         peers.add(request.transport.get_extra_info("peername"))
 
     for _ in range(5):
@@ -71,15 +75,17 @@ async def test_one_connection_serves_many_requests(sync, server):
     assert len(peers) == 1
 
 
-async def test_lists_are_paged_and_start_again_when_pages_expire(sync, server):
+async def test_lists_are_paged_and_start_again_when_pages_expire(
+    sync: SyncClient, server: FakeServer
+) -> None:
     for number in range(4):
         server.put(POD_PATH, f"p{number}", "ml")
     assert len(await run(sync.list, PODS, page_size=3)) == 4
 
-    async def ordinary(request):
+    async def ordinary(request: web.Request) -> None:
         return None
 
-    async def expire(request):
+    async def expire(request: web.Request) -> None:
         server.pages.clear()
         server.remove(POD_PATH, "p0", "ml")
 
@@ -89,7 +95,9 @@ async def test_lists_are_paged_and_start_again_when_pages_expire(sync, server):
     assert [pod["metadata"]["name"] for pod in listing] == ["p1", "p2", "p3"]
 
 
-async def test_apply_and_in_place_status_use_the_shared_calls(sync, server):
+async def test_apply_and_in_place_status_use_the_shared_calls(
+    sync: SyncClient, server: FakeServer
+) -> None:
     server.put("/api/v1/configmaps", "c", "default")
     server.put("/apis/scheduling.volcano.sh/v1beta1/podgroups", "g", "default")
     await run(sync.apply, CONFIGMAPS, {"metadata": {"name": "c"}}, field_manager="vcctl")
@@ -98,7 +106,9 @@ async def test_apply_and_in_place_status_use_the_shared_calls(sync, server):
     assert server.seen[-1].path.endswith("/podgroups/g")
 
 
-async def test_watch_gives_events_until_the_server_ends_it(sync, server):
+async def test_watch_gives_events_until_the_server_ends_it(
+    sync: SyncClient, server: FakeServer
+) -> None:
     path = "/apis/batch.volcano.sh/v1alpha1/jobs"
 
     def follow() -> tuple[list[str], str]:
@@ -114,7 +124,7 @@ async def test_watch_gives_events_until_the_server_ends_it(sync, server):
     assert await following == (["ADDED", "DELETED"], str(server.version))
 
 
-async def test_logs_come_in_chunks(sync, server):
+async def test_logs_come_in_chunks(sync: SyncClient, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "default")
     server.logs = b"line\n" * 50_000
 
@@ -126,14 +136,18 @@ async def test_logs_come_in_chunks(sync, server):
     assert server.seen[-1].query == {"follow": "true"}
 
 
-async def test_throttling_is_waited_out_as_long_as_the_server_asks(sync, server, naps):
+async def test_throttling_is_waited_out_as_long_as_the_server_asks(
+    sync: SyncClient, server: FakeServer, naps: list[float]
+) -> None:
     server.script(429, headers={"Retry-After": "7"})
     await run(sync.find, PODS, "a")
     assert len(naps) == 1
     assert 7.0 <= naps[0] <= 7.1
 
 
-async def test_a_dropped_read_is_sent_again_and_a_dropped_create_is_not(sync, server, naps):
+async def test_a_dropped_read_is_sent_again_and_a_dropped_create_is_not(
+    sync: SyncClient, server: FakeServer, naps: list[float]
+) -> None:
     server.script_drop()
     server.put(POD_PATH, "a", "default")
     assert await run(sync.get, PODS, "a")
@@ -143,14 +157,16 @@ async def test_a_dropped_read_is_sent_again_and_a_dropped_create_is_not(sync, se
     assert len(naps) == 1
 
 
-async def test_a_refused_connection_says_so(make_config):
+async def test_a_refused_connection_says_so(make_config: Callable[..., ClusterConfig]) -> None:
     client = SyncClient(make_config("http://127.0.0.1:1"), sleep=lambda seconds: None)
     with pytest.raises(errors.ConnectionLost, match="cannot connect") as caught:
         client.get(PODS, "a")
     assert not caught.value.established
 
 
-async def test_an_answer_past_the_bound_is_dropped(server, make_config):
+async def test_an_answer_past_the_bound_is_dropped(
+    server: FakeServer, make_config: Callable[..., ClusterConfig]
+) -> None:
     server.script(200, b"x" * 5000)
     with SyncClient(make_config(server.url), max_body_bytes=1000) as client:
         with pytest.raises(errors.ResponseTooLarge):
@@ -159,7 +175,9 @@ async def test_an_answer_past_the_bound_is_dropped(server, make_config):
         assert await run(client.get, PODS, "a")  # and the connection is not confused
 
 
-async def test_a_squeezed_answer_is_bounded_by_its_real_size(server, make_config):
+async def test_a_squeezed_answer_is_bounded_by_its_real_size(
+    server: FakeServer, make_config: Callable[..., ClusterConfig]
+) -> None:
     bomb = gzip.compress(b" " * 10_000_000)
     server.script(200, bomb, headers={"Content-Encoding": "gzip"})
     with (
@@ -173,7 +191,9 @@ async def test_a_squeezed_answer_is_bounded_by_its_real_size(server, make_config
         assert await run(client.get, PODS, "z") == {"metadata": {"name": "z"}}
 
 
-async def test_tls_checks_the_server_and_shows_our_certificate(serve_tls, pki):
+async def test_tls_checks_the_server_and_shows_our_certificate(
+    serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki
+) -> None:
     server = await serve_tls(verify_client=True)
     server.put(POD_PATH, "a", "default")
     mine = FixedCredentials(Auth(certificate=pki.client))
@@ -193,10 +213,12 @@ async def test_tls_checks_the_server_and_shows_our_certificate(serve_tls, pki):
         await run(client.get, PODS, "a")
 
 
-async def test_a_slow_server_is_a_timeout(server, make_config):
+async def test_a_slow_server_is_a_timeout(
+    server: FakeServer, make_config: Callable[..., ClusterConfig]
+) -> None:
     forever = asyncio.Event()
 
-    async def hang(request):
+    async def hang(request: web.Request) -> web.StreamResponse:
         await forever.wait()
         return web.Response()
 
@@ -211,7 +233,7 @@ async def test_a_slow_server_is_a_timeout(server, make_config):
     assert len(naps) == 4, "between five tries"
 
 
-def test_importing_it_brings_in_neither_aiohttp_nor_asyncio_nor_numpy():
+def test_importing_it_brings_in_neither_aiohttp_nor_asyncio_nor_numpy() -> None:
     script = (
         "import sys, hekla.kube.sync_client as _;"
         "print([name for name in ('aiohttp', 'asyncio', 'numpy') if name in sys.modules])"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -24,12 +26,17 @@ from hekla.kube.resources import PODS
 from hekla.kube.retries import RetryPolicy
 from hekla.kube.transport import RateLimit
 from hekla.units.clock import ManualClock
+from tests.kube.fake_server import FakeServer, HastyClock, Pki
 
 POD_PATH = "/api/v1/pods"
 BODY = {"metadata": {"name": "b"}}
 
 
-async def test_who_we_are_travels_in_the_headers(client, server):
+async def _find(client: Client) -> dict[str, Any] | None:
+    return await client.find(PODS, "a")
+
+
+async def test_who_we_are_travels_in_the_headers(client: Client, server: FakeServer) -> None:
     await client.find(PODS, "a")
     headers = server.seen[-1].headers
     assert headers["User-Agent"] == f"hekla/{__version__} (client)"
@@ -37,7 +44,9 @@ async def test_who_we_are_travels_in_the_headers(client, server):
     assert headers["Accept-Encoding"] == "identity"
 
 
-async def test_retry_after_is_honoured(client, server, naps):
+async def test_retry_after_is_honoured(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     server.put(POD_PATH, "a", "default")
     server.script(429, headers={"Retry-After": "3"})
     await client.get(PODS, "a")
@@ -45,7 +54,9 @@ async def test_retry_after_is_honoured(client, server, naps):
     assert 3.0 <= naps[0] <= 3.1
 
 
-async def test_waits_grow_and_trying_ends(client, server, naps):
+async def test_waits_grow_and_trying_ends(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     server.script(503, times=10)
     with pytest.raises(errors.ServerError):
         await client.get(PODS, "a")
@@ -53,7 +64,9 @@ async def test_waits_grow_and_trying_ends(client, server, naps):
     assert naps[0] < naps[2] < naps[3]
 
 
-async def test_a_fence_that_closes_lets_no_write_through_not_even_again(client, server, naps):
+async def test_a_fence_that_closes_lets_no_write_through_not_even_again(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     """The first try is sent; by the time of the second somebody else may lead."""
     server.put(POD_PATH, "a", "default")
     server.script(429, times=5)
@@ -72,7 +85,9 @@ async def test_a_fence_that_closes_lets_no_write_through_not_even_again(client, 
     assert len(asked) == 2, "reading needs no leave"
 
 
-async def test_a_server_that_asks_for_too_long_a_pause_is_not_waited_for(client, server, naps):
+async def test_a_server_that_asks_for_too_long_a_pause_is_not_waited_for(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     server.script(429, headers={"Retry-After": "3600"})
     with pytest.raises(errors.TooManyRequests):
         await client.get(PODS, "a")
@@ -93,7 +108,9 @@ RESENT = {
 
 
 @pytest.mark.parametrize("case", RESENT)
-async def test_what_is_sent_again_after_a_refusal(client, server, case):
+async def test_what_is_sent_again_after_a_refusal(
+    client: Client, server: FakeServer, case: str
+) -> None:
     method, status, want_resent = RESENT[case]
     server.put(POD_PATH, "a", "default")
     server.script(status)
@@ -109,13 +126,17 @@ async def test_what_is_sent_again_after_a_refusal(client, server, case):
     assert len(server.seen) == (2 if want_resent else 1)
 
 
-async def test_a_read_whose_connection_breaks_is_sent_again(client, server):
+async def test_a_read_whose_connection_breaks_is_sent_again(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "default")
     server.script_drop(2)
     assert await client.get(PODS, "a")
 
 
-async def test_a_create_whose_connection_breaks_is_not_sent_again(client, server, naps):
+async def test_a_create_whose_connection_breaks_is_not_sent_again(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     server.script_drop()
     with pytest.raises(errors.ConnectionLost) as caught:
         await client.create(PODS, BODY)
@@ -123,14 +144,18 @@ async def test_a_create_whose_connection_breaks_is_not_sent_again(client, server
     assert naps == []
 
 
-async def test_a_json_patch_whose_connection_breaks_is_not_sent_again(client, server, naps):
+async def test_a_json_patch_whose_connection_breaks_is_not_sent_again(
+    client: Client, server: FakeServer, naps: list[float]
+) -> None:
     server.script_drop()
     with pytest.raises(errors.ConnectionLost):
         await client.patch(PODS, "a", [{"op": "add", "path": "/x/-", "value": 1}], kind="json")
     assert naps == []
 
 
-async def test_a_create_that_never_reached_a_server_is_sent_again(make_config, hasty_clock):
+async def test_a_create_that_never_reached_a_server_is_sent_again(
+    make_config: Callable[..., ClusterConfig], hasty_clock: HastyClock
+) -> None:
     async with Client(make_config("http://127.0.0.1:1"), clock=hasty_clock) as client:
         with pytest.raises(errors.ConnectionLost) as caught:
             await client.create(PODS, BODY)
@@ -138,15 +163,19 @@ async def test_a_create_that_never_reached_a_server_is_sent_again(make_config, h
     assert len(hasty_clock.naps) == 4
 
 
-async def test_an_answer_past_the_bound_is_dropped(server, make_config):
+async def test_an_answer_past_the_bound_is_dropped(
+    server: FakeServer, make_config: Callable[..., ClusterConfig]
+) -> None:
     server.script(200, b"x" * 5000)
     async with Client(make_config(server.url), max_body_bytes=1000) as client:
         with pytest.raises(errors.ResponseTooLarge, match="1000 bytes"):
             await client.get(PODS, "a")
 
 
-async def test_an_endless_answer_without_length_is_cut_at_the_bound(server, make_config):
-    async def endless(request):
+async def test_an_endless_answer_without_length_is_cut_at_the_bound(
+    server: FakeServer, make_config: Callable[..., ClusterConfig]
+) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         try:
@@ -161,18 +190,18 @@ async def test_an_endless_answer_without_length_is_cut_at_the_bound(server, make
             await client.get(PODS, "a")
 
 
-async def connected(client, timeout_s):
+async def connected(client: Client, timeout_s: float) -> None:
     """From here on it is impatient: not while it connects, which takes what it takes."""
     await client.list(PODS)
     client.transport.timeout_s = timeout_s
 
 
 async def test_a_slow_answer_is_a_timeout_and_a_write_is_not_repeated(
-    server, make_config, hasty_clock
-):
+    server: FakeServer, make_config: Callable[..., ClusterConfig], hasty_clock: HastyClock
+) -> None:
     forever = asyncio.Event()
 
-    async def hang(request):
+    async def hang(request: web.Request) -> web.StreamResponse:
         await forever.wait()
         return web.Response()
 
@@ -184,7 +213,9 @@ async def test_a_slow_answer_is_a_timeout_and_a_write_is_not_repeated(
     assert hasty_clock.naps == [], "before a second try there is one"
 
 
-async def test_a_stream_that_falls_silent_is_a_timeout(server, make_config):
+async def test_a_stream_that_falls_silent_is_a_timeout(
+    server: FakeServer, make_config: Callable[..., ClusterConfig]
+) -> None:
     async with Client(make_config(server.url)) as client:
         call = calls.watch(PODS, resource_version=str(server.version))
         async with client.transport.stream(call, idle_timeout_s=0.02) as chunks:
@@ -192,10 +223,12 @@ async def test_a_stream_that_falls_silent_is_a_timeout(server, make_config):
                 await anext(chunks)
 
 
-async def test_a_watch_that_never_begins_is_a_timeout(server, make_config, hasty_clock):
+async def test_a_watch_that_never_begins_is_a_timeout(
+    server: FakeServer, make_config: Callable[..., ClusterConfig], hasty_clock: HastyClock
+) -> None:
     forever = asyncio.Event()
 
-    async def hang(request):
+    async def hang(request: web.Request) -> web.StreamResponse:
         await forever.wait()
         return web.Response()
 
@@ -207,10 +240,12 @@ async def test_a_watch_that_never_begins_is_a_timeout(server, make_config, hasty
     assert len(hasty_clock.naps) == 4, "between five tries"
 
 
-async def test_logs_that_begin_late_are_waited_for(server, make_config):
+async def test_logs_that_begin_late_are_waited_for(
+    server: FakeServer, make_config: Callable[..., ClusterConfig]
+) -> None:
     asked, speak = asyncio.Event(), asyncio.Event()
 
-    async def silent_at_first(request):
+    async def silent_at_first(request: web.Request) -> web.StreamResponse:
         asked.set()
         await speak.wait()
         return web.Response(body=b"at last")
@@ -232,24 +267,26 @@ async def test_logs_that_begin_late_are_waited_for(server, make_config):
         logs.close()
 
 
-async def test_a_redirect_does_not_carry_our_token_away(client, server):
+async def test_a_redirect_does_not_carry_our_token_away(client: Client, server: FakeServer) -> None:
     server.script(302, b"", headers={"Location": "http://127.0.0.1:1/elsewhere"})
     with pytest.raises(errors.ApiError) as caught:
         await client.get(PODS, "a")
     assert caught.value.status == 302
 
 
-async def test_a_closed_client_says_so(client):
+async def test_a_closed_client_says_so(client: Client) -> None:
     await client.close()
     with pytest.raises(errors.ConnectionLost, match="closed"):
         await client.get(PODS, "a")
 
 
-async def test_a_rate_limit_spreads_requests_out(server, make_config):
+async def test_a_rate_limit_spreads_requests_out(
+    server: FakeServer, make_config: Callable[..., ClusterConfig]
+) -> None:
     clock = ManualClock()
     limit = RateLimit(per_s=2.0, burst=1, clock=clock)
     async with Client(make_config(server.url), clock=clock, rate_limit=limit) as client:
-        tasks = [asyncio.create_task(client.find(PODS, "a")) for _ in range(3)]
+        tasks = [asyncio.create_task(_find(client)) for _ in range(3)]
         await clock.settle()
         assert clock.sleepers == 2
         await clock.advance(1.0)
@@ -260,14 +297,18 @@ async def test_a_rate_limit_spreads_requests_out(server, make_config):
 # TLS
 
 
-async def test_tls_with_our_authority_works(serve_tls, pki):
+async def test_tls_with_our_authority_works(
+    serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki
+) -> None:
     server = await serve_tls()
     server.put(POD_PATH, "a", "default")
     async with Client(ClusterConfig(server=server.url, ca_pem=pki.ca_pem)) as client:
         assert await client.get(PODS, "a")
 
 
-async def test_an_unknown_authority_is_refused_and_not_retried(serve_tls, hasty_clock):
+async def test_an_unknown_authority_is_refused_and_not_retried(
+    serve_tls: Callable[..., Awaitable[FakeServer]], hasty_clock: HastyClock
+) -> None:
     server = await serve_tls()
     async with Client(ClusterConfig(server=server.url), clock=hasty_clock) as client:
         with pytest.raises(errors.TlsError, match="certificate"):
@@ -276,14 +317,18 @@ async def test_an_unknown_authority_is_refused_and_not_retried(serve_tls, hasty_
     assert server.seen == []
 
 
-async def test_verification_can_be_switched_off(serve_tls):
+async def test_verification_can_be_switched_off(
+    serve_tls: Callable[..., Awaitable[FakeServer]],
+) -> None:
     server = await serve_tls()
     server.put(POD_PATH, "a", "default")
     async with Client(ClusterConfig(server=server.url, insecure=True)) as client:
         assert await client.get(PODS, "a")
 
 
-async def test_the_server_name_can_differ_from_the_address(serve_tls, pki):
+async def test_the_server_name_can_differ_from_the_address(
+    serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki
+) -> None:
     server = await serve_tls()
     server.put(POD_PATH, "a", "default")
     good = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, tls_server_name="api.internal")
@@ -295,7 +340,9 @@ async def test_the_server_name_can_differ_from_the_address(serve_tls, pki):
             await client.get(PODS, "a")
 
 
-async def test_a_client_certificate_is_shown(serve_tls, pki):
+async def test_a_client_certificate_is_shown(
+    serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki
+) -> None:
     server = await serve_tls(verify_client=True)
     server.put(POD_PATH, "a", "default")
     mine = FixedCredentials(Auth(certificate=pki.client))
@@ -304,7 +351,9 @@ async def test_a_client_certificate_is_shown(serve_tls, pki):
         assert await client.get(PODS, "a")
 
 
-async def test_a_strangers_certificate_is_refused(serve_tls, pki, hasty_clock):
+async def test_a_strangers_certificate_is_refused(
+    serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki, hasty_clock: HastyClock
+) -> None:
     server = await serve_tls(verify_client=True)
     theirs = FixedCredentials(Auth(certificate=pki.stranger))
     config = ClusterConfig(server=server.url, ca_pem=pki.ca_pem, credentials=theirs)
@@ -316,7 +365,9 @@ async def test_a_strangers_certificate_is_refused(serve_tls, pki, hasty_clock):
 # Credentials
 
 
-async def test_a_rotated_token_file_is_read_again_after_a_401(server, tmp_path):
+async def test_a_rotated_token_file_is_read_again_after_a_401(
+    server: FakeServer, tmp_path: Path
+) -> None:
     path = tmp_path / "token"
     path.write_text("old\n")
     credentials = TokenFileCredentials(path)
@@ -329,7 +380,7 @@ async def test_a_rotated_token_file_is_read_again_after_a_401(server, tmp_path):
     assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer old", "Bearer new"]
 
 
-async def test_a_second_401_is_meant(server, tmp_path):
+async def test_a_second_401_is_meant(server: FakeServer, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("wrong")
     server.token = "right"
@@ -347,7 +398,9 @@ def plugin(tmp_path: Any, body: str) -> str:
     return str(path)
 
 
-async def test_a_plugin_runs_once_for_many_requests_and_again_after_a_401(server, tmp_path):
+async def test_a_plugin_runs_once_for_many_requests_and_again_after_a_401(
+    server: FakeServer, tmp_path: Path
+) -> None:
     command = plugin(
         tmp_path,
         'n=$(wc -l < "$(dirname "$0")/runs" | tr -d " ")\n'
@@ -365,7 +418,12 @@ async def test_a_plugin_runs_once_for_many_requests_and_again_after_a_401(server
     assert (tmp_path / "runs").read_text() == "x\nx\n"
 
 
-async def test_no_error_of_any_kind_holds_the_token(server, make_config, hasty_clock, caplog):
+async def test_no_error_of_any_kind_holds_the_token(
+    server: FakeServer,
+    make_config: Callable[..., ClusterConfig],
+    hasty_clock: HastyClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     config = make_config(server.url)
     shown = [repr(config), str(config), repr(config.credentials.current())]
     for status in (400, 401, 403, 404, 409, 410, 413, 422, 429, 500, 503):

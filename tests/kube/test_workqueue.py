@@ -28,14 +28,16 @@ async def take_all(queue: WorkQueue[str]) -> list[str]:
     return taken
 
 
-async def test_keys_come_out_in_order_of_arrival_once_each(queue):
+async def test_keys_come_out_in_order_of_arrival_once_each(queue: WorkQueue[str]) -> None:
     for key in ("a", "b", "a", "c", "b"):
         queue.add(key)
     assert await take_all(queue) == ["a", "b", "c"]
     assert queue.stats.merged == 2
 
 
-async def test_a_key_added_while_processed_comes_once_more_afterwards(queue):
+async def test_a_key_added_while_processed_comes_once_more_afterwards(
+    queue: WorkQueue[str],
+) -> None:
     queue.add("a")
     await queue.get()
     queue.add("a")
@@ -45,7 +47,7 @@ async def test_a_key_added_while_processed_comes_once_more_afterwards(queue):
     assert await take_all(queue) == ["a"]
 
 
-async def test_get_waits_for_an_add(queue, clock):
+async def test_get_waits_for_an_add(queue: WorkQueue[str], clock: ManualClock) -> None:
     waiter = asyncio.create_task(queue.get())
     await clock.settle()
     assert not waiter.done()
@@ -53,7 +55,9 @@ async def test_get_waits_for_an_add(queue, clock):
     assert await waiter == "a"
 
 
-async def test_a_cancelled_getter_passes_its_key_on(queue, clock):
+async def test_a_cancelled_getter_passes_its_key_on(
+    queue: WorkQueue[str], clock: ManualClock
+) -> None:
     first = asyncio.create_task(queue.get())
     second = asyncio.create_task(queue.get())
     await clock.settle()
@@ -62,7 +66,9 @@ async def test_a_cancelled_getter_passes_its_key_on(queue, clock):
     assert await asyncio.wait_for(second, 60) == "a"
 
 
-async def test_a_delayed_key_comes_when_its_time_has_come(queue, clock):
+async def test_a_delayed_key_comes_when_its_time_has_come(
+    queue: WorkQueue[str], clock: ManualClock
+) -> None:
     queue.add_after("a", 10)
     await clock.advance(9.9)
     assert len(queue) == 0
@@ -70,7 +76,9 @@ async def test_a_delayed_key_comes_when_its_time_has_come(queue, clock):
     assert await take_all(queue) == ["a"]
 
 
-async def test_of_several_delays_the_earliest_counts(queue, clock):
+async def test_of_several_delays_the_earliest_counts(
+    queue: WorkQueue[str], clock: ManualClock
+) -> None:
     queue.add_after("a", 10)
     queue.add_after("a", 2)
     queue.add_after("a", 5)
@@ -80,7 +88,9 @@ async def test_of_several_delays_the_earliest_counts(queue, clock):
     assert len(queue) == 0
 
 
-async def test_an_earlier_key_is_not_held_up_by_a_later_timer(queue, clock):
+async def test_an_earlier_key_is_not_held_up_by_a_later_timer(
+    queue: WorkQueue[str], clock: ManualClock
+) -> None:
     queue.add_after("late", 100)
     await clock.settle()
     queue.add_after("soon", 1)
@@ -90,7 +100,9 @@ async def test_an_earlier_key_is_not_held_up_by_a_later_timer(queue, clock):
     assert await take_all(queue) == ["late"]
 
 
-async def test_looking_now_does_not_fulfil_a_wish_for_later(queue, clock):
+async def test_looking_now_does_not_fulfil_a_wish_for_later(
+    queue: WorkQueue[str], clock: ManualClock
+) -> None:
     queue.add_after("a", 10)
     queue.add("a")
     queue.add_after("a", 15)
@@ -99,7 +111,9 @@ async def test_looking_now_does_not_fulfil_a_wish_for_later(queue, clock):
     assert await take_all(queue) == ["a"]
 
 
-async def test_waits_double_with_each_failure_up_to_a_limit_and_start_over(queue):
+async def test_waits_double_with_each_failure_up_to_a_limit_and_start_over(
+    queue: WorkQueue[str],
+) -> None:
     waits = []
     for _ in range(8):
         waits.append(queue.retry("a"))
@@ -113,7 +127,9 @@ async def test_waits_double_with_each_failure_up_to_a_limit_and_start_over(queue
     queue.shutdown()
 
 
-async def test_failures_are_remembered_for_a_bounded_number_of_keys(queue, monkeypatch):
+async def test_failures_are_remembered_for_a_bounded_number_of_keys(
+    queue: WorkQueue[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workqueue, "MAX_FAILING_KEYS", 2)
     for key in ("a", "b", "c"):
         queue.retry(key)
@@ -121,19 +137,21 @@ async def test_failures_are_remembered_for_a_bounded_number_of_keys(queue, monke
     queue.shutdown()
 
 
-async def test_delays_wished_for_again_and_again_do_not_pile_up(queue):
+async def test_delays_wished_for_again_and_again_do_not_pile_up(queue: WorkQueue[str]) -> None:
     for number in range(10_000):
         queue.add_after("a", 20_000 - number)
     assert len(queue._heap) < 100
     queue.shutdown()
 
 
-async def test_done_without_get_is_a_mistake_that_is_named(queue):
+async def test_done_without_get_is_a_mistake_that_is_named(queue: WorkQueue[str]) -> None:
     with pytest.raises(ValueError, match="'a'"):
         queue.done("a")
 
 
-async def test_shutdown_hands_out_what_is_ready_and_drops_what_is_delayed(queue):
+async def test_shutdown_hands_out_what_is_ready_and_drops_what_is_delayed(
+    queue: WorkQueue[str],
+) -> None:
     queue.add("a")
     queue.add_after("later", 5)
     queue.shutdown()
@@ -144,7 +162,9 @@ async def test_shutdown_hands_out_what_is_ready_and_drops_what_is_delayed(queue)
         await queue.get()
 
 
-async def test_a_key_added_during_its_processing_before_shutdown_is_still_processed(queue, clock):
+async def test_a_key_added_during_its_processing_before_shutdown_is_still_processed(
+    queue: WorkQueue[str], clock: ManualClock
+) -> None:
     seen: list[str] = []
 
     async def handler(key: str) -> None:
@@ -162,8 +182,8 @@ async def test_a_key_added_during_its_processing_before_shutdown_is_still_proces
 
 
 async def test_a_handler_that_raises_is_asked_again_later_and_the_error_is_logged(
-    queue, clock, caplog
-):
+    queue: WorkQueue[str], clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     calls: list[str] = []
 
     async def handler(key: str) -> None:
@@ -183,7 +203,9 @@ async def test_a_handler_that_raises_is_asked_again_later_and_the_error_is_logge
     await workers
 
 
-async def test_a_handler_that_returns_seconds_is_asked_again_after_them(queue, clock):
+async def test_a_handler_that_returns_seconds_is_asked_again_after_them(
+    queue: WorkQueue[str], clock: ManualClock
+) -> None:
     times: list[float] = []
 
     async def handler(key: str) -> float | None:
@@ -198,7 +220,7 @@ async def test_a_handler_that_returns_seconds_is_asked_again_after_them(queue, c
     await workers
 
 
-async def test_drained_waits_for_the_key_in_hand(queue, clock):
+async def test_drained_waits_for_the_key_in_hand(queue: WorkQueue[str], clock: ManualClock) -> None:
     queue.add("a")
     key = await queue.get()
     waiter = asyncio.create_task(queue.drained())

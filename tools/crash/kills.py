@@ -198,7 +198,8 @@ async def _life(
 ) -> None:
     """Load, and a sudden end."""
     async with server.client() as client:
-        tasks = [asyncio.create_task(each.run(client)) for each in (*writers, *watchers)]
+        running: list[Writer | Watcher] = [*writers, *watchers]
+        tasks = [asyncio.create_task(each.run(client)) for each in running]
         await asyncio.sleep(random.uniform(0.02, 0.6))
         server.kill()
         results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WITHIN_S)
@@ -218,7 +219,7 @@ async def _check(
         meta = {"name": f"end-{number}", "namespace": SPACE, "labels": {"crash": "yes"}}
         last = await client.create(CONFIGMAPS, {"metadata": meta, "data": {"v": "end"}})
         until = int(last["metadata"]["resourceVersion"])
-        found[meta["name"]] = "end"  # type: ignore[index]
+        found[meta["name"]] = "end"
         following = [asyncio.create_task(each.run(client)) for each in watchers]
         try:
             async with asyncio.timeout(WITHIN_S):

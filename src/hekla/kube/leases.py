@@ -103,7 +103,7 @@ class LeaderElector:
         """The number of leader changes; usable as a fencing token."""
         return int(self._spec.get("leaseTransitions") or 0)
 
-    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, lead: Callable[[], Awaitable[object]]) -> None:
         """Wait for leadership, then run `lead` while it lasts.
 
         Returns when `lead` does. If leadership is lost first, `lead` is cancelled, `on_lost` is

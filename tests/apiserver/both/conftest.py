@@ -37,11 +37,12 @@ class Reply:
 
     @property
     def message(self) -> str:
-        return self.body.get("message", "")
+        return str(self.body.get("message", ""))
 
     def ok(self) -> Object:
         assert self.status < 300, self.body
-        return self.body
+        body: Object = self.body
+        return body
 
 
 class Api:
@@ -127,7 +128,8 @@ class Hook:
                 path = urlsplit(self.path).path
                 review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 hook.calls.setdefault(path, []).append(review["request"])
-                answer = hook.answers.get(path, lambda _: {"allowed": True})(review["request"])
+                respond: Any = hook.answers.get(path, lambda _: {"allowed": True})
+                answer = respond(review["request"])
                 status = answer.pop("http", 200)
                 answer.setdefault("uid", review["request"]["uid"])
                 body = json.dumps({**review, "request": None, "response": answer}).encode()

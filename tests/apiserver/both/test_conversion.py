@@ -92,8 +92,7 @@ def kind(api: Api, hook: Hook, namespace: str, unique: str) -> Iterator[Kind]:
     }
     api.post(DEFINITIONS, body).ok()
     made = Kind(api, group, namespace)
-    for name in ("v1", "v2"):
-        until(lambda name=name: api.get(made.path(name)).status == 200)
+    until(lambda: all(api.get(made.path(name)).status == 200 for name in ("v1", "v2")))
     yield made
     hook.on("/convert", convert)
     for name in ("v1",):

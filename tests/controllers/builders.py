@@ -81,7 +81,7 @@ def pod(of: Object, task_name: str, index: int, phase: str = "Running", **more: 
         ended = format_time(more.pop("ended", NOW - 1))
         container["state"] = {"terminated": {"exitCode": code or 0, "finishedAt": ended}}
     body["status"] = {"phase": phase, "containerStatuses": [container]}
-    assert not more, f"what is {more}?"
+    assert not more, f"unknown arguments: {more}"
     return body
 
 

@@ -208,7 +208,7 @@ async def by_the_calendar(cluster: Cluster) -> None:
         found = await cluster.client.get(CRON_JOBS, "yearly", namespace=cluster.namespace)
         return bool(found["status"].get("lastSuccessfulTime")) and not found["status"].get("active")
 
-    await cluster.until(remembered, "the run is remembered")
+    await cluster.until(remembered, "the run is in the status")
 
 
 LIVES: dict[str, Life] = {

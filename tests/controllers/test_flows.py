@@ -228,4 +228,4 @@ async def test_flow_completes_even_if_a_template_appears_late(cluster: Cluster) 
         found = await cluster.client.get(JOB_TEMPLATES, "a", namespace="default")
         return not found["status"]["jobDependsOnList"]
 
-    await cluster.until(unlisted, "and forgets it")
+    await cluster.until(unlisted, "the template no longer lists its job")

@@ -213,9 +213,11 @@ async def life(cluster: Cluster) -> None:
     await cluster.until(lambda: is_so(want, [1, 2, 3]), "three HyperNodes")
     await cluster.client.patch(NODES, "c", {"metadata": {"labels": {"x/rack": "r0"}}})
     want = {"r0": ["a", "b", "c"], "s0": ["r0"]}
-    await cluster.until(lambda: is_so(want, [3, 3]), "the empty rack is gone")
+    await cluster.until(lambda: is_so(want, [3, 3]), "the empty rack is deleted")
     await cluster.client.delete(NODES, "a")
-    await cluster.until(lambda: is_so({"r0": ["b", "c"], "s0": ["r0"]}, [2, 2]), "one node less")
+    await cluster.until(
+        lambda: is_so({"r0": ["b", "c"], "s0": ["r0"]}, [2, 2]), "one node is removed"
+    )
     await cluster.settle()
 
 

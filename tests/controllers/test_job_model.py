@@ -13,7 +13,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase
-from hekla.controllers.job import effects as do
+from hekla.controllers.job.effects import (
+    CreateGroup,
+    CreatePod,
+    DeleteGroup,
+    DeletePod,
+    Effect,
+    EmitEvent,
+    FinishCommand,
+    MarkPod,
+    PatchGroup,
+    PatchJob,
+    RequeueAfter,
+    SetStatus,
+)
 from hekla.controllers.job.sync import next_step
 from hekla.controllers.job.view import JobView, count, is_finished, version_of
 from hekla.units.objects import Object
@@ -86,24 +99,24 @@ class JobModel(RuleBasedStateMachine):
         for effect in effects[:at_most]:
             self._perform(effect)
         self._check_history()
-        return any(not isinstance(effect, do.EmitEvent | do.RequeueAfter) for effect in effects)
+        return any(not isinstance(effect, EmitEvent | RequeueAfter) for effect in effects)
 
-    def _perform(self, effect: do.Effect) -> None:
+    def _perform(self, effect: Effect) -> None:
         match effect:
-            case do.SetStatus(patch):
+            case SetStatus(patch):
                 self.job = {**self.job, "status": merge_patch(self.job["status"], patch)}
-            case do.PatchJob(patch):
+            case PatchJob(patch):
                 self.job = merge_patch(self.job, patch)
-            case do.CreateGroup(body):
+            case CreateGroup(body):
                 self.group = {**body, "status": {}}
-            case do.PatchGroup(_, patch):
+            case PatchGroup(_, patch):
                 assert self.group is not None
                 self.group = merge_patch(self.group, patch)
-            case do.DeleteGroup():
+            case DeleteGroup():
                 self.group = None
-            case do.CreatePod(body):
+            case CreatePod(body):
                 name = body["metadata"]["name"]
-                assert name not in self.pods, "a pod is made only when its name is free"
+                assert name not in self.pods, "a pod is created only when its name is free"
                 self.serial += 1
                 metadata = {
                     **body["metadata"],
@@ -113,11 +126,11 @@ class JobModel(RuleBasedStateMachine):
                 self.pods[name] = {
                     **body, "metadata": metadata, "status": {"phase": "Pending"},
                 }  # fmt: skip
-            case do.MarkPod(pod):
+            case MarkPod(pod):
                 self._annotate(pod["metadata"]["name"], {wellknown.OUT_OF_SYNC: "true"})
-            case do.DeletePod(pod):
+            case DeletePod(pod):
                 self._leave(pod["metadata"]["name"])
-            case do.FinishCommand(done):
+            case FinishCommand(done):
                 self.commands.remove(done)
 
     def _annotate(self, name: str, marks: dict[str, str]) -> None:
@@ -234,7 +247,7 @@ class JobModel(RuleBasedStateMachine):
                 assert status.get(name, 0) >= found, name
             else:
                 assert status.get(name, 0) == found, name
-        assert self.commands == [], "every command was carried out or turned down"
+        assert self.commands == [], "every command was carried out or rejected"
         wanted = {
             f"train-{each['name']}-{index}"
             for each in self.job["spec"]["tasks"]
@@ -245,7 +258,7 @@ class JobModel(RuleBasedStateMachine):
             assert all(is_finished(pod) or version_of(pod) >= self.version for pod in pods)
         else:
             assert phase in (*JobPhase.FINISHED, JobPhase.ABORTED)
-            assert all(is_finished(pod) for pod in pods), "nothing runs on"
+            assert all(is_finished(pod) for pod in pods), "no pod runs"
             assert self.group is None
 
     @invariant()

@@ -98,7 +98,7 @@ async def test_restart_partition_restarts_only_that_partition(cluster: Cluster) 
         changed = {name for name in now if now[name] != before[name]}
         return len(now) == 4 and changed == {"train-worker-2", "train-worker-3"}
 
-    await cluster.until(replaced, "two of four are replaced")
+    await cluster.until(replaced, "two of four pods are replaced")
 
 
 ENDS = {"AbortJob": "Aborted", "TerminateJob": "Terminated", "CompleteJob": "Completed"}
@@ -156,7 +156,7 @@ async def test_suspend_and_resume_by_command(cluster: Cluster) -> None:
             for event in (await cluster.client.list(EVENTS)).items
         )
 
-    await cluster.until(messages, "an event tells of the command")
+    await cluster.until(messages, "a CommandIssued event")
 
 
 async def test_job_is_scaled_up_and_down(cluster: Cluster) -> None:
@@ -252,7 +252,7 @@ async def test_svc_and_ssh_objects_exist_while_the_job_runs(cluster: Cluster) ->
     await cluster.has_pods(1, "Pending")
     await cluster.run()
     await cluster.reaches("Running")
-    assert before == await objects(), "a targeted restart leaves them alone"
+    assert before == await objects(), "a targeted restart does not change them"
     marks = (await cluster.job())["status"]["controlledResources"]
     assert marks == {"plugin-svc": "svc", "plugin-ssh": "ssh"}
 
@@ -325,7 +325,7 @@ async def test_deleting_a_job_deletes_all_its_objects(cluster: Cluster) -> None:
                 return False
         return True
 
-    await cluster.until(empty, "everything is gone")
+    await cluster.until(empty, "all objects are deleted")
 
 
 async def test_plugin_that_does_not_support_the_job_emits_an_event(cluster: Cluster) -> None:

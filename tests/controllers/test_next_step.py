@@ -6,7 +6,22 @@ import pytest
 
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase
-from hekla.controllers.job import effects as do
+from hekla.controllers.job.effects import (
+    CreateClaim,
+    CreateGroup,
+    CreatePod,
+    DeleteGroup,
+    DeletePod,
+    DropObjects,
+    Effect,
+    EmitEvent,
+    FinishCommand,
+    MarkPod,
+    PatchGroup,
+    PatchJob,
+    RequeueAfter,
+    SetStatus,
+)
 from hekla.controllers.job.sync import next_step
 from hekla.controllers.job.view import JobView
 from hekla.units.objects import Object
@@ -15,27 +30,27 @@ from hekla.units.patches import merge_patch
 from .builders import NOW, command, group, job, pod, recorded, task
 
 
-def steps(of: Object, pods: list[Object] | None = None, **more: Any) -> list[do.Effect]:
+def steps(of: Object, pods: list[Object] | None = None, **more: Any) -> list[Effect]:
     more.setdefault("group", group(of))
     now = more.pop("now", NOW)
     return next_step(JobView(of, now, pods=pods or [], **more))
 
 
-def only(effects: list[do.Effect], kind: type) -> list[Any]:
+def only(effects: list[Effect], kind: type) -> list[Any]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def names(effects: list[do.Effect], kind: type) -> list[str]:
+def names(effects: list[Effect], kind: type) -> list[str]:
     found = []
     for effect in only(effects, kind):
-        found.append((effect.body if kind is do.CreatePod else effect.pod)["metadata"]["name"])
+        found.append((effect.body if kind is CreatePod else effect.pod)["metadata"]["name"])
     return found
 
 
-def status(of: Object, effects: list[do.Effect]) -> Object:
+def status(of: Object, effects: list[Effect]) -> Object:
     """The job's status after the effects."""
     now: Object = of["status"]
-    for effect in only(effects, do.SetStatus):
+    for effect in only(effects, SetStatus):
         now = merge_patch(now, effect.patch)
     return now
 
@@ -43,8 +58,8 @@ def status(of: Object, effects: list[do.Effect]) -> Object:
 def test_a_new_job_gets_its_group_and_is_pending() -> None:
     new = job()
     effects = steps(new, group=None)
-    assert len(only(effects, do.CreateGroup)) == 1
-    assert names(effects, do.CreatePod) == []
+    assert len(only(effects, CreateGroup)) == 1
+    assert names(effects, CreatePod) == []
     assert status(new, effects)["state"]["phase"] == JobPhase.PENDING
     assert status(new, effects)["minAvailable"] == 2
 
@@ -52,14 +67,14 @@ def test_a_new_job_gets_its_group_and_is_pending() -> None:
 @pytest.mark.parametrize("phase", ["", "Pending"])
 def test_pods_wait_until_the_group_is_admitted(phase: str) -> None:
     waiting = recorded(job(), [], "Pending")
-    assert names(steps(waiting, group=group(waiting, phase)), do.CreatePod) == []
+    assert names(steps(waiting, group=group(waiting, phase)), CreatePod) == []
 
 
 def test_all_pods_are_created_at_once_when_the_group_is_admitted() -> None:
     waiting = recorded(job(), [], "Pending")
     effects = steps(waiting)
-    assert names(effects, do.CreatePod) == ["train-worker-0", "train-worker-1"]
-    assert only(effects, do.SetStatus) == []
+    assert names(effects, CreatePod) == ["train-worker-0", "train-worker-1"]
+    assert only(effects, SetStatus) == []
 
 
 def test_counts_and_phase_follow_the_pods() -> None:
@@ -75,7 +90,7 @@ def test_unchanged_job_needs_no_effects() -> None:
     pods = [pod(of, "worker", 0), pod(of, "worker", 1)]
     of = recorded(of, pods)
     wanted = group(of)
-    wanted["spec"] = only(steps(of, pods, group=None), do.CreateGroup)[0].body["spec"]
+    wanted["spec"] = only(steps(of, pods, group=None), CreateGroup)[0].body["spec"]
     assert steps(of, pods, group=wanted) == []
 
 
@@ -131,7 +146,7 @@ def test_failed_pod_triggers_the_action_of_the_policy(action: str) -> None:
     assert want_phase == after["state"]["phase"]
     assert want_version == after.get("version", 0)
     assert want_retries == after.get("retryCount", 0)
-    assert [f"train-{name}" for name in want_killed] == names(effects, do.DeletePod)
+    assert [f"train-{name}" for name in want_killed] == names(effects, DeletePod)
     assert action == after["state"]["reason"]
     assert "train-worker-0 failed with exit code 3" in after["state"]["message"]
 
@@ -139,14 +154,14 @@ def test_failed_pod_triggers_the_action_of_the_policy(action: str) -> None:
 @pytest.mark.parametrize("action", ["RestartJob", "AbortJob", "RestartPod"])
 def test_status_is_written_before_pods_are_deleted(action: str) -> None:
     kinds = [type(each) for each in steps(*failing(action))]
-    assert kinds.index(do.SetStatus) < kinds.index(do.DeletePod)
+    assert kinds.index(SetStatus) < kinds.index(DeletePod)
 
 
 def test_other_pods_of_a_task_are_annotated_before_the_status_write() -> None:
     effects = steps(*failing("RestartTask"))
     kinds = [type(each) for each in effects]
-    assert max(i for i, kind in enumerate(kinds) if kind is do.MarkPod) < kinds.index(do.SetStatus)
-    assert "train-worker-0" not in names(effects, do.MarkPod)
+    assert max(i for i, kind in enumerate(kinds) if kind is MarkPod) < kinds.index(SetStatus)
+    assert "train-worker-0" not in names(effects, MarkPod)
 
 
 def test_exit_code_of_any_container_matches() -> None:
@@ -185,14 +200,14 @@ def test_last_retry_runs_and_the_next_restart_fails_the_job() -> None:
     effects = steps(of, pods)
     after = status(of, effects)
     assert (after["state"]["phase"], after["retryCount"]) == (JobPhase.FAILED, 3)
-    assert "train-worker-0" not in names(effects, do.DeletePod), "its log is still wanted"
+    assert "train-worker-0" not in names(effects, DeletePod), "finished pods keep their logs"
     assert "all 3 retries are used" in after["state"]["message"]
 
 
 def test_restarting_job_continues_its_deletions_after_a_crash() -> None:
     of, pods = failing("RestartJob")
     of = {**of, "status": status(of, steps(of, pods))}
-    assert len(names(steps(of, pods), do.DeletePod)) == 5
+    assert len(names(steps(of, pods), DeletePod)) == 5
     assert "retryCount" not in str(steps(of, pods))
 
 
@@ -202,7 +217,7 @@ def test_restarted_task_continues_its_deletions_after_a_crash() -> None:
     for each in pods[2:]:
         each["metadata"]["annotations"][wellknown.OUT_OF_SYNC] = "true"
     left = [each for each in pods if each["metadata"]["name"] != "train-worker-0"]
-    assert names(steps(of, left), do.DeletePod) == [
+    assert names(steps(of, left), DeletePod) == [
         "train-worker-1",
         "train-worker-2",
         "train-worker-3",
@@ -218,13 +233,13 @@ def test_restarting_job_is_pending_only_after_its_deletions_are_observed() -> No
 
 def test_group_is_kept_through_a_job_restart() -> None:
     of, pods = failing("RestartJob")
-    assert only(steps(of, pods), do.DeleteGroup) == []
+    assert only(steps(of, pods), DeleteGroup) == []
 
 
 def test_targeted_restart_does_not_change_the_plugins_objects() -> None:
     of, pods = failing("RestartPod")
     of["spec"]["plugins"] = {"svc": [], "ssh": []}
-    assert only(steps(of, pods), do.DropObjects) == []
+    assert only(steps(of, pods), DropObjects) == []
 
 
 def evicted(**policies: Any) -> tuple[Object, list[Object]]:
@@ -253,34 +268,34 @@ def test_an_eviction_counts_once() -> None:
     of = {**of, "status": status(of, steps(of, pods[:1]))}
     assert of["status"]["state"]["phase"] == JobPhase.PENDING
     effects = steps(of, pods[:1])
-    assert names(effects, do.CreatePod) == ["train-worker-1"]
+    assert names(effects, CreatePod) == ["train-worker-1"]
     assert status(of, effects)["retryCount"] == 1
 
 
 def test_eviction_with_a_timeout_is_stored_and_fires_if_the_pod_does_not_return() -> None:
     of, pods = evicted(policies=policy("RestartJob", event="PodEvicted", timeout="30s"))
     effects = steps(of, pods[:1])
-    assert [each.after_s for each in only(effects, do.RequeueAfter)] == [30.0]
-    of["metadata"] = merge_patch(of["metadata"], only(effects, do.PatchJob)[0].patch["metadata"])
+    assert [each.after_s for each in only(effects, RequeueAfter)] == [30.0]
+    of["metadata"] = merge_patch(of["metadata"], only(effects, PatchJob)[0].patch["metadata"])
     of = {**of, "status": status(of, effects)}
     waiting = [pods[0], pod(of, "worker", 1, "Pending")]
     assert "retryCount" not in status(of, steps(of, waiting, now=NOW + 29))
     assert status(of, steps(of, waiting, now=NOW + 30))["retryCount"] == 1
-    assert "retryCount" not in status(of, steps(of, pods, now=NOW + 31)), "it is back"
+    assert "retryCount" not in status(of, steps(of, pods, now=NOW + 31)), "the pod has returned"
 
 
 def test_scale_down_is_no_eviction() -> None:
     of, pods = evicted(policies=policy("RestartJob", event="PodEvicted"))
     of["spec"]["tasks"][0]["replicas"] = 1
     effects = steps(of, pods)
-    assert names(effects, do.DeletePod) == ["train-worker-1"]
+    assert names(effects, DeletePod) == ["train-worker-1"]
     assert "retryCount" not in status(of, steps(of, pods[:1]))
 
 
 def test_scale_up_adds_the_higher_indices() -> None:
     of, pods = evicted()
     of["spec"]["tasks"][0]["replicas"] = 4
-    assert names(steps(of, pods), do.CreatePod) == ["train-worker-2", "train-worker-3"]
+    assert names(steps(of, pods), CreatePod) == ["train-worker-2", "train-worker-3"]
 
 
 def test_a_pod_that_stays_pending_too_long_is_restarted() -> None:
@@ -288,14 +303,14 @@ def test_a_pod_that_stays_pending_too_long_is_restarted() -> None:
     pods = [pod(of, "worker", 0), pod(of, "worker", 1, "Pending", created=NOW - 200)]
     of = recorded(of, pods)
     early = steps(of, pods)
-    assert [each.after_s for each in only(early, do.RequeueAfter)] == [100.0]
+    assert [each.after_s for each in only(early, RequeueAfter)] == [100.0]
     late = steps(of, pods, now=NOW + 100)
-    assert names(late, do.DeletePod) == ["train-worker-1"]
+    assert names(late, DeletePod) == ["train-worker-1"]
 
 
 def test_timeout_of_a_failure_counts_from_the_time_of_the_failure() -> None:
     of, pods = failing("AbortJob", event="PodFailed", timeout="10s")
-    assert [each.after_s for each in only(steps(of, pods), do.RequeueAfter)] == [9.0]
+    assert [each.after_s for each in only(steps(of, pods), RequeueAfter)] == [9.0]
     assert status(of, steps(of, pods, now=NOW + 9))["state"]["phase"] == JobPhase.ABORTING
 
 
@@ -307,7 +322,7 @@ def test_a_completed_task_can_complete_the_job() -> None:
     pods[0] = pod(of, "master", 0, "Succeeded")
     effects = steps(of, pods)
     assert status(of, effects)["state"]["phase"] == JobPhase.COMPLETING
-    assert names(effects, do.DeletePod) == ["train-worker-0", "train-worker-1"]
+    assert names(effects, DeletePod) == ["train-worker-0", "train-worker-1"]
 
 
 def test_containers_restarted_too_often_fail_the_task() -> None:
@@ -327,7 +342,7 @@ def test_job_unknown_policy_fires_again_after_a_restart() -> None:
     of = {**of, "status": status(of, steps(of, pods, group=unknown))}
     assert of["status"]["retryCount"] == 1
     effects = steps(of, [], group=unknown)
-    assert [e.patch for e in only(effects, do.PatchGroup)] == [{"status": {"phase": "Inqueue"}}]
+    assert [e.patch for e in only(effects, PatchGroup)] == [{"status": {"phase": "Inqueue"}}]
     of = {**of, "status": status(of, steps(of, [], group=group(of)))}
     assert of["status"]["state"]["phase"] == JobPhase.PENDING
     pods = [pod(of, "worker", 0), pod(of, "worker", 1)]
@@ -344,13 +359,13 @@ def test_suspend_and_resume_by_command() -> None:
     of, pods = evicted()
     suspend = command("AbortJob", of)
     effects = steps(of, pods, commands=[suspend])
-    assert isinstance(effects[0], do.SetStatus)
-    assert [suspend] == [each.command for each in only(effects, do.FinishCommand)]
+    assert isinstance(effects[0], SetStatus)
+    assert [suspend] == [each.command for each in only(effects, FinishCommand)]
     of = {**of, "status": status(of, effects)}
     assert of["status"]["state"]["phase"] == JobPhase.ABORTING
     of = {**of, "status": status(of, steps(of, []))}
     assert of["status"]["state"]["phase"] == JobPhase.ABORTED
-    assert len(only(steps(of, []), do.DeleteGroup)) == 1
+    assert len(only(steps(of, []), DeleteGroup)) == 1
     of = {**of, "status": status(of, steps(of, [], commands=[command("ResumeJob", of, "c2")]))}
     assert of["status"]["state"]["phase"] == JobPhase.RESTARTING
     of = {**of, "status": status(of, steps(of, []))}
@@ -365,7 +380,7 @@ def test_command_is_carried_out_once_even_if_its_deletion_was_lost() -> None:
     again = command("RestartJob", of)
     of = {**of, "status": status(of, steps(of, pods, commands=[again]))}
     effects = steps(of, pods, commands=[again])
-    assert [again] == [each.command for each in only(effects, do.FinishCommand)]
+    assert [again] == [each.command for each in only(effects, FinishCommand)]
     assert status(of, effects)["retryCount"] == 1
 
 
@@ -376,10 +391,10 @@ def test_resumed_job_keeps_its_finished_pods() -> None:
     of = {**of, "status": status(of, steps(of, pods, commands=[command("AbortJob", of)]))}
     of = {**of, "status": status(of, steps(of, pods[:1]))}
     of = {**of, "status": status(of, steps(of, pods[:1], commands=[command("ResumeJob", of, "r")]))}
-    assert names(steps(of, pods[:1]), do.DeletePod) == []
+    assert names(steps(of, pods[:1]), DeletePod) == []
     of = {**of, "status": status(of, steps(of, pods[:1]))}
     assert of["status"]["state"]["phase"] == JobPhase.PENDING
-    assert names(steps(of, pods[:1]), do.CreatePod) == ["train-worker-1"]
+    assert names(steps(of, pods[:1]), CreatePod) == ["train-worker-1"]
 
 
 def finished() -> tuple[Object, list[Object]]:
@@ -392,7 +407,7 @@ def finished() -> tuple[Object, list[Object]]:
 def test_min_success_completes_the_job_and_deletes_running_pods() -> None:
     of, pods = finished()
     assert of["status"]["state"]["phase"] == JobPhase.COMPLETED
-    assert names(steps(of, pods), do.DeletePod) == ["train-worker-1"]
+    assert names(steps(of, pods), DeletePod) == ["train-worker-1"]
 
 
 def test_finished_job_keeps_its_counts_and_deletes_its_group_and_objects() -> None:
@@ -402,10 +417,10 @@ def test_finished_job_keeps_its_counts_and_deletes_its_group_and_objects() -> No
     assert (after["succeeded"], after["running"]) == (1, 0)
     assert after["taskStatusCount"] == {"worker": {"phase": {"Succeeded": 1}}}
     assert after["controlledResources"] == {"volume-pvc-x": "x"}
-    assert len(only(effects, do.DropObjects)[0].objects) == 3
-    assert len(only(effects, do.DeleteGroup)) == 1
+    assert len(only(effects, DropObjects)[0].objects) == 3
+    assert len(only(effects, DeleteGroup)) == 1
     of = {**of, "status": after}
-    assert steps(of, [], group=None) == [], "its pods may be cleared away"
+    assert steps(of, [], group=None) == [], "its pods may be deleted"
 
 
 def test_finished_job_ignores_commands_and_keeps_its_version() -> None:
@@ -415,7 +430,7 @@ def test_finished_job_ignores_commands_and_keeps_its_version() -> None:
         after = status(of, effects)
         assert of["status"]["state"] == after["state"]
         assert of["status"].get("version") == after.get("version")
-        assert len(only(effects, do.FinishCommand)) == 1
+        assert len(only(effects, FinishCommand)) == 1
 
 
 DEPENDS = {
@@ -435,7 +450,7 @@ def test_task_waits_for_the_tasks_it_depends_on(case: str) -> None:
     of = job(tasks=[task("a", 1), task("b", 1), task("c", 1, dependsOn=needs)])
     of = recorded(of, [], "Pending")
     pods = [pod(of, "a", 0, phases[0]), pod(of, "b", 0, phases[1])]
-    assert want_started == (names(steps(of, pods), do.CreatePod) == ["train-c-0"])
+    assert want_started == (names(steps(of, pods), CreatePod) == ["train-c-0"])
 
 
 def test_terminating_job_has_no_effects() -> None:
@@ -447,26 +462,26 @@ def test_terminating_job_has_no_effects() -> None:
 def test_job_waits_for_a_named_claim() -> None:
     of = recorded(job(volumes=[{"mountPath": "/d", "volumeClaimName": "data"}]), [], "Pending")
     effects = steps(of, claims={"data": False})
-    assert [each.reason for each in only(effects, do.EmitEvent)] == ["PVCError"]
-    assert names(effects, do.CreatePod) == []
-    assert len(names(steps(of, claims={"data": True}), do.CreatePod)) == 2
+    assert [each.reason for each in only(effects, EmitEvent)] == ["PVCError"]
+    assert names(effects, CreatePod) == []
+    assert len(names(steps(of, claims={"data": True}), CreatePod)) == 2
 
 
 def test_claim_is_named_before_creation_with_a_stable_name() -> None:
     of = recorded(job(volumes=[{"mountPath": "/d", "volumeClaim": {"x": 1}}]), [], "Pending")
-    (patch,) = [each.patch for each in only(steps(of), do.PatchJob)]
-    assert [patch] == [each.patch for each in only(steps(of), do.PatchJob)]
+    (patch,) = [each.patch for each in only(steps(of), PatchJob)]
+    assert [patch] == [each.patch for each in only(steps(of), PatchJob)]
     of["spec"] = merge_patch(of["spec"], patch["spec"])
     name = of["spec"]["volumes"][0]["volumeClaimName"]
     assert name.startswith("train-pvc-")
     effects = steps(of)
-    assert [name] == [each.body["metadata"]["name"] for each in only(effects, do.CreateClaim)]
-    mounts = only(effects, do.CreatePod)[0].body["spec"]["containers"][0]["volumeMounts"]
+    assert [name] == [each.body["metadata"]["name"] for each in only(effects, CreateClaim)]
+    mounts = only(effects, CreatePod)[0].body["spec"]["containers"][0]["volumeMounts"]
     assert [each["mountPath"] for each in mounts] == ["/d"]
 
 
 def test_a_queue_that_extends_to_other_clusters_forwards_its_jobs() -> None:
     of = recorded(job(), [], "Pending")
     queue = {"spec": {"extendClusters": [{"name": "other"}]}}
-    (patch,) = [each.patch for each in only(steps(of, queue=queue), do.PatchJob)]
+    (patch,) = [each.patch for each in only(steps(of, queue=queue), PatchJob)]
     assert patch["metadata"]["annotations"] == {wellknown.JOB_FORWARDING: "true"}

@@ -48,7 +48,7 @@ async def test_finished_job_is_deleted_after_its_ttl(tmp_path: Path) -> None:
         async def gone() -> bool:
             return await cluster.client.find(JOBS, "train", namespace="default") is None
 
-        await cluster.until(gone, "it is gone")
+        await cluster.until(gone, "the job is deleted")
         await cluster.has_pods(0)
 
 
@@ -107,7 +107,7 @@ async def test_bare_pod_gets_a_group(cluster: Cluster) -> None:
         annotations = pod["metadata"].get("annotations") or {}
         return annotations.get("scheduling.k8s.io/group-name") == name
 
-    await cluster.until(marked, "the pod is marked")
+    await cluster.until(marked, "the pod is annotated")
     await cluster.client.get(PODGROUPS, name, namespace="default")
 
 

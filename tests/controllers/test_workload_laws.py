@@ -53,8 +53,8 @@ def test_rollout_stays_within_max_surge_and_max_unavailable(
     of = deployment(replicas, surge, unavailable)
     newest = replica_set("new", *new)
     others = [replica_set(f"old-{n}", size, up, n + 1) for n, (size, up) in enumerate(old)]
-    more, fewer = rollout.bounds(of)
-    sizes = rollout.roll(of, newest, others)
+    more, fewer = rollout.surge_and_unavailable(of)
+    sizes = rollout.rolling_update(of, newest, others)
     before = {rollout.name_of(e): rollout.size(e) for e in [newest, *others]}
     after = {**before, **sizes}
     assert all(each >= 0 for each in after.values())
@@ -78,7 +78,7 @@ def test_rollout_completes_if_all_pods_become_ready(
         replica_set(f"old-{n}", size, size, age=n + 1) for n, (size, _) in enumerate(old)
     ]
     for _ in range(100):
-        sizes = rollout.roll(of, every[0], every[1:])
+        sizes = rollout.rolling_update(of, every[0], every[1:])
         if not sizes:
             break
         for each in every:
@@ -95,7 +95,7 @@ def test_scaling_during_a_rollout_stays_within_max_surge(
     every = [replica_set(f"s{n}", size, size, age=n) for n, size in enumerate(sizes)]
     wanted = rollout.rescale(of, every[0], every[1:])
     total = sum(wanted.get(rollout.name_of(e), rollout.size(e)) for e in every)
-    allowed = after + rollout.bounds(of)[0] if after else 0
+    allowed = after + rollout.surge_and_unavailable(of)[0] if after else 0
     assert total == allowed
     assert all(each >= 0 for each in wanted.values())
 

@@ -219,7 +219,7 @@ async def test_recreate_waits_until_the_last_old_pod_has_ended(cluster: Cluster)
     await change(cluster, DEPLOYMENTS, "web", template=template("web", A="2"))
     await cluster.has_pods(0)
     await cluster.settle()
-    assert len(await sets(cluster)) == 1, "old pods are still ending"
+    assert len(await sets(cluster)) == 1, "old pods are still terminating"
     for name in old:
         await cluster.client.delete(PODS, name, namespace="default", grace_period_s=0)
     await cluster.has_pods(2)
@@ -337,9 +337,9 @@ async def test_endpoints_follow_the_readiness_of_pods(cluster: Cluster) -> None:
             for field in ("addresses", "notReadyAddresses")
         ] == [ready, waiting]
 
-    await cluster.until(lambda: behind(names, []), "both are there")
+    await cluster.until(lambda: behind(names, []), "both pods are addresses")
     await make_ready(cluster, names[0], ready=False)
-    await cluster.until(lambda: behind(names[1:], names[:1]), "one is not ready")
+    await cluster.until(lambda: behind(names[1:], names[:1]), "one pod is not ready")
     await cluster.settle()
     (piece,) = (await cluster.client.list(ENDPOINT_SLICES, namespace="default")).items
     assert piece["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
@@ -347,13 +347,13 @@ async def test_endpoints_follow_the_readiness_of_pods(cluster: Cluster) -> None:
     ready = {e["targetRef"]["name"]: e["conditions"]["ready"] for e in piece["endpoints"]}
     assert ready == {names[0]: False, names[1]: True}
     await change(cluster, DEPLOYMENTS, "web", replicas=0)
-    await cluster.until(lambda: behind([], []), "none is there")
+    await cluster.until(lambda: behind([], []), "no addresses")
     await cluster.client.delete(SERVICES, "web", namespace="default")
 
     async def gone() -> bool:
         return not (await cluster.client.list(ENDPOINT_SLICES, namespace="default")).items
 
-    await cluster.until(gone, "slices go with the service")
+    await cluster.until(gone, "slices are deleted with the service")
 
 
 # Jobs
@@ -364,7 +364,7 @@ async def finished(cluster: Cluster, name: str = "work") -> Object:
         found = conditions(await get(cluster, BATCH_JOBS, name))
         return "Complete" in found or "Failed" in found
 
-    await cluster.until(over, f"{name} is over")
+    await cluster.until(over, f"{name} has finished")
     await cluster.settle()
     return await get(cluster, BATCH_JOBS, name)
 
@@ -476,10 +476,10 @@ async def test_cron_job_starts_its_runs_on_schedule(timed: tuple[Cluster, Manual
             status = (await get(cluster, BATCH_CRON_JOBS, "often"))["status"]
             return bool(status.get("lastSuccessfulTime")) and not status.get("active")
 
-        await cluster.until(remembered, "the run is over")
+        await cluster.until(remembered, "the run has finished")
         await cluster.settle()
     jobs = (await cluster.client.list(BATCH_JOBS, namespace="default")).items
-    assert len(jobs) == 1, "only one that succeeded is kept"
+    assert len(jobs) == 1, "one succeeded job is kept"
     due = (int(clock.now()) // 300) * 300
     assert jobs[0]["metadata"]["name"] == f"often-{due // 60}"
 
@@ -503,7 +503,7 @@ async def test_job_deadline_and_ttl_follow_the_clock(
     async def gone() -> bool:
         return await cluster.client.find(BATCH_JOBS, "work", namespace="default") is None
 
-    await cluster.until(gone, "it expires")
+    await cluster.until(gone, "the job is deleted after its TTL")
 
 
 async def test_rollout_without_progress_exceeds_its_deadline(

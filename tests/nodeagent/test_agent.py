@@ -125,7 +125,7 @@ async def test_volumes_are_at_their_mount_paths(
     assert "read-only" in text
     assert text.endswith(f"mapsub\nx\n{os.geteuid()}\n755\n")
     for mount in mounts:
-        assert not os.path.exists(str(mount["mountPath"])), "on the machine"  # noqa: ASYNC240
+        assert not os.path.exists(str(mount["mountPath"])), "created on the host"  # noqa: ASYNC240
 
 
 async def test_pods_of_a_job_find_each_other_by_name(machine: Machine, isolation: None) -> None:
@@ -541,7 +541,7 @@ async def test_pods_on_a_bridge_network_listen_on_the_same_port(
     await machine.run_pod("caller", "python3", "-c", call)
     pod = await machine.ended("caller")
     assert (await machine.logs("caller")).split() == ["w0", "w1"]
-    assert not network.path(pod["metadata"]["uid"]).exists(), "gone with the pod's last process"
+    assert not network.path(pod["metadata"]["uid"]).exists(), "removed with the pod's last process"
     served = await machine.ended("w0")
     assert served["status"]["podIP"] != pod["status"]["podIP"]
 

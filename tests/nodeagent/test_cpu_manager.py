@@ -52,7 +52,7 @@ def test_exclusive_cpus_come_from_the_fullest_numa_node_that_fits() -> None:
     assert allocate(cpus, pod("a", "3")) == [{0, 1, 2}]
     assert allocate(cpus, pod("b", "2")) == [{4, 5}]
     assert allocate(cpus, pod("c", "1")) == [{3}]
-    assert allocate(cpus, pod("a", "3")) == [{0, 1, 2}], "what it has it keeps"
+    assert allocate(cpus, pod("a", "3")) == [{0, 1, 2}], "a pod keeps its CPUs"
     assert cpus.shared_pool() == {6, 7}
 
 

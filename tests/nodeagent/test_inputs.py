@@ -249,7 +249,7 @@ def test_with_mps_the_environment_has_mps_limits() -> None:
     assert devices.variables(pod, "c") == {
         "CUDA_VISIBLE_DEVICES": "",
         "NVIDIA_VISIBLE_DEVICES": "void",
-    }, "it was given nothing yet"
+    }, "nothing is allocated yet"
     devices.share("u", requested_shares(pod, devices))
     variables = devices.variables(pod, "c")
     assert {key: text for key, text in variables.items() if "MPS" in key} == {

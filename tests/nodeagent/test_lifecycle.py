@@ -170,14 +170,14 @@ def test_pod_finishes_once_and_nothing_runs_afterwards(data: st.DataObject) -> N
         effects = machine.step()
         if any(isinstance(effect, PodFinished) for effect in effects):
             assert not any(known.is_running for known in machine.record.containers.values())
-            assert machine.step() == effects, "over is over"
+            assert machine.step() == effects, "a finished pod stays finished"
             return
         running = [n for n, known in machine.record.containers.items() if known.is_running]
         stopping = [n for n in running if machine.record.of(n).stopping]
         wakes = [effect.at for effect in effects if isinstance(effect, RequeueAt)]
         candidates = stopping or [n for n in running if not n.startswith("s")]
         if not candidates:
-            assert wakes, "nothing runs, nothing waits, and it is not over"
+            assert wakes, "nothing runs or waits, but the pod has not finished"
             machine.now = max(machine.now, min(wakes))
             continue
         name = data.draw(st.sampled_from(sorted(candidates)))

@@ -121,8 +121,8 @@ class MutationCache:
         self.informer.add_handler(handler)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        ours = self._own_write((namespace, name))
-        found = ours if ours is not None else self.informer.get(namespace, name)
+        own_write = self._own_write((namespace, name))
+        found = own_write if own_write is not None else self.informer.get(namespace, name)
         return None if found is None else self._mark_deleting(found)
 
     def all(self) -> Iterator[Object]:
@@ -131,22 +131,22 @@ class MutationCache:
     def by_index(self, index: str, key: str) -> list[Object]:
         """Return the objects under an index key, our own writes included."""
         found = {key_of(each): each for each in self.informer.by_index(index, key)}
-        for place in tuple(self._indexed.get((index, key), ())):
-            ours = self._own_write(place)
-            if ours is not None:
-                found[place] = ours
+        for object_key in tuple(self._indexed.get((index, key), ())):
+            own_write = self._own_write(object_key)
+            if own_write is not None:
+                found[object_key] = own_write
         if self._deleting:
             return [self._mark_deleting(each) for each in found.values()]
         return list(found.values())
 
     def record_write(self, obj: Object) -> None:
         """Overlay the object with which the server answered our write."""
-        if version_number(obj) > self._reached():
-            place = key_of(obj)
-            self._discard(place)
-            self._written[place] = obj
+        if version_number(obj) > self._synced_version():
+            object_key = key_of(obj)
+            self._discard(object_key)
+            self._written[object_key] = obj
             for index in self._index_keys(obj):
-                self._indexed.setdefault(index, set()).add(place)
+                self._indexed.setdefault(index, set()).add(object_key)
 
     def record_delete(self, obj: Object) -> None:
         """Mark an object as deleting until the watch reports its deletion."""
@@ -160,15 +160,15 @@ class MutationCache:
             for key in indexer(obj):
                 yield name, key
 
-    def _discard(self, place: Key) -> None:
-        obj = self._written.pop(place, None)
+    def _discard(self, object_key: Key) -> None:
+        obj = self._written.pop(object_key, None)
         if obj is None:
             return
         for index in self._index_keys(obj):
-            filed = self._indexed.get(index)
-            if filed is not None:
-                filed.discard(place)
-                if not filed:
+            entries = self._indexed.get(index)
+            if entries is not None:
+                entries.discard(object_key)
+                if not entries:
                     del self._indexed[index]
 
     def _mark_deleting(self, obj: Object) -> Object:
@@ -177,13 +177,13 @@ class MutationCache:
         return {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": "requested"}}
 
     def _own_write(self, key: Key) -> Object | None:
-        ours = self._written.get(key)
-        if ours is not None and version_number(ours) <= self._reached():
+        own_write = self._written.get(key)
+        if own_write is not None and version_number(own_write) <= self._synced_version():
             self._discard(key)
             return None
-        return ours
+        return own_write
 
-    def _reached(self) -> int:
+    def _synced_version(self) -> int:
         text = self.informer.resource_version
         return int(text) if text.isdecimal() else 0
 
@@ -193,8 +193,8 @@ class MutationCache:
         if event == "DELETED":
             self._deleting.discard(uid_of(obj))
         if self._written:
-            ours = self._written.get(key_of(obj))
-            if ours is not None and version_number(obj) >= version_number(ours):
+            own_write = self._written.get(key_of(obj))
+            if own_write is not None and version_number(obj) >= version_number(own_write):
                 self._discard(key_of(obj))
 
 

@@ -62,7 +62,7 @@ def wants_group(pod: Object, schedulers: Sequence[str]) -> bool:
     )
 
 
-def name_for(pod: Object) -> str:
+def group_name_for(pod: Object) -> str:
     owner = controller_of(pod)
     return f"{wellknown.BARE_POD_GROUP_PREFIX}{owner['uid'] if owner else uid_of(pod)}"
 
@@ -100,7 +100,7 @@ def build(pod: Object, owner: Object | None) -> Object:
     labels = {key: labels_of(pod)[key] for key in keys if key in labels_of(pod)}
     owners = pod["metadata"].get("ownerReferences") if controller_of(pod) else None
     metadata: Object = {
-        "name": name_for(pod),
+        "name": group_name_for(pod),
         "namespace": pod["metadata"]["namespace"],
         "ownerReferences": owners or [owner_reference("v1", "Pod", pod)],
     }
@@ -144,7 +144,7 @@ def _topology(annotations: dict[str, str]) -> Object | None:
     return found
 
 
-def wants_no_pods(owner: Object) -> bool:
+def is_scaled_to_zero(owner: Object) -> bool:
     return (owner.get("spec") or {}).get("replicas") == 0
 
 
@@ -180,7 +180,7 @@ class PodGroupController(Reconciler):
         if new is None:
             return
         namespace = key_of(new)[0]
-        if wants_no_pods(new):
+        if is_scaled_to_zero(new):
             self.queue.add((namespace, f"{wellknown.BARE_POD_GROUP_PREFIX}{uid_of(new)}"))
             return
         if old is not None and annotations_of(old) == annotations_of(new):
@@ -199,10 +199,10 @@ class PodGroupController(Reconciler):
         namespace, name = key
         pod = self._pods.get(*key)
         if pod is None:
-            await self._drop_empty(namespace, name)
+            await self._delete_group_at_zero_replicas(namespace, name)
             return None
-        ours = annotations_of(pod).get(wellknown.GROUP_NAME) == name_for(pod)
-        if not ours and not wants_group(pod, self._schedulers):
+        has_own_group = annotations_of(pod).get(wellknown.GROUP_NAME) == group_name_for(pod)
+        if not has_own_group and not wants_group(pod, self._schedulers):
             return None
         wanted = build(pod, self._owner(pod))
         group = self._groups.get(namespace, wanted["metadata"]["name"])
@@ -214,13 +214,13 @@ class PodGroupController(Reconciler):
                 PODGROUPS, wanted["metadata"]["name"], patch, namespace=namespace
             )
             self._groups.record_write(written)
-        if not ours:
+        if not has_own_group:
             marks = {wellknown.GROUP_NAME: wanted["metadata"]["name"]}
             patch = {"metadata": {"uid": uid_of(pod), "annotations": marks}}
             self._pods.record_write(await self.client.patch(PODS, name, patch, namespace=namespace))
         return None
 
-    async def _drop_empty(self, namespace: str, name: str) -> None:
+    async def _delete_group_at_zero_replicas(self, namespace: str, name: str) -> None:
         """Delete the group of a workload that was scaled to zero."""
         if not name.startswith(wellknown.BARE_POD_GROUP_PREFIX):
             return
@@ -229,7 +229,11 @@ class PodGroupController(Reconciler):
         if group is None or owner is None or owner.get("kind") not in self._owners:
             return
         workload = self._owners[owner["kind"]].get(namespace, owner["name"])
-        if workload is not None and wants_no_pods(workload) and uid_of(workload) == owner["uid"]:
+        if (
+            workload is not None
+            and is_scaled_to_zero(workload)
+            and uid_of(workload) == owner["uid"]
+        ):
             await self.client.delete(
                 PODGROUPS, name, namespace=namespace, uid=uid_of(group), missing_ok=True
             )

@@ -145,24 +145,24 @@ class Cgroups:
         return Group({"unified": directory})
 
     def _make_v1(self, name: str, limits: Limits) -> Group:
-        made: dict[str, Path] = {}
+        directories: dict[str, Path] = {}
         for controller in V1_CONTROLLERS:
             base = self._root / controller
             if not base.is_dir():
                 continue
             directory = base / PARENT / name
             directory.mkdir(parents=True, exist_ok=True)
-            made[controller] = directory
-        if limits.memory_bytes is not None and "memory" in made:
-            _put(made["memory"] / "memory.limit_in_bytes", limits.memory_bytes)
-        if limits.cpu_milli is not None and "cpu" in made:
-            _put(made["cpu"] / "cpu.cfs_period_us", PERIOD_US)
-            _put(made["cpu"] / "cpu.cfs_quota_us", _quota(limits.cpu_milli))
-        if limits.processes is not None and "pids" in made:
-            _put(made["pids"] / "pids.max", limits.processes)
+            directories[controller] = directory
+        if limits.memory_bytes is not None and "memory" in directories:
+            _put(directories["memory"] / "memory.limit_in_bytes", limits.memory_bytes)
+        if limits.cpu_milli is not None and "cpu" in directories:
+            _put(directories["cpu"] / "cpu.cfs_period_us", PERIOD_US)
+            _put(directories["cpu"] / "cpu.cfs_quota_us", _quota(limits.cpu_milli))
+        if limits.processes is not None and "pids" in directories:
+            _put(directories["pids"] / "pids.max", limits.processes)
         if limits.cpus:
-            made[CPUSET] = self._make_cpuset(name, limits.cpus)
-        return Group(made)
+            directories[CPUSET] = self._make_cpuset(name, limits.cpus)
+        return Group(directories)
 
     def _make_cpuset(self, name: str, cpus: str) -> Path:
         """Create a v1 cpuset, which accepts processes only once cpus and mems are set."""

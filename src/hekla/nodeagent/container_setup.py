@@ -242,7 +242,7 @@ class ContainerSetup:
         if gpus := self._context.devices.allocated.get(self._uid):
             base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
         base |= self._context.devices.variables(self._pod, container["name"])
-        made = container_environment(
+        variables = container_environment(
             self._pod,
             container,
             self._sources,
@@ -251,13 +251,13 @@ class ContainerSetup:
             pod_ip=self._address,
         )
         if self._context.isolate == "none":
-            made = {key: self._resolve_names(value) for key, value in made.items()}
+            variables = {key: self._resolve_names(value) for key, value in variables.items()}
             # Without a mount namespace a volume is not at its mount path, so a variable has its
             # path.
             for mount in container.get("volumeMounts") or ():
                 key = "HEKLA_VOLUME_" + mount["name"].upper().replace("-", "_")
-                made[key] = str(self._volumes[mount["name"]])
-        return environment, made
+                variables[key] = str(self._volumes[mount["name"]])
+        return environment, variables
 
     def _resolve_names(self, text: str) -> str:
         """Replace the names of the job's pods by addresses.

@@ -63,7 +63,7 @@ def container_environment(
     pod: Object, container: Object, sources: Sources, *, base: Values, node: Object, pod_ip: str
 ) -> dict[str, str]:
     """Return the variables of a container over `base`, in the order of the spec."""
-    made = dict(base)
+    variables = dict(base)
     own: dict[str, str] = {}
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix") or ""
@@ -77,8 +77,8 @@ def container_environment(
         given = _value(pod, container, variable, sources, node=node, pod_ip=pod_ip)
         if given is not None:
             own[variable["name"]] = expand(given, own) if "value" in variable else given
-    made.update(own)
-    return made
+    variables.update(own)
+    return variables
 
 
 def _value(

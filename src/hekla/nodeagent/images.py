@@ -42,10 +42,10 @@ class Environment:
         """Return `base` with this environment's programs first."""
         if self.kind not in ("venv", "conda"):
             return base
-        made = {**base, "PATH": f"{self.path}/bin{os.pathsep}{base.get('PATH', os.defpath)}"}
-        made["VIRTUAL_ENV" if self.kind == "venv" else "CONDA_PREFIX"] = self.path
-        made.pop("PYTHONHOME", None)
-        return made
+        variables = {**base, "PATH": f"{self.path}/bin{os.pathsep}{base.get('PATH', os.defpath)}"}
+        variables["VIRTUAL_ENV" if self.kind == "venv" else "CONDA_PREFIX"] = self.path
+        variables.pop("PYTHONHOME", None)
+        return variables
 
 
 class Images:

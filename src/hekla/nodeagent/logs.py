@@ -116,14 +116,14 @@ class LogFile:
 
     def stamp(self, data: bytes, offset: int, at_line_start: bool) -> bytes:
         """Return `data`, which begins at `offset`, with a timestamp before each line."""
-        made = []
+        stamped = []
         for line in data.splitlines(keepends=True):
             if at_line_start:
-                made.append(format_time(self.time_of(offset)).encode() + b" ")
-            made.append(line)
+                stamped.append(format_time(self.time_of(offset)).encode() + b" ")
+            stamped.append(line)
             offset += len(line)
             at_line_start = line.endswith(b"\n")
-        return b"".join(made)
+        return b"".join(stamped)
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -105,11 +105,11 @@ class BridgeNetwork:
     def _free_octet(self) -> int:
         """Return the subnet of the existing bridge, or the next unused one."""
         rows = [line.split() for line in self._routes().splitlines()[1:]]
-        ways = [(row[0], bytes.fromhex(row[1])[::-1]) for row in rows]  # the kernel's byte order
-        ours = [to[1] for name, to in ways if name == self._bridge]
-        if ours:
-            return ours[0]
-        taken = {to[1] for _, to in ways if to[0] == 10}
+        routes = [(row[0], bytes.fromhex(row[1])[::-1]) for row in rows]  # the kernel's byte order
+        own = [to[1] for name, to in routes if name == self._bridge]
+        if own:
+            return own[0]
+        taken = {to[1] for _, to in routes if to[0] == 10}
         wanted = (OCTETS[(OCTETS.index(self._octet) + n) % len(OCTETS)] for n in range(len(OCTETS)))
         return next((octet for octet in wanted if octet not in taken), self._octet)
 

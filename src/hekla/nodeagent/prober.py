@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from hekla.nodeagent import probes
+from hekla.nodeagent import probe_handlers
 from hekla.nodeagent.container_setup import NodeContext
 from hekla.nodeagent.pod_state import PodState
 from hekla.nodeagent.runtime import ContainerRuntime
@@ -71,7 +71,7 @@ class Prober:
         await self._context.clock.sleep(probe.get("initialDelaySeconds") or 0)
         successes = failures = 0
         while known.is_running:
-            ok = await probes.check(probe, self._address, ports, partial(self._exec, name))
+            ok = await probe_handlers.check(probe, self._address, ports, partial(self._exec, name))
             successes, failures = (successes + 1, 0) if ok else (0, failures + 1)
             if ok and successes >= (probe.get("successThreshold") or 1) and on_result(True):
                 return

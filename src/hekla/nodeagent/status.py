@@ -79,17 +79,17 @@ def _state(known: ContainerRecord, initialized: bool) -> Object:
 
 def _terminated(run: ContainerRun) -> Object:
     assert run.exit_code is not None
-    made: Object = {
+    result: Object = {
         "exitCode": run.exit_code,
         "reason": run.reason or ("Completed" if run.exit_code == 0 else "Error"),
         "startedAt": format_time(run.started_at),
         "finishedAt": format_time(run.finished_at or run.started_at),
     }
     if run.exit_code > 128:
-        made["signal"] = run.exit_code - 128
+        result["signal"] = run.exit_code - 128
     if run.message:
-        made["message"] = run.message[:MAX_MESSAGE]
-    return made
+        result["message"] = run.message[:MAX_MESSAGE]
+    return result
 
 
 def _conditions(
@@ -103,7 +103,7 @@ def _conditions(
         PodCondition.READY: ready,
         PodCondition.CONTAINERS_READY: ready,
     }
-    made = [c for kind, c in old.items() if kind not in wanted]
+    result = [c for kind, c in old.items() if kind not in wanted]
     for kind, holds in wanted.items():
         text = "True" if holds else "False"
         known = old.get(kind) or {}
@@ -116,5 +116,5 @@ def _conditions(
         }
         if not holds:
             condition["reason"] = "PodCompleted" if completed else "ContainersNotReady"
-        made.append(condition)
-    return made
+        result.append(condition)
+    return result

@@ -76,39 +76,39 @@ class Volumes:
     def make(self, *, node: Object, pod_ip: str) -> dict[str, Path]:
         """Create all volumes; return their paths by name."""
         self._node, self._pod_ip = node, pod_ip
-        made = {}
+        paths = {}
         for volume in self._pod["spec"].get("volumes") or ():
-            made[volume["name"]] = self._volume(volume)
-        return made
+            paths[volume["name"]] = self._volume(volume)
+        return paths
 
     def _volume(self, volume: Object) -> Path:
         name = str(volume["name"])
-        where = self._directory / name
+        directory = self._directory / name
         if "hostPath" in volume:
             return _host_path(name, volume["hostPath"])
         if "persistentVolumeClaim" in volume:
             claim = str(volume["persistentVolumeClaim"]["claimName"])
-            where = self._claims / str(self._pod["metadata"]["namespace"]) / claim
-            where.mkdir(parents=True, exist_ok=True)
-            return where
-        where.mkdir(parents=True, exist_ok=True)
+            directory = self._claims / str(self._pod["metadata"]["namespace"]) / claim
+            directory.mkdir(parents=True, exist_ok=True)
+            return directory
+        directory.mkdir(parents=True, exist_ok=True)
         if "emptyDir" in volume or set(volume) == {"name"}:
-            where.chmod(0o777)
-            return where
+            directory.chmod(0o777)
+            return directory
         if "projected" in volume:
             mode = volume["projected"].get("defaultMode", DEFAULT_MODE)
             for source in volume["projected"].get("sources") or ():
-                self._files(where, source, mode)
-            return where
-        if self._files(where, volume, DEFAULT_MODE):
-            return where
+                self._files(directory, source, mode)
+            return directory
+        if self._files(directory, volume, DEFAULT_MODE):
+            return directory
         kinds = ", ".join(sorted(set(volume) - {"name"}))
         raise VolumeError(
             f"volume {name!r}: {kinds} is not available on a single machine; use emptyDir, "
             "hostPath, configMap, secret, projected, downwardAPI or a claim"
         )
 
-    def _files(self, where: Path, source: Object, mode: int) -> bool:
+    def _files(self, directory: Path, source: Object, mode: int) -> bool:
         """Write the files of one source; return False for an unknown kind."""
         for kind, key in (("ConfigMap", "configMap"), ("Secret", "secret")):
             if key in source:
@@ -116,16 +116,18 @@ class Volumes:
                 name = ref.get("name") or ref.get("secretName")
                 optional = bool(ref.get("optional"))
                 values = self._sources.values(kind, name, optional=optional)
-                self._write(where, values, ref, ref.get("defaultMode", mode), f"{kind} {name!r}")
+                self._write(
+                    directory, values, ref, ref.get("defaultMode", mode), f"{kind} {name!r}"
+                )
                 return True
         if "downwardAPI" in source:
             for item in source["downwardAPI"].get("items") or ():
-                _write(where, item["path"], self._downward(item), item.get("mode", mode))
+                _write(directory, item["path"], self._downward(item), item.get("mode", mode))
             return True
         return False
 
     def _write(
-        self, where: Path, values: Mapping[str, str], ref: Object, mode: int, what: str
+        self, directory: Path, values: Mapping[str, str], ref: Object, mode: int, what: str
     ) -> None:
         items = ref.get("items")
         if items is None:
@@ -135,7 +137,7 @@ class Volumes:
                 if ref.get("optional"):
                     continue
                 raise MissingReference(f"{what} has no key {item['key']!r}")
-            _write(where, item["path"], values[item["key"]], item.get("mode", mode))
+            _write(directory, item["path"], values[item["key"]], item.get("mode", mode))
 
     def _downward(self, item: Object) -> str:
         if "fieldRef" in item:
@@ -144,12 +146,12 @@ class Volumes:
         return resource_field(self._pod, container, item["resourceFieldRef"], node=self._node)
 
 
-def _write(where: Path, relative: str, text: str, mode: int) -> None:
+def _write(directory: Path, relative: str, text: str, mode: int) -> None:
     """Write a file below a volume. The API has checked the path; it is checked again."""
     parts = Path(relative).parts
     if ".." in parts or Path(relative).is_absolute():
         raise VolumeError(f"the path {relative!r} leads out of its volume")
-    path = where / relative
+    path = directory / relative
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     data = text.encode("utf-8", "surrogateescape")

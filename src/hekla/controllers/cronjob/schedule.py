@@ -97,24 +97,24 @@ def next_step(view: CronView) -> list[Effect]:
     """Return the effects that reconcile a cron job."""
     if is_deleting(view.cron):
         return []
-    effects: list[Effect] = [*_history(view)]
+    effects: list[Effect] = [*_prune_history(view)]
     active = [job for job in view.jobs if not view.kind.outcome(job)]
     last = _last_scheduled(view)
     starts: list[Effect] = []
     if not view.spec.get("suspend"):
-        starts, active, last = _due(view, active, last)
+        starts, active, last = _start_due_run(view, active, last)
     effects += starts
     patch = _status(view, active, last)
     return effects + ([SetStatus(patch)] if patch else [])
 
 
-def _due(
+def _start_due_run(
     view: CronView, active: list[Object], last: float | None
 ) -> tuple[list[Effect], list[Object], float | None]:
     """Return the effects of a due run, and the active jobs and last scheduled time after it."""
     try:
         zone = _zone(view)
-        following = parse_cron(view.spec.get("schedule") or "")
+        next_time = parse_cron(view.spec.get("schedule") or "")
     except ZoneInfoNotFoundError as error:
         return [EmitEvent("Warning", CronReason.INVALID_TIME_ZONE, str(error))], active, last
     except CronError as error:
@@ -125,11 +125,11 @@ def _due(
     deadline_s = view.spec.get("startingDeadlineSeconds")
     if deadline_s is not None:
         earliest = max(earliest, view.now - float(deadline_s))
-    due, is_many = latest_missed(following, earliest, view.now, zone)
-    if is_many:
+    due, is_truncated = latest_missed(next_time, earliest, view.now, zone)
+    if is_truncated:
         message = f"more than {MAX_MISSED} runs were missed; only the latest is started"
         effects.append(EmitEvent("Warning", CronReason.TOO_MANY_MISSED_TIMES, message))
-    wake = RequeueAfter(_seconds_to(following, view.now, zone) + REQUEUE_MARGIN_S)
+    wake = RequeueAfter(_seconds_to_next(next_time, view.now, zone) + REQUEUE_MARGIN_S)
     if due is None:
         return [*effects, wake], active, last
     policy = view.spec.get("concurrencyPolicy") or "Allow"
@@ -149,14 +149,14 @@ def _due(
 
 
 def latest_missed(
-    following: Next, earliest: float, now: float, zone: tzinfo
+    next_time: Next, earliest: float, now: float, zone: tzinfo
 ) -> tuple[float | None, bool]:
     """Return the last time in (`earliest`, `now`], and whether more than MAX_MISSED were missed."""
     moment, end = datetime.fromtimestamp(earliest, zone), datetime.fromtimestamp(now, zone)
     found: datetime | None = None
     for _ in range(MAX_MISSED):
         try:
-            moment = following(moment)
+            moment = next_time(moment)
         except StopIteration:
             return (None if found is None else found.timestamp()), False
         if moment > end:
@@ -164,18 +164,18 @@ def latest_missed(
         found = moment
     # Too many to enumerate: search from the shortest time ago that still has a run.
     back = timedelta(minutes=1)
-    while following(end - back) > end:
+    while next_time(end - back) > end:
         back *= 2
     moment = max(end - back, moment)
-    while (after := following(moment)) <= end:
+    while (after := next_time(moment)) <= end:
         moment = found = after
     assert found is not None
     return found.timestamp(), True
 
 
-def _seconds_to(following: Next, now: float, zone: tzinfo) -> float:
+def _seconds_to_next(next_time: Next, now: float, zone: tzinfo) -> float:
     with suppress(StopIteration):
-        return max(0.0, following(datetime.fromtimestamp(now, zone)).timestamp() - now)
+        return max(0.0, next_time(datetime.fromtimestamp(now, zone)).timestamp() - now)
     return 86_400.0  # a schedule without a next time, such as 30 February
 
 
@@ -220,7 +220,7 @@ def _last_scheduled(view: CronView) -> float | None:
     return max((time for time in times if time is not None), default=None)
 
 
-def _history(view: CronView) -> list[Effect]:
+def _prune_history(view: CronView) -> list[Effect]:
     """Delete finished jobs beyond the history limits, oldest first.
 
     Volcano does not count terminated jobs; here they count as failed.
@@ -230,9 +230,9 @@ def _history(view: CronView) -> list[Effect]:
         (FAILED, "failedJobsHistoryLimit", DEFAULT_FAILED),
     )
     effects: list[Effect] = []
-    for outcome, name, usual in limits:
+    for outcome, name, default in limits:
         limit = view.spec.get(name)
-        keep = usual if limit is None else int(limit)
+        keep = default if limit is None else int(limit)
         ended = sorted(
             (j for j in view.jobs if view.kind.outcome(j) == outcome and not is_deleting(j)),
             key=lambda job: (created_at(job), key_of(job)),

@@ -117,15 +117,15 @@ def discover(
 
     Volcano rewrites every object at each poll; here only differences are written.
     """
-    ours = {
+    managed = {
         each["metadata"]["name"]: each
         for each in existing
         if labels_of(each).get(NETWORK_TOPOLOGY_SOURCE) == SOURCE
     }
-    wanted = _wanted(types, list(nodes), ours)
+    wanted = _wanted(types, list(nodes), managed)
     effects: list[Effect] = []
     for name, body in sorted(wanted.items(), key=lambda item: (item[1]["spec"]["tier"], item[0])):
-        known = ours.get(name)
+        known = managed.get(name)
         if known is None:
             effects.append(CreateHyperNode(body))
             continue
@@ -137,13 +137,13 @@ def discover(
             patch["metadata"] = {"labels": labels}
         if patch:
             effects.append(PatchHyperNode(name, patch))
-    for name in sorted(ours.keys() - wanted.keys()):
-        effects.append(DeleteHyperNode(name, uid_of(ours[name])))
+    for name in sorted(managed.keys() - wanted.keys()):
+        effects.append(DeleteHyperNode(name, uid_of(managed[name])))
     return effects
 
 
 def _wanted(
-    types: TopologyTypes, nodes: list[Object], ours: Mapping[str, Object]
+    types: TopologyTypes, nodes: list[Object], managed: Mapping[str, Object]
 ) -> dict[str, Object]:
     wanted: dict[str, Object] = {}
     for kind, keys in types.items():
@@ -155,11 +155,11 @@ def _wanted(
                 value = labels_of(node).get(key)
                 if not value:
                     break
-                place = (tier, value)
-                if place not in names:
-                    names[place] = _name(kind, tier, key, value, ours, names.values())
-                members.setdefault(place, set()).add(inner)
-                inner = names[place]
+                tier_and_value = (tier, value)
+                if tier_and_value not in names:
+                    names[tier_and_value] = _name(kind, tier, key, value, managed, names.values())
+                members.setdefault(tier_and_value, set()).add(inner)
+                inner = names[tier_and_value]
         for (tier, value), inside in members.items():
             name = names[tier, value]
             wanted[name] = _body(name, tier, keys[tier - 1], value, inside)
@@ -186,7 +186,7 @@ def _name(
     tier: int,
     key: str,
     value: str,
-    ours: Mapping[str, Object],
+    managed: Mapping[str, Object],
     taken: Iterable[str],
 ) -> str:
     """Return the name of the HyperNode of a label value.
@@ -196,10 +196,10 @@ def _name(
     """
     clean = re.sub(r"[^a-z0-9.-]", "", kind.lower()).strip(".-") or "network"
     prefix = f"hypernode-{clean}-tier{tier}-"
-    for name in sorted(ours):
-        if name.startswith(prefix) and labels_of(ours[name]).get(key) == value:
+    for name in sorted(managed):
+        if name.startswith(prefix) and labels_of(managed[name]).get(key) == value:
             return name
-    used = {*ours, *taken}
+    used = {*managed, *taken}
     for salt in range(1000):
         digest = hashlib.sha256(f"{kind}/{key}={value}/{salt or ''}".encode()).hexdigest()
         if (name := prefix + digest[:5]) not in used:

@@ -32,7 +32,7 @@ from hekla.controllers.job.effects import (
     RequeueAfter,
     SetStatus,
 )
-from hekla.controllers.job.events import EVICTED_PODS, is_back, remembered_evictions
+from hekla.controllers.job.events import EVICTED_PODS, has_returned, stored_evictions
 from hekla.controllers.job.plugins import plugins_of
 from hekla.controllers.job.pods import PodMaker, claim_name, pod_name
 from hekla.controllers.job.state import transition_for
@@ -103,8 +103,8 @@ def _patch_job(view: JobView) -> list[Effect]:
     extended = ((view.queue or {}).get("spec") or {}).get("extendClusters")
     if extended and wellknown.JOB_FORWARDING not in annotations_of(view.job):
         return [PatchJob({"metadata": {"annotations": {wellknown.JOB_FORWARDING: "true"}}})]
-    evictions = remembered_evictions(view.job)
-    if evictions and all(is_back(view, name) for name in evictions):
+    evictions = stored_evictions(view.job)
+    if evictions and all(has_returned(view, name) for name in evictions):
         return [PatchJob({"metadata": {"annotations": {EVICTED_PODS: None}}})]
     volumes = view.spec.get("volumes") or []
     if any(not volume.get("volumeClaimName") for volume in volumes):

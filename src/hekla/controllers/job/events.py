@@ -112,19 +112,19 @@ def _tasks(view: JobView) -> Iterator[ObservedEvent]:
             pods.setdefault(task_of(pod), []).append(pod)
     for task in view.tasks:
         name, replicas = task["name"], int(task.get("replicas") or 0)
-        mine = pods.get(name, [])
-        done = [pod for pod in mine if pod_phase(pod) == PodPhase.SUCCEEDED]
-        latest = [pod for pod in done if view.is_current(pod)]
-        if latest and len(done) >= replicas > 0:
+        task_pods = pods.get(name, [])
+        succeeded = [pod for pod in task_pods if pod_phase(pod) == PodPhase.SUCCEEDED]
+        current = [pod for pod in succeeded if view.is_current(pod)]
+        if current and len(succeeded) >= replicas > 0:
             yield ObservedEvent(
                 JobEvent.TASK_COMPLETED,
                 name,
-                pod=latest[-1]["metadata"]["name"],
-                index=index_of(latest[-1]),
-                since=max(map(finished_at, latest)),
+                pod=current[-1]["metadata"]["name"],
+                index=index_of(current[-1]),
+                since=max(map(finished_at, current)),
                 message=f"all {replicas} pods of task {name} succeeded",
             )
-        yield from _task_failed(view, task, mine)
+        yield from _task_failed(view, task, task_pods)
 
 
 def _task_failed(view: JobView, task: Object, pods: list[Object]) -> Iterator[ObservedEvent]:
@@ -153,11 +153,11 @@ def _evicted(view: JobView) -> Iterator[ObservedEvent]:
     recorded = view.status.get("taskStatusCount") or {}
     for task in view.tasks:
         name, replicas = task["name"], int(task.get("replicas") or 0)
-        known = sum(((recorded.get(name) or {}).get("phase") or {}).values())
-        lost = min(known, replicas) - sum(view.counts.by_task.get(name, {}).values())
+        counted = sum(((recorded.get(name) or {}).get("phase") or {}).values())
+        lost = min(counted, replicas) - sum(view.counts.by_task.get(name, {}).values())
         if lost <= 0:
             continue
-        for index in _gone(view, task, replicas)[:lost]:
+        for index in _missing_indices(view, task, replicas)[:lost]:
             pod = pod_name(view.job, task, index)
             yield ObservedEvent(
                 JobEvent.POD_EVICTED,
@@ -169,19 +169,19 @@ def _evicted(view: JobView) -> Iterator[ObservedEvent]:
             )
 
 
-def _gone(view: JobView, task: Object, replicas: int) -> list[int]:
+def _missing_indices(view: JobView, task: Object, replicas: int) -> list[int]:
     """Return the indices whose pod is terminating, then those without a pod."""
-    leaving, missing = [], []
+    terminating, missing = [], []
     for index in range(replicas):
         pod = view.by_name.get(pod_name(view.job, task, index))
         if pod is None:
             missing.append(index)
         elif is_deleting(pod) and view.is_current(pod):
-            leaving.append(index)
-    return leaving + missing
+            terminating.append(index)
+    return terminating + missing
 
 
-def remembered_evictions(job: Object) -> dict[str, float]:
+def stored_evictions(job: Object) -> dict[str, float]:
     """Return the pods with an eviction timeout, and the time of each eviction."""
     try:
         found = json.loads(annotations_of(job).get(EVICTED_PODS) or "{}")
@@ -191,25 +191,25 @@ def remembered_evictions(job: Object) -> dict[str, float]:
 
 
 def _evicted_before(view: JobView) -> Iterator[ObservedEvent]:
-    waiting = remembered_evictions(view.job)
-    if not waiting:
+    evictions = stored_evictions(view.job)
+    if not evictions:
         return
     for task in view.tasks:
         for index in range(int(task.get("replicas") or 0)):
             name = pod_name(view.job, task, index)
-            if name not in waiting or is_back(view, name):
+            if name not in evictions or has_returned(view, name):
                 continue
             yield ObservedEvent(
                 JobEvent.POD_EVICTED,
                 task["name"],
                 name,
                 index,
-                since=waiting[name],
+                since=evictions[name],
                 message=f"pod {name} was evicted and has not returned",
             )
 
 
-def is_back(view: JobView, name: str) -> bool:
+def has_returned(view: JobView, name: str) -> bool:
     pod = view.by_name.get(name)
     return pod is not None and not is_deleting(pod) and pod_phase(pod) != PodPhase.PENDING
 

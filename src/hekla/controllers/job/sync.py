@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from hekla.api import wellknown
@@ -35,10 +36,10 @@ from hekla.controllers.job.effects import (
 from hekla.controllers.job.events import (
     EVICTED_PODS,
     ObservedEvent,
-    is_back,
+    has_returned,
     observed_events,
     partition_of,
-    remembered_evictions,
+    stored_evictions,
 )
 from hekla.controllers.job.plugins import plugins_of
 from hekla.controllers.job.policies import matching_policy
@@ -57,7 +58,7 @@ from hekla.units.objects import Object
 
 __all__ = ["next_step"]
 
-_ALIVE: Final = (JobPhase.PENDING, JobPhase.RUNNING)
+_ACTIVE: Final = (JobPhase.PENDING, JobPhase.RUNNING)
 _ENDED: Final = JobPhase.FINISHED | {JobPhase.ABORTED}
 # While a job restarts, only events that a restart can fix are handled; others wait.
 _HANDLED_WHILE_RESTARTING: Final = (
@@ -76,12 +77,12 @@ def next_step(view: JobView) -> list[Effect]:
         if _is_done(view, command):
             effects.append(FinishCommand(command))
             continue
-        acted = _by_command(view, command)
-        effects += [*acted, FinishCommand(command)]
-        if acted:
+        decided = _by_command(view, command)
+        effects += [*decided, FinishCommand(command)]
+        if decided:
             return effects
-    acted, wake = _by_policy(view)
-    return effects + (acted or _sync_phase(view)) + wake
+    decided, waiting = _by_policy(view)
+    return effects + (decided or _sync_phase(view)) + waiting
 
 
 # Commands
@@ -97,45 +98,59 @@ def _by_command(view: JobView, command: Object) -> list[Effect]:
     action = str(command.get("action") or "")
     reason = command.get("message") or command.get("reason") or ""
     why = f"{action} by {command_signature(command)}" + (f": {reason}" if reason else "")
-    acted = _apply_action(view, action, [], why)
-    if acted:
-        acted.append(EmitEvent("Normal", JobReason.COMMAND_ISSUED, f"{action}: carried out"))
-    return acted
+    effects = _apply_action(view, action, [], why)
+    if effects:
+        effects.append(EmitEvent("Normal", JobReason.COMMAND_ISSUED, f"{action}: carried out"))
+    return effects
 
 
 # Policies
 
 
-def _by_policy(view: JobView) -> tuple[list[Effect], list[Effect]]:
-    """Return the effects of matching policies, and those that wait for timeouts."""
-    if view.phase not in (*_ALIVE, JobPhase.RESTARTING) or not _has_policies(view):
-        return [], []
-    chosen, fired, wake = "", [], []
-    pending_evictions: list[ObservedEvent] = []
+@dataclass
+class _PolicyMatches:
+    """The events that trigger an action now, and those with a timeout that is still running."""
+
+    action: str = ""
+    triggers: list[ObservedEvent] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)
+    pending_evictions: list[ObservedEvent] = field(default_factory=list)
+
+
+def _match_policies(view: JobView) -> _PolicyMatches:
+    """Match events with policies; the oldest event decides the action."""
+    matches = _PolicyMatches()
     for event in observed_events(view):
         if view.phase == JobPhase.RESTARTING and event.name not in _HANDLED_WHILE_RESTARTING:
             continue
-        match = matching_policy(event, view.job, view.tasks)
-        if match is None or match.action == Action.SYNC_JOB:
+        policy = matching_policy(event, view.job, view.tasks)
+        if policy is None or policy.action == Action.SYNC_JOB:
             continue
-        left_s = event.since + match.timeout_s - view.now if match.timeout_s else 0.0
+        left_s = event.since + policy.timeout_s - view.now if policy.timeout_s else 0.0
         if left_s > 0:
-            wake.append(left_s)
+            matches.waits_s.append(left_s)
             if event.name == JobEvent.POD_EVICTED:
-                pending_evictions.append(event)
-        elif not chosen or match.action == chosen:
-            chosen = match.action
-            fired.append(event)
+                matches.pending_evictions.append(event)
+        elif not matches.action or policy.action == matches.action:
+            matches.action = policy.action
+            matches.triggers.append(event)
+    return matches
+
+
+def _by_policy(view: JobView) -> tuple[list[Effect], list[Effect]]:
+    """Return the effects of matching policies, and those that wait for timeouts."""
+    if view.phase not in (*_ACTIVE, JobPhase.RESTARTING) or not _has_policies(view):
+        return [], []
+    matches = _match_policies(view)
     effects: list[Effect] = []
-    if chosen:
-        why = f"{fired[0].message}; by policy: {chosen}"
-        effects = _apply_action(view, chosen, fired, why)
+    if matches.action:
+        why = f"{matches.triggers[0].message}; by policy: {matches.action}"
+        effects = _apply_action(view, matches.action, matches.triggers, why)
         if effects:
             effects.append(EmitEvent("Normal", JobReason.EXECUTE_ACTION, why))
-    remember = _remember_evictions(view, pending_evictions)
-    return remember + effects if effects else [], (
-        [*([] if effects else remember), *([RequeueAfter(min(wake))] if wake else [])]
-    )
+    stored = _store_evictions(view, matches.pending_evictions)
+    waiting: list[Effect] = [RequeueAfter(min(matches.waits_s))] if matches.waits_s else []
+    return (stored + effects, waiting) if effects else ([], stored + waiting)
 
 
 def _has_policies(view: JobView) -> bool:
@@ -143,14 +158,14 @@ def _has_policies(view: JobView) -> bool:
     return bool(view.spec.get("policies")) or any(task.get("policies") for task in view.tasks)
 
 
-def _remember_evictions(view: JobView, pending: list[ObservedEvent]) -> list[Effect]:
+def _store_evictions(view: JobView, pending: list[ObservedEvent]) -> list[Effect]:
     """Store the time of evictions while a timeout runs.
 
     A deleted pod has no object that holds it.
     """
-    known = remembered_evictions(view.job)
-    alive = view.phase in _ALIVE
-    wanted = {name: at for name, at in known.items() if alive and not is_back(view, name)}
+    known = stored_evictions(view.job)
+    alive = view.phase in _ACTIVE
+    wanted = {name: at for name, at in known.items() if alive and not has_returned(view, name)}
     for event in pending:
         wanted.setdefault(event.pod, event.since)
     if wanted == known:
@@ -228,8 +243,8 @@ def _targets(view: JobView, action: str, events: list[ObservedEvent]) -> list[Ob
             if action == Action.RESTART_TASK or name == event.pod:
                 found[name] = pod
             elif action == Action.RESTART_PARTITION:
-                mine = dependents.partition_at(view, event.task, event.index)
-                if mine is not None and partition_of(pod) == mine:
+                partition = dependents.partition_at(view, event.task, event.index)
+                if partition is not None and partition_of(pod) == partition:
                     found[name] = pod
     return list(found.values())
 
@@ -242,7 +257,7 @@ def _delete_pods(pods: Iterable[Object]) -> list[Effect]:
 
 
 def _sync_phase(view: JobView) -> list[Effect]:
-    if view.phase in _ALIVE:
+    if view.phase in _ACTIVE:
         return dependents.sync_dependents(view)
     if view.phase == JobPhase.RESTARTING:
         return _restarting(view)
@@ -264,7 +279,7 @@ def _restarting(view: JobView) -> list[Effect]:
         )
     transition = transition_for(view.phase, Action.SYNC_JOB, view.facts)
     follow = transition.rule(view.facts, view.counts) if transition.rule and not effects else None
-    return effects + _remember_evictions(view, []) + _record(view, follow)
+    return effects + _store_evictions(view, []) + _record(view, follow)
 
 
 def _pods_to_restart(view: JobView) -> Iterable[Object]:
@@ -287,7 +302,7 @@ def _record(view: JobView, phase: str | None) -> list[Effect]:
 
 def _clean_up(view: JobView, has_kills: bool) -> list[Effect]:
     """Delete the group and the plugins' objects of an ended job; its counts stay in the status."""
-    effects: list[Effect] = _remember_evictions(view, [])
+    effects: list[Effect] = _store_evictions(view, [])
     if view.group is not None and not is_deleting(view.group):
         effects.append(DeleteGroup(view.group["metadata"]["name"], uid_of(view.group)))
     marks: dict[str, str] = view.status.get("controlledResources") or {}

@@ -16,7 +16,23 @@ from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase, JobReason
 from hekla.controllers.command import delete_command
 from hekla.controllers.informers import MutationCache
-from hekla.controllers.job import effects as do
+from hekla.controllers.job.effects import (
+    CreateClaim,
+    CreateGroup,
+    CreatePod,
+    DeleteGroup,
+    DeletePod,
+    DropObjects,
+    Effect,
+    EmitEvent,
+    EnsureObjects,
+    FinishCommand,
+    MarkPod,
+    PatchGroup,
+    PatchJob,
+    RequeueAfter,
+    SetStatus,
+)
 from hekla.controllers.job.plugins import ManagedObject
 from hekla.controllers.job.pods import queue_of
 from hekla.controllers.metrics import Metrics
@@ -52,7 +68,7 @@ class WriterContext:
     pods: MutationCache
     groups: MutationCache
     commands: MutationCache
-    emit_event: Callable[[Object, do.EmitEvent], None]
+    emit_event: Callable[[Object, EmitEvent], None]
     counts_batch_period_s: float
     ensured: dict[str, str] = field(default_factory=dict)
     counted_at: dict[str, float] = field(default_factory=dict)
@@ -74,11 +90,11 @@ class JobWriter:
         self._job = job
         self._namespace, self._name = key_of(job)
 
-    async def apply(self, effects: list[do.Effect]) -> float | None:
+    async def apply(self, effects: list[Effect]) -> float | None:
         """Apply effects in order; return the seconds after which to reconcile again, if any."""
         requeue: list[float] = []
         for kind, several in groupby(effects, key=type):
-            if kind in (do.CreatePod, do.DeletePod, do.MarkPod):
+            if kind in (CreatePod, DeletePod, MarkPod):
                 requeue += await self._write_in_parallel(list(several))
                 continue
             for effect in several:
@@ -87,10 +103,10 @@ class JobWriter:
                     requeue.append(again_s)
         return min(requeue) if requeue else None
 
-    async def _write_in_parallel(self, effects: list[do.Effect]) -> list[float]:
+    async def _write_in_parallel(self, effects: list[Effect]) -> list[float]:
         """Write pods in parallel, all of them even if some fail; then raise the first failure."""
 
-        async def one(effect: do.Effect) -> float | None:
+        async def one(effect: Effect) -> float | None:
             async with self._context.slots:
                 return await self._write_pod(effect)
 
@@ -100,23 +116,23 @@ class JobWriter:
             if not isinstance(failure, KubeError):
                 raise failure
         if failures:
-            is_create = isinstance(effects[0], do.CreatePod)
+            is_create = isinstance(effects[0], CreatePod)
             reason = JobReason.FAILED_CREATE if is_create else JobReason.FAILED_DELETE
             self._warn(reason, f"{len(failures)} of {len(effects)} pods: {failures[0]}")
             raise failures[0]
         return [each for each in results if isinstance(each, float)]
 
-    async def _write_pod(self, effect: do.Effect) -> float | None:
+    async def _write_pod(self, effect: Effect) -> float | None:
         pods = self._context.pods
         match effect:
-            case do.CreatePod(body):
+            case CreatePod(body):
                 try:
-                    made = await self._client.create(PODS, body, namespace=self._namespace)
+                    created = await self._client.create(PODS, body, namespace=self._namespace)
                 except AlreadyExists:
                     return await self._name_taken(body)
-                pods.record_write(made)
+                pods.record_write(created)
                 self._context.metrics.pod_created(self._age_s())
-            case do.DeletePod(pod):
+            case DeletePod(pod):
                 try:
                     await self._client.delete(
                         PODS,
@@ -129,7 +145,7 @@ class JobWriter:
                     return None  # the name belongs to a newer pod
                 pods.record_delete(pod)
                 self._context.metrics.count("pods_deleted")
-            case do.MarkPod(pod):
+            case MarkPod(pod):
                 body = {
                     "metadata": {"uid": uid_of(pod), "annotations": {wellknown.OUT_OF_SYNC: "true"}}
                 }
@@ -161,21 +177,21 @@ class JobWriter:
         )
         return FOREIGN_POD_RETRY_S
 
-    async def _apply_one(self, effect: do.Effect) -> float | None:
+    async def _apply_one(self, effect: Effect) -> float | None:
         match effect:
-            case do.SetStatus(patch, is_urgent):
+            case SetStatus(patch, is_urgent):
                 return await self._set_status(patch, is_urgent)
-            case do.PatchJob(patch):
+            case PatchJob(patch):
                 self._record_job(
                     await self._client.patch(
                         JOBS, self._name, patch, namespace=self._namespace, expect=self._version
                     )
                 )
-            case do.CreateGroup() | do.PatchGroup() | do.DeleteGroup():
+            case CreateGroup() | PatchGroup() | DeleteGroup():
                 await self._write_group(effect)
-            case do.CreateClaim(body):
+            case CreateClaim(body):
                 await self._create_claim(body)
-            case do.EnsureObjects(objects, digest):
+            case EnsureObjects(objects, digest):
                 try:
                     for managed in objects:
                         await self._ensure(managed)
@@ -183,15 +199,15 @@ class JobWriter:
                     self._warn(JobReason.PLUGIN_ERROR, str(error))
                     raise
                 self._context.ensured[uid_of(self._job)] = digest
-            case do.DropObjects(objects):
+            case DropObjects(objects):
                 for managed in objects:
                     await self._drop(managed)
                 self._context.ensured.pop(uid_of(self._job), None)
-            case do.FinishCommand(command):
+            case FinishCommand(command):
                 await delete_command(self._client, self._context.commands, command)
-            case do.EmitEvent():
+            case EmitEvent():
                 self._context.emit_event(self._job, effect)
-            case do.RequeueAfter(after_s):
+            case RequeueAfter(after_s):
                 return after_s
             case _:
                 raise TypeError(f"no such effect: {effect}")
@@ -206,7 +222,7 @@ class JobWriter:
         self._context.jobs.record_write(job)
 
     def _warn(self, reason: str, message: str) -> None:
-        self._context.emit_event(self._job, do.EmitEvent("Warning", reason, message))
+        self._context.emit_event(self._job, EmitEvent("Warning", reason, message))
 
     async def _set_status(self, patch: Object, is_urgent: bool) -> float | None:
         uid, now = uid_of(self._job), self._context.clock.monotonic()
@@ -240,19 +256,19 @@ class JobWriter:
                 )
         return None
 
-    async def _write_group(self, effect: do.CreateGroup | do.PatchGroup | do.DeleteGroup) -> None:
+    async def _write_group(self, effect: CreateGroup | PatchGroup | DeleteGroup) -> None:
         groups = self._context.groups
         try:
             match effect:
-                case do.CreateGroup(body):
+                case CreateGroup(body):
                     groups.record_write(
                         await self._client.create(PODGROUPS, body, namespace=self._namespace)
                     )
-                case do.PatchGroup(name, patch):
+                case PatchGroup(name, patch):
                     groups.record_write(
                         await self._client.patch(PODGROUPS, name, patch, namespace=self._namespace)
                     )
-                case do.DeleteGroup(name, uid):
+                case DeleteGroup(name, uid):
                     await self._client.delete(
                         PODGROUPS, name, namespace=self._namespace, uid=uid, missing_ok=True
                     )

@@ -44,8 +44,8 @@ class JobTemplateController(Reconciler):
         template = self._templates.get(*key)
         if template is None or is_deleting(template):
             return None
-        made = self._jobs.by_index("template", f"{key[0]}.{key[1]}")
-        names = sorted(job["metadata"]["name"] for job in made)
+        jobs = self._jobs.by_index("template", f"{key[0]}.{key[1]}")
+        names = sorted(job["metadata"]["name"] for job in jobs)
         if names != (status_of(template).get("jobDependsOnList") or []):
             written = await self.client.patch_status(
                 JOB_TEMPLATES, key[1], {"jobDependsOnList": names}, namespace=key[0]

@@ -37,7 +37,12 @@ from hekla.controllers.workloads.effects import (
     SetStatus,
     requeue,
 )
-from hekla.controllers.workloads.pods import claims, is_finished, label_selector, template_hash
+from hekla.controllers.workloads.pods import (
+    is_finished,
+    label_selector,
+    release_and_adopt,
+    template_hash,
+)
 from hekla.controllers.workloads.rollout import Sizes, name_of, size
 from hekla.kube.resources import DEPLOYMENTS, REPLICA_SETS
 from hekla.units.objects import Object
@@ -75,10 +80,12 @@ class DeploymentView:
 def next_step(view: DeploymentView) -> list[Effect]:
     """Return the effects that reconcile a deployment."""
     selector = label_selector(view.spec.get("selector"))
-    taken = claims(DEPLOYMENTS, view.deployment, selector, REPLICA_SETS, view.sets, view.orphans)
+    taken = release_and_adopt(
+        DEPLOYMENTS, view.deployment, selector, REPLICA_SETS, view.sets, view.orphans
+    )
     if taken:
         return [*taken, RequeueAfter(0.0)]
-    new, old = newest(view)
+    new, old = new_and_old_sets(view)
     effects: list[Effect] = []
     if not is_deleting(view.deployment):
         effects = _change(view, new, old)
@@ -92,19 +99,19 @@ def next_step(view: DeploymentView) -> list[Effect]:
     return [*effects, *requeue(deadline_in(view.deployment, view.now))]
 
 
-def newest(view: DeploymentView) -> tuple[Object | None, list[Object]]:
+def new_and_old_sets(view: DeploymentView) -> tuple[Object | None, list[Object]]:
     """Return the set of the current template, if any, and all others."""
-    wanted = plain(view.spec.get("template") or {})
+    wanted = without_hash(view.spec.get("template") or {})
     same = [each for each in rollout.oldest_first(view.sets) if template_of(each) == wanted]
     new = same[0] if same else None
     return new, [each for each in rollout.oldest_first(view.sets) if each is not new]
 
 
 def template_of(replica_set: Object) -> Object:
-    return plain(replica_set["spec"].get("template") or {})
+    return without_hash(replica_set["spec"].get("template") or {})
 
 
-def plain(template: Object) -> Object:
+def without_hash(template: Object) -> Object:
     """Return a template without the hash label."""
     metadata = dict(template.get("metadata") or {})
     labels = {key: v for key, v in (metadata.get("labels") or {}).items() if key != HASH_LABEL}
@@ -115,26 +122,26 @@ def plain(template: Object) -> Object:
 
 
 def _change(view: DeploymentView, new: Object | None, old: list[Object]) -> list[Effect]:
-    every = [*([new] if new is not None else []), *old]
+    all_sets = [*([new] if new is not None else []), *old]
     if view.spec.get("paused"):
-        return _sized(view, every, rollout.rescale(view.deployment, new, old))
-    if new is not None and (numbered := _renumbered(view, new, old)):
+        return _scale_sets(view, all_sets, rollout.rescale(view.deployment, new, old))
+    if new is not None and (numbered := _update_revision(view, new, old)):
         return [*numbered, RequeueAfter(0.0)]
-    if rollout.is_rescaled(view.deployment, every):
+    if rollout.is_rescaled(view.deployment, all_sets):
         if sizes := rollout.rescale(view.deployment, new, old):
-            return _sized(view, every, sizes)
-        return _sized(view, every, {name_of(e): size(e) for e in every if size(e) > 0})
+            return _scale_sets(view, all_sets, sizes)
+        return _scale_sets(view, all_sets, {name_of(e): size(e) for e in all_sets if size(e) > 0})
     if not rollout.is_rolling(view.deployment):
         return _recreate(view, new, old)
     if new is None:
         return _new_set(view, old)
-    sizes = rollout.roll(view.deployment, new, old)
-    return _sized(view, every, sizes) or _history(view, new, old)
+    sizes = rollout.rolling_update(view.deployment, new, old)
+    return _scale_sets(view, all_sets, sizes) or _prune_history(view, new, old)
 
 
 def _recreate(view: DeploymentView, new: Object | None, old: list[Object]) -> list[Effect]:
     if any(size(each) > 0 for each in old):
-        return _sized(view, old, {name_of(each): 0 for each in old if size(each) > 0})
+        return _scale_sets(view, old, {name_of(each): 0 for each in old if size(each) > 0})
     lingering = [
         pod for each in old for pod in view.pods.get(uid_of(each), ()) if not is_finished(pod)
     ]
@@ -142,23 +149,23 @@ def _recreate(view: DeploymentView, new: Object | None, old: list[Object]) -> li
         return []  # a deleted pod reconciles the deployment
     if new is None:
         return _new_set(view, old)
-    goal = rollout.wanted(view.deployment)
-    sizes = {} if size(new) == goal else {name_of(new): goal}
-    return _sized(view, [new], sizes) or _history(view, new, old)
+    replicas = rollout.desired_replicas(view.deployment)
+    sizes = {} if size(new) == replicas else {name_of(new): replicas}
+    return _scale_sets(view, [new], sizes) or _prune_history(view, new, old)
 
 
 # The new set
 
 
 def _new_set(view: DeploymentView, old: list[Object]) -> list[Effect]:
-    deployment, replicas = view.deployment, rollout.size_of_new(view.deployment, old, 0)
-    template = plain(deepcopy(view.spec["template"]))
+    deployment, replicas = view.deployment, rollout.new_set_replicas(view.deployment, old, 0)
+    template = without_hash(deepcopy(view.spec["template"]))
     digest = template_hash(template, status_of(deployment).get("collisionCount") or 0)
     template["metadata"]["labels"][HASH_LABEL] = digest
     selector = deepcopy(view.spec["selector"])
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: digest}
-    annotations = _copied(deployment)
-    annotations |= {REVISION: str(_next_revision(old)), **_sizes_told(deployment)}
+    annotations = _copied_annotations(deployment)
+    annotations |= {REVISION: str(_next_revision(old)), **_size_annotations(deployment)}
     body: Object = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -190,22 +197,26 @@ def _next_revision(sets: Iterable[Object]) -> int:
     return max(map(revision, sets), default=0) + 1
 
 
-def _copied(deployment: Object) -> dict[str, str]:
+def _copied_annotations(deployment: Object) -> dict[str, str]:
     given = annotations_of(deployment)
     return {key: value for key, value in given.items() if key not in _NOT_COPIED}
 
 
-def _sizes_told(deployment: Object) -> dict[str, str]:
-    goal = rollout.wanted(deployment)
-    most = goal + rollout.bounds(deployment)[0]
-    return {rollout.DESIRED: str(goal), rollout.MAXIMUM: str(most)}
+def _size_annotations(deployment: Object) -> dict[str, str]:
+    replicas = rollout.desired_replicas(deployment)
+    most = replicas + rollout.surge_and_unavailable(deployment)[0]
+    return {rollout.DESIRED: str(replicas), rollout.MAXIMUM: str(most)}
 
 
-def _renumbered(view: DeploymentView, new: Object, old: list[Object]) -> list[Effect]:
+def _update_revision(view: DeploymentView, new: Object, old: list[Object]) -> list[Effect]:
     """Give the newest set the highest revision, and the deployment the same one."""
     effects: list[Effect] = []
     number, known = max(_next_revision(old), revision(new)), revision(new)
-    annotations = {**annotations_of(new), **_copied(view.deployment), REVISION: str(number)}
+    annotations = {
+        **annotations_of(new),
+        **_copied_annotations(view.deployment),
+        REVISION: str(number),
+    }
     if number != known and known:
         earlier = annotations_of(new).get(HISTORY)
         annotations[HISTORY] = f"{earlier},{known}" if earlier else str(known)
@@ -226,10 +237,10 @@ def _renumbered(view: DeploymentView, new: Object, old: list[Object]) -> list[Ef
 # Sizes and history
 
 
-def _sized(view: DeploymentView, sets: Sequence[Object], sizes: Sizes) -> list[Effect]:
+def _scale_sets(view: DeploymentView, sets: Sequence[Object], sizes: Sizes) -> list[Effect]:
     """Scale sets to their sizes; sets of the right size only get the annotations."""
     effects: list[Effect] = []
-    marks = _sizes_told(view.deployment)
+    marks = _size_annotations(view.deployment)
     for each in sets:
         if name_of(each) not in sizes:
             continue
@@ -246,7 +257,7 @@ def _sized(view: DeploymentView, sets: Sequence[Object], sizes: Sizes) -> list[E
     return [*effects, RequeueAfter(0.0)] if effects else []
 
 
-def _history(view: DeploymentView, new: Object, old: list[Object]) -> list[Effect]:
+def _prune_history(view: DeploymentView, new: Object, old: list[Object]) -> list[Effect]:
     """Delete old sets without pods beyond the limit, once the rollout is complete."""
     limit = view.spec.get("revisionHistoryLimit")
     if limit is None or limit == NO_LIMIT or any(map(size, old)):

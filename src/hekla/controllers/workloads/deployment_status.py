@@ -12,7 +12,12 @@ from typing import Final
 from hekla.controllers.objects import seconds, status_of
 from hekla.controllers.workloads.pods import condition, with_condition, without_condition
 from hekla.controllers.workloads.replicaset import REPLICA_FAILURE
-from hekla.controllers.workloads.rollout import bounds, name_of, size, wanted
+from hekla.controllers.workloads.rollout import (
+    desired_replicas,
+    name_of,
+    size,
+    surge_and_unavailable,
+)
 from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
@@ -25,15 +30,15 @@ COUNTS: Final = ("replicas", "readyReplicas", "availableReplicas")
 def status(deployment: Object, new: Object | None, old: Sequence[Object], now: float) -> Object:
     """Return the current status."""
     sets = [*([new] if new is not None else []), *old]
-    before = status_of(deployment)
+    old_status = status_of(deployment)
     counts = {name: sum(status_of(each).get(name) or 0 for each in sets) for name in COUNTS}
     counts["updatedReplicas"] = (status_of(new).get("replicas") or 0) if new is not None else 0
     counts["unavailableReplicas"] = max(0, sum(map(size, sets)) - counts["availableReplicas"])
-    made: Object = {name: value for name, value in counts.items() if value}
-    made["observedGeneration"] = deployment["metadata"].get("generation", 0)
-    if before.get("collisionCount"):
-        made["collisionCount"] = before["collisionCount"]
-    conditions = _availability(deployment, before.get("conditions") or [], counts, now)
+    result: Object = {name: value for name, value in counts.items() if value}
+    result["observedGeneration"] = deployment["metadata"].get("generation", 0)
+    if old_status.get("collisionCount"):
+        result["collisionCount"] = old_status["collisionCount"]
+    conditions = _availability(deployment, old_status.get("conditions") or [], counts, now)
     conditions = _progress(deployment, new, sets, conditions, counts, now)
     failure = condition(new, REPLICA_FAILURE) if new is not None else None
     if failure is not None:
@@ -43,14 +48,17 @@ def status(deployment: Object, new: Object | None, old: Sequence[Object], now: f
         )
     else:
         conditions = without_condition(conditions, REPLICA_FAILURE)
-    made["conditions"] = conditions
-    return made
+    result["conditions"] = conditions
+    return result
 
 
 def _availability(
     deployment: Object, conditions: list[Object], counts: dict[str, int], now: float
 ) -> list[Object]:
-    enough = counts["availableReplicas"] >= wanted(deployment) - bounds(deployment)[1]
+    enough = (
+        counts["availableReplicas"]
+        >= desired_replicas(deployment) - surge_and_unavailable(deployment)[1]
+    )
     reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
     message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
     return _stamped(conditions, AVAILABLE, enough, reason, message, now)
@@ -78,7 +86,7 @@ def _progress(
         message, reason = "Deployment is resumed", "DeploymentResumed"
         return _stamped(conditions, PROGRESSING, True, reason, message, now, is_soft=True)
     which = f'ReplicaSet "{name_of(new)}"' if new is not None else "Deployment"
-    goal = wanted(deployment)
+    goal = desired_replicas(deployment)
     if counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == goal and (
         new is not None
     ):
@@ -98,11 +106,11 @@ def _progress(
     return conditions
 
 
-def _moved(before: Object, counts: dict[str, int]) -> bool:
+def _moved(old_status: Object, counts: dict[str, int]) -> bool:
     """Return whether there are more new, fewer old, or more ready or available pods than before."""
 
     def was(name: str) -> int:
-        return int(before.get(name) or 0)
+        return int(old_status.get(name) or 0)
 
     old_now = counts["replicas"] - counts["updatedReplicas"]
     return (

@@ -74,14 +74,16 @@ def next_step(view: ServiceView) -> list[Effect]:
 
 
 def _addresses(view: ServiceView) -> Iterable[Address]:
-    everyone = bool(view.service["spec"].get("publishNotReadyAddresses"))
+    is_always_ready = bool(view.service["spec"].get("publishNotReadyAddresses"))
     for pod in view.pods:
         ip = status_of(pod).get("podIP")
         if not ip or is_finished(pod):
             continue
-        serving, leaving = is_ready(pod), is_deleting(pod)
-        ready = everyone or (serving and not leaving)
-        yield Address(ip, pod, ready, serving or everyone, leaving, _ports(view.service, pod))
+        serving, terminating = is_ready(pod), is_deleting(pod)
+        ready = is_always_ready or (serving and not terminating)
+        yield Address(
+            ip, pod, ready, serving or is_always_ready, terminating, _ports(view.service, pod)
+        )
 
 
 def _ports(service: Object, pod: Object) -> tuple[tuple[str, str, int], ...]:
@@ -154,7 +156,7 @@ def _endpoints(view: ServiceView, addresses: list[Address]) -> list[Effect]:
     wanted: Object = {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata}
     if subsets:
         wanted["subsets"] = subsets
-    return _brought(ENDPOINTS, view.endpoints, wanted, ("subsets",))
+    return _create_or_patch(ENDPOINTS, view.endpoints, wanted, ("subsets",))
 
 
 def _entry(service: Object, address: Address) -> Object:
@@ -171,7 +173,7 @@ def _port(name: str, protocol: str, number: int) -> Object:
     return {"name": name, **port} if name else port
 
 
-def _brought(
+def _create_or_patch(
     kind: Resource[Any], found: Object | None, wanted: Object, fields: Sequence[str]
 ) -> list[Effect]:
     """Create an object, or patch the given fields that differ."""
@@ -216,13 +218,15 @@ def _slices(view: ServiceView, addresses: list[Address]) -> list[Effect]:
             "endpoints": [_endpoint(service, each) for each in members],
             "ports": [{"name": n, "protocol": p, "port": number} for n, p, number in ports],
         }
-        effects += _brought(ENDPOINT_SLICES, known.pop(name, None), wanted, ("endpoints", "ports"))
-    ours = [each for each in known.values() if labels_of(each).get(MANAGED_BY) == MANAGER]
-    return [*effects, *(Delete(ENDPOINT_SLICES, each) for each in ours if not is_deleting(each))]
+        effects += _create_or_patch(
+            ENDPOINT_SLICES, known.pop(name, None), wanted, ("endpoints", "ports")
+        )
+    managed = [each for each in known.values() if labels_of(each).get(MANAGED_BY) == MANAGER]
+    return [*effects, *(Delete(ENDPOINT_SLICES, each) for each in managed if not is_deleting(each))]
 
 
 def _endpoint(service: Object, address: Address) -> Object:
-    made: Object = {
+    endpoint: Object = {
         "addresses": [address.ip],
         "conditions": {
             "ready": address.is_ready,
@@ -232,10 +236,10 @@ def _endpoint(service: Object, address: Address) -> Object:
         "targetRef": _target(address.pod),
     }
     if address.pod["spec"].get("nodeName"):
-        made["nodeName"] = address.pod["spec"]["nodeName"]
+        endpoint["nodeName"] = address.pod["spec"]["nodeName"]
     if (host := _hostname(service, address.pod)) is not None:
-        made["hostname"] = host
-    return made
+        endpoint["hostname"] = host
+    return endpoint
 
 
 def is_same_endpoint(old: Object, new: Object) -> bool:

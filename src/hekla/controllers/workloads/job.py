@@ -39,7 +39,6 @@ from hekla.controllers.workloads.job_tracking import (
     is_tracked,
 )
 from hekla.controllers.workloads.pods import (
-    claims,
     condition,
     deletion_order,
     from_template,
@@ -48,6 +47,7 @@ from hekla.controllers.workloads.pods import (
     is_ready,
     label_selector,
     phase_of,
+    release_and_adopt,
     with_condition,
 )
 from hekla.kube.resources import BATCH_JOBS, PODS
@@ -82,9 +82,9 @@ class JobView:
     def is_suspended(self) -> bool:
         return bool(self.spec.get("suspend"))
 
-    def number(self, name: str, usual: int = 0) -> int:
+    def number(self, name: str, default: int = 0) -> int:
         value = self.spec.get(name)
-        return usual if value is None else int(value)
+        return default if value is None else int(value)
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def next_step(view: JobView) -> list[Effect]:
     if view.spec.get("managedBy") not in (None, "", MANAGER):
         return []
     if is_job_finished(view.job):
-        return _expired(view)
+        return _after_finish(view)
     selector = label_selector(view.spec.get("selector"))
-    taken = claims(BATCH_JOBS, view.job, selector, PODS, view.pods, view.orphans)
+    taken = release_and_adopt(BATCH_JOBS, view.job, selector, PODS, view.pods, view.orphans)
     if taken:
         return [*taken, RequeueAfter(0.0)]
     counts = PodCounts.of(view.job, view.pods)
@@ -125,8 +125,8 @@ def next_step(view: JobView) -> list[Effect]:
     if is_deleting(view.job):
         return effects
     if finished is not None:
-        doomed = (pod for pod in view.pods if is_active(pod))
-        return [*effects, *(Delete(PODS, pod) for pod in doomed)]
+        to_delete = (pod for pod in view.pods if is_active(pod))
+        return [*effects, *(Delete(PODS, pod) for pod in to_delete)]
     deadline_s = _deadline_in(view)
     return [*effects, *_pods(view, counts), *requeue(deadline_s)]
 
@@ -137,7 +137,7 @@ def without_finalizer(pod: Object) -> Effect:
     return Patch(PODS, pod, {"metadata": {"uid": uid_of(pod), "finalizers": kept or None}})
 
 
-def _expired(view: JobView) -> list[Effect]:
+def _after_finish(view: JobView) -> list[Effect]:
     """Delete a finished job after `ttlSecondsAfterFinished`, counted from its end."""
     ttl_s = view.spec.get("ttlSecondsAfterFinished")
     ended = condition(view.job, COMPLETE if holds(view.job, COMPLETE) else FAILED) or {}
@@ -206,8 +206,8 @@ def _success(view: JobView, counts: PodCounts) -> FinishedCondition | None:
     )
     completions = view.spec.get("completions")
     if completions is None:
-        busy = any(not is_finished(pod) for pod in view.pods)
-        return reached if counts.succeeded > 0 and not busy else None
+        is_busy = any(not is_finished(pod) for pod in view.pods)
+        return reached if counts.succeeded > 0 and not is_busy else None
     return reached if counts.succeeded >= int(completions) else None
 
 
@@ -250,19 +250,25 @@ def _status(view: JobView, counts: PodCounts, finished: FinishedCondition | None
     conditions: list[Object] = list(old.get("conditions") or [])
     was_suspended = holds(view.job, SUSPENDED)
     if finished is None and view.is_suspended and not was_suspended:
-        conditions = _with(conditions, SUSPENDED, True, "JobSuspended", "Job suspended", now)
+        conditions = _set_condition(
+            conditions, SUSPENDED, True, "JobSuspended", "Job suspended", now
+        )
     elif was_suspended and not view.is_suspended:
-        conditions = _with(conditions, SUSPENDED, False, "JobResumed", "Job resumed", now)
+        conditions = _set_condition(conditions, SUSPENDED, False, "JobResumed", "Job resumed", now)
     if not view.is_suspended:
         new["startTime"] = now if was_suspended else old.get("startTime") or now
     elif old.get("startTime") and not was_suspended:
         new["startTime"] = old["startTime"]
     if finished is not None:
-        conditions = _with(conditions, finished.kind, True, finished.reason, finished.message, now)
+        conditions = _set_condition(
+            conditions, finished.kind, True, finished.reason, finished.message, now
+        )
         quiet = not active and not terminating and not any(counts.uncounted.values())
         if quiet and not counts.to_release:
             end = COMPLETE if finished.kind == MET else FAILED
-            conditions = _with(conditions, end, True, finished.reason, finished.message, now)
+            conditions = _set_condition(
+                conditions, end, True, finished.reason, finished.message, now
+            )
             if end == COMPLETE:
                 new["completionTime"] = now
     if conditions:
@@ -270,7 +276,7 @@ def _status(view: JobView, counts: PodCounts, finished: FinishedCondition | None
     return new
 
 
-def _with(
+def _set_condition(
     conditions: list[Object], kind: str, is_true: bool, reason: str, message: str, now: str
 ) -> list[Object]:
     if any(e["type"] == kind and e["status"] == str(is_true) for e in conditions):
@@ -296,20 +302,22 @@ def _events(view: JobView, finished: FinishedCondition | None, patch: Object) ->
 
 def _pods(view: JobView, counts: PodCounts) -> Iterable[Effect]:
     active = [pod for pod in view.pods if is_active(pod)]
-    wanted = _wanted(view, counts, len(active))
+    wanted = _wanted_active(view, counts, len(active))
     if len(active) > wanted:
-        doomed = _in_vain_first(view, active)[: min(len(active) - wanted, MAX_BURST)]
+        to_delete = _surplus_first(view, active)[: min(len(active) - wanted, MAX_BURST)]
         # The finalizer is removed first: a pod that the controller deletes has not failed.
-        yield from (without_finalizer(pod) for pod in doomed if is_tracked(pod))
-        yield from (Delete(PODS, pod) for pod in doomed)
+        yield from (without_finalizer(pod) for pod in to_delete if is_tracked(pod))
+        yield from (Delete(PODS, pod) for pod in to_delete)
         return
-    leaving = [pod for pod in view.pods if is_deleting(pod) and not is_finished(pod)]
-    patient = view.spec.get("podReplacementPolicy") == "Failed"
-    missing = min(wanted - len(active) - (len(leaving) if patient else 0), MAX_BURST)
+    terminating = [pod for pod in view.pods if is_deleting(pod) and not is_finished(pod)]
+    waits_for_end = view.spec.get("podReplacementPolicy") == "Failed"
+    missing = min(wanted - len(active) - (len(terminating) if waits_for_end else 0), MAX_BURST)
     if missing <= 0:
         return
     if view.is_indexed:
-        yield from _indexed(view, counts, active + (leaving if patient else []), missing)
+        yield from _create_indexed(
+            view, counts, active + (terminating if waits_for_end else []), missing
+        )
         return
     if (wait_s := backoff_s(view.pods, view.now)) > 0:
         yield RequeueAfter(wait_s + 0.01)
@@ -317,7 +325,7 @@ def _pods(view: JobView, counts: PodCounts) -> Iterable[Effect]:
     yield from (Create(PODS, _pod(view)) for _ in range(missing))
 
 
-def _in_vain_first(view: JobView, active: list[Object]) -> list[Object]:
+def _surplus_first(view: JobView, active: list[Object]) -> list[Object]:
     """Order pods for deletion; those of removed indexes come first."""
     limit = view.number("completions")
     ranked = deletion_order(active)
@@ -326,7 +334,7 @@ def _in_vain_first(view: JobView, active: list[Object]) -> list[Object]:
     return ranked
 
 
-def _wanted(view: JobView, counts: PodCounts, active: int) -> int:
+def _wanted_active(view: JobView, counts: PodCounts, active: int) -> int:
     if view.is_suspended:
         return 0
     parallelism = view.number("parallelism", 1)
@@ -338,17 +346,17 @@ def _wanted(view: JobView, counts: PodCounts, active: int) -> int:
     return max(0, min(parallelism, left))
 
 
-def _indexed(
-    view: JobView, counts: PodCounts, busy: Sequence[Object], missing: int
+def _create_indexed(
+    view: JobView, counts: PodCounts, occupied: Sequence[Object], missing: int
 ) -> Iterable[Effect]:
     """Create one pod for each of the lowest free indexes."""
-    taken = {index_of(pod) for pod in busy} | counts.completed | counts.failed_indexes
+    taken = {index_of(pod) for pod in occupied} | counts.completed | counts.failed_indexes
     per_index = view.spec.get("backoffLimitPerIndex") is not None
     waits: list[float] = []
     common_s = 0.0 if per_index else backoff_s(view.pods, view.now)
-    made = 0
+    created = 0
     for index in range(view.number("completions")):
-        if made >= missing:
+        if created >= missing:
             break
         if index in taken:
             continue
@@ -358,7 +366,7 @@ def _indexed(
             waits.append(wait_s)
             continue
         failed = [failures(pod) + 1 for pod in earlier if phase_of(pod) == PodPhase.FAILED]
-        made += 1
+        created += 1
         yield Create(PODS, _pod(view, index, max(failed, default=0) if per_index else None))
     yield from requeue(min(waits, default=None))
 

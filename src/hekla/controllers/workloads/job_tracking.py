@@ -46,8 +46,8 @@ def is_failed(job: Object, pod: Object) -> bool:
         return False
     if phase_of(pod) == PodPhase.FAILED:
         return True
-    patient = job["spec"].get("podReplacementPolicy") == "Failed"
-    return is_deleting(pod) and (not patient or not pod["spec"].get("nodeName"))
+    waits_for_end = job["spec"].get("podReplacementPolicy") == "Failed"
+    return is_deleting(pod) and (not waits_for_end or not pod["spec"].get("nodeName"))
 
 
 @dataclass
@@ -75,18 +75,18 @@ class PodCounts:
         if is_indexed:
             counts.completed = indexes.parse(status.get("completedIndexes"), limit)
             counts.failed_indexes = indexes.parse(status.get("failedIndexes"), limit)
-        counts._settle(status, {uid_of(pod): pod for pod in pods})
+        counts._settle_uncounted(status, {uid_of(pod): pod for pod in pods})
         for pod in pods:
             if sum(map(len, counts.uncounted.values())) >= MAX_UNCOUNTED:
                 break
-            counts._note(job, pod, is_indexed, limit)
+            counts._count_pod(job, pod, is_indexed, limit)
         counts.succeeded = counts.counted["succeeded"] + len(counts.uncounted["succeeded"])
         counts.failed = counts.counted["failed"] + len(counts.uncounted["failed"])
         if is_indexed:
             counts.succeeded = counts.counted["succeeded"] = len(counts.completed)
         return counts
 
-    def _settle(self, status: Object, pods: Mapping[str, Object]) -> None:
+    def _settle_uncounted(self, status: Object, pods: Mapping[str, Object]) -> None:
         """Move UIDs of deleted pods and pods without the finalizer from the lists to the counts."""
         self.counted = {"succeeded": self.succeeded, "failed": self.failed}
         listed = status.get("uncountedTerminatedPods") or {}
@@ -100,7 +100,7 @@ class PodCounts:
                     self.counted[outcome] += 1
             self.uncounted[outcome] = waiting
 
-    def _note(self, job: Object, pod: Object, is_indexed: bool, limit: int) -> None:
+    def _count_pod(self, job: Object, pod: Object, is_indexed: bool, limit: int) -> None:
         uid = uid_of(pod)
         if not is_tracked(pod) or any(uid in listed for listed in self.uncounted.values()):
             return
@@ -114,14 +114,14 @@ class PodCounts:
             action, why = failure_action(job, pod)
             self.fails_job = self.fails_job or (why if action == FAIL_JOB else "")
             if is_indexed and index is not None and index < limit:
-                self._note_index(job, pod, index, action)
+                self._count_index(job, pod, index, action)
             if action != IGNORE:
                 self.uncounted["failed"].append(uid)
         else:
             return
         self.to_release.append(pod)
 
-    def _note_index(self, job: Object, pod: Object, index: int, action: str) -> None:
+    def _count_index(self, job: Object, pod: Object, index: int, action: str) -> None:
         limit = job["spec"].get("backoffLimitPerIndex")
         if limit is None or index in self.completed:
             return
@@ -130,16 +130,16 @@ class PodCounts:
 
     def status(self, is_indexed: bool, is_per_index: bool) -> Object:
         """Return the count fields of the status."""
-        made: Object = {
+        result: Object = {
             "succeeded": self.counted["succeeded"],
             "failed": self.counted["failed"],
             "uncountedTerminatedPods": {k: v for k, v in self.uncounted.items() if v},
         }
         if is_indexed and self.completed:
-            made["completedIndexes"] = indexes.write(self.completed)
+            result["completedIndexes"] = indexes.write(self.completed)
         if is_per_index:
-            made["failedIndexes"] = indexes.write(self.failed_indexes)
-        return made
+            result["failedIndexes"] = indexes.write(self.failed_indexes)
+        return result
 
 
 def failures(pod: Object) -> int:

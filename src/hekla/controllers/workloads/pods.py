@@ -76,7 +76,7 @@ def from_template(resource: Resource[Any], owner: Object, template: Object) -> O
 # Adoption
 
 
-def claims(
+def release_and_adopt(
     resource: Resource[Any],
     owner: Object,
     selector: LabelSelector | None,
@@ -156,7 +156,7 @@ def next_available(pods: Iterable[Object], min_ready_s: float, now: float) -> fl
 
 def deletion_order(pods: Sequence[Object]) -> list[Object]:
     """Return pods in the order in which a scale-down deletes them, as upstream."""
-    crowd = Counter(pod["spec"].get("nodeName") for pod in pods if is_active(pod))
+    pods_per_node = Counter(pod["spec"].get("nodeName") for pod in pods if is_active(pod))
 
     def rank(pod: Object) -> tuple[Any, ...]:
         node = pod["spec"].get("nodeName")
@@ -174,7 +174,7 @@ def deletion_order(pods: Sequence[Object]) -> list[Object]:
             _PHASE_RANK.get(phase_of(pod), 2),
             ready,
             _deletion_cost(pod),
-            -crowd[node],
+            -pods_per_node[node],
             -ready_since if ready else 0.0,
             -restarts,
             -created_at(pod),

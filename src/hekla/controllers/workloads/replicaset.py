@@ -21,13 +21,13 @@ from hekla.controllers.workloads.effects import (
     requeue,
 )
 from hekla.controllers.workloads.pods import (
-    claims,
     deletion_order,
     from_template,
     is_active,
     is_available,
     is_ready,
     next_available,
+    release_and_adopt,
     with_condition,
     without_condition,
 )
@@ -54,13 +54,15 @@ class ReplicaSetView:
 
 def next_step(view: ReplicaSetView) -> list[Effect]:
     """Return the effects that reconcile a replica set."""
-    taken = claims(view.resource, view.owner, view.selector, PODS, view.pods, view.orphans)
+    taken = release_and_adopt(
+        view.resource, view.owner, view.selector, PODS, view.pods, view.orphans
+    )
     if taken:
         return [*taken, RequeueAfter(0.0)]
     active = [pod for pod in view.pods if is_active(pod)]
     effects: list[Effect] = []
     if not is_deleting(view.owner):
-        effects += _resized(view, active)
+        effects += _scale(view, active)
     spec = view.owner["spec"]
     patch = create_merge_patch(status_of(view.owner), _status(view, active))
     if patch:
@@ -69,16 +71,16 @@ def next_step(view: ReplicaSetView) -> list[Effect]:
     return [*effects, *requeue(wait)]
 
 
-def _resized(view: ReplicaSetView, active: list[Object]) -> list[Effect]:
+def _scale(view: ReplicaSetView, active: list[Object]) -> list[Effect]:
     missing = (view.owner["spec"].get("replicas") or 0) - len(active)
     if missing < 0:
         return [Delete(PODS, pod) for pod in deletion_order(active)[: min(-missing, MAX_BURST)]]
-    made: list[Effect] = []
+    effects: list[Effect] = []
     for _ in range(min(missing, MAX_BURST)):
         body = from_template(view.resource, view.owner, view.owner["spec"]["template"])
         body["metadata"]["generateName"] = f"{view.owner['metadata']['name']}-"
-        made.append(Create(PODS, body))
-    return made
+        effects.append(Create(PODS, body))
+    return effects
 
 
 def _status(view: ReplicaSetView, active: list[Object]) -> Object:

@@ -31,7 +31,7 @@ def available(replica_set: Object) -> int:
     return int(status_of(replica_set).get("availableReplicas") or 0)
 
 
-def wanted(deployment: Object) -> int:
+def desired_replicas(deployment: Object) -> int:
     return int(deployment["spec"].get("replicas") or 0)
 
 
@@ -43,20 +43,20 @@ def is_rolling(deployment: Object) -> bool:
     return (deployment["spec"].get("strategy") or {}).get("type") != "Recreate"
 
 
-def bounds(deployment: Object) -> tuple[int, int]:
+def surge_and_unavailable(deployment: Object) -> tuple[int, int]:
     """Return maxSurge and maxUnavailable as numbers."""
     if not is_rolling(deployment):
         return 0, 0
     given = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
-    total = wanted(deployment)
-    surge = share(given.get("maxSurge", "25%"), total, is_up=True)
-    unavailable = share(given.get("maxUnavailable", "25%"), total, is_up=False)
+    total = desired_replicas(deployment)
+    surge = resolve_int_or_percent(given.get("maxSurge", "25%"), total, is_up=True)
+    unavailable = resolve_int_or_percent(given.get("maxUnavailable", "25%"), total, is_up=False)
     if surge == 0 and unavailable == 0:
         unavailable = 1  # otherwise no progress is possible
     return surge, min(unavailable, total) if total else unavailable
 
 
-def share(given: Any, total: int, *, is_up: bool) -> int:
+def resolve_int_or_percent(given: Any, total: int, *, is_up: bool) -> int:
     """Resolve `3` or `25%` of a total, rounded up for maxSurge, down for maxUnavailable."""
     if isinstance(given, int):
         return max(0, given)
@@ -64,39 +64,39 @@ def share(given: Any, total: int, *, is_up: bool) -> int:
     return max(0, (percent * total + (99 if is_up else 0)) // 100)
 
 
-def size_of_new(deployment: Object, sets: Sequence[Object], now_has: int) -> int:
+def new_set_replicas(deployment: Object, sets: Sequence[Object], now_has: int) -> int:
     """Return the size to which the newest set may grow or must shrink."""
-    goal = wanted(deployment)
-    if not is_rolling(deployment) or now_has >= goal:
-        return goal
-    room = goal + bounds(deployment)[0] - sum(map(size, sets))
-    return now_has + max(0, min(room, goal - now_has))
+    desired = desired_replicas(deployment)
+    if not is_rolling(deployment) or now_has >= desired:
+        return desired
+    surge_left = desired + surge_and_unavailable(deployment)[0] - sum(map(size, sets))
+    return now_has + max(0, min(surge_left, desired - now_has))
 
 
-def roll(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
+def rolling_update(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
     """Return the next sizes of a rolling update: first the new set grows, then old ones shrink."""
-    grown = size_of_new(deployment, [new, *old], size(new))
+    grown = new_set_replicas(deployment, [new, *old], size(new))
     if grown != size(new):
         return {name_of(new): grown}
-    return shrink(deployment, new, old)
+    return scale_down_old_sets(deployment, new, old)
 
 
-def shrink(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
+def scale_down_old_sets(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
     """Shrink old sets: first by unavailable pods, then by surplus ones."""
-    least = wanted(deployment) - bounds(deployment)[1]
+    min_available = desired_replicas(deployment) - surge_and_unavailable(deployment)[1]
     sizes = {name_of(each): size(each) for each in oldest_first(old)}
     missing_new = size(new) - available(new)
-    may_go = size(new) + sum(sizes.values()) - least - missing_new
+    max_scale_down = size(new) + sum(sizes.values()) - min_available - missing_new
     for each in oldest_first(old):
-        broken = sizes[name_of(each)] - available(each)
-        cut = max(0, min(may_go, broken))
-        sizes[name_of(each)] -= cut
-        may_go -= cut
-    spare = available(new) + sum(map(available, old)) - least
+        unavailable = sizes[name_of(each)] - available(each)
+        reduction = max(0, min(max_scale_down, unavailable))
+        sizes[name_of(each)] -= reduction
+        max_scale_down -= reduction
+    surplus = available(new) + sum(map(available, old)) - min_available
     for each in oldest_first(old):
-        cut = max(0, min(spare, sizes[name_of(each)]))
-        sizes[name_of(each)] -= cut
-        spare -= cut
+        reduction = max(0, min(surplus, sizes[name_of(each)]))
+        sizes[name_of(each)] -= reduction
+        surplus -= reduction
     return {
         name_of(each): sizes[name_of(each)] for each in old if sizes[name_of(each)] < size(each)
     }
@@ -104,18 +104,20 @@ def shrink(deployment: Object, new: Object, old: Sequence[Object]) -> Sizes:
 
 def is_saturated(deployment: Object, replica_set: Object | None) -> bool:
     """Return whether one set alone has all replicas, and all are available."""
-    goal = wanted(deployment)
+    desired = desired_replicas(deployment)
     return (
         replica_set is not None
-        and annotations_of(replica_set).get(DESIRED) == str(goal)
-        and size(replica_set) == goal == available(replica_set)
+        and annotations_of(replica_set).get(DESIRED) == str(desired)
+        and size(replica_set) == desired == available(replica_set)
     )
 
 
 def is_rescaled(deployment: Object, sets: Iterable[Object]) -> bool:
     """Return whether `replicas` changed since the sets were sized."""
-    goal = str(wanted(deployment))
-    return any(size(each) > 0 and annotations_of(each).get(DESIRED, goal) != goal for each in sets)
+    desired = str(desired_replicas(deployment))
+    return any(
+        size(each) > 0 and annotations_of(each).get(DESIRED, desired) != desired for each in sets
+    )
 
 
 def rescale(deployment: Object, new: Object | None, old: Sequence[Object]) -> Sizes:
@@ -124,8 +126,8 @@ def rescale(deployment: Object, new: Object | None, old: Sequence[Object]) -> Si
     alive = [each for each in every if size(each) > 0]
     if len(alive) <= 1:
         only = alive[0] if alive else new or (oldest_first(old)[-1] if old else None)
-        goal = wanted(deployment)
-        return {} if only is None or size(only) == goal else {name_of(only): goal}
+        desired = desired_replicas(deployment)
+        return {} if only is None or size(only) == desired else {name_of(only): desired}
     if is_saturated(deployment, new):
         return {name_of(each): 0 for each in old if size(each) > 0}
     if not is_rolling(deployment):
@@ -134,8 +136,8 @@ def rescale(deployment: Object, new: Object | None, old: Sequence[Object]) -> Si
 
 
 def _in_proportion(deployment: Object, alive: list[Object]) -> Sizes:
-    goal = wanted(deployment)
-    allowed = goal + bounds(deployment)[0] if goal > 0 else 0
+    desired = desired_replicas(deployment)
+    allowed = desired + surge_and_unavailable(deployment)[0] if desired > 0 else 0
     to_add = allowed - sum(map(size, alive))
     if to_add == 0:
         return {}
@@ -146,11 +148,11 @@ def _in_proportion(deployment: Object, alive: list[Object]) -> Sizes:
     added = 0
     for each in ranked:
         before = int(annotations_of(each).get(MAXIMUM) or sum(map(size, alive)))
-        part = round(size(each) * allowed / before) - size(each) if before else 0
+        change = round(size(each) * allowed / before) - size(each) if before else 0
         left = to_add - added
-        part = min(max(part, 0), left) if sign > 0 else max(min(part, 0), left)
-        sizes[name_of(each)] = size(each) + part
-        added += part
+        change = min(max(change, 0), left) if sign > 0 else max(min(change, 0), left)
+        sizes[name_of(each)] = size(each) + change
+        added += change
     first = name_of(ranked[0])
     sizes[first] = max(0, sizes[first] + to_add - added)
     return {

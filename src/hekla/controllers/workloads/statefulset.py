@@ -31,13 +31,13 @@ from hekla.controllers.workloads.effects import (
     requeue,
 )
 from hekla.controllers.workloads.pods import (
-    claims,
     from_template,
     is_available,
     is_finished,
     is_ready,
     label_selector,
     next_available,
+    release_and_adopt,
 )
 from hekla.controllers.workloads.revisions import REVISION_LABEL, Revisions
 from hekla.kube.resources import (
@@ -93,7 +93,7 @@ def next_step(view: StatefulSetView) -> list[Effect]:
     """Return the effects that reconcile a stateful set."""
     selector = label_selector(view.spec.get("selector"))
     named = [pod for pod in view.orphans if view.ordinal(pod) is not None]
-    taken = claims(STATEFUL_SETS, view.owner, selector, PODS, view.pods, named)
+    taken = release_and_adopt(STATEFUL_SETS, view.owner, selector, PODS, view.pods, named)
     if taken:
         return [*taken, RequeueAfter(0.0)]
     revisions = Revisions(STATEFUL_SETS, view.owner, view.revisions)
@@ -125,36 +125,36 @@ def _unsupported(view: StatefulSetView) -> list[Effect]:
 
 def _pods(view: StatefulSetView, pods: dict[int, Object], revisions: Revisions) -> list[Effect]:
     is_parallel = view.spec.get("podManagementPolicy") == "Parallel"
-    effects, is_settled = _grown(view, pods, revisions, is_parallel)
-    if not is_settled and not is_parallel:
+    effects, all_available = _scale_up(view, pods, revisions, is_parallel)
+    if not all_available and not is_parallel:
         return effects
-    shrunk, is_small = _shrunk(view, pods, is_parallel)
+    shrunk, has_no_surplus = _scale_down(view, pods, is_parallel)
     effects += shrunk
-    effects += _freed_claims(view, pods)
-    if effects or not is_small or not is_settled:
+    effects += _delete_unused_claims(view, pods)
+    if effects or not has_no_surplus or not all_available:
         return effects
-    return _updated(view, pods, revisions)
+    return _update(view, pods, revisions)
 
 
-def _grown(
+def _scale_up(
     view: StatefulSetView, pods: dict[int, Object], revisions: Revisions, is_parallel: bool
 ) -> tuple[list[Effect], bool]:
     """Create missing pods and replace ended ones; return whether all are available."""
     effects: list[Effect] = []
-    is_settled = True
+    all_available = True
     for at in view.ordinals:
         pod = pods.get(at)
         if pod is not None and view.is_available(pod):
             continue
-        is_settled = False
+        all_available = False
         if pod is None:
-            effects += _made(view, at, revisions)
+            effects += _create_pod(view, at, revisions)
         elif not is_deleting(pod) and (is_finished(pod) or _is_stuck(view, at, pod, revisions)):
             message = f"StatefulSet {view.name} is recreating pod {pod['metadata']['name']}"
             effects += [EmitEvent("Warning", "RecreatingFailedPod", message), Delete(PODS, pod)]
         if not is_parallel or len(effects) >= MAX_BURST:
             break
-    return effects, is_settled
+    return effects, all_available
 
 
 def _is_stuck(view: StatefulSetView, at: int, pod: Object, revisions: Revisions) -> bool:
@@ -163,7 +163,7 @@ def _is_stuck(view: StatefulSetView, at: int, pod: Object, revisions: Revisions)
     Kubernetes waits for such a pod for ever, even if the new template would fix it; we replace it.
     """
     is_old = labels_of(pod).get(REVISION_LABEL) != revisions.updated
-    return is_old and not is_ready(pod) and at >= _partition(view) and not _is_manual(view)
+    return is_old and not is_ready(pod) and at >= _partition(view) and not _is_on_delete(view)
 
 
 def _partition(view: StatefulSetView) -> int:
@@ -171,11 +171,11 @@ def _partition(view: StatefulSetView) -> int:
     return int(given.get("partition") or 0)
 
 
-def _is_manual(view: StatefulSetView) -> bool:
+def _is_on_delete(view: StatefulSetView) -> bool:
     return (view.spec.get("updateStrategy") or {}).get("type") == "OnDelete"
 
 
-def _shrunk(
+def _scale_down(
     view: StatefulSetView, pods: dict[int, Object], is_parallel: bool
 ) -> tuple[list[Effect], bool]:
     """Delete pods beyond the last ordinal, highest first; return whether none is left."""
@@ -189,9 +189,9 @@ def _shrunk(
     return effects, not surplus
 
 
-def _updated(view: StatefulSetView, pods: dict[int, Object], revisions: Revisions) -> list[Effect]:
+def _update(view: StatefulSetView, pods: dict[int, Object], revisions: Revisions) -> list[Effect]:
     """Delete the highest pod of an old revision, when all others are available."""
-    if _is_manual(view):
+    if _is_on_delete(view):
         return []
     for at in reversed(view.ordinals):
         pod = pods[at]
@@ -200,17 +200,17 @@ def _updated(view: StatefulSetView, pods: dict[int, Object], revisions: Revision
     return []
 
 
-def _made(view: StatefulSetView, at: int, revisions: Revisions) -> list[Effect]:
-    is_old = not _is_manual(view) and at < _partition(view)
+def _create_pod(view: StatefulSetView, at: int, revisions: Revisions) -> list[Effect]:
+    is_old = not _is_on_delete(view) and at < _partition(view)
     revision = revisions.current if is_old else revisions.updated
     pod = pod_of(view, at, revisions.template(revision), revision)
     missing = [
         body for body in claim_bodies(view, at) if body["metadata"]["name"] not in view.claims
     ]
-    made: list[Effect] = [
+    effects: list[Effect] = [
         Create(PERSISTENT_VOLUME_CLAIMS, body, is_shared=True) for body in missing
     ]
-    return [*made, Create(PODS, pod)]
+    return [*effects, Create(PODS, pod)]
 
 
 def pod_of(view: StatefulSetView, at: int, template: Object, revision: str) -> Object:
@@ -266,7 +266,7 @@ def claim_bodies(view: StatefulSetView, at: int) -> Iterable[Object]:
         }
 
 
-def _freed_claims(view: StatefulSetView, pods: dict[int, Object]) -> list[Effect]:
+def _delete_unused_claims(view: StatefulSetView, pods: dict[int, Object]) -> list[Effect]:
     """Delete claims of removed ordinals, if the retention policy is Delete."""
     policy = view.spec.get("persistentVolumeClaimRetentionPolicy") or {}
     if policy.get("whenScaled") != "Delete":
@@ -288,14 +288,14 @@ def _freed_claims(view: StatefulSetView, pods: dict[int, Object]) -> list[Effect
 
 def _status(view: StatefulSetView, pods: dict[int, Object], revisions: Revisions) -> Object:
     old = status_of(view.owner)
-    here = [pod for pod in pods.values() if not is_deleting(pod) and not is_finished(pod)]
-    ready = [pod for pod in here if is_ready(pod)]
-    of = [labels_of(pod).get(REVISION_LABEL) for pod in here]
+    active = [pod for pod in pods.values() if not is_deleting(pod) and not is_finished(pod)]
+    ready = [pod for pod in active if is_ready(pod)]
+    of = [labels_of(pod).get(REVISION_LABEL) for pod in active]
     new: Object = {
         "observedGeneration": view.owner["metadata"].get("generation", 0),
-        "replicas": len(here),
+        "replicas": len(active),
         "readyReplicas": len(ready),
-        "availableReplicas": sum(map(view.is_available, here)),
+        "availableReplicas": sum(map(view.is_available, active)),
         "currentReplicas": of.count(revisions.current),
         "updatedReplicas": of.count(revisions.updated),
         "currentRevision": revisions.current,
@@ -304,7 +304,7 @@ def _status(view: StatefulSetView, pods: dict[int, Object], revisions: Revisions
     }
     wanted = int(view.spec.get("replicas") or 0)
     complete = new["updatedReplicas"] == new["readyReplicas"] == new["replicas"] == wanted
-    if complete and not _is_manual(view):
+    if complete and not _is_on_delete(view):
         new["currentRevision"] = revisions.updated
         new["currentReplicas"] = new["updatedReplicas"]
     for count in ("readyReplicas", "currentReplicas", "updatedReplicas"):

@@ -26,7 +26,16 @@ from hekla.controllers.objects import (
     owner_reference,
     uid_of,
 )
-from hekla.controllers.workloads import effects as do
+from hekla.controllers.workloads.effects import (
+    Adopt,
+    Create,
+    Delete,
+    Effect,
+    EmitEvent,
+    Patch,
+    RequeueAfter,
+    SetStatus,
+)
 from hekla.controllers.workloads.pods import SAFE_LETTERS
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid
@@ -76,22 +85,22 @@ class WorkloadWriter:
         self.failures.pop(uid, None)
         self._tries.pop(uid, None)
 
-    async def apply(self, owner: Object, effects: Iterable[do.Effect]) -> float | None:
+    async def apply(self, owner: Object, effects: Iterable[Effect]) -> float | None:
         """Apply effects in order; return the seconds after which to reconcile again, if any."""
         waits_s: list[float] = []
         for (kind, _), several in groupby(effects, key=_batch):
-            if kind is do.Create:
+            if kind is Create:
                 waits_s += await self._create_all(owner, list(several))
-            elif kind in (do.Delete, do.Patch, do.Adopt):
+            elif kind in (Delete, Patch, Adopt):
                 await self._write_in_parallel(owner, list(several))
             else:
                 for effect in several:
                     waits_s += await self._apply_one(owner, effect)
         return min(waits_s) if waits_s else None
 
-    async def _apply_one(self, owner: Object, effect: do.Effect) -> list[float]:
+    async def _apply_one(self, owner: Object, effect: Effect) -> list[float]:
         match effect:
-            case do.SetStatus(patch):
+            case SetStatus(patch):
                 written = await self._client.patch_status(
                     self._resource,
                     owner["metadata"]["name"],
@@ -100,13 +109,13 @@ class WorkloadWriter:
                     expect=str(owner["metadata"]["resourceVersion"]),
                 )
                 self._record_write(self._resource, written)
-            case do.EmitEvent(type, reason, message):
+            case EmitEvent(type, reason, message):
                 self._emit_event(owner, type, reason, message)
-            case do.RequeueAfter(after_s):
+            case RequeueAfter(after_s):
                 return [after_s]
         return []
 
-    async def _create_all(self, owner: Object, effects: list[do.Effect]) -> list[float]:
+    async def _create_all(self, owner: Object, effects: list[Effect]) -> list[float]:
         waits_s: list[float] = []
         start, size = 0, 1
         while start < len(effects):
@@ -134,12 +143,12 @@ class WorkloadWriter:
         tries = self._tries[uid] = min(self._tries.get(uid, 0) + 1, 16)
         return min(FIRST_RETRY_S * float(1 << (tries - 1)), MAX_RETRY_S)
 
-    async def _create(self, owner: Object, effect: do.Effect) -> float | None:
-        assert isinstance(effect, do.Create)
+    async def _create(self, owner: Object, effect: Effect) -> float | None:
+        assert isinstance(effect, Create)
         body = self._named(effect.body)
         namespace, name = key_of(body)
         try:
-            made = await self._client.create(effect.resource, body, namespace=namespace)
+            created = await self._client.create(effect.resource, body, namespace=namespace)
         except AlreadyExists:
             if effect.is_shared:
                 return None
@@ -154,7 +163,7 @@ class WorkloadWriter:
             # Without the generated name, so that equal refusals have equal texts.
             shown = effect.body["metadata"].get("generateName") or name
             raise _CreationRefused(str(error).replace(name, shown)) from error
-        self._record_write(effect.resource, made)
+        self._record_write(effect.resource, created)
         if effect.resource is PODS:
             self._metrics.count("pods_created")
         message = f"Created {effect.resource.kind.lower()}: {name}"
@@ -170,10 +179,10 @@ class WorkloadWriter:
         letters = "".join(self._client.random.choices(SAFE_LETTERS, k=SUFFIX_CHARS))
         return {**body, "metadata": {**metadata, "name": base + letters}}
 
-    async def _write_in_parallel(self, owner: Object, effects: list[do.Effect]) -> None:
+    async def _write_in_parallel(self, owner: Object, effects: list[Effect]) -> None:
         slots = asyncio.Semaphore(MAX_PARALLEL_WRITES)
 
-        async def one(effect: do.Effect) -> None:
+        async def one(effect: Effect) -> None:
             async with slots:
                 await self._change(owner, effect)
 
@@ -182,11 +191,11 @@ class WorkloadWriter:
             if isinstance(each, BaseException):
                 raise each
 
-    async def _change(self, owner: Object, effect: do.Effect) -> None:
-        assert isinstance(effect, do.Delete | do.Patch | do.Adopt)
+    async def _change(self, owner: Object, effect: Effect) -> None:
+        assert isinstance(effect, Delete | Patch | Adopt)
         namespace, name = key_of(effect.obj)
         match effect:
-            case do.Delete(kind, obj):
+            case Delete(kind, obj):
                 try:
                     await self._client.delete(
                         kind, name, namespace=namespace, uid=uid_of(obj),
@@ -199,13 +208,13 @@ class WorkloadWriter:
                     self._metrics.count("pods_deleted")
                     message = f"Deleted pod: {name}"
                     self._emit_event(owner, "Normal", "SuccessfulDelete", message)
-            case do.Patch(kind, obj, patch):
+            case Patch(kind, obj, patch):
                 version = str(obj["metadata"]["resourceVersion"])
                 written = await self._client.patch(
                     kind, name, patch, namespace=namespace, expect=version
                 )
                 self._record_write(kind, written)
-            case do.Adopt(kind, obj):
+            case Adopt(kind, obj):
                 await self._adopt(owner, kind, obj)
 
     async def _adopt(self, owner: Object, kind: Resource[Any], obj: Object) -> None:
@@ -234,6 +243,6 @@ class WorkloadWriter:
             cache.record_delete(obj)
 
 
-def _batch(effect: do.Effect) -> tuple[type, str]:
+def _batch(effect: Effect) -> tuple[type, str]:
     """Return a key that is equal for effects that are applied in parallel."""
     return type(effect), str(getattr(effect, "resource", ""))

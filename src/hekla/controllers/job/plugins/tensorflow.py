@@ -33,13 +33,15 @@ class TensorFlow(JobPlugin, name="tensorflow"):
             "chief": self.chief,
             "evaluator": self.evaluator,
         }
-        mine = next((role for role, task in roles.items() if task == context.task["name"]), None)
-        if mine is None:
+        own_role = next(
+            (role for role, task in roles.items() if task == context.task["name"]), None
+        )
+        if own_role is None:
             return
         cluster = {
             role: [f"{found}:{self.port}" for found in addresses(context.job, task)]
             for role, name in roles.items()
             if (task := task_named(context.job, name)) is not None
         }
-        config = {"cluster": cluster, "task": {"type": mine, "index": context.index}}
+        config = {"cluster": cluster, "task": {"type": own_role, "index": context.index}}
         set_env(containers(pod), {wellknown.ENV_TF_CONFIG: json.dumps(config)})

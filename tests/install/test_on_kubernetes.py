@@ -223,7 +223,7 @@ def _begin(stations: Stations, client: SyncClient) -> None:
     """The webhooks' server last, as may happen: the others wait for it, and then go on."""
     for component in ("scheduler", "controllers"):
         stations.start(component)
-        until(lambda name=component: "cannot be made yet" in stations.log(name))  # type: ignore[misc]
+        until(lambda name=component: "cannot be created yet" in stations.log(name))  # type: ignore[misc]
     stations.start("admission")
     until(lambda: all(map(_has_certificate, _webhooks(client))))
     until(lambda: _is_open(client, "root") and _is_open(client, "default"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Literal
 
 from hekla.api import wellknown
-from hekla.api.volcano.queues import BUILTIN_QUEUES, builtin_queue
+from hekla.api.volcano.queues import BUILTIN_QUEUES
 from hekla.api.wellknown import Action
 from hekla.controllers.command import delete_command
 from hekla.controllers.effects import RequeueAfter
@@ -25,8 +26,8 @@ from hekla.controllers.queue.state import (
     next_step,
     podgroup_counts,
 )
-from hekla.controllers.reconciler import Reconciler, log
-from hekla.kube.errors import AlreadyExists, KubeError
+from hekla.controllers.reconciler import Reconciler
+from hekla.kube.queues import ensure_queue
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
 from hekla.units.objects import Object
@@ -67,26 +68,21 @@ class QueueController(Reconciler):
             await super().run()
 
     async def _create_builtin_queues(self) -> None:
-        """Create `root` and `default`, which Volcano's clients expect.
-
-        Creation is retried: on a new cluster the webhooks may start after the controllers.
-        """
+        """Create `root` and `default`, which Volcano's clients expect."""
         for name in BUILTIN_QUEUES:
-            while not await self._ensure_queue(name):
-                await self.clock.sleep(CREATE_RETRY_S)
+            created = await ensure_queue(
+                self.client,
+                self.clock,
+                name,
+                is_known=partial(self._has_queue, name),
+                retry_s=lambda failures: CREATE_RETRY_S,
+            )
+            if created is not None:
+                self._queues.record_write(created)
             self.queue.add(("", name))
 
-    async def _ensure_queue(self, name: str) -> bool:
-        if self._queues.get("", name) is not None:
-            return True
-        try:
-            self._queues.record_write(await self.client.create(QUEUES, builtin_queue(name)))
-        except AlreadyExists:
-            return True
-        except KubeError as error:
-            log.warning("queue %s is missing and cannot be created yet: %s", name, error)
-            return False
-        return True
+    def _has_queue(self, name: str) -> bool:
+        return self._queues.get("", name) is not None
 
     def _on_queue(self, event: str, old: Object | None, new: Object | None) -> None:
         queue = new or old

@@ -23,9 +23,8 @@ import msgspec
 
 from hekla.api import wellknown
 from hekla.kube.client import Client
-from hekla.kube.errors import AlreadyExists, KubeError
+from hekla.kube.queues import ensure_queue
 from hekla.kube.recorder import EventRecorder
-from hekla.kube.resources import QUEUES
 from hekla.scheduler.core import decide
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.framework import config
@@ -180,28 +179,18 @@ class Scheduler:
                 await self.cycle()
 
     async def _ensure_queues(self) -> None:
-        """Jobs without a queue need one, and all queues a root; Volcano's scheduler makes both.
-
-        Until it is done: on a new cluster the webhooks may be up later than we are.
-        """
+        """Create `root` and the default queue, as Volcano's scheduler does."""
         for name in (wellknown.ROOT_QUEUE, self._default_queue):
-            failures = 0
-            while not await self._has_queue(name):
-                failures += 1
-                await self._clock.sleep(backoff_s(failures))
+            await ensure_queue(
+                self._client,
+                self._clock,
+                name,
+                is_known=partial(self._has_queue, name),
+                retry_s=backoff_s,
+            )
 
-    async def _has_queue(self, name: str) -> bool:
-        if name in self.cluster.queues:
-            return True
-        spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
-        try:
-            await self._client.create(QUEUES, {"metadata": {"name": name}, "spec": spec})
-        except AlreadyExists:
-            return True
-        except KubeError as error:
-            log.warning("queue %s is missing and cannot be made yet: %s", name, error)
-            return False
-        return True
+    def _has_queue(self, name: str) -> bool:
+        return name in self.cluster.queues
 
     async def _until_something_is_due(self) -> None:
         waits = [w for w in (self._performer.next_due_s(), self._deadline_s()) if w is not None]

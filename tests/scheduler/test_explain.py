@@ -21,7 +21,7 @@ def test_a_gang_that_is_short_says_how_far_it_came_and_what_would_help() -> None
     assert (verdict.fitting, verdict.needed) == (2, 3)
     assert verdict.nodes == {"Insufficient cpu": 1, "node(s) had untolerated taint(s)": 1}
     assert verdict.total_nodes == 2
-    assert verdict.change == "room for 1 more task of 1 cpu"
+    assert verdict.change == "capacity for 1 more task of 1 cpu"
     assert [str(holder) for holder in verdict.holders] == ["default/busy (2 cpu)"]
     assert verdict.histogram == (
         "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
@@ -54,7 +54,7 @@ def test_a_resource_that_no_node_has_is_missed_on_every_node() -> None:
     assert verdict is not None
     assert verdict.gate == Gate.GANG_SHORT
     assert verdict.nodes == {"Insufficient nvidia.com/gpu": 2}
-    assert verdict.change == "room for 1 more task of 1 nvidia.com/gpu"
+    assert verdict.change == "capacity for 1 more task of 1 nvidia.com/gpu"
 
 
 def test_the_json_form_has_everything_the_words_have() -> None:
@@ -89,7 +89,7 @@ def test_nonsense_is_explained_and_stops_nobody_else(case: str) -> None:
     assert set(result.binds) == {"good-0", "good-1"}
     verdict = result.verdict("bad")
     assert verdict is not None
-    assert verdict.gate == Gate.NONSENSE
+    assert verdict.gate == Gate.INVALID_REQUESTS
     assert want in verdict.message
     assert "bad-0" in verdict.message
 

@@ -334,4 +334,4 @@ def test_the_verdict_on_nonsense_does_not_depend_on_who_was_heard_of_first() -> 
         made = gang("j", members=0, minimum=2).and_pods(*order)
         told.add(cluster([node("n0", cpu=4)], [made]).run().why("j"))
     assert len(told) == 1
-    assert "pod j-0 asks for what cannot be" in told.pop()
+    assert "pod j-0 has invalid requests" in told.pop()

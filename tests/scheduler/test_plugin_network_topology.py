@@ -223,7 +223,7 @@ def test_members_beyond_the_minimum_stay_in_the_domain() -> None:
     result = world(job).run()
     assert len(result.binds) == 4
     assert racks(result) == {"r0"}
-    assert "more tasks find no room" in result.why("t")
+    assert "surplus tasks do not fit" in result.why("t")
 
 
 def test_members_beyond_the_minimum_go_as_near_as_they_can() -> None:
@@ -461,12 +461,12 @@ def test_preempt_leaves_hard_gangs_to_gangpreempt() -> None:
     taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
     result = world(*victims, taker, actions="allocate, preempt", priorities=PRIORITIES).run()
     assert result.evictions == []
-    note = "nobody leaves for a gang that must be close; add action gangpreempt"
+    note = "a gang with a hard topology preempts only with action gangpreempt; add it"
     assert note in result.why("t")
     both = "allocate, preempt, gangpreempt"
     assert note not in world(*victims, taker, actions=both, priorities=PRIORITIES).run().why("t")
     reclaiming = world(*victims, taker, actions="allocate, reclaim", priorities=PRIORITIES).run()
-    assert "add action gangreclaim" in reclaiming.why("t")
+    assert "with action gangreclaim; add it" in reclaiming.why("t")
 
 
 def test_the_cleared_rack_is_taken_when_the_victims_have_left() -> None:
@@ -484,7 +484,7 @@ def test_room_is_kept_in_one_rack_for_a_hard_gang_that_has_waited_long() -> None
     old = gang("big", members=4, cpu=1, network=HARD1, age=3600)
     small = gang("small", members=10, minimum=1, cpu=1)
     result = world(*(busy(name) for name in NODES), old, small).run()
-    assert "2 nodes are kept for it until it fits" in result.why("big")
+    assert "2 nodes are reserved for it until it fits" in result.why("big")
     kept = {0, 1, 2, 3} - {int(name[1]) // 2 for name in result.binds.values()}
     assert len(kept) == 1
     assert len(result.binds) == 6

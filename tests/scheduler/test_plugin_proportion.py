@@ -100,7 +100,7 @@ def test_the_guarantee_of_an_empty_queue_is_withheld_from_others() -> None:
     queues = [queue("a", guarantee={"cpu": 3}), queue("b")]
     result = cluster([node("n1", cpu=8)], jobs, queues=queues).run()
     assert len(result.binds) == 5
-    assert "queue 'b' has its share" in result.why("b7") or "no share left" in result.why("b7")
+    assert "queue 'b' uses its share" in result.why("b7") or "no share left" in result.why("b7")
 
 
 def test_a_closed_queue_places_nothing_more() -> None:

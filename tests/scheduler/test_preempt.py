@@ -142,9 +142,7 @@ def test_the_preemptor_is_nominated_and_the_verdict_says_what_it_waits_for() -> 
     assert (told.pod, told.nominated_node) == ("p-0", "n1")
     verdict = result.verdict("p")
     assert verdict.gate == Gate.VICTIMS
-    assert verdict.message == (
-        "1 tasks have room on nodes once the pods evicted for them have left"
-    )
+    assert verdict.message == ("1 tasks are placed once the pods evicted for them have terminated")
 
 
 def test_the_room_goes_to_whom_it_was_made_for() -> None:

@@ -38,9 +38,9 @@ def test_the_freest_nodes_are_kept_for_a_large_job_and_small_ones_use_the_rest()
     large, waiting = result.verdict("large"), result.verdict("s1")
     assert large is not None
     assert waiting is not None
-    assert "2 nodes are kept for it until it fits" in large.message
+    assert "2 nodes are reserved for it until it fits" in large.message
     assert waiting.gate == Gate.ORDERING
-    assert "kept for default/large, which has waited long" in waiting.message
+    assert "reserved for default/large, which has been pending for long" in waiting.message
     assert waiting.nodes == {
         "Insufficient cpu": 1,
         "node(s) had capacity that is reserved for other pods": 2,

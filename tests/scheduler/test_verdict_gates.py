@@ -76,7 +76,7 @@ def test_gang_short() -> None:
     jobs = [running("old", 2), gang("job", members=3, cpu=1)]
     found = verdict_of(cluster([node("n1", cpu=4)], jobs))
     assert (found.gate, found.fitting, found.needed) == (Gate.GANG_SHORT, 2, 3)
-    assert found.change == "room for 1 more task of 1 cpu"
+    assert found.change == "capacity for 1 more task of 1 cpu"
     assert found.nodes == {"Insufficient cpu": 1}
 
 

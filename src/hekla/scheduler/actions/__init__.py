@@ -1,4 +1,4 @@
-"""What a cycle does, one verb after the other; each file reads as its algorithm."""
+"""The actions of a cycle, one file each. `allocation` and `preemption` hold their shared steps."""
 
 from __future__ import annotations
 

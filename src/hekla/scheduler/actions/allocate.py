@@ -1,9 +1,9 @@
-"""Allocate: give jobs their nodes, gang by gang, queue by queue in fair order.
+"""Allocate: place jobs on nodes, gang by gang, queue by queue in fair order.
 
-First every job gets its minimum or nothing; then what members jobs have beyond it share the room
-that is left. Volcano serves an elastic job's surplus before a later job's minimum whenever its
-priority is higher; here a minimum always comes first, so that a large elastic job cannot keep a
-gang from starting.
+First every job gets its minimum or nothing. Then members beyond the minimum share what is left.
+Volcano places an elastic job's surplus before a later job's minimum whenever its priority is
+higher. Here a minimum always comes first, so that a large elastic job cannot keep a gang from
+starting.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from hekla.scheduler.session.session import Session
 from hekla.scheduler.session.statement import Statement
 from hekla.scheduler.state.model import Job, Queue
 
-# Jobs that compete for what is left take it in slices, so that their shares rise together.
-# Volcano's slice is one task; with 64 turns per job the error stays below two per cent.
-SURPLUS_TURNS = 64
+# Jobs that compete for surplus take it in slices, so that their shares rise together. Volcano's
+# slice is one task; with 64 slices per job the error stays below two per cent.
+SURPLUS_SLICES = 64
 
 
 def allocate(session: Session) -> None:
-    jobs = [job for job in session.jobs if _takes_part(session, job)]
+    """Place the pending tasks of all jobs that are Inqueue."""
+    jobs = [job for job in session.jobs if _is_schedulable(session, job)]
     bind_nominated(session)
     jobs = [job for job in jobs if pending_tasks(job)]
-    served = _serve_minimums(session, [job for job in jobs if not session.job_ready(job)])
+    served = _place_minimums(session, [job for job in jobs if not session.job_ready(job)])
     surplus = [job for job in jobs if job.key in served or session.job_ready(job)]
-    _serve_surplus(session, [job for job in surplus if pending_tasks(job)])
+    _place_surplus(session, [job for job in surplus if pending_tasks(job)])
 
 
-def _takes_part(session: Session, job: Job) -> bool:
+def _is_schedulable(session: Session, job: Job) -> bool:
     if job.is_pending:
         if "enqueue" in session.config.actions or not job.has_group:
             return False
@@ -52,16 +53,16 @@ def _takes_part(session: Session, job: Job) -> bool:
     return found is None
 
 
-def _serve_minimums(session: Session, jobs: list[Job]) -> set[str]:
-    """Each job its minimum, or nothing; the keys of those that got it."""
+def _place_minimums(session: Session, jobs: list[Job]) -> set[str]:
+    """Place the minimum of each job, or nothing; return the keys of the jobs that got it."""
     served: set[str] = set()
-    turns = PendingJobs(session, jobs)
-    while (queue := turns.next_queue()) is not None:
+    order = PendingJobs(session, jobs)
+    while (queue := order.next_queue()) is not None:
         if (plugin := session.overused(queue)) is not None:
-            for other in turns.drain(queue):
+            for other in order.drain(queue):
                 explain_overused(session, other, plugin.name)
             continue
-        job = turns.next_job(queue)
+        job = order.next_job(queue)
         if job is None:
             continue
         with session.statement() as statement:
@@ -74,32 +75,32 @@ def _serve_minimums(session: Session, jobs: list[Job]) -> set[str]:
             explain_attempt(session, job, attempt)
         if job.key not in served and not session.job_pipelined(job):
             reserve(session, job, queue)
-        turns.push_back(queue)
+        order.push_back(queue)
     return served
 
 
-def _serve_surplus(session: Session, jobs: list[Job]) -> None:
-    """Members beyond the minimum, a slice per turn."""
-    turns = PendingJobs(session, jobs)
-    slices = {job.key: max(len(pending_tasks(job)) // SURPLUS_TURNS, 1) for job in jobs}
-    while (queue := turns.next_queue()) is not None:
+def _place_surplus(session: Session, jobs: list[Job]) -> None:
+    """Place members beyond the minimum, one slice at a time."""
+    order = PendingJobs(session, jobs)
+    slices = {job.key: max(len(pending_tasks(job)) // SURPLUS_SLICES, 1) for job in jobs}
+    while (queue := order.next_queue()) is not None:
         if (plugin := session.overused(queue)) is not None:
-            for other in turns.drain(queue):
+            for other in order.drain(queue):
                 explain_overused(session, other, plugin.name)
             continue
-        job = turns.next_job(queue)
+        job = order.next_job(queue)
         if job is None:
             continue
-        is_alone = not turns.pending_jobs(queue) and not turns.pending_queues
+        is_alone = not order.pending_jobs(queue) and not order.pending_queues
         with session.statement() as statement:
             most = None if is_alone else slices[job.key]
             attempt = _place(session, statement, job, queue, most)
             statement.commit()
         if attempt.is_exhausted or not pending_tasks(job):
             explain_attempt(session, job, attempt)
-            turns.push_back(queue)
+            order.push_back(queue)
         else:
-            turns.push_back(queue, job)
+            order.push_back(queue, job)
 
 
 def _place(

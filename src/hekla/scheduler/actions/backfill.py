@@ -1,7 +1,7 @@
-"""Backfill: tasks that request nothing go wherever a node will have them.
+"""Backfill: place BestEffort tasks on any feasible node.
 
-They take no room, so only filters are asked, not resources and not the queue's share (as in
-Volcano). A gang that is not ready keeps its BestEffort members waiting too.
+They request no resources, so only filters apply, not the queue's share (as in Volcano). A gang that
+is not ready keeps its BestEffort members pending too.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from hekla.scheduler.state.model import PENDING, Job, Task
 
 
 def backfill(session: Session) -> None:
+    """Place the pending BestEffort tasks of all jobs."""
     jobs = [
         job
         for job in session.jobs
         if not job.is_pending and _best_effort(job) and precheck(session, job) is None
     ]
-    turns = PendingJobs(session, jobs)
-    while (queue := turns.next_queue()) is not None:
-        job = turns.next_job(queue)
+    order = PendingJobs(session, jobs)
+    while (queue := order.next_queue()) is not None:
+        job = order.next_job(queue)
         if job is None:
             continue
         with session.statement() as statement:
@@ -35,7 +36,7 @@ def backfill(session: Session) -> None:
                 statement.commit()
             if attempt.unplaced is not None:
                 explain_attempt(session, job, attempt)
-        turns.push_back(queue)
+        order.push_back(queue)
 
 
 def _best_effort(job: Job) -> list[Task]:

@@ -1,8 +1,8 @@
-"""Enqueue: let PodGroups in, from Pending to Inqueue, as far as queues and cluster have room.
+"""Enqueue: move PodGroups from Pending to Inqueue, as far as queues and cluster have capacity.
 
-Only groups that are let in get pods (the job controller waits for it), so this is what keeps a
-cluster from filling with pods that cannot run. A group without `minResources` is always let in; a
-refused one does not stand in the way of others.
+Only groups that are Inqueue get pods (the job controller waits for it), so this keeps a cluster
+from filling with pods that cannot run. A group without `minResources` is always enqueued. A group
+that is refused does not block the groups after it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from hekla.scheduler.session.session import Session
 
 
 def enqueue(session: Session) -> None:
-    turns = PendingJobs(session, [job for job in session.jobs if job.has_group and job.is_pending])
-    while (queue := turns.next_queue()) is not None:
-        job = turns.next_job(queue)
+    """Enqueue pending PodGroups in order."""
+    order = PendingJobs(session, [job for job in session.jobs if job.has_group and job.is_pending])
+    while (queue := order.next_queue()) is not None:
+        job = order.next_job(queue)
         if job is None:
             continue
         if job.min_resources_r is None or session.job_enqueueable(job):
@@ -26,6 +27,6 @@ def enqueue(session: Session) -> None:
             session.plan.verdicts.pop(job.key, None)
         elif job.key not in session.plan.verdicts:
             session.verdicts.explain(
-                Verdict(job.key, Gate.NOT_ENQUEUED, "a plugin refused to let the job in")
+                Verdict(job.key, Gate.NOT_ENQUEUED, "a plugin refused to enqueue the job")
             )
-        turns.push_back(queue)
+        order.push_back(queue)

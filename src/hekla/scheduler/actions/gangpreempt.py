@@ -1,15 +1,15 @@
-"""Gangpreempt: within a queue, gangs leave as a whole for a gang of higher priority.
+"""Gangpreempt: within a queue, whole gangs are evicted for a gang of higher priority.
 
-Where preempt asks single pods and may leave cripples behind, this asks for what jobs can spare
-first, and then for whole jobs (`allowWholeBundle: false` stops before that).
+Preempt evicts single pods and may leave victims below their minimum. This action evicts surplus
+members first and then whole jobs (`allowWholeBundle: false` stops before that).
 """
 
 from __future__ import annotations
 
 from hekla.scheduler.actions.allocation.job_order import PendingJobs
 from hekla.scheduler.actions.allocation.nominated import bind_nominated
-from hekla.scheduler.actions.preempt import may_evict
 from hekla.scheduler.actions.preemption.gangs import GangPreemption
+from hekla.scheduler.actions.preemption.jobs import may_evict
 from hekla.scheduler.actions.preemption.victims import EvictionRule
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.action_arguments import ALLOW_WHOLE_BUNDLE
@@ -18,20 +18,21 @@ from hekla.scheduler.state.model import Task
 
 
 def gangpreempt(session: Session) -> None:
+    """Preempt whole gangs for all starving jobs."""
     bind_nominated(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
     if not starving:
         return
-    turns = PendingJobs(session, starving)
+    order = PendingJobs(session, starving)
     allow_whole = session.config.argument("gangpreempt", ALLOW_WHOLE_BUNDLE)
-    hunt = GangPreemption(session, RULE, allow_whole=allow_whole)
-    while (queue := turns.next_queue()) is not None:
-        job = turns.next_job(queue)
+    preemption = GangPreemption(session, RULE, allow_whole=allow_whole)
+    while (queue := order.next_queue()) is not None:
+        job = order.next_job(queue)
         if job is None:
             continue
         if session.job_starving(job):
-            hunt.preempt_for(job)
-        turns.push_back(queue)
+            preemption.preempt_for(job)
+        order.push_back(queue)
 
 
 def _is_lower_neighbour(task: Task, other: Task) -> bool:

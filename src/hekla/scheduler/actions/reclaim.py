@@ -1,10 +1,9 @@
-"""Reclaim: a queue that has less than it deserves takes room back from queues that have more.
+"""Reclaim: a queue below its deserved share evicts tasks of queues above theirs.
 
-What a queue deserves, and who has too much, is said by its plugin (`proportion` or `capacity`):
-`preemptive` for the taker, `reclaimable` for those taken from. One thing holds whatever plugins
-say: nobody is taken below its guarantee. As with preempt, a job's evictions and placements are one
-plan; Volcano scans nodes in any order and looks at resources only, here the node with the fewest
-victims is cleared and every filter must pass.
+The queue plugin (`proportion` or `capacity`) decides: `preemptive` for the reclaiming queue,
+`reclaimable` for the victims. Whatever plugins answer, no queue falls below its guarantee. As in
+preempt, the evictions and placements of a job are one plan. Volcano visits nodes in any order and
+checks resources only; here the node with the lowest eviction cost is used and all filters apply.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from hekla.scheduler.actions.allocation.job_order import PendingJobs
 from hekla.scheduler.actions.allocation.nominated import bind_nominated
-from hekla.scheduler.actions.preempt import (
+from hekla.scheduler.actions.preemption.jobs import (
     may_evict,
     preempt_for,
     preemptor_tasks,
@@ -27,28 +26,30 @@ from hekla.scheduler.state.model import RUNNING, Task
 
 
 def reclaim(session: Session) -> None:
+    """Reclaim for all starving jobs."""
     bind_nominated(session)
     starving = [job for job in session.jobs if may_evict(session, job)]
-    turns = PendingJobs(session, without_topology_gangs(session, starving, "gangreclaim"))
+    order = PendingJobs(session, without_topology_gangs(session, starving, "gangreclaim"))
     search = VictimSearch(session, rule_of(session))
-    while (queue := turns.next_queue()) is not None:
+    while (queue := order.next_queue()) is not None:
         if session.overused(queue) is not None:
             continue
-        job = turns.next_job(queue)
+        job = order.next_job(queue)
         if job is None:
             continue
         if session.job_starving(job):
             preempt_for(search, job, preemptor_tasks(session, job))
-        turns.push_back(queue)
+        order.push_back(queue)
 
 
 def rule_of(session: Session) -> EvictionRule:
+    """Return the rule of reclaim."""
     return EvictionRule(
         hooks.reclaimable,
         "reclaim",
         _is_from_reclaimable_queue,
         protected=below_guarantee,
-        is_eligible=lambda task: _may_try(session, task),
+        is_eligible=lambda task: _is_eligible(session, task),
         statuses=(RUNNING,),
     )
 
@@ -59,13 +60,13 @@ def _is_from_reclaimable_queue(task: Task, other: Task) -> bool:
     return other.job.queue is not task.job.queue and other.job.queue.is_reclaimable
 
 
-def _may_try(session: Session, task: Task) -> bool:
+def _is_eligible(session: Session, task: Task) -> bool:
     queue = task.job.queue if task.job is not None else None
     return queue is not None and session.overused(queue) is None and session.preemptive(queue, task)
 
 
 def below_guarantee(candidates: Sequence[Task]) -> Iterator[bool]:
-    """Whose leaving, after those before it have left, would take a queue below its guarantee."""
+    """Tell which candidates would take their queue below its guarantee, evicted in this order."""
     left: dict[str, FloatArray] = {}
     for task in candidates:
         queue = task.job.queue if task.job is not None else None

@@ -1,4 +1,4 @@
-"""What the actions have to say about jobs that they could not place."""
+"""Verdicts on jobs that an action tried to place: what stopped them, and what would help."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hekla.scheduler.state.topology import Choice
 
 
 class Attempt:
-    """How an attempt to place a job went."""
+    """The result of an attempt to place a job."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -25,40 +25,42 @@ class Attempt:
         self.wanted = 0
         self.reasons: dict[str, int] = {}
         self.choice: Choice | None = None
-        """The domains that were looked at, where the network's shape is what stopped it."""
+        """The network domains that were tried, if the topology is what stopped the job."""
 
     def refused_by_queue(self, task: Task) -> None:
         self.refused = self.refused or task
         self.fitting = self._fitting()
 
-    def no_node_for(self, session: Session, task: Task, *, room: int = 0, wanted: int = 0) -> None:
-        """A task found no node; or of so many `wanted` there was `room` for fewer."""
+    def no_node_for(
+        self, session: Session, task: Task, *, fitting: int = 0, wanted: int = 0
+    ) -> None:
+        """Record that a task found no node, or that only `fitting` of `wanted` tasks fit."""
         self.failed_roles.add(task.role)
         if self.unplaced is None:
             self.unplaced = task
             self.reasons = session.reasons(task, filled=wanted > 0)
             self.wanted = wanted
-        self.fitting = self._fitting() + room
+        self.fitting = self._fitting() + fitting
 
     def no_domain_for(self, session: Session, task: Task, choice: Choice) -> None:
-        """No part of the network that its rules allow has room for all."""
+        """Record that the job fits in no network domain that its topology allows."""
         self.failed_roles.add(task.role)
         self.unplaced, self.choice = task, choice
         self.reasons = session.reasons(task)
         self.wanted = choice.missing
-        best = max((room for _, _, room in choice.lacking), default=0)
+        best = max((fitting for _, _, fitting in choice.lacking), default=0)
         self.fitting = self._fitting() + min(best, choice.missing)
 
     def takes_over(self, other: Attempt) -> None:
-        """What stopped a part of the job stopped the job, unless something did before."""
+        """Take over what stopped a sub-group, unless something stopped the job before."""
         if self.unplaced is None and self.refused is None:
             self.__dict__.update(other.__dict__)
 
     def _fitting(self) -> int:
         return self.job.ready_count + self.job.pending_best_effort + self.job.waiting_count
 
-    def is_hopeless(self, is_surplus: bool) -> bool:
-        """Whether placing more tasks cannot help, as a role that is needed found no node."""
+    def cannot_become_ready(self, is_surplus: bool) -> bool:
+        """Tell whether placing more tasks is of no use: a needed role found no node."""
         job = self.job
         if self.unplaced is None or is_surplus:
             return False
@@ -77,7 +79,7 @@ class Attempt:
 
 
 def precheck(session: Session, job: Job) -> Verdict | None:
-    """What keeps a job out before any node is looked at."""
+    """Return the verdict that stops a job before nodes are considered, or None."""
     if job.key in session.skipped:
         return Verdict(job.key, Gate.BACKED_OFF, session.skipped[job.key])
     if job.queue is None:
@@ -89,7 +91,7 @@ def precheck(session: Session, job: Job) -> Verdict | None:
         )
     wrong = invalid_requests(job)
     if wrong:
-        return Verdict(job.key, Gate.NONSENSE, wrong, change="correct the pods' requests")
+        return Verdict(job.key, Gate.INVALID_REQUESTS, wrong, change="correct the pods' requests")
     invalid = session.tiers.invalid(job)
     if invalid is not None:
         gate = Gate.GATED if any(task.is_gated for task in job.tasks.values()) else None
@@ -99,12 +101,12 @@ def precheck(session: Session, job: Job) -> Verdict | None:
 
 
 def invalid_requests(job: Job) -> str:
-    """What is wrong with the requests of a job's waiting pods, for the first by name."""
+    """Return what is wrong with the requests of a job's pending pods, for the first by name."""
     wrong = [task for task in job.by_status[PENDING].values() if task.klass.problems]
     if not wrong:
         return ""
     first = min(wrong, key=lambda task: task.name)
-    return f"pod {first.name} asks for what cannot be: {'; '.join(first.klass.problems)}"
+    return f"pod {first.name} has invalid requests: {'; '.join(first.klass.problems)}"
 
 
 def explain_overused(session: Session, job: Job, plugin: str) -> None:
@@ -121,7 +123,7 @@ def explain_overused(session: Session, job: Job, plugin: str) -> None:
         Verdict(
             job.key,
             Gate.QUEUE_SHARE,
-            f"queue {queue.name!r} has its share ({plugin})",
+            f"queue {queue.name!r} uses its share ({plugin})",
             blocked=tuple(blocked),
             needed=job.min_member,
             holders=session.verdicts.holders(job, row, queue),
@@ -140,7 +142,7 @@ def _queue_limit(session: Session, plugin: str, queue: Queue) -> FloatArray | No
 
 
 def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
-    """Write the verdict of a job that was tried; nothing for one whose tasks all have a place."""
+    """Write the verdict of a job that was tried; none if all its tasks are placed."""
     if attempt.unplaced is None and attempt.refused is None:
         gated = sum(1 for task in job.by_status[PENDING].values() if task.is_gated)
         if session.job_ready(job):
@@ -164,28 +166,26 @@ def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
 
 
 def explain_pipelined(session: Session, job: Job) -> None:
-    """Write the verdict of a job that waits for room which others are leaving."""
-    promised = job.by_status[PIPELINED].values()
-    # The same words in the cycle that evicts and in those that wait: no text changes meanwhile.
-    is_for_it = any(task.nominated_node or task.uid in session.nominated for task in promised)
+    """Write the verdict of a job whose tasks are pipelined."""
+    pipelined = job.by_status[PIPELINED].values()
+    # The text is the same in the cycle that evicts and in later ones, so it is written once.
+    is_for_it = any(task.nominated_node or task.uid in session.nominated for task in pipelined)
     until = (
-        "the pods evicted for them have left"
-        if is_for_it
-        else "what is being released there is free"
+        "the pods evicted for them have terminated" if is_for_it else "releasing resources are free"
     )
     session.verdicts.explain(
         Verdict(
             job.key,
             Gate.VICTIMS if is_for_it else Gate.PIPELINED,
-            f"{len(promised)} tasks have room on nodes once {until}",
-            fitting=job.ready_count + len(promised),
+            f"{len(pipelined)} tasks are placed once {until}",
+            fitting=job.ready_count + len(pipelined),
             needed=job.min_member,
         )
     )
 
 
 def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdict:
-    """The queue did not take the task: say which resource and by how much."""
+    """Return the verdict of a job at its queue's limit: which resource, and by how much."""
     queue = job.queue
     assert queue is not None
     asked = ", ".join(
@@ -202,7 +202,7 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
                 name, used = session.dimensions.names[row], float(queue.allocated_r[row])
                 blocked.append(Blocked(name, amount, float(limit_r[row]), used))
     rows = [session.dimensions.row(b.resource) for b in blocked]
-    # A queue that deserves all there is does not stand in the way: the cluster is too small.
+    # A queue that deserves the whole cluster is not the limit: the cluster is too small.
     is_whole_cluster = any(
         float(session.total_r[r]) <= b.allowed
         for r, b in zip(rows, blocked, strict=True)
@@ -234,41 +234,47 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
 
 
 def _domains(choice: Choice) -> str:
-    """Which parts of the network were looked at, and what each lacked."""
+    """Describe the network domains that were tried, and what each lacked."""
     if choice.problem:
         return choice.problem
     text = f"{choice.total} HyperNode{'s' if choice.total != 1 else ''} of {choice.rule} "
     text += "were" if choice.total != 1 else "was"
     text += f" looked at for {choice.missing} tasks"
     if choice.lacking:
-        text += ", room is for " + ", ".join(
-            f"{room} in {name} (tier {tier})" for name, tier, room in choice.lacking
+        text += ", capacity is for " + ", ".join(
+            f"{fitting} in {name} (tier {tier})" for name, tier, fitting in choice.lacking
         )
         more = choice.total - len(choice.numbers) - len(choice.lacking)
         text += f" and not for more in {more} others" if more > 0 else ""
     if choice.numbers:
         first = choice.tree.name(choice.numbers[0])
-        text += f"; {len(choice.numbers)} such as {first} have room, but not by all its rules"
+        text += (
+            f"; {len(choice.numbers)} such as {first} have capacity, but do not meet all its rules"
+        )
     return text
 
 
 def _closer(session: Session, task: Task, choice: Choice) -> str:
-    """The smallest change that would give the gang a domain."""
+    """Return the smallest change after which the gang fits in a domain."""
     if not choice.lacking:
         return "correct the HyperNodes, or the job's networkTopology" if choice.problem else ""
-    name, _, room = choice.lacking[0]
-    missing, names = max(choice.missing - room, 1), session.dimensions.names
+    name, _, fitting = choice.lacking[0]
+    missing, names = max(choice.missing - fitting, 1), session.dimensions.names
     per_task = ", ".join(
         f"{show_amount(names[row], amount)} {names[row]}"
         for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True)
     )
-    return f"room for {missing} more task{'s' if missing > 1 else ''} of {per_task} in {name}"
+    return f"capacity for {missing} more task{'s' if missing > 1 else ''} of {per_task} in {name}"
 
 
-def _goes_first(session: Session, job: Job) -> str:
-    """For whom free room is kept."""
+def _reserved_for(session: Session, job: Job) -> str:
+    """Describe the job that idle resources are reserved for."""
     first = sorted({one.job.key for one in session.reservations if one.job is not job})
-    return f"{first[0]}, which has waited long" if first else "others that were promised it"
+    return (
+        f"{first[0]}, which has been pending for long"
+        if first
+        else "pods that are nominated for it"
+    )
 
 
 def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_running: bool) -> Verdict:
@@ -277,14 +283,14 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
     short = {reason[len(prefix) :] for reason in attempt.reasons if reason.startswith(prefix)}
     if is_running:
         gate = Gate.SURPLUS
-        waiting = job.count(PENDING)
-        message = f"the gang runs; {waiting} more tasks find no room"
+        pending = job.count(PENDING)
+        message = f"the gang runs; {pending} surplus tasks do not fit"
     else:
         gate = Gate.GANG_SHORT if short or not attempt.reasons else Gate.NODE_FILTERS
         message = f"{attempt.fitting}/{job.min_member} tasks fit"
         if RESERVED in attempt.reasons:
             gate = Gate.ORDERING
-            message += f"; room that is free is kept for {_goes_first(session, job)}"
+            message += f"; idle capacity is reserved for {_reserved_for(session, job)}"
     names = session.dimensions.names
     blocked = []
     for row, amount in zip(klass.rows, klass.amounts, strict=True):
@@ -292,12 +298,12 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
             continue
         offered_n, idle_n = session.columns.allocatable_rn[row], session.columns.idle_rn[row]
         if attempt.wanted:
-            # The gang as a whole, against all nodes that would do.
+            # The whole gang against all feasible nodes.
             feasible_n = session.placer.feasible(task)
             asked, allowed = amount * attempt.wanted, float(offered_n[feasible_n].sum())
             used = allowed - float(idle_n[feasible_n].sum())
         else:
-            # The roomiest node says how far the task is from fitting somewhere.
+            # The node with the most idle resources shows how far the task is from fitting.
             best = int(idle_n.argmax())
             asked, allowed = amount, float(offered_n[best])
             used = allowed - float(idle_n[best])
@@ -316,7 +322,7 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
             for r, a in zip(klass.rows, klass.amounts, strict=True)
             if names[r] in short
         )
-        change = f"room for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
+        change = f"capacity for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
     else:
         worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]
         change = f"a node without: {worst}" if worst else ""

@@ -1,8 +1,8 @@
-"""What PodGroups and pods should say about themselves at the end of a cycle.
+"""The status of PodGroups, pods and queues at the end of a cycle.
 
-Status is a function of what exists; a write is planned only where the objects say something else.
-Unlike Volcano, an `Unschedulable` condition is taken back (status False) once the gang is placed,
-and a group that was not let in has its reason in a condition too, not only in an event.
+Status is a function of what exists. A write is planned only where the object has another status.
+Unlike in Volcano, an `Unschedulable` condition becomes False once the gang is placed, and a group
+that was not enqueued has its reason in a condition too, not only in an event.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ _HAS_RUN = (PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETE
 
 
 def group_effects(session: Session) -> list[Effect]:
-    """Writes for every job that was looked at, in order of their keys."""
+    """Return the status writes for every job of the session, in order of their keys."""
     effects: list[Effect] = []
     for job in session.jobs:
         if job.has_group:
-            verdict = _last_word(session, job)
+            verdict = _final_verdict(session, job)
             effects += _group(session, job, verdict)
             effects += _pods(session, job, verdict)
     return effects
 
 
 def queue_effects(session: Session) -> list[Effect]:
-    """What the queues that changed or were looked at, and their ancestors, have allocated.
+    """Return writes of `status.allocated` for queues that changed, and for their ancestors.
 
-    A queue whose last job is gone is among those that changed.
+    A queue whose last job was deleted is among those that changed.
     """
     queues = session.cluster.queues
     touched: dict[str, Queue] = {}
@@ -96,7 +96,7 @@ def queue_effects(session: Session) -> list[Effect]:
 
 
 def _descendants(name: str, queues: Mapping[str, Queue]) -> list[str]:
-    """A queue and all below it; each once, even where parents form a circle."""
+    """Return a queue and all its descendants, each once, even if parents form a cycle."""
     if name == ROOT_QUEUE:
         return list(queues)
     found, fresh = {name: None}, [name]
@@ -110,15 +110,15 @@ def _descendants(name: str, queues: Mapping[str, Queue]) -> list[str]:
 
 
 def _quantity(resource: str, amount: float) -> str:
-    """As Volcano writes it: bytes in binary units, everything else in thousandths."""
+    """Format an amount as Volcano does: bytes in binary units, the rest in thousandths."""
     whole = int(amount)
     return str(
         Quantity.from_int(whole, binary=True) if is_bytes(resource) else Quantity.from_milli(whole)
     )
 
 
-def _last_word(session: Session, job: Job) -> Verdict | None:
-    """The verdict on a job; jobs that no action came to get one here."""
+def _final_verdict(session: Session, job: Job) -> Verdict | None:
+    """Return the verdict on a job; jobs that no action visited get one here."""
     known = session.plan.verdicts.get(job.key)
     if known is None and (job.is_pending or _waits(job)):
         known = precheck(session, job)
@@ -156,10 +156,10 @@ def _group(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
     counts = (job.count(RUNNING), job.count(SUCCEEDED), job.count(FAILED))
     changed = {kind: value for kind, value in wanted.items() if conditions.get(kind) != value}
     domain = _domain(session, job)
-    if phase != job.phase and _opens_more(session, job, phase):
+    if phase != job.phase and _needs_another_cycle(session, job, phase):
         session.wake_at_once()
-    is_told = phase == session.phase_before(job) and counts == job.counts_written
-    if is_told and not changed and domain is None:
+    is_written = phase == session.phase_before(job) and counts == job.counts_written
+    if is_written and not changed and domain is None:
         return []
     kept = [
         Condition(c.type, c.status, c.reason, c.message)
@@ -178,9 +178,9 @@ def _group(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
 
 
 def _domain(session: Session, job: Job) -> str | None:
-    """The HyperNode around its members, if its PodGroup should say so and does not yet.
+    """Return the HyperNode that contains all members, if the PodGroup does not have it yet.
 
-    When all have gone it stays: whoever comes back had better come back there.
+    It stays when all members are gone: new members are placed there again if possible.
     """
     is_close = job.topology is not None or any(policy.topology for policy in job.policies)
     if not is_close or not session.tiers.has(hooks.domains):
@@ -210,12 +210,12 @@ def _event(job: Job, kind: str, reason: str, message: str) -> Event:
 
 
 def _has_ended(job: Job) -> bool:
-    """Whether nothing waits and enough members have run: then there is nothing to complain of."""
-    scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _leaving(job)
+    """Tell whether no task is pending and enough members have run."""
+    scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _releasing_count(job)
     return scheduled >= job.min_member and not job.count(PENDING, PIPELINED) and bool(job.tasks)
 
 
-def _leaving(job: Job) -> int:
+def _releasing_count(job: Job) -> int:
     return sum(1 for task in job.by_status[RELEASING].values() if task.node_name)
 
 
@@ -230,47 +230,47 @@ def _message(job: Job, verdict: Verdict | None) -> str:
 
 def _phase(job: Job, is_unschedulable: bool) -> str:
     if not job.tasks and job.min_member == 0 and job.phase in _HAS_RUN:
-        # Nobody is needed and all are gone. Volcano says so also of a group whose pods never came;
-        # here that one waits for them.
+        # No member is required and all are gone. Volcano also completes a group whose pods were
+        # never created; here that group stays pending.
         return PodGroupPhase.COMPLETED
     if job.count(RUNNING) and is_unschedulable:
         return PodGroupPhase.UNKNOWN
-    scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _leaving(job)
+    scheduled = job.count(BOUND, RUNNING, SUCCEEDED, FAILED) + _releasing_count(job)
     if job.tasks and scheduled and scheduled >= job.min_member:
         is_over = job.count(SUCCEEDED, FAILED) == scheduled
         return PodGroupPhase.COMPLETED if is_over else PodGroupPhase.RUNNING
     return PodGroupPhase.INQUEUE if job.phase == PodGroupPhase.INQUEUE else PodGroupPhase.PENDING
 
 
-def _opens_more(session: Session, job: Job, phase: str) -> bool:
-    """Whether a new phase leaves something to decide, which no event will call for.
+def _needs_another_cycle(session: Session, job: Job, phase: str) -> bool:
+    """Tell whether a new phase leaves something to decide for which no event will come.
 
-    A job whose members are all gone asks to be let in again; one that counts as run though it was
-    never let in may have pods to place; and one that reserves no longer makes room at the gate.
+    A job whose members are all gone must be enqueued again. A job that counts as run without having
+    been enqueued may have pods to place. A job that no longer reserves lets others be enqueued.
     """
     is_pending = phase == PodGroupPhase.PENDING
     if is_pending != job.is_pending:
         return is_pending or _waits(job)
-    was_let_in = session.phase_before(job) != job.phase  # in this cycle
-    has_reserved = was_let_in or bool(job.inqueue_r.any())
+    was_enqueued = session.phase_before(job) != job.phase  # in this cycle
+    has_reserved = was_enqueued or bool(job.inqueue_r.any())
     return has_reserved and any(each.is_pending for each in session.jobs)
 
 
 def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
-    """PodScheduled=False for pods that wait, where they do not say so yet.
+    """Return writes of PodScheduled=False for pending pods that do not have it yet.
 
-    A gang whose pods are still being made says so in its PodGroup only: with every new pod the
-    text changes, and would have to be written to all that exist.
+    A gang whose pods are still being created has the reason in its PodGroup only: the text changes
+    with every new pod and would be written to all of them.
     """
     if verdict is None or verdict.gate == Gate.NOT_ENOUGH_TASKS:
         return []
     effects: list[Effect] = []
     waiting = [*job.by_status[PENDING].values(), *job.by_status[PIPELINED].values()]
-    # Less than the whole verdict: who holds what changes often, and a gang has many pods.
+    # Not the whole verdict: resource holders change often, and a gang has many pods.
     why = _bounded(verdict.histogram or verdict.message)
     for task in sorted(waiting, key=lambda task: task.key):
         if task.is_gated:
-            continue  # the API server says that itself
+            continue  # the API server sets this condition
         nominated = _nomination(session, task)
         message = _pipelined_message(task, nominated) if task.status == PIPELINED else why
         is_said = task.condition == ("False", PodReason.UNSCHEDULABLE, message)
@@ -296,7 +296,7 @@ def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
 
 
 def _nomination(session: Session, task: Task) -> str:
-    """The node on which others leave for this task; none once that plan no longer holds."""
+    """Return the nominated node of a pipelined task; empty once that plan no longer holds."""
     is_promised = task.status == PIPELINED
     if is_promised and (task.uid in session.nominated or task.nominated_node == task.node_name):
         return task.node_name
@@ -304,7 +304,7 @@ def _nomination(session: Session, task: Task) -> str:
 
 
 def _pipelined_message(task: Task, nominated: str) -> str:
-    """It names a node only where that is promised: any other may change with every cycle."""
+    """Return the message of a pipelined pod. Only a nominated node is stable enough to name."""
     where = f" to {nominated}" if nominated else ""
     return (
         f"Pod {task.key} can possibly be assigned{where}, "

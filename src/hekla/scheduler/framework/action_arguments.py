@@ -1,8 +1,8 @@
-"""The arguments that actions take under `configurations`, each with its kind and default.
+"""Arguments of actions in the section `configurations`, with type and default.
 
-All of Volcano's are known. Those that steer how Volcano searches (how many nodes it samples, how
-many threads it uses, whether it remembers a failed filter) are read and checked but change nothing:
-here every node is looked at, and filters are decided once for equal pods in any case.
+All of Volcano's arguments are accepted. Those that tune Volcano's search (node sampling, threads,
+the predicate cache) are checked and have no effect: hekla considers every node, and computes
+filters once per task class.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def known(action: str) -> dict[str, Any]:
-    """All arguments of an action with their defaults."""
+    """Return all arguments of an action with their defaults."""
     return {**_WITHOUT_EFFECT.get(action, {}), **_DEFAULTS.get(action, {})}
 
 
 def convert(action: str, key: str, value: Any) -> Any:
-    """The value as the action wants it; raises PluginError or DurationError naming the key."""
+    """Convert a value to the type of its argument; PluginError or DurationError names the key."""
     default = known(action)[key]
     converted = Argument((key,), type(default), default).convert(value)
     if key == RESERVE_AFTER and converted not in ("", "0"):

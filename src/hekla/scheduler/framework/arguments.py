@@ -23,7 +23,7 @@ def duration_s(key: str, text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The name of an argument in a tiers file, where it is not `plugin.attribute`."""
+    """The name of an argument in a tiers file, if it is not `plugin.attribute`."""
 
     name: str
 
@@ -33,16 +33,16 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a plugin: what it is called, and what it may be."""
+    """One argument of a plugin: its names, its type and its default."""
 
     keys: tuple[str, ...]
     kind: type
     default: Any
 
     def convert(self, value: Any, key: str | None = None) -> Any:
-        """The value as the plugin wants it.
+        """Convert a value to the type of the argument.
 
-        More forgiving than Volcano, which ignores a quoted number: "5" counts as 5.
+        Volcano ignores a quoted number; here "5" counts as 5.
         """
         name = key or self.keys[0]
         converter = _CONVERTERS.get(self.kind)

@@ -1,9 +1,9 @@
-"""volcano-scheduler.conf: which actions run, which plugins are asked in which tier, with what.
+"""volcano-scheduler.conf: the actions, and the tiers of plugins with their arguments.
 
-The format is Volcano's. What differs on purpose: a mistake refuses the file, with its line, and the
-last good configuration stays; Volcano skips a plugin it does not know, so that one typing mistake
-in `gang` quietly turns gang scheduling off. A plugin of Volcano that is not registered is skipped
-with a warning; all of them come with hekla.
+The format is Volcano's, with one difference: an error refuses the file and names its line, and the
+last valid configuration stays. Volcano skips an unknown plugin, so a misspelt `gang` turns gang
+scheduling off silently. A plugin of Volcano that is not registered is skipped with a warning; all
+of them come with hekla.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ tiers:
   - name: nodeorder
   - name: binpack
 """
-"""What Volcano's Helm chart installs."""
+"""The configuration that Volcano's Helm chart installs."""
 
 MAX_BYTES: Final = 256 * 1024
 
@@ -93,10 +93,10 @@ class PluginOption:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     switches: Mapping[str, bool] = field(default_factory=dict)
     instance: Plugin | None = None
-    """Used as it is instead of a new one per cycle: for tests that look into a plugin."""
+    """Used instead of a new instance per cycle, for tests that inspect a plugin."""
 
     def make(self) -> Plugin:
-        """A fresh plugin, as Volcano makes one per session: no state survives a cycle."""
+        """Return a new instance. Like in Volcano, no state of a plugin survives a cycle."""
         if self.instance is not None:
             return self.instance
         plugin = self.plugin()
@@ -111,15 +111,15 @@ class Config:
     action_arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     metrics: MetricsSource | None = None
-    """Where the load of nodes is read, if somewhere."""
+    """The source of node loads, if one is configured."""
 
     def argument(self, action: str, key: str) -> Any:
-        """An argument of an action, as configured or by default."""
+        """Return an argument of an action, as configured or by default."""
         given = self.action_arguments.get(action, {})
         return given[key] if key in given else actionargs.known(action)[key]
 
     def with_plugins(self, plugins: Sequence[Plugin]) -> Config:
-        """The same with more plugins, in a tier of their own at the end."""
+        """Return the configuration with more plugins in an additional last tier."""
         tier = tuple(PluginOption(type(plugin), instance=plugin) for plugin in plugins)
         return replace(self, tiers=(*self.tiers, tier))
 
@@ -129,7 +129,7 @@ def default(registry: Registry) -> Config:
 
 
 def parse(text: str, registry: Registry) -> Config:
-    """Read a configuration; ConfigError says line and reason."""
+    """Parse a configuration; ConfigError has the line and the reason."""
     if len(text.encode()) > MAX_BYTES:
         raise ConfigError(f"the configuration is larger than {MAX_BYTES} bytes")
     try:
@@ -148,7 +148,7 @@ def parse(text: str, registry: Registry) -> Config:
 
 
 class _Value:
-    """A YAML value that knows its line."""
+    """A YAML value with its line."""
 
     def __init__(self, node: yaml.Node) -> None:
         self._node = node
@@ -240,7 +240,7 @@ class _Reader:
         tiers: Sequence[Sequence[PluginOption]],
         metrics: MetricsSource | None,
     ) -> None:
-        """Say which plugins were asked for and have nothing to go by."""
+        """Warn about plugins that have no effect without other settings."""
         names = {option.plugin.name for tier in tiers for option in tier}
         for name in ("usage", "rescheduling"):
             if name in names and metrics is None:
@@ -253,7 +253,7 @@ class _Reader:
             )
         if "tdm" in names and "shuffle" not in actions:
             self._warnings.append(
-                "plugin 'tdm' sends nobody away when a window closes; add the action shuffle at "
+                "plugin 'tdm' evicts no pods when a window closes; add the action shuffle at "
                 "the end of actions"
             )
 

@@ -1,11 +1,10 @@
-"""The section `metrics` of the configuration: where the load of nodes is read, and how often.
+"""The section `metrics` of the configuration: the source of node loads and the poll interval.
 
-The keys are Volcano's; they may be written flat (`elasticsearch.index: x`) or as maps within maps.
-`metrics-api` is hekla's own: what `kubectl top nodes` shows.
+The keys are Volcano's. They may be flat (`elasticsearch.index: x`) or nested maps. `metrics-api` is
+hekla's own: what `kubectl top nodes` shows.
 
-What a newcomer gets wrong: the password. It is in the configuration's text, and that text goes into
-the decision log; so it goes there through `without_password`, and no error here quotes a value of
-which it could be a part.
+Note: the configuration may contain a password, and its text goes into the decision log. Write it
+there through `without_password`. No error in this module quotes a value that may contain it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _FIELD: Final = re.compile(r"[A-Za-z0-9_.@-]+")
 
 
 class SettingError(Exception):
-    """A value that is refused; `key` says which."""
+    """A refused value; `key` is its name."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"metrics: {key} {text}")
@@ -57,13 +56,13 @@ class SettingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """Where the load of nodes is read."""
+    """The source of node loads."""
 
     type: str = PROMETHEUS
     address: str = ""
     interval_s: float = 30.0
     insecure: bool = False
-    """Whether the source's certificate is taken as it is."""
+    """Whether the source's certificate is not verified."""
     index: str = INDEX
     hostname_field: str = HOSTNAME_FIELD
     username: str = ""
@@ -71,17 +70,17 @@ class MetricsSource:
 
     @property
     def is_in_cluster(self) -> bool:
-        """Whether it is asked through the API server, with the scheduler's own rights."""
+        """Whether it is read through the API server, with the scheduler's own permissions."""
         return self.type in (ADAPTOR, METRICS_API)
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """The name in log messages."""
         return self.type if self.is_in_cluster else f"{self.type} at {self.address}"
 
 
 def flat(section: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """A map within maps as one map with dots in its keys."""
+    """Flatten nested maps into one map with dotted keys."""
     found: dict[str, Any] = {}
     for key, value in section.items():
         name = f"{prefix}{key}"
@@ -93,7 +92,7 @@ def flat(section: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read(section: Mapping[Any, Any]) -> MetricsSource:
-    """The section as a source; SettingError names what is wrong and what to write instead."""
+    """Parse the section; SettingError names the error and a correct value."""
     given = {key: value for key, value in flat(section).items() if value is not None}
     for key in given:
         if key.startswith(f"{PASSWORD}."):
@@ -124,7 +123,7 @@ def read(section: Mapping[Any, Any]) -> MetricsSource:
 
 
 def warnings(section: Mapping[Any, Any], source: MetricsSource) -> list[str]:
-    """What is odd about a section that is good enough."""
+    """Return warnings about a valid section."""
     found = []
     if source.is_in_cluster and "address" in section:
         found.append(f"address has no effect with type {source.type}: the API server is asked")
@@ -136,9 +135,9 @@ def warnings(section: Mapping[Any, Any], source: MetricsSource) -> list[str]:
 
 
 def without_password(text: str) -> str:
-    """A configuration that was found good, without the one thing in it that is secret.
+    """Return a valid configuration without the password.
 
-    Written anew if it holds one, so that no comment or alias keeps a copy.
+    The text is serialized again if it has one, so that no comment or alias keeps a copy.
     """
     if "password" not in text:
         return text

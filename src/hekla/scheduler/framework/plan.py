@@ -1,7 +1,7 @@
-"""What a cycle decided, as data. Nothing here has happened yet.
+"""The plan of a cycle: effects as data, which the service performs.
 
-Effects are in the order in which they were decided, and that order depends on the state alone. The
-binds of one gang stand together and carry its name: whoever performs them can drop a gang whole.
+Effects are in the order of decision, which depends on the state alone. The binds of one gang are
+consecutive and carry its name, so that the performer can drop a gang as a whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Bind:
     node: str
     job: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Written on the pod in the same request: which cards and CPUs it was given."""
+    """Written to the pod in the same request: its devices and CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition of a PodGroup, without its times: those are set when it is written."""
+    """A condition of a PodGroup; its times are set when it is written."""
 
     type: str
     status: str
@@ -56,7 +56,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class SetGroupStatus:
-    """The phase, counts, conditions and place that a PodGroup should have, sent if they differ."""
+    """The phase, counts, conditions and domain of a PodGroup, written if they differ."""
 
     namespace: str
     group: str
@@ -67,12 +67,12 @@ class SetGroupStatus:
     failed: int
     conditions: tuple[Condition, ...] = ()
     domain: str | None = None
-    """The HyperNode around its members, empty if there is none; None if that is no news."""
+    """The HyperNode that contains its members, empty for none; None if it did not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetPodCondition:
-    """PodScheduled=False on a pod that waits, with the reason why."""
+    """The condition PodScheduled=False of a pending pod, with the reason."""
 
     namespace: str
     pod: str
@@ -106,11 +106,11 @@ Effect: TypeAlias = Bind | Evict | SetGroupStatus | SetPodCondition | SetQueueSt
 
 @dataclass(frozen=True, slots=True)
 class QueueMetrics:
-    """What a plugin worked out for a queue, for metrics."""
+    """What a plugin computed for a queue, for metrics."""
 
     deserved_r: FloatArray
     limit_r: FloatArray
-    """Infinite where there is no limit."""
+    """Infinite for no limit."""
     share: float
     is_overused: bool
 
@@ -119,19 +119,19 @@ class QueueMetrics:
 class Plan:
     effects: list[Effect] = field(default_factory=list)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    """Why each job that is not fully placed is not, by job key."""
+    """The verdict of each job that is not fully placed, by job key."""
     pipelined: dict[str, str] = field(default_factory=dict)
-    """Tasks that hold room which is being released, and the node: nothing is done for them."""
+    """Pipelined tasks by uid, with their nodes. They are not bound yet."""
     failures: list[PluginFailure] = field(default_factory=list)
     considered: int = 0
     wake_at: float | None = None
-    """When to decide again though nothing has changed: a window closes, a deadline passes."""
+    """When to run a cycle though nothing changed: a window closes, a deadline passes."""
     rescheduled_at: float | None = None
-    """When nodes that are too busy were looked at, if they were."""
+    """When overloaded nodes were rebalanced, if they were."""
     queues: dict[str, QueueMetrics] = field(default_factory=dict)
-    """By name, where a plugin shares resources between queues."""
+    """Queue metrics by name."""
     timings_s: dict[tuple[str, str], float] = field(default_factory=dict)
-    """How long parts of the cycle took, by kind (session, action, open, close) and name."""
+    """Durations of parts of the cycle, by kind (session, action, open, close) and name."""
 
     @property
     def binds(self) -> list[Bind]:

@@ -53,39 +53,39 @@ class Plugin:
     hooks: ClassVar[frozenset[str]] = frozenset()
     arguments_of: ClassVar[Mapping[str, Argument]] = {}
     ignored_arguments: ClassVar[Mapping[str, str]] = {}
-    """Arguments that are taken and change nothing, and why."""
+    """Arguments that have no effect, with the reason."""
     essential: ClassVar[bool] = False
-    """Whether tasks wait when it fails, rather than be placed without its word."""
+    """Whether tasks stay pending when the plugin fails, instead of being placed without it."""
 
     free_arguments: ClassVar[tuple[str, ...]] = ()
-    """Beginnings of argument names that it reads from `raw` itself."""
+    """Prefixes of argument names that the plugin reads from `raw` itself."""
     by_class: ClassVar[bool] = False
-    """Whether its filters and scores depend on the task's class alone, not on its job or name.
+    """Whether filters and scores depend on the task's class alone, not on its job or name.
 
-    Then an answer given for one task is used for all equal ones of the cycle.
+    Then an answer for one task is reused for all equal tasks of the cycle.
     """
 
     victims_by_class: ClassVar[bool] = False
-    """Whether its word on victims depends on who asks by queue, priority and class alone, and while
-    pods leave only turns from yes to no.
+    """Whether votes on victims depend only on the preemptor's queue, priority and class, and while
+    pods are evicted change only from yes to no.
 
-    Then what it would cost to clear a node is worked out once for all jobs that ask for the same.
+    Then eviction costs are computed once for all jobs with equal tasks.
     """
 
     protects: ClassVar[bool] = False
-    """Whether its `unified_evictable` is about the candidates alone, whoever asks.
+    """Whether `unified_evictable` depends on the candidates alone, not on the preemptor.
 
-    Then it is asked, with None for the context, also of pods that would only move elsewhere.
+    Then it is also called, with None as context, for pods that are moved to other nodes.
     """
 
     raw: Mapping[str, Any] = {}
-    """Its arguments as written, for plugins whose argument names are not fixed."""
+    """The arguments as written, for plugins whose argument names are not fixed."""
     switches: Mapping[str, bool] = {}
-    """The enable switches of its tier entry, by YAML name."""
+    """The enable switches of the tier entry, by YAML name."""
 
     half_life_s: float | None = None
-    """If it goes by what was had over time: after how long that shall count half. Then the
-    scheduler keeps account (`session.cluster.job_table.history`)."""
+    """The half-life of usage, for a plugin that needs usage over time. Then the scheduler keeps the
+    history (`session.cluster.job_table.history`)."""
     load_period_s: int | None = None
     """The period of mean node loads that the plugin needs even if no job is pending. Then loads are
     polled (`session.cluster.node_table.loads`), and every reading starts a cycle."""
@@ -111,7 +111,7 @@ class Plugin:
 
     @classmethod
     def unknown_arguments(cls, raw: Mapping[str, Any]) -> list[str]:
-        """Arguments that it does not read, each with a guess at what was meant."""
+        """Return arguments that the plugin does not have, each with the closest name."""
         known = [key for argument in cls.arguments_of.values() for key in argument.keys]
         found = []
         for key in raw:
@@ -121,7 +121,7 @@ class Plugin:
         return found
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
-        """Take arguments as a tiers file gives them; raises PluginError naming the key."""
+        """Set arguments from a tiers file; PluginError names the key."""
         self.raw, self.switches = raw, switches
         for attribute, argument in self.arguments_of.items():
             for key in argument.keys:
@@ -152,7 +152,7 @@ def _hooks_of(cls: type[Plugin]) -> frozenset[str]:
 
 
 class PerNodePlugin(Plugin):
-    """For plugins that think in single nodes: `fits(task, node)` and `score(task, node)`.
+    """A plugin that looks at one node at a time: `fits(task, node)` and `score(task, node)`.
 
     Simple, and slow on large clusters: each is called once per node.
     """
@@ -160,11 +160,11 @@ class PerNodePlugin(Plugin):
     per_node_methods: ClassVar[frozenset[str]] = frozenset({"fits", "score"})
 
     def fits(self, task: Task, node: Node) -> str | None:
-        """A reason why the task must not go to the node, or None."""
+        """Return why the node is not feasible for the task, or None."""
         return None
 
     def score(self, task: Task, node: Node) -> float:
-        """How good the node is for the task."""
+        """Return the score of the node for the task."""
         return 0.0
 
     def predicate(self, task: Task, nodes: Nodes) -> Iterator[tuple[BoolArray, str]]:

@@ -29,6 +29,6 @@ class Registry:
         return sorted(self._known)
 
     def suggestion(self, name: str) -> str:
-        """`; did you mean 'x'?` or a list of what there is."""
+        """Return `did you mean 'x'?`, or the list of names."""
         close = difflib.get_close_matches(name, self._known, n=1)
         return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(self.names())}"

@@ -1,8 +1,7 @@
-"""Why a job waits: one typed verdict, from which every text about it is made.
+"""The verdict: why a job is pending. All texts about it are made from this one typed object.
 
-Texts are stable: same state, same words, no times and no order of dictionaries in them. So a
-condition or event built from a verdict changes only when the reason does, and is not written anew
-in every cycle.
+Texts are stable: equal states give equal words, without times and without dictionary order. So a
+condition or event made from a verdict changes only when the reason does, and is written once.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ from hekla.scheduler.state.dimensions import show_amount
 
 
 class Gate(StrEnum):
-    """How far the job came before it was stopped."""
+    """How far a job came before it was stopped."""
 
-    NONSENSE = "Nonsense"  # the objects ask for something that cannot be
+    INVALID_REQUESTS = "InvalidRequests"  # the pods request what no node can have
     GROUP_MISSING = "PodGroupMissing"  # pods name a PodGroup that does not exist
     QUEUE_MISSING = "QueueMissing"
     QUEUE_CLOSED = "QueueClosed"
     NOT_ENOUGH_TASKS = "NotEnoughTasks"
     NOT_ENQUEUED = "NotEnqueued"
-    QUEUE_SHARE = "QueueShare"  # its queue has had its share, or its limit
+    QUEUE_SHARE = "QueueShare"  # its queue uses its share, or is at its limit
     GATED = "Gated"
     BACKED_OFF = "BackedOff"
-    NODE_FILTERS = "NodeFilters"  # no node will do, full or not
-    GANG_SHORT = "GangShort"  # nodes will do, but not for enough members
-    TOPOLOGY = "NetworkTopology"  # no part of the network that is close enough has room for all
-    SURPLUS = "Surplus"  # the gang runs; members beyond its minimum wait for room
-    PIPELINED = "Pipelined"  # waits for room that is being released
-    VICTIMS = "WaitingForVictims"  # pods were told to leave for it, and have not left yet
-    ORDERING = "Ordering"  # others go first
+    NODE_FILTERS = "NodeFilters"  # no node is feasible
+    GANG_SHORT = "GangShort"  # nodes are feasible, but not for enough members
+    TOPOLOGY = "NetworkTopology"  # the gang fits in no network domain that is close enough
+    SURPLUS = "Surplus"  # the gang runs; members beyond its minimum do not fit
+    PIPELINED = "Pipelined"  # placed on releasing resources
+    VICTIMS = "WaitingForVictims"  # pods were evicted for it and have not terminated
+    ORDERING = "Ordering"  # other jobs come first
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The resource it is about; `used` and `asked` together would pass `allowed`."""
+    """The resource that stops a job: `used` and `asked` together exceed `allowed`."""
 
     resource: str
     asked: float
@@ -54,7 +53,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has what the job waits for."""
+    """Another job that holds the resource that a job needs."""
 
     job: str
     resource: str
@@ -71,21 +70,21 @@ class Verdict:
     message: str
     blocked: tuple[Blocked, ...] = ()
     nodes: Mapping[str, int] = field(default_factory=dict)
-    """Nodes by the reason that ruled them out; the counts add up to those that were."""
+    """The number of infeasible nodes by the first reason of each."""
     total_nodes: int = 0
     task: str = ""
-    """The task that `nodes` is about: the first that found no place."""
+    """The task that `nodes` is about: the first that found no node."""
     fitting: int = 0
     needed: int = 0
     change: str = ""
-    """The smallest change that would let it in."""
+    """The smallest change after which the job is scheduled."""
     holders: tuple[Holder, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is odd about the objects, though it does not stop the job."""
+    """Remarks that do not stop the job, such as settings without effect."""
 
     @property
     def histogram(self) -> str:
-        """`0/5 nodes are available: 3 Insufficient cpu, 2 node(s) …`, as kubectl users know it."""
+        """`0/5 nodes are available: 3 Insufficient cpu, 2 node(s) …`, as kube-scheduler has it."""
         if not self.nodes:
             return ""
         free = self.total_nodes - sum(self.nodes.values())
@@ -106,7 +105,7 @@ class Verdict:
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form, for command line and dashboard."""
+        """Return the JSON form, for command line and dashboard."""
         return {
             "job": self.job,
             "gate": str(self.gate),

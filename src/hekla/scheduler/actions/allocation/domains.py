@@ -1,9 +1,8 @@
-"""Gangs whose members must be close together, and gangs made of smaller ones.
+"""Placing gangs with a network topology, and gangs made of sub-groups.
 
-A domain is tried for real, in a statement of its own, and left as it was if the gang is not whole
-in it. The plugins say which domains are worth a try, and in which order; without any that does, the
-whole cluster is the one domain. A place where the gang can start now goes before one in a closer
-domain where it would have to wait for others to leave.
+Each domain is tried in a statement that is rolled back unless the whole gang fits. Plugins choose
+the domains and their order; without such a plugin, the whole cluster is the one domain. A domain
+where the gang can start now is preferred to a closer one where it would be pipelined.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from hekla.scheduler.state.topology import Choice, Domain
 
 
 def needs_domain(session: Session, job: Job) -> bool:
-    """Whether where one member goes matters to the others."""
+    """Tell whether the members of a job are placed by network domain or sub-group."""
     return bool(job.policies) or (job.topology is not None and session.tiers.has(hooks.domains))
 
 
 def has_hard_topology(session: Session, job: Job) -> bool:
-    """Whether it could be left half in the wrong place by who looks at its members singly."""
+    """Tell whether the job must be placed as a whole: sub-groups, or a hard topology."""
     topology = job.topology
     return needs_domain(session, job) and (
         bool(job.policies) or topology is None or topology.mode.lower() != "soft"
@@ -38,10 +37,10 @@ def has_hard_topology(session: Session, job: Job) -> bool:
 def place_in_domains(
     session: Session, statement: Statement, job: Job, queue: Queue, most: int | None = None
 ) -> Attempt:
-    """As `place`, in the first domain that has room for the gang."""
+    """Place tasks as `place` does, in the first domain in which the gang fits."""
     tasks = pending_tasks(job)
     if session.job_ready(job):
-        return _place_more(session, statement, job, queue, tasks, most)
+        return _place_surplus(session, statement, job, queue, tasks, most)
     choice = _choice(session, job, None, tasks, max(job.needs_until_ready, 1), None)
     attempt, later = Attempt(job), None
     for domain in [None] if choice is None else choice.domains:
@@ -59,7 +58,7 @@ def place_in_domains(
     return attempt
 
 
-def _place_more(
+def _place_surplus(
     session: Session,
     statement: Statement,
     job: Job,
@@ -67,7 +66,7 @@ def _place_more(
     tasks: list[Task],
     most: int | None,
 ) -> Attempt:
-    """Members beyond the minimum, as close to the others as there is room."""
+    """Place members beyond the minimum, as close to the others as possible."""
     choice = _choice(session, job, None, tasks, 1, None)
     attempt = Attempt(job)
     for domain in [None] if choice is None else choice.domains:
@@ -93,40 +92,42 @@ def _place_in(
     with session.placer.restrict_to(None if domain is None else domain.nodes):
         if not job.policies:
             return place(session, statement, job, queue, most)
-    return _place_parts(session, statement, job, queue, domain)
+    return _place_subgroups(session, statement, job, queue, domain)
 
 
 # --- sub-groups -------------------------------------------------------------------------------
 
 
-def _place_parts(
+def _place_subgroups(
     session: Session, statement: Statement, job: Job, queue: Queue, inside: Domain | None
 ) -> Attempt:
-    """Sub-groups one after the other, each its size or nothing; then members beyond that."""
-    attempt, parts = Attempt(job), _parts(session, job)
+    """Place sub-groups one by one, each whole or not at all; then surplus members."""
+    attempt, subgroups = Attempt(job), _by_subgroup(session, job)
     is_surplus = session.job_ready(job)
     have = job.subgroup_ready(pipelined=True)
-    for group, tasks in parts.items():
+    for group, tasks in subgroups.items():
         shortfall = 0 if group is None else group.policy.size - have.get(group, 0)
         if group is None or shortfall <= 0 or len(tasks) < shortfall:
             continue
-        if place_part(session, statement, job, queue, group, tasks[:shortfall], inside, attempt):
-            parts[group] = tasks[shortfall:]
+        if place_subgroup(
+            session, statement, job, queue, group, tasks[:shortfall], inside, attempt
+        ):
+            subgroups[group] = tasks[shortfall:]
             have[group] = group.policy.size
         if not is_surplus and session.job_ready(job):
             return attempt
-    for group, tasks in parts.items():
+    for group, tasks in subgroups.items():
         if group is not None and have.get(group, 0) < group.policy.size:
             continue
         for task in tasks:
             if not is_surplus and session.job_ready(job):
                 return attempt
-            if not place_part(session, statement, job, queue, group, [task], inside, attempt):
+            if not place_subgroup(session, statement, job, queue, group, [task], inside, attempt):
                 break
     return attempt
 
 
-def place_part(
+def place_subgroup(
     session: Session,
     statement: Statement,
     job: Job,
@@ -136,7 +137,7 @@ def place_part(
     inside: Domain | None,
     attempt: Attempt,
 ) -> bool:
-    """All of these tasks of one sub-group, in a domain of its own."""
+    """Place all of these tasks of one sub-group in one domain."""
     choice = None if group is None else _choice(session, job, group, tasks, len(tasks), inside)
     domains: Iterable[Domain | None] = [inside] if choice is None else choice.domains
     own = Attempt(job)
@@ -159,24 +160,24 @@ def place_part(
 def domains_of(
     session: Session, job: Job, group: SubGroup, tasks: list[Task], inside: Domain | None
 ) -> Iterable[Domain | None]:
-    """Where all of these tasks of one sub-group could be."""
+    """Return the domains in which all of these tasks of one sub-group could be placed."""
     choice = _choice(session, job, group, tasks, len(tasks), inside)
     return [inside] if choice is None else choice.domains
 
 
-def _parts(session: Session, job: Job) -> dict[SubGroup | None, list[Task]]:
-    """The waiting tasks by sub-group: those first that the job needs to be ready."""
-    parts: dict[SubGroup | None, list[Task]] = {}
+def _by_subgroup(session: Session, job: Job) -> dict[SubGroup | None, list[Task]]:
+    """Return the pending tasks by sub-group: first those that the job needs to be ready."""
+    subgroups: dict[SubGroup | None, list[Task]] = {}
     for task in session.in_task_order(pending_tasks(job)):
-        parts.setdefault(task.subgroup, []).append(task)
+        subgroups.setdefault(task.subgroup, []).append(task)
     ranks: dict[object, int] = {}
     keys: dict[SubGroup, tuple[bool, int, tuple[Any, ...]]] = {}
-    for group in sorted((g for g in parts if g is not None), key=lambda g: g.order):
+    for group in sorted((g for g in subgroups if g is not None), key=lambda g: g.order):
         policy = group.policy
         ranks[policy] = ranks.get(policy, 0) + 1
         keys[group] = (ranks[policy] > policy.least, job.policies.index(policy), group.order)
     ordered = sorted(keys, key=lambda group: keys[group])
-    return {group: parts[group] for group in (*ordered, None) if group in parts}
+    return {group: subgroups[group] for group in (*ordered, None) if group in subgroups}
 
 
 def _choice(

@@ -1,8 +1,4 @@
-"""Promises: room that was made by evictions goes to whom it was made for, before anybody is served.
-
-Otherwise the one who had to leave could be the first to come back, and be told to leave again. That
-holds whichever action comes first in a cycle, so each that gives room away asks for this.
-"""
+"""Nominated tasks are placed first: capacity freed by preemption belongs to the preemptor."""
 
 from __future__ import annotations
 
@@ -18,63 +14,63 @@ from hekla.scheduler.state.model import PENDING, Job, Task
 
 
 def bind_nominated(session: Session) -> None:
-    """Once in a cycle; calling it again does nothing."""
+    """Place the nominated tasks of all jobs. Only the first call of a cycle has an effect."""
     if session.has_bound_nominated:
         return
     session.has_bound_nominated = True
-    promised = [job for job in session.jobs if not job.is_pending and _nominated(job)]
-    for job in sorted(promised, key=session.job_key):
+    nominated = [job for job in session.jobs if not job.is_pending and _nominated(job)]
+    for job in sorted(nominated, key=session.job_key):
         if precheck(session, job) is None:
-            _keep(session, job)
+            _bind_job(session, job)
 
 
-def _keep(session: Session, job: Job) -> None:
-    """Let a job start on any room there is; if that is not enough, hold what was promised to it.
+def _bind_job(session: Session, job: Job) -> None:
+    """Place a job on any idle resources; if it is not ready then, keep it on its nominated nodes.
 
-    Held elsewhere, it would be somebody else's own, who would have to be promised another in turn.
+    Keeping it on other nodes would take the nominated nodes of other jobs.
     """
     with session.statement() as statement:
-        _place(session, statement, job, strays=True)
+        _place(session, statement, job, other_nodes=True)
         if session.job_ready(job):
             statement.commit()
             explain_attempt(session, job, Attempt(job))
             return
     with session.statement() as statement:
-        _place(session, statement, job, strays=False)
+        _place(session, statement, job, other_nodes=False)
         if session.job_pipelined(job):
             statement.keep()
         explain_attempt(session, job, Attempt(job))
 
 
-def _place(session: Session, statement: Statement, job: Job, *, strays: bool) -> None:
+def _place(session: Session, statement: Statement, job: Job, *, other_nodes: bool) -> None:
     assert job.queue is not None
     for tasks in group_equal(session.in_task_order(_nominated(job))):
         while tasks and (allowed := session.allowance(job.queue, tasks[0], len(tasks))):
-            left = place_nominated(session, statement, tasks[:allowed], strays=strays)
-            tried_in_vain = len(left) == allowed
-            tasks = [*([] if tried_in_vain else left), *tasks[allowed:]]
+            left = place_nominated(session, statement, tasks[:allowed], other_nodes=other_nodes)
+            is_stuck = len(left) == allowed
+            tasks = [*([] if is_stuck else left), *tasks[allowed:]]
 
 
 def place_nominated(
-    session: Session, statement: Statement, tasks: list[Task], *, strays: bool = True
+    session: Session, statement: Statement, tasks: list[Task], *, other_nodes: bool = True
 ) -> list[Task]:
-    """Room was made on nodes for these equal tasks: each goes to its own if it still can.
+    """Place equal nominated tasks, each on its nominated node if it fits there. Return the rest.
 
-    While that room is still being left, who `strays` takes any other that came free meanwhile:
-    nobody waits for a promise where there is a place. Whose own was taken in this way is promised
-    what others leave elsewhere. Gives back those who have none of these.
+    With `other_nodes`, a task whose victims have not terminated takes any node with idle resources.
+    A task whose nominated node was taken in this way is nominated for releasing resources
+    elsewhere.
     """
-    may_stray = _may_stray(tasks[0].job)
+    may_move = _may_move(tasks[0].job)
     while tasks:
         put = statement.allocate
-        chosen, index = _at_home(session, tasks, future=False)
-        if not chosen and strays and may_stray:
-            chosen, index = _anywhere(session, tasks, future=False)
+        chosen, index = _on_nominated_nodes(session, tasks, future=False)
+        if not chosen and other_nodes and may_move:
+            chosen, index = _on_any_node(session, tasks, future=False)
         if not chosen:
             put = statement.pipeline
-            chosen, index = _at_home(session, tasks, future=True)
-        if not chosen and may_stray:
-            chosen, index = _anywhere(session, tasks, future=True)
+            chosen, index = _on_nominated_nodes(session, tasks, future=True)
+        if not chosen and may_move:
+            chosen, index = _on_any_node(session, tasks, future=True)
             session.nominated.update(task.uid for task in chosen)
         if not chosen:
             break
@@ -83,25 +79,29 @@ def place_nominated(
     return tasks
 
 
-def _anywhere(session: Session, tasks: list[Task], *, future: bool) -> tuple[list[Task], IntArray]:
+def _on_any_node(
+    session: Session, tasks: list[Task], *, future: bool
+) -> tuple[list[Task], IntArray]:
     index = session.placer.best_nodes(tasks[0], len(tasks), future=future)
     return tasks[: len(index)], index
 
 
-def _at_home(session: Session, tasks: list[Task], *, future: bool) -> tuple[list[Task], IntArray]:
-    """Those of equal tasks whose own node has room for them, and these nodes."""
+def _on_nominated_nodes(
+    session: Session, tasks: list[Task], *, future: bool
+) -> tuple[list[Task], IntArray]:
+    """Return the tasks that fit on their nominated node, and these nodes."""
     nodes, finder = session.cluster.nodes, session.placer
-    homes = [
+    targets = [
         (task, node.index)
         for task in tasks
         if (node := nodes.get(task.nominated_node)) is not None and node.is_known
     ]
-    if not homes:
+    if not targets:
         return [], NO_NODES
-    left = finder.capacity_on([column for _, column in homes], tasks[0], future=future)
+    left = finder.capacity_on([column for _, column in targets], tasks[0], future=future)
     chosen: list[Task] = []
     columns: list[int] = []
-    for task, column in homes:
+    for task, column in targets:
         if left[column] > 0:
             left[column] -= 1
             chosen.append(task)
@@ -111,8 +111,8 @@ def _at_home(session: Session, tasks: list[Task], *, future: bool) -> tuple[list
     return chosen, np.asarray(columns, dtype=np.int64)
 
 
-def _may_stray(job: Job | None) -> bool:
-    """One that strays would draw its gang after it, where that must be close together."""
+def _may_move(job: Job | None) -> bool:
+    """Tell whether a task may use another node: with a network topology, its gang would follow."""
     return job is None or (job.topology is None and not job.policies)
 
 

@@ -1,4 +1,4 @@
-"""Who waits to be placed, and who of them can be placed together."""
+"""Pending tasks of a job, grouped into tasks that are placed together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hekla.scheduler.state.model import PENDING, Job, Task
 
 
 def pending_tasks(job: Job) -> list[Task]:
-    """What is placed: BestEffort tasks are backfill's, gated ones nobody's."""
+    """Return the pending tasks that allocate places: not gated, not BestEffort."""
     return [
         task
         for task in job.by_status[PENDING].values()
@@ -18,10 +18,12 @@ def pending_tasks(job: Job) -> list[Task]:
 
 
 def group_equal(tasks: Iterable[Task], *, split_nominated: bool = False) -> list[list[Task]]:
-    """Tasks of one job in which nothing differs but their promises, together; each by itself that
-    was promised a node, if so asked for."""
-    together: dict[tuple[TaskClass, str, int, str], list[Task]] = {}
+    """Return tasks of one job in groups of equal class, role and labels.
+
+    With `split_nominated`, a task with a nominated node is a group of its own.
+    """
+    groups: dict[tuple[TaskClass, str, int, str], list[Task]] = {}
     for task in tasks:
-        alone = task.uid if split_nominated and task.nominated_node else ""
-        together.setdefault((task.klass, task.role, id(task.group), alone), []).append(task)
-    return list(together.values())
+        own = task.uid if split_nominated and task.nominated_node else ""
+        groups.setdefault((task.klass, task.role, id(task.group), own), []).append(task)
+    return list(groups.values())

@@ -1,13 +1,13 @@
-"""Room kept for a large job that has waited long, so that small ones cannot starve it.
+"""Reserved nodes: a large job that has been pending for long is not starved by small ones.
 
-The first job in order that finds no room, and has waited for `reserveAfter`, is given nodes: those
-that could hold its minimum if the jobs on them ended, and of these the ones that are freest
-already. From then on nobody behind it in order is placed there, while the rest of the cluster is
-open to all: small jobs are backfilled around it. Nodes that are kept only become freer, so the
-choice stays the same from cycle to cycle without being written down anywhere.
+The first job in order that does not fit, and has been pending for `reserveAfter`, gets nodes
+reserved: nodes that could hold its minimum if the jobs on them ended, and of these the ones with
+the most idle resources. No later job is placed there; the rest of the cluster stays open, so small
+jobs are backfilled around it. Reserved nodes only become freer, so the choice is the same in every
+cycle and need not be stored.
 
-One job is served so at a time. EASY backfilling would also let in small jobs that end before the
-large one can start; pods do not say how long they run, so here nobody is let in on trust.
+One job is served at a time. EASY backfilling would also start small jobs that end before the large
+one can start. Pods do not declare a run time, so no job is started on that assumption.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from hekla.units.durations import parse_duration
 
 
 def reserve(session: Session, job: Job, queue: Queue) -> None:
-    """Keep nodes for a job, if it is its turn and it could ever run."""
-    if session.reservations or not _has_waited(session, job):
+    """Reserve nodes for a job, if none are reserved yet and the job could ever run."""
+    if session.reservations or not _is_overdue(session, job):
         return
     reservations = _reservations(session, job, queue)
     if reservations is None:
@@ -37,11 +37,11 @@ def reserve(session: Session, job: Job, queue: Queue) -> None:
     verdict = session.plan.verdicts.get(job.key)
     if verdict is not None:
         count = len({one.column for one in reservations})
-        text = f"{count} node{'s are' if count > 1 else ' is'} kept for it until it fits"
+        text = f"{count} node{'s are' if count > 1 else ' is'} reserved for it until it fits"
         session.verdicts.explain(replace(verdict, message=f"{verdict.message}; {text}"))
 
 
-def _has_waited(session: Session, job: Job) -> bool:
+def _is_overdue(session: Session, job: Job) -> bool:
     after = session.config.argument("allocate", RESERVE_AFTER)
     if after in ("", "0"):
         return False
@@ -50,33 +50,33 @@ def _has_waited(session: Session, job: Job) -> bool:
 
 
 def _reservations(session: Session, job: Job, queue: Queue) -> list[Reservation] | None:
-    """Where the job's minimum could be once those who are there have ended; None if nowhere."""
-    waiting = [task for task in job.by_status[PENDING].values() if task.is_schedulable]
-    tasks = session.in_task_order(task for task in waiting if not task.is_best_effort)
+    """Return nodes for the job's minimum once the jobs there have ended; None if it never fits."""
+    pending = [task for task in job.by_status[PENDING].values() if task.is_schedulable]
+    tasks = session.in_task_order(task for task in pending if not task.is_best_effort)
     kinds: dict[object, list[Task]] = {}
     minimum = needed(job, tasks)
-    if not minimum or not _may_ever_have(session, queue, minimum):
+    if not minimum or not _could_ever_fit(session, queue, minimum):
         return None
     if len(minimum) < job.needs_until_ready - job.waiting_count:
-        return None  # gates hold members that it needs: nobody knows for how long
-    near = _near(session, job, minimum)
-    if near is None:
+        return None  # scheduling gates hold members that it needs
+    usable = _usable_nodes(session, job, minimum)
+    if usable is None:
         return None
     for task in minimum:
         kinds.setdefault(task.klass, []).append(task)
-    free_rn = session.columns.allocatable_rn - _foreign(session)
+    free_rn = session.columns.allocatable_rn - _used_by_others(session)
     reservations: list[Reservation] = []
-    for alike in kinds.values():
-        task, count = alike[0], len(alike)
+    for equal in kinds.values():
+        task, count = equal[0], len(equal)
         if session.placer.is_coupled(task):
             return None
-        most_n = np.where(session.placer.feasible(task) & near, _copies(task, free_rn), 0)
-        for column in _freest(session, task, most_n):
-            copies = min(count, int(most_n[column]))
-            reservations.append(Reservation(job, task.klass, column, copies))
+        most_n = np.where(session.placer.feasible(task) & usable, _capacity(task, free_rn), 0)
+        for column in _most_idle(session, task, most_n):
+            tasks_here = min(count, int(most_n[column]))
+            reservations.append(Reservation(job, task.klass, column, tasks_here))
             for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
-                free_rn[row, column] -= copies * amount
-            count -= copies
+                free_rn[row, column] -= tasks_here * amount
+            count -= tasks_here
             if count == 0:
                 break
         if count:
@@ -84,10 +84,10 @@ def _reservations(session: Session, job: Job, queue: Queue) -> list[Reservation]
     return reservations
 
 
-def _near(session: Session, job: Job, tasks: list[Task]) -> BoolArray | None:
-    """The nodes among which it may be: of a gang that must be close together one domain's.
+def _usable_nodes(session: Session, job: Job, tasks: list[Task]) -> BoolArray | None:
+    """Return the mask of usable nodes: one domain's, for a gang with a network topology.
 
-    None where no domain could ever hold it, or where its sub-groups need one each.
+    None if no domain could ever hold it, or if its sub-groups need one each.
     """
     if job.policies:
         return None
@@ -96,13 +96,13 @@ def _near(session: Session, job: Job, tasks: list[Task]) -> BoolArray | None:
         return np.ones(len(session.nodes), dtype=bool)
     if not domains:
         return None
-    near = np.zeros(len(session.nodes), dtype=bool)
-    near[domains[0].nodes] = True
-    return near
+    usable = np.zeros(len(session.nodes), dtype=bool)
+    usable[domains[0].nodes] = True
+    return usable
 
 
-def _may_ever_have(session: Session, queue: Queue, tasks: list[Task]) -> bool:
-    """Whether the queue's limits leave room for the tasks once its other jobs have ended."""
+def _could_ever_fit(session: Session, queue: Queue, tasks: list[Task]) -> bool:
+    """Tell whether the queue's limits allow the tasks once its other jobs have ended."""
     need_r = tasks[0].klass.request_r.copy()
     for task in tasks[1:]:
         need_r += task.klass.request_r
@@ -113,7 +113,7 @@ def _may_ever_have(session: Session, queue: Queue, tasks: list[Task]) -> bool:
 
 
 def needed(job: Job, tasks: list[Task]) -> list[Task]:
-    """Of the waiting tasks those that make the gang's minimum; all of them if it runs already."""
+    """Return the pending tasks that complete the gang's minimum; all of them if it is ready."""
     missing = job.min_member - job.ready_count - job.waiting_count - job.pending_best_effort
     short = {
         role: job.min_task_member[role] - job.role_ready(role)
@@ -132,16 +132,16 @@ def needed(job: Job, tasks: list[Task]) -> list[Task]:
     return [task for task in tasks if task.uid in chosen]
 
 
-def _freest(session: Session, task: Task, most_n: IntArray) -> list[int]:
-    """Nodes that could hold such tasks, those first of which the smallest part must be freed."""
-    now_n = np.minimum(_copies(task, session.columns.idle_rn), most_n)
+def _most_idle(session: Session, task: Task, most_n: IntArray) -> list[int]:
+    """Return nodes that could hold such tasks, those with the largest idle part first."""
+    now_n = np.minimum(_capacity(task, session.columns.idle_rn), most_n)
     index = np.flatnonzero(most_n > 0)
     taken = 1.0 - now_n[index] / most_n[index]
     found: list[int] = index[np.argsort(taken, kind="stable")].tolist()
     return found
 
 
-def _copies(task: Task, free_rn: FloatArray) -> IntArray:
+def _capacity(task: Task, free_rn: FloatArray) -> IntArray:
     most_n = np.full(free_rn.shape[1], float(2**31))
     for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
         if row >= free_rn.shape[0]:
@@ -151,8 +151,8 @@ def _copies(task: Task, free_rn: FloatArray) -> IntArray:
     return capacity_n
 
 
-def _foreign(session: Session) -> FloatArray:
-    """What pods without a job hold: nobody waits for those to end."""
+def _used_by_others(session: Session) -> FloatArray:
+    """Return what pods without a job use: they are not expected to end."""
     held_rn = np.zeros_like(session.columns.allocatable_rn)
     for node in session.cluster.node_table.node_list:
         for task in node.tasks.values():

@@ -1,4 +1,4 @@
-"""Placing the waiting tasks of one job, equal ones together; all actions that place do it here."""
+"""Placing the pending tasks of one job. Every action that places tasks uses this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hekla.scheduler.state.model import Job, Queue, Task
 def place(
     session: Session, statement: Statement, job: Job, queue: Queue, most: int | None = None
 ) -> Attempt:
-    """Place tasks until the job is ready, or `most` of them; the statement holds what was done."""
+    """Place tasks until the job is ready, or `most` of them, in the statement."""
     attempt = Attempt(job)
     is_surplus = session.job_ready(job)
     for run in _runs(session, job):
@@ -32,10 +32,10 @@ def place(
                 attempt.refused_by_queue(run[0])
                 break
             if job.min_member >= len(job.tasks) and not is_surplus:
-                # Every member is needed: if there is no room for all, trying would be in vain.
-                room = session.placer.fitting_count(run[0], allowed)
-                if room < allowed:
-                    attempt.no_node_for(session, run[0], room=room, wanted=allowed)
+                # Every member is needed: if not all fit, placing some is of no use.
+                fitting = session.placer.fitting_count(run[0], allowed)
+                if fitting < allowed:
+                    attempt.no_node_for(session, run[0], fitting=fitting, wanted=allowed)
                     break
             placed = place_equal(session, statement, run[:allowed])
             run = run[placed:]
@@ -44,14 +44,14 @@ def place(
                 break
             if not is_surplus and session.job_ready(job):
                 return attempt
-        if attempt.is_hopeless(is_surplus):
+        if attempt.cannot_become_ready(is_surplus):
             break
     attempt.is_exhausted = most is None or statement.placed < most
     return attempt
 
 
 def place_equal(session: Session, statement: Statement, tasks: list[Task]) -> int:
-    """Place as many of some equal tasks as fit, on what is free and then on what will be."""
+    """Place as many equal tasks as fit, on idle resources and then on releasing ones."""
     placed = 0
     if tasks[0].nominated_node and len(tasks) == 1:
         placed = len(tasks) - len(place_nominated(session, statement, tasks))
@@ -67,20 +67,20 @@ def place_equal(session: Session, statement: Statement, tasks: list[Task]) -> in
 
 
 def _until_ready(job: Job, run: list[Task]) -> int:
-    """How many of these equal tasks one-by-one placing would place before the job is ready."""
+    """Return how many of these equal tasks are placed before the job is ready."""
     short = job.short_roles()
     role = run[0].role
     if [name for name in short if name != role]:
-        return len(run)  # it cannot be ready before another role has come
+        return len(run)  # the job cannot be ready before another role is placed
     missing = job.min_task_member.get(role, 0) - job.role_ready(role) if short else 0
     return min(max(job.needs_until_ready, missing, 1), len(run))
 
 
 def _runs(session: Session, job: Job) -> Iterator[list[Task]]:
-    """The waiting tasks in order, cut into runs that can be placed together.
+    """Return the pending tasks in order, in runs of equal tasks that are placed together.
 
-    Where every task is needed anyway, equal ones are brought together: which pods run does not
-    depend on it, and two roles of thousands do not alternate one by one.
+    If every task is needed, equal tasks are grouped: the order does not change which pods run, and
+    two roles of thousands of tasks do not alternate one by one.
     """
     tasks = session.in_task_order(pending_tasks(job))
     if len(tasks) <= job.needs_until_ready:
@@ -103,20 +103,20 @@ def _runs(session: Session, job: Job) -> Iterator[list[Task]]:
 def place_all(
     session: Session, statement: Statement, queue: Queue, tasks: list[Task], attempt: Attempt
 ) -> bool:
-    """Place every one of these tasks; if it cannot be, the statement holds only some."""
-    for alike in group_equal(tasks, split_nominated=True):
-        while alike:
-            allowed = session.allowance(queue, alike[0], len(alike))
+    """Place all of these tasks; on False, the statement holds only some."""
+    for equal in group_equal(tasks, split_nominated=True):
+        while equal:
+            allowed = session.allowance(queue, equal[0], len(equal))
             if allowed == 0:
-                attempt.refused_by_queue(alike[0])
+                attempt.refused_by_queue(equal[0])
                 return False
-            room = session.placer.fitting_count(alike[0], allowed)
-            if room < allowed:
-                attempt.no_node_for(session, alike[0], room=room, wanted=allowed)
+            fitting = session.placer.fitting_count(equal[0], allowed)
+            if fitting < allowed:
+                attempt.no_node_for(session, equal[0], fitting=fitting, wanted=allowed)
                 return False
-            placed = place_equal(session, statement, alike[:allowed])
-            alike = alike[placed:]
+            placed = place_equal(session, statement, equal[:allowed])
+            equal = equal[placed:]
             if placed < allowed:
-                attempt.no_node_for(session, alike[0])
+                attempt.no_node_for(session, equal[0])
                 return False
     return True

@@ -1,11 +1,11 @@
-"""Room for a whole gang, made by others that leave in bundles.
+"""Preemption for a whole gang, which evicts victim sets of other gangs.
 
-Bundles are added, the cheapest first, until the gang has a place on nodes: tried for real, with all
-filters and the queue's limits, in one statement. Then everybody whose leaving turned out to be of
-no use is spared. A gang that must be close together looks so at one domain after the other, the
-widest and freest first; for all others the domain is the whole cluster.
+Victim sets are added, the cheapest first, until the gang fits: placed with all filters and the
+queue's limits in one statement. Then every victim that is not needed is dropped. A gang with a
+network topology tries one domain after the other, the widest and freest first; for all others the
+domain is the whole cluster.
 
-Volcano makes room for every waiting task of the job; here it is the gang's minimum, as elsewhere.
+Volcano preempts for every pending task of the job; here for the gang's minimum, as elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from hekla.api.wellknown import PREEMPTABLE
 from hekla.scheduler.actions.allocation.domains import domains_of, has_hard_topology
 from hekla.scheduler.actions.allocation.reservation import needed
-from hekla.scheduler.actions.preempt import preemptor_tasks
+from hekla.scheduler.actions.preemption.jobs import preemptor_tasks
 from hekla.scheduler.actions.preemption.victim_sets import VictimSet, in_order, victim_sets_of
 from hekla.scheduler.actions.preemption.victims import (
     EvictionRule,
@@ -36,7 +36,7 @@ from hekla.scheduler.state.topology import Domain
 
 
 class GangPreemption:
-    """One action's search for gangs that could leave."""
+    """Gang preemption of one action, shared by its jobs."""
 
     def __init__(self, session: Session, rule: EvictionRule, *, allow_whole: bool) -> None:
         self._session = session
@@ -44,7 +44,7 @@ class GangPreemption:
         self._allow_whole = allow_whole
         self._most: int = session.config.argument(f"gang{rule.kind}", MAX_DOMAINS)
         self._domain: Domain | None = None
-        """Where room is looked for now; None for everywhere."""
+        """The domain that is tried now; None for the whole cluster."""
         self._failed = FailedSearches(session)
         unevictable = session.cluster.unevictable
         self._evictable = [
@@ -54,16 +54,16 @@ class GangPreemption:
             if task.job is not None
             and task.is_preemptable
             and task.uid not in unevictable
-            and _gives_way(task.job)
+            and _is_preemptable(task.job)
         ]
 
     def preempt_for(self, job: Job) -> None:
-        """Room for what the job lacks, or nothing."""
+        """Evict for the tasks that the job needs to be ready, or evict nothing."""
         session = self._session
         tasks = needed(job, preemptor_tasks(session, job))
         if not tasks:
             return
-        if not has_hard_topology(session, job) and self._failed.known(tasks[0]):
+        if not has_hard_topology(session, job) and self._failed.includes(tasks[0]):
             session.verdicts.explain_protected(job)
             return
         kept = session.reservations.release(job)
@@ -80,22 +80,22 @@ class GangPreemption:
         session = self._session
         victim_sets = self._victim_sets(job, tasks)
         with session.statement() as statement:
-            found = self._grow(statement, job, tasks, victim_sets)
+            found = self._add_until_fits(statement, job, tasks, victim_sets)
         if found is None:
             return False
         with session.statement() as statement:
-            self._plan(statement, job, tasks, self._fewest(job, tasks, *found))
+            self._plan(statement, job, tasks, self._without_surplus(job, tasks, *found))
             if victims_would_retake(session, self._rule, statement.pipelined, statement.evicted):
                 return False
             statement.commit()
         explain_pipelined(session, job)
         return True
 
-    def _fewest(
+    def _without_surplus(
         self, job: Job, tasks: list[Task], victim_sets: list[VictimSet], nodes: set[str]
     ) -> list[VictimSet]:
-        """Spare those who left nodes that nobody came to, as long as the gang keeps a place."""
-        while _size(fewer := _of_use(victim_sets, nodes)) < _size(victim_sets):
+        """Drop victims on nodes that the gang does not use, as long as the gang still fits."""
+        while _size(fewer := _needed(victim_sets, nodes)) < _size(victim_sets):
             with self._session.statement() as attempt:
                 if not self._plan(attempt, job, tasks, fewer):
                     break
@@ -113,7 +113,11 @@ class GangPreemption:
                 assert task.job is not None
                 by_job.setdefault(task.job.key, []).append(task)
         jobs = self._session.cluster.jobs
-        found = [b for key, leaving in by_job.items() for b in victim_sets_of(jobs[key], leaving)]
+        found = [
+            b
+            for key, tasks_of_job in by_job.items()
+            for b in victim_sets_of(jobs[key], tasks_of_job)
+        ]
         need_r, by_queue = _sum(tasks), rule.kind == "reclaim"
         found = in_order(self._session, found, need_r, job, by_queue=by_queue)
         found = self._allowed(found, tasks[0])
@@ -121,7 +125,7 @@ class GangPreemption:
         return in_order(self._session, found, need_r, job, by_queue=by_queue)
 
     def _allowed(self, victim_sets: list[VictimSet], task: Task) -> list[VictimSet]:
-        """What the plugins leave of bundles: of a whole one, all or nothing."""
+        """Return the victim sets that plugins allow: of a whole one, all or nothing."""
         flat = [victim for victim_set in victim_sets for victim in victim_set.tasks]
         votes = self._rule.votes(self._session, task, flat)
         may = {victim.uid for victim, vote in zip(flat, votes, strict=True) if vote}
@@ -131,15 +135,15 @@ class GangPreemption:
             may -= {victim.uid for victim, must in zip(left, stays, strict=True) if must}
         kept = []
         for victim_set in victim_sets:
-            going = [victim for victim in victim_set.tasks if victim.uid in may]
-            if going and (not victim_set.is_whole or len(going) == len(victim_set.tasks)):
-                kept.append(VictimSet(victim_set.job, going, victim_set.is_whole))
+            evicted = [victim for victim in victim_set.tasks if victim.uid in may]
+            if evicted and (not victim_set.is_whole or len(evicted) == len(victim_set.tasks)):
+                kept.append(VictimSet(victim_set.job, evicted, victim_set.is_whole))
         return kept
 
-    def _grow(
+    def _add_until_fits(
         self, statement: Statement, job: Job, tasks: list[Task], victim_sets: list[VictimSet]
     ) -> tuple[list[VictimSet], set[str]] | None:
-        """Add bundles until the gang has a place; those bundles and the nodes it would use."""
+        """Add victim sets until the gang fits; return these sets and the nodes that it uses."""
         need_r = _sum(tasks)
         free_r = self._free()
         chosen: list[VictimSet] = []
@@ -158,7 +162,7 @@ class GangPreemption:
                 if self._place(attempt, job, tasks):
                     return chosen, _nodes_of(attempt)
             tries += 1
-            pause = tries // 4  # many bundles: look less and less often, what is too much is spared
+            pause = tries // 4  # with many sets, try less often; surplus victims are dropped later
         return None
 
     def _plan(
@@ -184,7 +188,7 @@ class GangPreemption:
     def _pipeline_in(
         self, statement: Statement, job: Job, tasks: list[Task], domain: Domain | None
     ) -> bool:
-        """Promise all of the tasks room in a domain, or none."""
+        """Pipeline all of the tasks in a domain, or none."""
         session, queue = self._session, job.queue
         assert queue is not None
         with (
@@ -213,16 +217,16 @@ class GangPreemption:
         return free_r
 
 
-def _of_use(victim_sets: list[VictimSet], nodes: set[str]) -> list[VictimSet]:
-    """Bundles without those that left nodes which nobody came to."""
+def _needed(victim_sets: list[VictimSet], nodes: set[str]) -> list[VictimSet]:
+    """Return victim sets without those on nodes that the gang does not use."""
     kept = []
     for victim_set in victim_sets:
-        going = [task for task in victim_set.tasks if task.node_name in nodes]
-        if going:
+        evicted = [task for task in victim_set.tasks if task.node_name in nodes]
+        if evicted:
             kept.append(
                 VictimSet(
                     victim_set.job,
-                    victim_set.tasks if victim_set.is_whole else going,
+                    victim_set.tasks if victim_set.is_whole else evicted,
                     victim_set.is_whole,
                 )
             )
@@ -244,7 +248,7 @@ def _sum(tasks: Sequence[Task]) -> FloatArray:
     return total_r
 
 
-def _gives_way(job: Job) -> bool:
-    """Whether its PodGroup lets it be taken from; who does not say does."""
+def _is_preemptable(job: Job) -> bool:
+    """Tell whether the PodGroup allows preemption, which is the default."""
     flag = job.annotations.get(PREEMPTABLE, job.labels.get(PREEMPTABLE))
     return flag is None or flag.lower() in ("1", "t", "true")

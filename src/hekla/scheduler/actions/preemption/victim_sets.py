@@ -1,7 +1,7 @@
-"""What gangs can give: their surplus one by one, or all of the rest at once.
+"""Victim sets of a job: its surplus task by task, or all of the rest at once.
 
-A gang below its minimum does no work, so taking one needed member costs the whole gang. Members it
-can spare are *safe*; the others are taken together or not at all.
+A gang below its minimum does no work, so evicting one needed member costs the whole gang. Surplus
+members are *safe* to evict; the others are evicted together or not at all.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from hekla.scheduler.state.model import Job, Task
 
 @dataclass(slots=True)
 class VictimSet:
+    """Tasks of one job that may be evicted; `is_whole` if they must be evicted together."""
+
     job: Job
     tasks: list[Task]
     is_whole: bool
 
     def gain_per_loss(self, need_r: FloatArray) -> float:
-        """How much of the need it covers for what the gang loses; endless if that is nothing."""
+        """Return the part of the need that the set covers, per part that the gang loses."""
         if not self.is_whole:
             return float("inf")
         rows = [row for row in range(len(need_r)) if need_r[row] > 0]
@@ -33,10 +35,10 @@ class VictimSet:
 
 
 def victim_sets_of(job: Job, tasks: Sequence[Task]) -> list[VictimSet]:
-    """The tasks of one job that could go, as what it can spare and the rest."""
+    """Return the evictable tasks of one job as its surplus and the rest."""
     tasks = sorted(tasks, key=lambda task: (task.priority, task.uid))
     surplus = job.ready_count - job.min_member
-    if surplus < 0:  # it does not run as a gang: nobody in it is needed
+    if surplus < 0:  # the gang is below its minimum: no member is needed
         return [VictimSet(job, tasks, is_whole=False)]
     minimums = job.min_task_member if job.checks_roles else {}
     spare = {role: job.role_ready(role) - minimum for role, minimum in minimums.items()}
@@ -58,11 +60,11 @@ def in_order(
     session: Session,
     victim_sets: list[VictimSet],
     need_r: FloatArray,
-    taker: Job,
+    preemptor: Job,
     *,
     by_queue: bool,
 ) -> list[VictimSet]:
-    """What can be spared first, then who ranks lowest, then who gives most for what it loses."""
+    """Sort victim sets: surplus first, then by lowest rank, then by gain per loss."""
     ordered = sorted(victim_sets, key=lambda b: (b.job.key, b.tasks[0].uid))
     ordered.sort(key=lambda b: -b.gain_per_loss(need_r))
     ordered.sort(key=lambda b: session.job_key(b.job), reverse=True)
@@ -70,7 +72,9 @@ def in_order(
         ordered.sort(key=lambda b: _queue_rank(session, b.job), reverse=True)
         if session.tiers.has(hooks.victim_queue_order):
             order = session.tiers.order_key
-            ordered.sort(key=lambda b: order(hooks.victim_queue_order, b.job.queue, taker.queue))
+            ordered.sort(
+                key=lambda b: order(hooks.victim_queue_order, b.job.queue, preemptor.queue)
+            )
     ordered.sort(key=lambda b: b.is_whole)
     return ordered
 

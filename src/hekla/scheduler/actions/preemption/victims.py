@@ -1,14 +1,13 @@
-"""Whom to ask to leave so that a task finds room: the fewest, and of those the cheapest.
+"""The victim search: which tasks to evict so that a task fits, the fewest and cheapest.
 
-Every node is an option with a cost: how many would have to go, how high their priority is, how
-much they hold, how young they are. Victims are taken lowest rank first until the task fits, and
-then every one who turns out not to be needed is spared. What the options cost is known from numbers
-alone, and jobs that ask for the same share what was found; the one that is taken is tried for real,
-in a statement, against every filter and the queue's limits, and does not count unless the task is
-placed by it.
+Each node is an option with an eviction cost: number, priority, size and age of the victims. Victims
+are taken in order, lowest rank first, until the task fits; then each victim that is not needed is
+dropped. Costs are computed from numbers alone, and jobs with equal tasks share them. The cheapest
+option is then applied in a statement with all filters and the queue's limits, and counts only if
+the task is placed.
 
-A victim that could at once take the room back by the same rule is no gain for anybody: such a plan
-is refused, which is what makes evictions come to an end.
+A victim that could retake the resources by the same rule makes the preemption pointless. Such a
+plan is refused, so evictions come to an end.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
+from hekla.scheduler.actions.preemption.eviction_costs import Cost, EvictionCosts, cost_of
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.answers import EvictionContext
 from hekla.scheduler.framework.hooks import Hook
@@ -40,178 +40,129 @@ from hekla.scheduler.state.model import (
 
 NEVER: Final = "Never"
 
-Cost: TypeAlias = tuple[int, int, float, float]
-
 
 @dataclass(frozen=True, slots=True)
 class EvictionRule:
-    """Who may take from whom."""
+    """Which tasks a task may evict, and the hook that plugins vote with."""
 
     hook: Hook[BoolArray | None, Any, Sequence[Task]]
     reason: str
     may_preempt: Callable[[Task, Task], bool]
-    """Whether a task (first) may take from another, before any plugin is asked."""
+    """Tell whether a task (first) may evict another, before plugins are called."""
     protected: Callable[[Sequence[Task]], Iterable[bool]] | None = None
-    """Of candidates in order, which must stay whatever the plugins say."""
+    """Tell which of the candidates, in order, are never evicted."""
     is_eligible: Callable[[Task], bool] | None = None
-    """Whether a task may take from anybody at all."""
+    """Tell whether a task may evict at all."""
     statuses: tuple[Status, ...] = (BOUND, RUNNING)
-    """Only who is in one of these can be told to leave."""
+    """The statuses of tasks that can be evicted."""
     kind: Literal["", "preempt", "reclaim"] = ""
-    """By which right gangs leave as a whole; empty where tasks are asked one by one."""
+    """The kind of the context for whole gangs; empty where tasks are evicted one by one."""
 
     def votes(self, session: Session, task: Task, candidates: Sequence[Task]) -> list[bool]:
-        """Which candidates the plugins let go for a task."""
-        asking: Task | EvictionContext = task
+        """Return which candidates the plugins allow to evict for a task."""
+        evictor: Task | EvictionContext = task
         if self.kind and task.job is not None:
-            asking = EvictionContext(self.kind, task.job)
-        mask: list[bool] = session.tiers.victims(self.hook, asking, candidates).tolist()
+            evictor = EvictionContext(self.kind, task.job)
+        mask: list[bool] = session.tiers.victims(self.hook, evictor, candidates).tolist()
         return mask
 
 
-class EvictionCosts:
-    """What it would cost to clear each node for one kind of task, as last looked at.
-
-    While pods leave, plugins let fewer of the others go: prices rise, so an old one is a lower
-    bound and is looked at again only when it is the lowest. A node on which something happened
-    is priced anew. A plan that comes to nothing takes back what was written for it.
-    """
-
-    def __init__(self) -> None:
-        self.heap: list[tuple[Cost, int]] = []
-        self.known: dict[int, Cost] = {}
-        self.seen = -1
-        """How many of the session's changes it has taken in; -1 before the first look."""
-        self._written: list[tuple[int, Cost | None]] = []
-
-    def write(self, index: int, cost: Cost | None) -> None:
-        """The price of a node, or None where no price will do."""
-        old = self.known.get(index)
-        if cost == old:
-            return
-        self._written.append((index, old))
-        self._set(index, cost)
-
-    def _set(self, index: int, cost: Cost | None) -> None:
-        if cost is None:
-            self.known.pop(index, None)
-        else:
-            self.known[index] = cost
-            heapq.heappush(self.heap, (cost, index))
-
-    def begin(self) -> int:
-        """From here on remember what is written; the answer is for `take_back`."""
-        self._written = []
-        return self.seen
-
-    def take_back(self, seen: int) -> None:
-        for index, cost in reversed(self._written):
-            self._set(index, cost)
-        self._written, self.seen = [], seen
-
-    def lowest(self) -> tuple[Cost, int] | None:
-        while self.heap:
-            cost, index = self.heap[0]
-            if self.known.get(index) == cost:
-                return cost, index
-            heapq.heappop(self.heap)
-        return None
-
-
 class VictimSearch:
-    """What one action knows of victims, shared by the jobs that look for them.
+    """The victim search of one action, shared by its jobs.
 
-    Who ranks lowest is settled when the first job looks, and holds for the whole action.
+    The rank of candidates is computed for the first job and holds for the whole action.
     """
 
     is_simple: ClassVar[bool] = False
-    """Look at every node for every task: slow, and what the shortcuts are tested against."""
+    """Compute every node for every task. Slow; tests compare the shortcuts with it."""
 
     def __init__(self, session: Session, rule: EvictionRule) -> None:
         self.session = session
         self.rule = rule
         self.failed = FailedSearches(session)
         tiers = session.tiers
-        self._has_relatives = tiers.has(hooks.victim_queue_order)
-        self._has_more = tiers.has(hooks.fits_after_eviction)
+        self._has_queue_order = tiers.has(hooks.victim_queue_order)
+        self._needs_plugins = tiers.has(hooks.fits_after_eviction)
         self._is_shared = all(plugin.victims_by_class for plugin, _ in tiers.calls(rule.hook))
-        self._prices: dict[tuple[Any, ...], EvictionCosts] = {}
+        self._costs: dict[tuple[Any, ...], EvictionCosts] = {}
         self._ranks: dict[str, tuple[Any, ...]] | None = None
         self._candidates: dict[int, list[Task]] = {}
 
-    def prices(self, task: Task) -> EvictionCosts:
-        """The prices for tasks of a kind, or of a job where plugins tell its tasks from others'."""
+    def costs(self, task: Task) -> EvictionCosts:
+        """Return the costs for equal tasks of a queue, or of a job if plugins vote by job."""
         job = task.job
         assert job is not None
         key: tuple[Any, ...]
         key = (job.queue_name, job.priority, task.klass, task.group, task.priority)
         if not self._is_shared or job.count(BOUND, RUNNING):
             key = (*key, job.key)
-        prices = self._prices.get(key)
-        if prices is None or self.is_simple:
-            prices = self._prices[key] = EvictionCosts()
-        return prices
+        costs = self._costs.get(key)
+        if costs is None or self.is_simple:
+            costs = self._costs[key] = EvictionCosts()
+        return costs
 
-    def refresh(self, prices: EvictionCosts, task: Task) -> None:
-        """Price every node on which something happened since the last look."""
+    def refresh(self, costs: EvictionCosts, task: Task) -> None:
+        """Compute the cost of every node that changed since the last search."""
         feasible_n = self.session.placer.feasible(task)
-        changed = self.session.placer.changes.since(prices.seen)
+        changed = self.session.placer.changes.since(costs.seen)
         for index in np.flatnonzero(feasible_n).tolist() if changed is None else changed:
             victims = self.victims(task, index) if feasible_n[index] else None
-            prices.write(index, None if victims is None else _cost(victims))
-        prices.seen = len(self.session.placer.changes)
+            costs.write(index, None if victims is None else cost_of(victims))
+        costs.seen = len(self.session.placer.changes)
 
     def victims(self, task: Task, index: int) -> list[Task] | None:
-        """Who must leave a node for the task to fit; nobody can if None."""
+        """Return the tasks to evict from a node so that the task fits; None if it never fits."""
         shortfall = self._shortfall(task.klass, index)
         if shortfall is None:
             return None
-        is_more = self._has_more and not self._fits_after(task, index, [[]])[0]
-        if not shortfall and not is_more:
+        needs_plugins = self._needs_plugins and not self._fits_after(task, index, [[]])[0]
+        if not shortfall and not needs_plugins:
             return []
         candidates = self.evictable(task, index)
         if _remaining(shortfall, candidates):
             return None
-        if is_more and not self._fits_after(task, index, [candidates])[0]:
+        if needs_plugins and not self._fits_after(task, index, [candidates])[0]:
             return None
         allowed = self.allowed(task, candidates)
         options: Iterable[list[Task]] = (allowed[:count] for count in range(1, len(allowed) + 1))
-        if is_more:
-            # It may be in one place, as on a card: one who has all of it goes before several.
+        if needs_plugins:
+            # The shortfall may be on one device: one victim that has all of it is tried first.
             tried = [*([victim] for victim in allowed), *options]
             options = compress(tried, self._fits_after(task, index, tried))
         chosen = next((option for option in options if not _remaining(shortfall, option)), None)
         if chosen is None:
             return None
-        for victim in reversed(chosen[:]):  # spare who is not needed; of two, the lower rank goes
+        for victim in reversed(
+            chosen[:]
+        ):  # drop victims that are not needed, the highest rank first
             others = [other for other in chosen if other is not victim]
             if _remaining(shortfall, others) or (
-                is_more and not self._fits_after(task, index, [others])[0]
+                needs_plugins and not self._fits_after(task, index, [others])[0]
             ):
                 continue
             chosen = others
         return chosen
 
     def _shortfall(self, klass: TaskClass, index: int) -> list[tuple[int, float]] | None:
-        """What a node will be short of for a task; None for what no node has."""
+        """Return the resources that a node lacks for a task; None if no node has one of them."""
         columns = self.session.columns
         shortfall: list[tuple[int, float]] = []
         for row, amount in zip(klass.rows, klass.amounts, strict=True):
             if row >= columns.idle_rn.shape[0]:
                 return None
-            room = columns.idle_rn[row, index] + columns.releasing_rn[row, index]
-            lack = amount - float(room - columns.pipelined_rn[row, index])
+            idle = columns.idle_rn[row, index] + columns.releasing_rn[row, index]
+            lack = amount - float(idle - columns.pipelined_rn[row, index])
             if lack >= EPSILON:
                 shortfall.append((row, lack))
         return shortfall
 
     def _fits_after(self, task: Task, index: int, options: Sequence[Sequence[Task]]) -> list[bool]:
-        """After which of several departures the plugins would let the task in."""
+        """Tell for each set of victims whether plugins let the task fit without it."""
         found = self.session.tiers.fits_after_eviction(task, index, options)
         return [True] * len(options) if found is None else found.tolist()
 
     def evictable(self, task: Task, index: int) -> list[Task]:
-        """Who could be asked to leave a node for the task, the lowest rank first."""
+        """Return the tasks on a node that the rule allows to evict, the lowest rank first."""
         statuses, may_preempt = self.rule.statuses, self.rule.may_preempt
         return [
             other
@@ -220,9 +171,9 @@ class VictimSearch:
         ]
 
     def allowed(self, task: Task, candidates: list[Task]) -> list[Task]:
-        """Those of the candidates whom the plugins let go."""
+        """Return the candidates that the plugins allow to evict."""
         tiers = self.session.tiers
-        if self._has_relatives and task.job is not None:
+        if self._has_queue_order and task.job is not None:
             queue = task.job.queue
             candidates.sort(
                 key=lambda victim: tiers.order_key(
@@ -239,7 +190,7 @@ class VictimSearch:
         return [victim for victim, must in zip(allowed, stays, strict=True) if not must]
 
     def _ranked(self, index: int) -> list[Task]:
-        """All on a node who can be told to leave, the lowest rank first."""
+        """Return all evictable tasks of a node, the lowest rank first."""
         known = self._candidates.get(index)
         if known is None:
             unevictable = self.session.cluster.unevictable
@@ -253,7 +204,7 @@ class VictimSearch:
         return known
 
     def _rank(self, victim: Task) -> tuple[Any, ...]:
-        """Sorts the one that would be served first to the front."""
+        """Return the sort key of a task: the one that is scheduled first comes first."""
         session, job = self.session, victim.job
         assert job is not None
         if self._ranks is None:
@@ -272,7 +223,7 @@ class VictimSearch:
 
 
 class Preemption:
-    """The search for room for tasks of one job, within one statement."""
+    """Preemption for the tasks of one job, within one statement."""
 
     def __init__(self, search: VictimSearch, statement: Statement, job: Job) -> None:
         self._search = search
@@ -281,44 +232,44 @@ class Preemption:
         self._job = job
         self._rule = search.rule
         self._before: dict[EvictionCosts, int] = {}
-        self._hopeless: set[tuple[TaskClass, int]] = set()
+        self._infeasible: set[tuple[TaskClass, int]] = set()
 
     def nominate(self, task: Task) -> bool:
-        """Promise the task a node, telling others to leave it if need be."""
-        prices = self._prices(task)
-        passed_over: list[tuple[Cost, int]] = []
+        """Pipeline the task on the node with the lowest cost; tell whether there is one."""
+        costs = self._costs_for(task)
+        skipped: list[tuple[Cost, int]] = []
         try:
-            while (best := prices.lowest()) is not None:
+            while (best := costs.lowest()) is not None:
                 cost, index = best
-                if (task.klass, index) in self._hopeless:
-                    passed_over.append(heapq.heappop(prices.heap))
+                if (task.klass, index) in self._infeasible:
+                    skipped.append(heapq.heappop(costs.heap))
                     continue
                 victims = self._search.victims(task, index)
-                now = None if victims is None else _cost(victims)
+                now = None if victims is None else cost_of(victims)
                 if victims is None or now != cost:
-                    prices.write(index, now)
+                    costs.write(index, now)
                 elif self._try(task, index, victims):
                     return True
                 else:
-                    self._hopeless.add((task.klass, index))
+                    self._infeasible.add((task.klass, index))
             return False
         finally:
-            for entry in passed_over:
-                heapq.heappush(prices.heap, entry)
+            for entry in skipped:
+                heapq.heappush(costs.heap, entry)
 
     def discard(self) -> None:
-        """The statement was rolled back: what was noted on the way does not hold."""
-        for prices, seen in self._before.items():
-            prices.take_back(seen)
+        """Restore the eviction costs after the statement was rolled back."""
+        for costs, seen in self._before.items():
+            costs.restore(seen)
 
-    def _prices(self, task: Task) -> EvictionCosts:
-        prices = self._search.prices(task)
-        if prices not in self._before:
-            if not self._statement.operations:  # nothing tentative yet: these prices will hold
-                self._search.refresh(prices, task)
-            self._before[prices] = prices.begin()
-        self._search.refresh(prices, task)
-        return prices
+    def _costs_for(self, task: Task) -> EvictionCosts:
+        costs = self._search.costs(task)
+        if costs not in self._before:
+            if not self._statement.operations:  # nothing is tentative yet: these costs stay valid
+                self._search.refresh(costs, task)
+            self._before[costs] = costs.begin()
+        self._search.refresh(costs, task)
+        return costs
 
     def _try(self, task: Task, index: int, victims: list[Task]) -> bool:
         session, queue = self._session, self._job.queue
@@ -326,9 +277,9 @@ class Preemption:
         with session.statement() as attempt:
             for victim in victims:
                 attempt.evict(victim, self._rule.reason)
-            # The queue may lack share where the node has room: then more of its own must go.
+            # The node fits but the queue is at its limit: evict more tasks of the same queue.
             while session.allowance(queue, task, 1) == 0:
-                more = self._of_own_queue(task, index)
+                more = self._of_same_queue(task, index)
                 if not more:
                     return False
                 attempt.evict(more[0], self._rule.reason)
@@ -344,7 +295,7 @@ class Preemption:
             self._statement.merge(attempt)
         return True
 
-    def _of_own_queue(self, task: Task, index: int) -> list[Task]:
+    def _of_same_queue(self, task: Task, index: int) -> list[Task]:
         rest = self._search.evictable(task, index)
         own = [v for v in rest if v.job is not None and v.job.queue is self._job.queue]
         return self._search.allowed(task, own)
@@ -353,8 +304,8 @@ class Preemption:
 def victims_would_retake(
     session: Session, rule: EvictionRule, placed: Sequence[Task], victims: Sequence[Task]
 ) -> bool:
-    """Whether, once all has happened, a victim could take the room back by the same rule."""
-    # Who leaves counts for as little as who waits: a job that does not starve now will not then.
+    """Tell whether a victim could, after the plan, evict the placed tasks by the same rule."""
+    # Releasing and pending tasks count alike: a job that is not starving now will not be then.
     if not any(victim.job and session.job_starving(victim.job) for victim in victims):
         return False
     moved: list[tuple[Job, Task, Status]] = []
@@ -363,9 +314,7 @@ def victims_would_retake(
         moved.append((task.job, task, task.status))
         task.job.move((task,), status)
     try:
-        return any(
-            _could_retake(session, rule, victim, placed) for victim in _one_per_kind(victims)
-        )
+        return any(_could_retake(session, rule, victim, placed) for victim in _distinct(victims))
     finally:
         for job, task, status in reversed(moved):
             job.move((task,), status)
@@ -383,25 +332,17 @@ def _could_retake(
     return bool(targets) and any(rule.votes(session, victim, targets))
 
 
-def _one_per_kind(victims: Sequence[Task]) -> list[Task]:
+def _distinct(victims: Sequence[Task]) -> list[Task]:
     kinds: dict[tuple[int, TaskClass, int], Task] = {}
     for victim in victims:
         kinds.setdefault((id(victim.job), victim.klass, victim.priority), victim)
     return list(kinds.values())
 
 
-def _cost(victims: Sequence[Task]) -> Cost:
-    if not victims:
-        return (0, 0, 0.0, 0.0)
-    highest = max(max(v.priority, v.job.priority if v.job else 0) for v in victims)
-    held = sum(sum(victim.klass.amounts) for victim in victims)
-    return (len(victims), highest, held, -min(victim.created for victim in victims))
-
-
-def _remaining(shortfall: Sequence[tuple[int, float]], leaving: Sequence[Task]) -> bool:
-    """Whether something is still missing when these have left."""
+def _remaining(shortfall: Sequence[tuple[int, float]], evicted: Sequence[Task]) -> bool:
+    """Tell whether a shortfall remains once these tasks have terminated."""
     for row, lack in shortfall:
-        for task in leaving:
+        for task in evicted:
             lack -= task.klass.amount(row)
         if lack >= EPSILON:
             return True
@@ -409,21 +350,23 @@ def _remaining(shortfall: Sequence[tuple[int, float]], leaving: Sequence[Task]) 
 
 
 class FailedSearches:
-    """What was tried in vain and need not be tried again until something changes."""
+    """Searches that failed. They are not repeated while the session has the same version."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._known: dict[tuple[Any, ...], int] = {}
 
-    def known(self, task: Task) -> bool:
-        return self._known.get(_situation(task)) == self._session.version
+    def includes(self, task: Task) -> bool:
+        """Tell whether a search for an equal task failed."""
+        return self._known.get(_search_key(task)) == self._session.version
 
     def add(self, task: Task) -> None:
-        self._known[_situation(task)] = self._session.version
+        """Record that a search failed."""
+        self._known[_search_key(task)] = self._session.version
 
 
-def _situation(task: Task) -> tuple[Any, ...]:
-    """All that an answer can depend on, besides the state of the cluster."""
+def _search_key(task: Task) -> tuple[Any, ...]:
+    """Return everything that a search depends on besides the cluster state."""
     job = task.job
     assert job is not None
     held = job.claimed_r.tobytes()

@@ -17,19 +17,19 @@ from tools.kube.parts import CONTROLLER_MANAGER
 
 from hekla.cli.release import resource_of
 from hekla.kube.resources import NAMESPACES, PODGROUPS, SERVICE_ACCOUNTS
-from tests.install.rights import Json
+from hekla.units.objects import Object
 from tests.realkube.backends import until
 
 RECORD = Path(__file__).parent / "data" / "volcano.json.gz"
 _SET_BY_SERVER = ("uid", "creationTimestamp")
 
 
-def load() -> Json:
-    found: Json = json.loads(gzip.decompress(RECORD.read_bytes()))
+def load() -> Object:
+    found: Object = json.loads(gzip.decompress(RECORD.read_bytes()))
     return found
 
 
-def restore(cluster: KubeCluster, objects: list[Json], namespace: str) -> None:
+def restore(cluster: KubeCluster, objects: list[Object], namespace: str) -> None:
     """Owners come before what they own. Kubernetes' own controllers are held until all is there."""
     with cluster.client() as client:
         client.create(NAMESPACES, {"metadata": {"name": namespace}})
@@ -50,9 +50,9 @@ def restore(cluster: KubeCluster, objects: list[Json], namespace: str) -> None:
         cluster._start_controllers(ensure(CONTROLLER_MANAGER))
 
 
-def _with_uids(obj: Json, renamed: dict[str, str]) -> Json:
+def _with_uids(obj: Object, renamed: dict[str, str]) -> Object:
     text = json.dumps(obj)
     for old, new in renamed.items():
         text = text.replace(old, new)
-    found: Json = json.loads(text)
+    found: Object = json.loads(text)
     return found

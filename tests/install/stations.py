@@ -18,23 +18,23 @@ from tools.kube.processes import free_port
 
 from hekla.kube import kubeconfig
 from hekla.kube.resources import SERVICE_ACCOUNTS
-from tests.install.rights import Json
+from hekla.units.objects import Object
 
 
 class Stations:
-    def __init__(self, cluster: KubeCluster, objects: list[Json], namespace: str) -> None:
+    def __init__(self, cluster: KubeCluster, objects: list[Object], namespace: str) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._webhook_port = free_port()
         self._ports: dict[str, dict[int, int]] = {}
         """For each component, the port in its pod and the one it has here."""
-        self._containers: dict[str, Json] = {}
+        self._containers: dict[str, Object] = {}
         for obj in objects:
             if obj["kind"] == "Deployment":
                 (container,) = obj["spec"]["template"]["spec"]["containers"]
                 self._containers[container["name"]] = container
 
-    def reachable(self, obj: Json) -> Json:
+    def reachable(self, obj: Object) -> Object:
         """An object as it is applied here: webhooks by URL."""
         if not obj["kind"].endswith("WebhookConfiguration"):
             return obj
@@ -48,7 +48,7 @@ class Stations:
         account = f"hekla-{component}"
         config = self._cluster.directory / f"{account}.kubeconfig"
         with self._cluster.client() as client:
-            request: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+            request: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
             token: Any = client.subresource(
                 SERVICE_ACCOUNTS,
                 account,

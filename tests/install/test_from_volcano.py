@@ -27,8 +27,9 @@ from hekla.kube.resources import (
     QUEUES,
 )
 from hekla.kube.sync_client import SyncClient
+from hekla.units.objects import Object
 from tests.install.restoring import load, restore
-from tests.install.rights import Json, requests
+from tests.install.rights import requests
 from tests.install.stations import Stations
 from tests.realkube.backends import finish, until
 from tests.realkube.test_jobs import job, phase, pods
@@ -62,7 +63,7 @@ def _by_volcano(cluster: KubeCluster, client: SyncClient) -> None:
     handover.stop(cluster)
 
 
-def _define(client: SyncClient, definitions: list[Json]) -> None:
+def _define(client: SyncClient, definitions: list[Object]) -> None:
     for crd in definitions:
         client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
     until(lambda: handover.serves(client))
@@ -206,7 +207,7 @@ def test_our_crds_hold_every_field_that_volcanos_hold() -> None:
         assert sorted(missing) == [], name
 
 
-def _fields(schema: Json, path: str = "") -> set[str]:
+def _fields(schema: Object, path: str = "") -> set[str]:
     found: set[str] = set()
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return found

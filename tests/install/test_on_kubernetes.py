@@ -31,9 +31,10 @@ from hekla.kube.resources import (
     VALIDATING_WEBHOOKS,
 )
 from hekla.kube.sync_client import SyncClient
+from hekla.units.objects import Object
 from hekla.web.certificates import new_authority
 from tests.install.conftest import CHART, Helm
-from tests.install.rights import COMPONENTS, Json, Right, granted, requests
+from tests.install.rights import COMPONENTS, Right, granted, requests
 from tests.install.stations import Stations
 from tests.install.workload import Workload
 from tests.realkube.backends import until
@@ -84,7 +85,7 @@ def _established(client: SyncClient) -> bool:
     )
 
 
-def _pods_of_components(client: SyncClient) -> list[Json]:
+def _pods_of_components(client: SyncClient) -> list[Object]:
     return [pod for pod in client.list(PODS, namespace=SPACE) if "hekla" in pod["metadata"]["name"]]
 
 
@@ -239,16 +240,16 @@ def _is_open(client: SyncClient, queue: str) -> bool:
     return found is not None and (found.get("status") or {}).get("state") == "Open"
 
 
-def _webhooks(client: SyncClient) -> list[Json]:
+def _webhooks(client: SyncClient) -> list[Object]:
     kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-    found: list[Json] = []
+    found: list[Object] = []
     for kind in kinds:
         answer = client.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}")
         found += yaml.safe_load(answer)["items"]
     return [webhook for configuration in found for webhook in configuration["webhooks"]]
 
 
-def _has_certificate(webhook: Json) -> bool:
+def _has_certificate(webhook: Object) -> bool:
     return bool(webhook["clientConfig"].get("caBundle"))
 
 

@@ -29,7 +29,7 @@ from hekla.kube.resources import (
 )
 from hekla.kube.sync_client import SyncClient
 from hekla.scheduler.plugins.predicates.volumes import NO_PROVISIONER
-from tests.install.rights import Json
+from hekla.units.objects import Object
 from tests.realkube.backends import finish, until
 from tests.realkube.test_jobs import job, phase, pods
 
@@ -41,13 +41,13 @@ tiers:
 """
 
 
-def _reference(obj: Json) -> Json:
+def _reference(obj: Object) -> Object:
     return {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"], "controller": True}
 
 
-def _volume(name: str, made_of: str, claimed_in: str = "") -> Json:
+def _volume(name: str, made_of: str, claimed_in: str = "") -> Object:
     """A disk; `claimed_in`: made for the claim of its class' name in that namespace."""
-    spec: Json = {
+    spec: Object = {
         "capacity": {"storage": "2Gi"},
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": made_of,
@@ -80,14 +80,14 @@ class Workload:
         self.an_urgent_job_takes_room()
         self.the_schedule_has_started_a_job()
 
-    def _make(self, kind: Any, body: Json) -> Json:
-        made: Json = self._client.create(kind, body, namespace=self._namespace)
+    def _make(self, kind: Any, body: Object) -> Object:
+        made: Object = self._client.create(kind, body, namespace=self._namespace)
         return made
 
     def _gone(self, kind: Any, name: str) -> None:
         until(lambda: self._client.find(kind, name, namespace=self._namespace) is None)
 
-    def _job(self, name: str) -> Json:
+    def _job(self, name: str) -> Object:
         return self._client.get(JOBS, name, namespace=self._namespace)
 
     def _runs(self, name: str) -> None:
@@ -151,7 +151,7 @@ class Workload:
         claim = self._make(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "old"}, "spec": spec})
         self._bind_volume(claim)
         volumes = [{"mountPath": "/data", "volumeClaimName": "old"}]
-        plugins: Json = {"svc": [], "ssh": []}
+        plugins: Object = {"svc": [], "ssh": []}
         body = self._make(JOBS, job("brief", plugins=plugins, volumes=volumes))
         self._runs("brief")
         target = {**_reference(body), "kind": "Job", "apiVersion": wellknown.BATCH_API}
@@ -189,14 +189,14 @@ class Workload:
         for name in ("local", "cloud"):
             self._finish(f"on-{name}", 1)
 
-    def _annotations(self, claim: str) -> Json:
+    def _annotations(self, claim: str) -> Object:
         found = self._client.get(PERSISTENT_VOLUME_CLAIMS, claim, namespace=self._namespace)
         return found["metadata"].get("annotations") or {}
 
-    def _claims(self) -> list[Json]:
+    def _claims(self) -> list[Object]:
         return self._client.list(PERSISTENT_VOLUME_CLAIMS, namespace=self._namespace).items
 
-    def _bind_volume(self, claim: Json) -> None:
+    def _bind_volume(self, claim: Object) -> None:
         """As a provisioner would."""
         reference = {"name": claim["metadata"]["name"], "namespace": self._namespace}
         spec = {
@@ -210,7 +210,7 @@ class Workload:
         body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}}
         self._client.request("POST", "/api/v1/persistentvolumes", body={**body, "spec": spec})
 
-    def _ssh_secret(self) -> Json:
+    def _ssh_secret(self) -> Object:
         found = self._client.list(SECRETS, namespace=self._namespace).items
         (secret,) = (each for each in found if "ssh" in each["metadata"]["name"])
         return secret
@@ -290,11 +290,11 @@ class Workload:
             until(lambda n=replicas: len(self._placed("web-")) == n)  # type: ignore[misc]
         until(lambda: not self._groups_of_workloads())
 
-    def _groups_of_workloads(self) -> list[Json]:
+    def _groups_of_workloads(self) -> list[Object]:
         groups = self._client.list(PODGROUPS, namespace=self._namespace).items
         return [g for g in groups if g["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet"]
 
-    def _placed(self, prefix: str) -> list[Json]:
+    def _placed(self, prefix: str) -> list[Object]:
         return [
             pod
             for pod in pods(self._client, self._namespace)

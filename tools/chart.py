@@ -72,7 +72,7 @@ def helm_template(program: Path, values: Object, *, include_crds: bool = False) 
     with tempfile.TemporaryDirectory() as home:
         file = Path(home) / "values.yaml"
         file.write_text(yaml.safe_dump(values))
-        command = [program, "template", RELEASE, CHART, "--namespace", NAMESPACE]
+        command: list[str | Path] = [program, "template", RELEASE, CHART, "--namespace", NAMESPACE]
         command += ["--kube-version", "v1.36.1", "--values", file]
         done = subprocess.run(
             [*command, "--include-crds"] if include_crds else command,

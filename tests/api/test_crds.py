@@ -1,13 +1,18 @@
 """Our CRDs: the same in both forms, structurally sound, and what Volcano's clients expect."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from hekla.api import crds, kinds
+from hekla.units.objects import Object
 from tests.api.steps import steps
 
 REPOSITORY = Path(__file__).parents[2]
@@ -31,7 +36,7 @@ KNOWN_DIFFERENCES = {
 }
 
 
-def without_prose(node, is_properties=False):
+def without_prose(node: Any, is_properties: bool = False) -> Any:
     """The schema without sentences: descriptions of fields, messages of rules."""
     if isinstance(node, list):
         return [without_prose(item) for item in node]
@@ -44,7 +49,7 @@ def without_prose(node, is_properties=False):
     }
 
 
-def differences(theirs, ours, path=""):
+def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
     if isinstance(theirs, dict) and isinstance(ours, dict):
         for key in sorted(theirs.keys() | ours.keys()):
             if key in theirs and key in ours:
@@ -58,7 +63,7 @@ def differences(theirs, ours, path=""):
         yield path
 
 
-def by_name():
+def by_name() -> dict[str, Object]:
     return {crd["metadata"]["name"]: crd for crd in crds.load()}
 
 
@@ -70,7 +75,7 @@ UPSTREAM = sorted(
 
 
 @pytest.fixture(scope="session")
-def upstream(volcano_module):
+def upstream(volcano_module: Path) -> dict[str, Object]:
     chart = volcano_module / "installer" / "helm" / "chart" / "volcano"
     found = {}
     for folder in (chart / "crd" / "bases", chart / "charts" / "jobflow" / "crd" / "bases"):
@@ -80,12 +85,14 @@ def upstream(volcano_module):
     return found
 
 
-def test_every_crd_of_volcano_is_served(upstream):
+def test_every_crd_of_volcano_is_served(upstream: dict[str, Object]) -> None:
     assert sorted(upstream) == UPSTREAM
 
 
 @pytest.mark.parametrize("name", UPSTREAM)
-def test_crd_equals_volcanos_but_for_known_differences(upstream, name):
+def test_crd_equals_volcanos_but_for_known_differences(
+    upstream: dict[str, Object], name: str
+) -> None:
     theirs, ours = (without_prose(each["spec"]) for each in (upstream[name], by_name()[name]))
     known = KNOWN_DIFFERENCES.get(name, set())
     found = list(differences(theirs, ours))
@@ -94,7 +101,7 @@ def test_crd_equals_volcanos_but_for_known_differences(upstream, name):
     assert gone == set(), "these differences are listed but no longer exist"
 
 
-def test_add_on_kinds_are_served_as_well():
+def test_add_on_kinds_are_served_as_well() -> None:
     assert {"datasources", "datasourceclaims", "hyperjobs"} == {
         crd["spec"]["names"]["plural"] for name, crd in by_name().items() if name not in UPSTREAM
     }
@@ -119,9 +126,10 @@ CATALOGUE = {
 
 
 @pytest.mark.parametrize("kind", CATALOGUE)
-def test_names_scope_and_subresources_are_those_of_the_catalogue(kind):
+def test_names_scope_and_subresources_are_those_of_the_catalogue(kind: Any) -> None:
     group, want_short, want_namespaced, want_subresources = CATALOGUE[kind]
     crd = crds.find(group, kind)
+    assert crd is not None
     served = kinds.from_crd(crd, crd["spec"]["versions"][0]["name"])
     assert (want_short, want_namespaced, want_subresources) == (
         served.short_names,
@@ -130,12 +138,12 @@ def test_names_scope_and_subresources_are_those_of_the_catalogue(kind):
     )
 
 
-def test_the_catalogue_is_complete():
+def test_the_catalogue_is_complete() -> None:
     assert sorted(CATALOGUE) == sorted(crd["spec"]["names"]["kind"] for crd in crds.load())
     assert crds.find("batch.volcano.sh", "Unheard") is None
 
 
-def test_yaml_and_json_hold_the_same_objects():
+def test_yaml_and_json_hold_the_same_objects() -> None:
     paths = crds.manifests()
     assert len(paths) == len(crds.load())
     for path in paths:
@@ -143,7 +151,7 @@ def test_yaml_and_json_hold_the_same_objects():
         assert crd == by_name()[crd["metadata"]["name"]], path.name
 
 
-def schemas_below(schema, path=""):
+def schemas_below(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     yield path, schema
     for name, child in schema.get("properties", {}).items():
         yield from schemas_below(child, f"{path}.{name}")
@@ -152,21 +160,21 @@ def schemas_below(schema, path=""):
             yield from schemas_below(schema[keyword], f"{path}[]")
 
 
-def every_schema():
+def every_schema() -> Iterator[tuple[str, Any]]:
     for crd in crds.load():
         root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         for path, schema in schemas_below(root):
             yield f"{crd['metadata']['name']}{path}", schema
 
 
-def test_schemas_are_structural():
+def test_schemas_are_structural() -> None:
     for path, schema in every_schema():
         assert "$ref" not in schema, path
         assert "type" in schema or schema.get("x-kubernetes-int-or-string"), path
         assert not ("properties" in schema and "additionalProperties" in schema), path
 
 
-def test_keys_of_list_maps_are_required_or_have_a_default():
+def test_keys_of_list_maps_are_required_or_have_a_default() -> None:
     seen = 0
     for path, schema in every_schema():
         for key in schema.get("x-kubernetes-list-map-keys", ()):
@@ -177,7 +185,7 @@ def test_keys_of_list_maps_are_required_or_have_a_default():
     assert seen > 100
 
 
-def test_defaults_satisfy_their_own_schema():
+def test_defaults_satisfy_their_own_schema() -> None:
     for path, schema in every_schema():
         if "default" in schema:
             default = schema["default"]
@@ -185,7 +193,7 @@ def test_defaults_satisfy_their_own_schema():
             assert default >= schema.get("minimum", default), path
 
 
-def test_fields_and_kinds_are_described():
+def test_fields_and_kinds_are_described() -> None:
     for crd in crds.load():
         root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         assert root["description"]
@@ -193,11 +201,11 @@ def test_fields_and_kinds_are_described():
             assert field["description"], name
 
 
-def test_loading_is_quick_enough_for_a_one_second_start():
+def test_loading_is_quick_enough_for_a_one_second_start() -> None:
     assert steps(crds.load.__wrapped__) < 100, "read as one piece (5 ms)"
 
 
-def test_shipped_schemas_are_what_the_generator_writes(kubernetes_module):
+def test_shipped_schemas_are_what_the_generator_writes(kubernetes_module: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tools.schemas.generate", "--check"],
         cwd=REPOSITORY,

@@ -1,13 +1,17 @@
 """Defaults: what a manifest may leave out, and what must then appear, kind by kind."""
 
+from __future__ import annotations
+
 import copy
+from typing import Any
 
 import pytest
 
 from hekla.api import defaults, kinds, schemas
+from hekla.units.objects import Object
 from tests.api.steps import steps
 
-MINIMAL_POD = {
+MINIMAL_POD: Object = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "a"},
@@ -28,23 +32,23 @@ SPEC_DEFAULTS = {
 }
 
 
-def defaulted(obj):
+def defaulted(obj: Object) -> Object:
     obj = copy.deepcopy(obj)
     defaults.apply_defaults(obj)
     return obj
 
 
-def pod(**spec):
+def pod(**spec: Any) -> Object:
     body = copy.deepcopy(MINIMAL_POD)
     body["spec"].update(spec)
     return body
 
 
-def container(**fields):
+def container(**fields: Any) -> Object:
     return pod(containers=[{"name": "c", "image": "i:1", **fields}])
 
 
-def test_a_minimal_pod_gets_what_kubernetes_gives_it():
+def test_a_minimal_pod_gets_what_kubernetes_gives_it() -> None:
     assert defaulted(MINIMAL_POD)["spec"] == {
         **SPEC_DEFAULTS,
         "enableServiceLinks": True,
@@ -52,12 +56,12 @@ def test_a_minimal_pod_gets_what_kubernetes_gives_it():
     }
 
 
-def test_defaults_applied_twice_change_nothing():
+def test_defaults_applied_twice_change_nothing() -> None:
     once = defaulted(container(ports=[{"containerPort": 1}], livenessProbe={"httpGet": {}}))
     assert defaulted(once) == once
 
 
-def test_what_the_user_said_is_kept():
+def test_what_the_user_said_is_kept() -> None:
     body = pod(
         restartPolicy="Never",
         schedulerName="volcano",
@@ -84,18 +88,18 @@ def test_what_the_user_said_is_kept():
         "": "IfNotPresent",
     }.items(),
 )
-def test_only_floating_tags_are_always_pulled(image, want):
+def test_only_floating_tags_are_always_pulled(image: str, want: str) -> None:
     body = pod(containers=[{"name": "c", "image": image}])
     assert defaulted(body)["spec"]["containers"][0]["imagePullPolicy"] == want
 
 
-def test_requests_follow_limits_resource_by_resource():
+def test_requests_follow_limits_resource_by_resource() -> None:
     body = container(resources={"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}})
     resources = defaulted(body)["spec"]["containers"][0]["resources"]
     assert resources["requests"] == {"cpu": "1", "memory": "1Gi"}
 
 
-def test_requests_made_from_limits_are_a_copy():
+def test_requests_made_from_limits_are_a_copy() -> None:
     resources = defaulted(container(resources={"limits": {"cpu": "2"}}))["spec"]["containers"][0][
         "resources"
     ]
@@ -103,7 +107,7 @@ def test_requests_made_from_limits_are_a_copy():
     assert resources["requests"] is not resources["limits"]
 
 
-def test_a_template_is_not_a_pod_yet():
+def test_a_template_is_not_a_pod_yet() -> None:
     body = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -115,7 +119,7 @@ def test_a_template_is_not_a_pod_yet():
     assert spec["schedulerName"] == "default-scheduler"
 
 
-def test_host_network_pods_get_host_ports():
+def test_host_network_pods_get_host_ports() -> None:
     body = pod(
         hostNetwork=True, containers=[{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]
     )
@@ -124,12 +128,12 @@ def test_host_network_pods_get_host_ports():
     ]
 
 
-def test_both_spellings_of_the_service_account_agree():
+def test_both_spellings_of_the_service_account_agree() -> None:
     spec = defaulted(pod(serviceAccount="robot"))["spec"]
     assert (spec["serviceAccount"], spec["serviceAccountName"]) == ("robot", "robot")
 
 
-def test_probes_get_their_numbers_and_urls():
+def test_probes_get_their_numbers_and_urls() -> None:
     probe = defaulted(container(readinessProbe={"httpGet": {"port": 80}}))["spec"]["containers"][0]
     assert probe["readinessProbe"] == {
         "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
@@ -140,7 +144,7 @@ def test_probes_get_their_numbers_and_urls():
     }
 
 
-def test_field_references_get_their_version_and_divisor():
+def test_field_references_get_their_version_and_divisor() -> None:
     env = [
         {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
@@ -150,7 +154,7 @@ def test_field_references_get_their_version_and_divisor():
     assert second["valueFrom"]["resourceFieldRef"]["divisor"] == "0"
 
 
-VOLUMES = {
+VOLUMES: dict[str, tuple[Object, Object]] = {
     "a volume with no source is an empty directory": ({}, {"emptyDir": {}}),
     "a secret's files": (
         {"secret": {"secretName": "s"}},
@@ -192,7 +196,7 @@ VOLUMES = {
 
 
 @pytest.mark.parametrize("sentence", VOLUMES)
-def test_volumes(sentence):
+def test_volumes(sentence: str) -> None:
     given, want = VOLUMES[sentence]
     body = pod(volumes=[{"name": "v", **given}])
     assert defaulted(body)["spec"]["volumes"] == [{"name": "v", **want}]
@@ -217,13 +221,13 @@ QOS = {
 
 
 @pytest.mark.parametrize("sentence", QOS)
-def test_quality_of_service(sentence):
+def test_quality_of_service(sentence: str) -> None:
     resources, want = QOS[sentence]
     body = defaulted(container(resources=resources))
     assert defaults.initial_status(body) == {"phase": "Pending", "qosClass": want}
 
 
-KINDS = {
+KINDS: dict[str, tuple[Object, Object]] = {
     "a namespace is active, labelled with its name and held by kubernetes": (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
         {
@@ -493,13 +497,13 @@ KINDS = {
 
 
 @pytest.mark.parametrize("sentence", KINDS)
-def test_kinds(sentence):
+def test_kinds(sentence: str) -> None:
     given, want = KINDS[sentence]
     found = defaulted(given)
     assert {k: v for k, v in found.items() if k not in ("apiVersion", "kind")} == want
 
 
-def test_a_namespace_on_its_way_out_does_not_get_its_finalizer_back():
+def test_a_namespace_on_its_way_out_does_not_get_its_finalizer_back() -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -509,24 +513,24 @@ def test_a_namespace_on_its_way_out_does_not_get_its_finalizer_back():
     assert defaulted(body)["spec"] == {}
 
 
-def test_null_counts_as_left_out():
+def test_null_counts_as_left_out() -> None:
     body = pod(volumes=None, securityContext=None, initContainers=None)
     spec = defaulted(body)["spec"]
     assert (spec["securityContext"], spec["volumes"]) == ({}, None)
 
 
-def test_unknown_kinds_are_left_alone():
+def test_unknown_kinds_are_left_alone() -> None:
     body = {"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"a": 1}}
     assert defaulted(body) == body
 
 
-def test_a_kind_cannot_be_given_two_sets_of_defaults():
+def test_a_kind_cannot_be_given_two_sets_of_defaults() -> None:
     with pytest.raises(ValueError, match="v1 Pod already has defaults"):
         defaults.register([("v1", "Pod", lambda obj: None)])
 
 
 @pytest.mark.parametrize("kind", kinds.BUILTIN, ids=lambda k: f"{k.api_version}-{k.kind}")
-def test_an_empty_object_of_any_kind_survives(kind):
+def test_an_empty_object_of_any_kind_survives(kind: Any) -> None:
     empty = {"apiVersion": kind.api_version, "kind": kind.kind}
     defaults.apply_defaults(empty)
     with_spec = {**empty, "metadata": {}, "spec": {}}
@@ -535,7 +539,7 @@ def test_an_empty_object_of_any_kind_survives(kind):
     assert (empty.keys() | with_spec.keys()) - {"spec"} <= known.keys()
 
 
-def test_a_pod_is_defaulted_in_tens_of_microseconds():
+def test_a_pod_is_defaulted_in_tens_of_microseconds() -> None:
     body = container(
         env=[{"name": f"E{i}", "value": "x"} for i in range(10)],
         ports=[{"containerPort": 80}],
@@ -547,7 +551,7 @@ def test_a_pod_is_defaulted_in_tens_of_microseconds():
     assert steps(defaults.apply_defaults, body) < 150, "a dozen microseconds are 70 of them"
 
 
-def test_a_written_status_of_containers_is_completed():
+def test_a_written_status_of_containers_is_completed() -> None:
     """Strict clients refuse one that lacks a field which Kubernetes always shows."""
     body = pod() | {"status": {"containerStatuses": [{"name": "c", "restartCount": 2}]}}
     defaults.apply_status_defaults(body)

@@ -1,7 +1,10 @@
 """The table of built-in kinds: complete, consistent, and found from a URL or from an object."""
 
+from __future__ import annotations
+
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -18,28 +21,33 @@ CRD = {
 }
 
 
-def test_no_two_kinds_share_a_resource_or_a_kind_name():
+def known(kind: kinds.Kind | None) -> kinds.Kind:
+    assert kind is not None
+    return kind
+
+
+def test_no_two_kinds_share_a_resource_or_a_kind_name() -> None:
     resources = [(k.group, k.version, k.plural) for k in kinds.BUILTIN]
     names = [(k.api_version, k.kind) for k in kinds.BUILTIN]
     assert len(set(resources)) == len(resources)
     assert len(set(names)) == len(names)
 
 
-def test_no_two_kinds_of_one_group_share_a_short_name():
+def test_no_two_kinds_of_one_group_share_a_short_name() -> None:
     short = [(k.group, s) for k in kinds.BUILTIN for s in k.short_names]
     assert len(set(short)) == len(short)
 
 
-def test_a_kind_is_found_from_a_url_and_from_an_object():
-    assert kinds.by_resource("apps", "v1", "deployments").kind == "Deployment"
-    assert kinds.by_kind("apps/v1", "Deployment").plural == "deployments"
+def test_a_kind_is_found_from_a_url_and_from_an_object() -> None:
+    assert known(kinds.by_resource("apps", "v1", "deployments")).kind == "Deployment"
+    assert known(kinds.by_kind("apps/v1", "Deployment")).plural == "deployments"
     assert kinds.by_resource("apps", "v1beta1", "deployments") is None
     assert kinds.by_kind("v1", "Deployment") is None
 
 
-def test_the_two_event_kinds_are_kept_apart():
-    assert kinds.by_kind("v1", "Event").group == ""
-    assert kinds.by_kind("events.k8s.io/v1", "Event").group == "events.k8s.io"
+def test_the_two_event_kinds_are_kept_apart() -> None:
+    assert known(kinds.by_kind("v1", "Event")).group == ""
+    assert known(kinds.by_kind("events.k8s.io/v1", "Event")).group == "events.k8s.io"
 
 
 @pytest.mark.parametrize(
@@ -52,8 +60,10 @@ def test_the_two_event_kinds_are_kept_apart():
         ("/api/v1/nodes/n1", "", "nodes", ("ignored-for-cluster-scope", "n1")),
     ],
 )
-def test_paths_are_those_kubernetes_serves(want, group, plural, parts):
-    assert want == kinds.by_resource(group, "v1", plural).path(*parts)
+def test_paths_are_those_kubernetes_serves(
+    want: str, group: str, plural: str, parts: tuple[str, ...]
+) -> None:
+    assert want == known(kinds.by_resource(group, "v1", plural)).path(*parts)
 
 
 @pytest.mark.parametrize(
@@ -67,25 +77,27 @@ def test_paths_are_those_kubernetes_serves(want, group, plural, parts):
         ("replicationcontrollers", "scale", ("autoscaling/v1", "Scale"), kinds.STATUS_VERBS),
     ],
 )
-def test_a_subresource_says_which_kind_it_exchanges(plural, name, want_kind, want_verbs):
-    found = kinds.subresource(kinds.by_resource("", "v1", plural), name)
+def test_a_subresource_says_which_kind_it_exchanges(
+    plural: str, name: str, want_kind: tuple[str, str], want_verbs: tuple[str, ...]
+) -> None:
+    found = kinds.subresource(known(kinds.by_resource("", "v1", plural)), name)
     assert want_kind == (found.api_version, found.kind)
     assert want_verbs == found.verbs
 
 
-def test_an_unknown_subresource_is_refused_with_the_ones_there_are():
+def test_an_unknown_subresource_is_refused_with_the_ones_there_are() -> None:
     with pytest.raises(ValueError, match=r"namespaces has no subresource 'scale'; it has: status"):
-        kinds.subresource(kinds.by_resource("", "v1", "namespaces"), "scale")
+        kinds.subresource(known(kinds.by_resource("", "v1", "namespaces")), "scale")
 
 
-def test_questions_are_create_only_and_marked_virtual():
+def test_questions_are_create_only_and_marked_virtual() -> None:
     virtual = {k.kind for k in kinds.BUILTIN if k.virtual}
     assert virtual == {k.kind for k in kinds.BUILTIN if k.verbs == kinds.CREATE_ONLY}
     assert "SelfSubjectAccessReview" in virtual
     assert "Pod" not in virtual
 
 
-def test_a_crd_becomes_a_kind_of_the_same_shape():
+def test_a_crd_becomes_a_kind_of_the_same_shape() -> None:
     queue = kinds.from_crd(CRD, "v1beta1")
     assert (queue.api_version, queue.list_kind) == ("scheduling.volcano.sh/v1beta1", "QueueList")
     assert (
@@ -96,7 +108,7 @@ def test_a_crd_becomes_a_kind_of_the_same_shape():
     ) == ("queue", ("q",), False, ("status",))
 
 
-def test_a_version_that_the_crd_lacks_is_refused_by_name():
+def test_a_version_that_the_crd_lacks_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"has no version 'v2'; it has: v1beta1"):
         kinds.from_crd(CRD, "v2")
 
@@ -110,14 +122,16 @@ PATH = re.compile(
 ACTIONS = {"post": {"create"}, "put": {"update"}, "list": {"list", "watch"}}
 
 
-def test_verbs_and_subresources_are_those_kubernetes_publishes(kubernetes_module):
+def test_verbs_and_subresources_are_those_kubernetes_publishes(kubernetes_module: Path) -> None:
     document = kubernetes_module / "api" / "openapi-spec" / "swagger.json"
-    published = {}
+    published: dict[tuple[str, str, str], set[str]] = {}
     for path, operations in json.loads(document.read_text())["paths"].items():
         match = PATH.fullmatch(path)
-        for operation in operations.values() if match else ():
+        if match is None:
+            continue
+        for operation in operations.values():
             action = operation.get("x-kubernetes-action") if isinstance(operation, dict) else None
-            if action and action != "connect":  # exec and its kin: GET and POST that never end
+            if action and action != "connect":  # exec and similar: GET and POST that never end
                 key = match["group"] or "", match["plural"], match["sub"] or ""
                 published.setdefault(key, set()).update(ACTIONS.get(action, {action}))
     for kind in kinds.BUILTIN:

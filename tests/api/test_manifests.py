@@ -4,7 +4,12 @@ These are accept-or-refuse checks against files, not against a running kube-apis
 that we do not refuse what upstream's own tests and add-ons use.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import yaml
@@ -28,14 +33,14 @@ BROKEN = {
 }
 
 
-def documents(root, folders):
+def documents(root: Path, folders: Any) -> Iterator[tuple[str, Any]]:
     for folder in folders:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in (".yaml", ".json"):
                 yield from parsed(path)
 
 
-def parsed(path):
+def parsed(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         found = list(yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader))
     except (yaml.YAMLError, UnicodeDecodeError):
@@ -48,8 +53,9 @@ def parsed(path):
                     yield path.name, json.loads(json.dumps(item, default=str))
 
 
-def test_manifests_of_kubernetes_pass(kubernetes_module):
-    seen, faults = 0, {}
+def test_manifests_of_kubernetes_pass(kubernetes_module: Path) -> None:
+    seen = 0
+    faults: dict[str, set[str]] = {}
     for name, obj in documents(kubernetes_module, FOLDERS):
         if kinds.by_kind(obj["apiVersion"], obj.get("kind", "")) is None:
             continue
@@ -61,7 +67,7 @@ def test_manifests_of_kubernetes_pass(kubernetes_module):
     assert faults == {name: {field} for name, field in BROKEN.items()}
 
 
-def test_examples_of_volcano_fit_our_crds(volcano_module):
+def test_examples_of_volcano_fit_our_crds(volcano_module: Path) -> None:
     checkers = {}
     for crd in crds.load():
         version = crd["spec"]["versions"][0]

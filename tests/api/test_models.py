@@ -1,7 +1,11 @@
 """Models agree with the schemas, field for field, and decode what real clients send."""
 
+from __future__ import annotations
+
 import types
 import typing
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +28,7 @@ from hekla.api import (
     topology,
     training,
 )
+from hekla.units.objects import Object
 
 VOLCANO = {
     "batch.volcano.sh": (batch.Job, batch.CronJob),
@@ -71,12 +76,14 @@ NATIVE = [(version, model) for version, models in BUILT_IN.items() for model in 
 OPAQUE = {"template", "volumeClaim", "jobSpec", "templateSpec"}
 
 
-def custom_schema(group, model):
+def custom_schema(group: str, model: Any) -> Object:
     crd = crds.find(group, model.__name__)
-    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert crd is not None
+    schema: Object = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
 
 
-def unwrap(hint):
+def unwrap(hint: Any) -> Any:
     """The model inside `X | None`, `tuple[X, ...]` or `dict[str, X]`, if there is one."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
@@ -86,19 +93,19 @@ def unwrap(hint):
     return None
 
 
-def below(schema):
+def below(schema: Any) -> Any:
     schema = schemas.resolve(schema)
     while "items" in schema or isinstance(schema.get("additionalProperties"), dict):
         schema = schemas.resolve(schema.get("items") or schema["additionalProperties"])
     return schema
 
 
-def fields_of(model):
+def fields_of(model: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(model)
     return {f.encode_name: hints[f.name] for f in msgspec.structs.fields(model)}
 
 
-def walk(model, schema, path=""):
+def walk(model: Any, schema: Any, path: str = "") -> Iterator[Any]:
     """(path, model's fields, schema's properties) for a model and every model inside it."""
     properties = schema.get("properties", {})
     fields = fields_of(model)
@@ -110,13 +117,13 @@ def walk(model, schema, path=""):
 
 
 @pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
-def test_every_field_of_a_volcano_crd_is_in_its_model(group, model):
+def test_every_field_of_a_volcano_crd_is_in_its_model(group: str, model: Any) -> None:
     for path, fields, properties in walk(model, custom_schema(group, model)):
         assert properties.keys() - fields.keys() == set(), path
 
 
 @pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
-def test_parts_without_a_model_are_only_those_that_are_copied_whole(group, model):
+def test_parts_without_a_model_are_only_those_that_are_copied_whole(group: str, model: Any) -> None:
     for path, fields, properties in walk(model, custom_schema(group, model)):
         for name, hint in fields.items():
             has_fields = "properties" in below(properties[name])
@@ -126,19 +133,21 @@ def test_parts_without_a_model_are_only_those_that_are_copied_whole(group, model
 
 
 @pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
-def test_no_model_of_a_volcano_kind_has_a_field_that_its_crd_lacks(group, model):
+def test_no_model_of_a_volcano_kind_has_a_field_that_its_crd_lacks(group: str, model: Any) -> None:
     for path, fields, properties in walk(model, custom_schema(group, model)):
         assert fields.keys() - properties.keys() == set(), path
 
 
 @pytest.mark.parametrize(("version", "model"), NATIVE, ids=lambda x: getattr(x, "__name__", x))
-def test_no_model_of_a_built_in_kind_has_a_field_that_its_schema_lacks(version, model):
+def test_no_model_of_a_built_in_kind_has_a_field_that_its_schema_lacks(
+    version: str, model: Any
+) -> None:
     schema = schemas.schema_for(version, model.__name__)
     for path, fields, properties in walk(model, schema):
         assert fields.keys() - properties.keys() == set(), path
 
 
-def test_metadata_fields_are_those_of_the_schema():
+def test_metadata_fields_are_those_of_the_schema() -> None:
     properties = schemas.definitions()[schemas.OBJECT_META]["properties"]
     left_out = properties.keys() - fields_of(meta.ObjectMeta).keys()
     assert left_out == {"managedFields", "selfLink"}
@@ -149,7 +158,7 @@ JSON_TYPES = {"string": str, "integer": int, "boolean": bool, "array": tuple, "o
 
 
 @pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
-def test_scalar_types_and_lists_of_volcano_kinds_agree(group, model):
+def test_scalar_types_and_lists_of_volcano_kinds_agree(group: str, model: Any) -> None:
     for path, fields, properties in walk(model, custom_schema(group, model)):
         for name, hint in fields.items():
             schema = properties[name]
@@ -163,7 +172,7 @@ def test_scalar_types_and_lists_of_volcano_kinds_agree(group, model):
                 assert (want is dict and is_model) or origin is want, f"{path}.{name}"
 
 
-def test_defaults_of_the_crds_are_those_of_the_models():
+def test_defaults_of_the_crds_are_those_of_the_models() -> None:
     for model, path, want in (
         (scheduling.NetworkTopology, "mode", "hard"),
         (scheduling.QueueSpec, "weight", 1),
@@ -188,33 +197,37 @@ POD = b"""{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"ns
 "someNewField":{"a":1}},"status":{"phase":"Running","podIP":"10.0.0.1"}}"""
 
 
-def test_a_pod_is_decoded_with_all_that_scheduling_needs():
+def test_a_pod_is_decoded_with_all_that_scheduling_needs() -> None:
     pod = meta.decode(POD, core.Pod)
     assert (pod.key, pod.uid, pod.labels) == ("ns/a", "u-1", {"app": "x"})
+    assert pod.metadata.controller is not None
     assert pod.metadata.controller.name == "j"
     assert pod.spec.containers[0].resources.requests == {"cpu": 2, "memory": "1Gi"}
     assert pod.spec.containers[0].ports[0].host_port == 8080
     assert pod.spec.init_containers[0].restart_policy == "Always"
     assert (pod.spec.scheduling_gates[0].name, pod.spec.priority) == ("g", 5)
+    assert pod.spec.affinity is not None
+    assert pod.spec.affinity.pod_anti_affinity is not None
     term = pod.spec.affinity.pod_anti_affinity.required[0]
+    assert term.label_selector is not None
     assert term.label_selector.compiled().matches({"app": "x"})
     assert pod.spec.topology_spread_constraints[0].max_skew == 2
     assert (pod.status.phase, pod.status.pod_ip) == ("Running", "10.0.0.1")
 
 
-def test_null_counts_as_absent():
+def test_null_counts_as_absent() -> None:
     data = b'{"metadata":{"name":"q","labels":null},"spec":null,"status":{"allocated":null}}'
     queue = meta.decode(data, scheduling.Queue)
     assert (queue.name, queue.labels, queue.spec.weight) == ("q", {}, 1)
     assert meta.convert({"metadata": {"name": "q", "labels": None}}, scheduling.Queue).labels == {}
 
 
-def test_a_wrong_type_is_refused_with_its_path():
+def test_a_wrong_type_is_refused_with_its_path() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"\$\.spec\.weight"):
         meta.decode(b'{"spec":{"weight":"heavy"}}', scheduling.Queue)
 
 
-def test_models_are_frozen_and_take_keywords_only():
+def test_models_are_frozen_and_take_keywords_only() -> None:
     queue = scheduling.Queue()
     with pytest.raises(AttributeError):
         queue.kind = "Other"
@@ -222,13 +235,13 @@ def test_models_are_frozen_and_take_keywords_only():
         scheduling.Queue("v1")
 
 
-def test_a_policy_names_its_events_in_either_spelling():
+def test_a_policy_names_its_events_in_either_spelling() -> None:
     policy = batch.LifecyclePolicy(event="PodFailed", events=("PodEvicted",))
     assert policy.all_events == ("PodEvicted", "PodFailed")
     assert batch.LifecyclePolicy(exit_code=3).all_events == ()
 
 
-def test_a_job_keeps_its_pod_template_whole():
+def test_a_job_keeps_its_pod_template_whole() -> None:
     job = meta.convert(
         {
             "metadata": {"name": "j", "uid": "u"},
@@ -246,7 +259,7 @@ def test_a_job_keeps_its_pod_template_whole():
     assert (job.pod_group_name, job.spec.total_replicas) == ("j-u", 5)
 
 
-def test_a_status_is_sent_with_its_kind():
+def test_a_status_is_sent_with_its_kind() -> None:
     status = meta.Status(status="Failure", reason="NotFound", code=404, message="no pod a")
     assert status.to_dict() == {
         "kind": "Status",

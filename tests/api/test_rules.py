@@ -1,11 +1,15 @@
 """Rules on metadata and on all kinds but pods, and the form in which errors are reported."""
 
+from __future__ import annotations
+
 import base64
 import copy
+from typing import Any
 
 import pytest
 
 from hekla.api import crds, defaults, kinds, rules
+from hekla.units.objects import Object
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
@@ -16,7 +20,9 @@ TOO_LONG = "FieldValueTooLong"
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
-def obj(api_version, kind, name="a", meta=None, **body):
+def obj(
+    api_version: str, kind: Any, name: str = "a", meta: Object | None = None, **body: Any
+) -> Object:
     made = {
         "apiVersion": api_version,
         "kind": kind,
@@ -27,14 +33,14 @@ def obj(api_version, kind, name="a", meta=None, **body):
     return made
 
 
-def found(body, old=None):
+def found(body: Object, old: Object | None = None) -> list[tuple[str, str]]:
     return sorted((e.type, e.field) for e in rules.validate(body, old))
 
 
 # --- metadata ---------------------------------------------------------------------------------
 
 
-def config_map(name="a", **meta):
+def config_map(name: str = "a", **meta: Any) -> Object:
     return obj("v1", "ConfigMap", name, meta)
 
 
@@ -95,16 +101,16 @@ METADATA = {
 
 
 @pytest.mark.parametrize("sentence", METADATA)
-def test_metadata(sentence):
+def test_metadata(sentence: str) -> None:
     body, want = METADATA[sentence]
     assert found(body) == want
 
 
-def test_a_name_cannot_be_changed():
+def test_a_name_cannot_be_changed() -> None:
     assert found(config_map("b"), config_map("a")) == [(INVALID, "metadata.name")]
 
 
-def test_finalizers_can_be_removed_but_not_added_during_deletion():
+def test_finalizers_can_be_removed_but_not_added_during_deletion() -> None:
     old = config_map(finalizers=["a.b/c"], deletionTimestamp="2026-01-01T00:00:00Z")
     assert found(config_map(finalizers=["a.b/c"]), old) == []
     new = config_map(finalizers=["a.b/c", "x.y/z"])
@@ -114,20 +120,20 @@ def test_finalizers_can_be_removed_but_not_added_during_deletion():
 # --- kinds ------------------------------------------------------------------------------------
 
 
-def secret(**body):
+def secret(**body: Any) -> Object:
     return obj("v1", "Secret", **body)
 
 
-def service(**spec):
+def service(**spec: Any) -> Object:
     return obj("v1", "Service", spec=spec)
 
 
-def claim(**spec):
+def claim(**spec: Any) -> Object:
     body = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return obj("v1", "PersistentVolumeClaim", spec={**body, **spec})
 
 
-def volume(**spec):
+def volume(**spec: Any) -> Object:
     body = {
         "accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "1Gi"},
@@ -136,57 +142,57 @@ def volume(**spec):
     return obj("v1", "PersistentVolume", spec={**body, **spec})
 
 
-def priority(value, name="a", **body):
+def priority(value: Any, name: str = "a", **body: Any) -> Object:
     return obj("scheduling.k8s.io/v1", "PriorityClass", name, value=value, **body)
 
 
-def budget(**spec):
+def budget(**spec: Any) -> Object:
     return obj("policy/v1", "PodDisruptionBudget", spec=spec)
 
 
-def role(kind="Role", **rule):
+def role(kind: Any = "Role", **rule: Any) -> Object:
     return obj(RBAC, kind, rules=[rule])
 
 
-def binding(kind="RoleBinding", ref=None, **subject):
+def binding(kind: Any = "RoleBinding", ref: Any = None, **subject: Any) -> Object:
     reference = ref or {"kind": "ClusterRole", "name": "view"}
     return obj(RBAC, kind, roleRef=reference, subjects=[subject] if subject else [])
 
 
-def limits(**item):
+def limits(**item: Any) -> Object:
     return obj("v1", "LimitRange", spec={"limits": [{"type": "Container", **item}]})
 
 
-def taints(*items):
+def taints(*items: Any) -> Object:
     return obj("v1", "Node", spec={"taints": list(items)})
 
 
-def event(namespace, about):
+def event(namespace: str, about: Any) -> Object:
     return obj("v1", "Event", meta={"namespace": namespace}, involvedObject={"namespace": about})
 
 
-def lease(**spec):
+def lease(**spec: Any) -> Object:
     return obj("coordination.k8s.io/v1", "Lease", spec=spec)
 
 
-TEMPLATE = {
+TEMPLATE: Object = {
     "metadata": {"labels": {"app": "x"}},
     "spec": {"containers": [{"name": "c", "image": "i"}]},
 }
 
 
-def workload(kind, api_version="apps/v1", **spec):
+def workload(kind: Any, api_version: str = "apps/v1", **spec: Any) -> Object:
     body = {"selector": {"matchLabels": {"app": "x"}}, "template": TEMPLATE, **spec}
     return obj(api_version, kind, spec=body)
 
 
-def batch_job(restart="Never", **spec):
+def batch_job(restart: str = "Never", **spec: Any) -> Object:
     template = copy.deepcopy(TEMPLATE)
     template["spec"]["restartPolicy"] = restart
     return obj("batch/v1", "Job", spec={"template": template, **spec})
 
 
-def cron_job(schedule="0 * * * *", name="a", **spec):
+def cron_job(schedule: str = "0 * * * *", name: str = "a", **spec: Any) -> Object:
     inner = {"spec": {"template": batch_job()["spec"]["template"]}}
     body = {"schedule": schedule, "jobTemplate": inner, **spec}
     return obj("batch/v1", "CronJob", name, spec=body)
@@ -407,7 +413,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("sentence", KINDS)
-def test_kinds(sentence):
+def test_kinds(sentence: str) -> None:
     body, want = KINDS[sentence]
     assert found(body) == sorted(want)
 
@@ -429,7 +435,7 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("sentence", SUBJECTS)
-def test_subjects_of_bindings(sentence):
+def test_subjects_of_bindings(sentence: str) -> None:
     kind, subject, want = SUBJECTS[sentence]
     body = obj(RBAC, kind, roleRef={"kind": "ClusterRole", "name": "v"}, subjects=[subject])
     assert found(body) == want
@@ -438,7 +444,7 @@ def test_subjects_of_bindings(sentence):
 # --- updates ----------------------------------------------------------------------------------
 
 
-def bound(body):
+def bound(body: Any) -> Object:
     return {**body, "status": {"phase": "Bound"}}
 
 
@@ -522,7 +528,7 @@ UPDATES = {
 
 
 @pytest.mark.parametrize("sentence", UPDATES)
-def test_updates(sentence):
+def test_updates(sentence: str) -> None:
     old, new, want = UPDATES[sentence]
     assert found(new, old) == want
 
@@ -530,7 +536,7 @@ def test_updates(sentence):
 # --- definitions ------------------------------------------------------------------------------
 
 
-def definition(schema=None, name="widgets.example.com", **changes):
+def definition(schema: Any = None, name: str = "widgets.example.com", **changes: Any) -> Object:
     version = {
         "name": "v1",
         "served": True,
@@ -551,7 +557,7 @@ ROOT = "spec.versions[0].schema.openAPIV3Schema"
 SECOND = {"name": "v2", "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
 
 
-def properties(**fields):
+def properties(**fields: Any) -> Object:
     return definition({"properties": fields})
 
 
@@ -628,19 +634,19 @@ DEFINITIONS = {
 
 
 @pytest.mark.parametrize("sentence", DEFINITIONS)
-def test_definitions(sentence):
+def test_definitions(sentence: str) -> None:
     body, want = DEFINITIONS[sentence]
     assert found(body) == sorted(want)
 
 
-def test_our_own_definitions_pass():
+def test_our_own_definitions_pass() -> None:
     for crd in crds.load():
         body = copy.deepcopy(crd)
         defaults.apply_defaults(body)
         assert [str(e) for e in rules.validate(body)] == []
 
 
-def test_a_definition_keeps_its_scope_and_the_versions_that_objects_are_stored_in():
+def test_a_definition_keeps_its_scope_and_the_versions_that_objects_are_stored_in() -> None:
     old = {**definition(), "status": {"storedVersions": ["v1"]}}
     assert found(definition(scope="Cluster"), old) == [(INVALID, "spec.scope")]
     renamed = definition(version={"name": "v2"})
@@ -669,12 +675,12 @@ BODIES = {
 
 
 @pytest.mark.parametrize("want", BODIES)
-def test_errors_read_as_kubernetes_writes_them(want):
+def test_errors_read_as_kubernetes_writes_them(want: str) -> None:
     [error] = rules.validate(BODIES[want])
     assert str(error).startswith(want)
 
 
-def test_causes_are_those_of_a_status():
+def test_causes_are_those_of_a_status() -> None:
     assert rules.causes(rules.validate(config_map(""))) == [
         {
             "reason": "FieldValueRequired",
@@ -684,25 +690,25 @@ def test_causes_are_those_of_a_status():
     ]
 
 
-def test_a_summary_lists_all_errors_and_a_single_one_without_brackets():
+def test_a_summary_lists_all_errors_and_a_single_one_without_brackets() -> None:
     one = rules.validate(service())
     two = rules.validate(service(type="Best"))
     assert rules.summary("Service", "a", one).startswith('Service "a" is invalid: spec.ports: ')
     assert rules.summary("Service", "a", two).startswith('Service "a" is invalid: [spec.type: ')
 
 
-def test_a_huge_bad_value_is_cut_short():
+def test_a_huge_bad_value_is_cut_short() -> None:
     [error] = rules.validate(config_map("x" * 10_000))
     assert len(str(error)) < 500
 
 
-def test_a_kind_cannot_be_given_two_sets_of_rules():
+def test_a_kind_cannot_be_given_two_sets_of_rules() -> None:
     with pytest.raises(ValueError, match="v1 Pod already has rules"):
         rules.register([("v1", "Pod", lambda obj, old: iter(()))])
 
 
 @pytest.mark.parametrize("kind", kinds.BUILTIN, ids=lambda k: f"{k.api_version}-{k.kind}")
-def test_an_empty_object_of_any_kind_is_judged_without_a_crash(kind):
+def test_an_empty_object_of_any_kind_is_judged_without_a_crash(kind: Any) -> None:
     empty = obj(kind.api_version, kind.kind)
     assert all(str(e) for e in rules.validate(empty))
     assert all(str(e) for e in rules.validate(empty, empty))

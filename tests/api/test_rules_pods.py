@@ -1,10 +1,14 @@
 """Rules on pods: each table row is a pod and the errors that it must get, no more and no fewer."""
 
+from __future__ import annotations
+
 import copy
+from typing import Any
 
 import pytest
 
 from hekla.api import defaults, rules
+from hekla.units.objects import Object
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
@@ -14,7 +18,7 @@ NOT_SUPPORTED = "FieldValueNotSupported"
 NOT_FOUND = "FieldValueNotFound"
 
 
-def pod(container=None, **spec):
+def pod(container: Any = None, **spec: Any) -> Object:
     containers = spec.pop("containers", [{"name": "c", "image": "i:1", **(container or {})}])
     body = {
         "apiVersion": "v1",
@@ -26,19 +30,19 @@ def pod(container=None, **spec):
     return body
 
 
-def found(obj, old=None):
+def found(obj: Object, old: Object | None = None) -> list[tuple[str, str]]:
     return sorted((e.type, e.field) for e in rules.validate(obj, old))
 
 
-def volumes(*items):
+def volumes(*items: Any) -> Object:
     return pod(volumes=[{"name": "v", **item} for item in items])
 
 
-def from_field(path):
+def from_field(path: str) -> Object:
     return {"fieldRef": {"fieldPath": path}}
 
 
-def affinity(**terms):
+def affinity(**terms: Any) -> Object:
     return pod(affinity=terms)
 
 
@@ -118,7 +122,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("sentence", GOOD)
-def test_good_pods_pass(sentence):
+def test_good_pods_pass(sentence: str) -> None:
     assert [str(e) for e in rules.validate(GOOD[sentence])] == []
 
 
@@ -371,7 +375,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("sentence", BAD)
-def test_bad_pods_are_refused_at_the_right_field(sentence):
+def test_bad_pods_are_refused_at_the_right_field(sentence: str) -> None:
     body, want = BAD[sentence]
     assert found(body) == sorted(want)
 
@@ -379,7 +383,7 @@ def test_bad_pods_are_refused_at_the_right_field(sentence):
 # --- updates ----------------------------------------------------------------------------------
 
 
-def changed(base, **spec):
+def changed(base: Object, **spec: Any) -> Object:
     body = copy.deepcopy(base)
     body["spec"].update(spec)
     return body
@@ -416,7 +420,7 @@ NARROWER = {
 }
 NEW_TOLERATION = {"key": "new", "operator": "Exists"}
 
-ALLOWED = {
+ALLOWED: dict[str, tuple[Object, Object]] = {
     "nothing": (BASE, {}),
     "an image": (
         BASE,
@@ -438,12 +442,12 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("sentence", ALLOWED)
-def test_a_pod_may_change(sentence):
+def test_a_pod_may_change(sentence: str) -> None:
     base, change = ALLOWED[sentence]
     assert [str(e) for e in rules.validate(changed(base, **change), base)] == []
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Object, Object, list[tuple[str, str]]]] = {
     "its node": (BASE, {"nodeName": "n"}, [(FORBIDDEN, "spec")]),
     "its command": (
         BASE,
@@ -486,17 +490,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sentence", REFUSED)
-def test_a_pod_may_not_change(sentence):
+def test_a_pod_may_not_change(sentence: str) -> None:
     base, change, want = REFUSED[sentence]
     assert found(changed(base, **change), base) == want
 
 
-def test_a_refused_change_names_what_changed():
+def test_a_refused_change_names_what_changed() -> None:
     [error] = rules.validate(changed(BASE, nodeName="n", hostname="h"), BASE)
     assert error.detail.endswith("changed: hostname, nodeName")
 
 
-def test_validation_changes_nothing():
+def test_validation_changes_nothing() -> None:
     body = GOOD["a pod that uses most of what there is"]
     before = copy.deepcopy(body)
     rules.validate(body, BASE)

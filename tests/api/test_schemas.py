@@ -1,14 +1,25 @@
 """The shipped schemas: complete for our kinds, closed under reference, and facts without prose."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from hekla.api import kinds, schemas
+from hekla.units.objects import Object
 from tests.api.steps import steps
 
 
-def walk(schema):
+def field(schema: Object, *path: str) -> Object:
+    found = schemas.field(schema, *path)
+    assert found is not None, path
+    return found
+
+
+def walk(schema: Any) -> Iterator[Any]:
     """Every sub-schema, telling schemas apart from fields that happen to be called `items`."""
     yield schema
     for child in schema.get("properties", {}).values():
@@ -19,20 +30,20 @@ def walk(schema):
 
 
 @pytest.mark.parametrize("kind", kinds.BUILTIN, ids=lambda k: f"{k.api_version}-{k.kind}")
-def test_every_built_in_kind_has_a_schema_with_its_own_kind_in_it(kind):
+def test_every_built_in_kind_has_a_schema_with_its_own_kind_in_it(kind: Any) -> None:
     schema = schemas.schema_for(kind.api_version, kind.kind)
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     assert gvk in schema["x-kubernetes-group-version-kind"]
     assert {"apiVersion", "kind", "metadata"} <= schema["properties"].keys()
 
 
-def test_every_stored_kind_has_a_list_schema():
+def test_every_stored_kind_has_a_list_schema() -> None:
     for kind in kinds.BUILTIN:
         if not kind.virtual:
             assert schemas.definition_name(kind.api_version, kind.list_kind), kind
 
 
-def test_bodies_of_subresources_have_schemas():
+def test_bodies_of_subresources_have_schemas() -> None:
     for kind in kinds.BUILTIN:
         for name in kind.subresources:
             exchanged = kinds.subresource(kind, name)
@@ -40,7 +51,7 @@ def test_bodies_of_subresources_have_schemas():
                 assert schemas.definition_name(exchanged.api_version, exchanged.kind), exchanged
 
 
-def test_every_reference_resolves():
+def test_every_reference_resolves() -> None:
     known = schemas.definitions()
     for name, definition in known.items():
         for schema in walk(definition):
@@ -48,40 +59,38 @@ def test_every_reference_resolves():
             assert ref is None or ref in known, f"{name} refers to {ref}"
 
 
-def test_list_semantics_that_strategic_merge_needs_are_present():
-    containers = schemas.field(schemas.schema_for("v1", "Pod"), "spec", "containers")
+def test_list_semantics_that_strategic_merge_needs_are_present() -> None:
+    containers = field(schemas.schema_for("v1", "Pod"), "spec", "containers")
     assert containers["x-kubernetes-patch-merge-key"] == "name"
     assert containers["x-kubernetes-patch-strategy"] == "merge"
     assert containers["x-kubernetes-list-map-keys"] == ["name"]
-    volumes = schemas.field(schemas.schema_for("v1", "Pod"), "spec", "volumes")
+    volumes = field(schemas.schema_for("v1", "Pod"), "spec", "volumes")
     assert volumes["x-kubernetes-patch-strategy"] == "merge,retainKeys"
 
 
-def test_defaults_and_enums_are_carried():
-    protocol = schemas.field(
-        schemas.schema_for("v1", "Pod"), "spec", "containers", "ports", "protocol"
-    )
+def test_defaults_and_enums_are_carried() -> None:
+    protocol = field(schemas.schema_for("v1", "Pod"), "spec", "containers", "ports", "protocol")
     assert (protocol["default"], protocol["enum"]) == ("TCP", ["SCTP", "TCP", "UDP"])
 
 
-def test_no_zero_value_is_passed_off_as_a_default():
+def test_no_zero_value_is_passed_off_as_a_default() -> None:
     for name, definition in schemas.definitions().items():
         for schema in walk(definition):
             assert schema.get("default", True), name
 
 
-def test_int_or_string_is_marked_and_quantity_is_named():
+def test_int_or_string_is_marked_and_quantity_is_named() -> None:
     assert schemas.definitions()[schemas.INT_OR_STRING]["x-kubernetes-int-or-string"] is True
-    limits = schemas.field(schemas.schema_for("v1", "Pod"), "spec", "containers", "resources")
+    limits = field(schemas.schema_for("v1", "Pod"), "spec", "containers", "resources")
     assert (
         schemas.reference(limits["properties"]["limits"]["additionalProperties"])
         == schemas.QUANTITY
     )
 
 
-def test_an_unknown_field_or_kind_is_told_apart_from_a_known_one():
+def test_an_unknown_field_or_kind_is_told_apart_from_a_known_one() -> None:
     pod = schemas.schema_for("v1", "Pod")
-    assert schemas.field(pod, "spec", "nodeName") == {
+    assert field(pod, "spec", "nodeName") == {
         "type": "string",
         "description": pod_description("nodeName"),
     }
@@ -91,12 +100,13 @@ def test_an_unknown_field_or_kind_is_told_apart_from_a_known_one():
         schemas.schema_for("batch.volcano.sh/v1alpha1", "Job")
 
 
-def pod_description(field):
+def pod_description(name: str) -> str:
     spec = schemas.definitions()["io.k8s.api.core.v1.PodSpec"]
-    return spec["properties"][field]["description"]
+    text: str = spec["properties"][name]["description"]
+    return text
 
 
-def test_what_users_look_up_most_is_described():
+def test_what_users_look_up_most_is_described() -> None:
     for path in (
         ("v1", "Pod"),
         ("v1", "Pod", "spec"),
@@ -110,22 +120,22 @@ def test_what_users_look_up_most_is_described():
         ("coordination.k8s.io/v1", "Lease", "spec", "holderIdentity"),
     ):
         api_version, kind, *fields = path
-        found = schemas.field(schemas.schema_for(api_version, kind), *fields)
+        found = field(schemas.schema_for(api_version, kind), *fields)
         assert found["description"], path
 
 
-def test_every_built_in_kind_is_described():
+def test_every_built_in_kind_is_described() -> None:
     for kind in kinds.BUILTIN:
         assert schemas.schema_for(kind.api_version, kind.kind).get("description"), kind.kind
 
 
-def test_descriptions_are_short():
+def test_descriptions_are_short() -> None:
     for name, definition in schemas.definitions().items():
         for schema in walk(definition):
             assert len(schema.get("description", "")) <= 240, name
 
 
-def test_the_data_is_small_and_loads_fast_enough_for_a_one_second_start():
+def test_the_data_is_small_and_loads_fast_enough_for_a_one_second_start() -> None:
     data = schemas._DATA.read_bytes()
     assert len(data) < 1_000_000
     assert steps(schemas.definitions.__wrapped__) < 100, "read as one piece (2 ms)"

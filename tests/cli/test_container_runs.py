@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hekla.sdk.container_runs import Run, Runs
+from hekla.units.objects import Object
 
-RUNNING, ENDED = {"running": {}}, {"terminated": {"exitCode": 1}}
+RUNNING: Object = {"running": {}}
+ENDED: Object = {"terminated": {"exitCode": 1}}
 WAITING = {"waiting": {"reason": "CrashLoopBackOff"}}
 
 

@@ -149,4 +149,5 @@ def test_watching_draws_it_again_when_the_scheduler_has_written(
 
 
 def _readable(process: subprocess.Popen[str]) -> bool:
+    assert process.stdout is not None
     return bool(select.select([process.stdout], [], [], 0.1)[0])

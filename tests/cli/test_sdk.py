@@ -67,7 +67,7 @@ def test_a_queue_writes_itself_as_a_manifest() -> None:
 
 def test_names_that_are_not_there_are_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Jbo'"):
-        _ = hekla.Jbo  # type: ignore[attr-defined]
+        _ = hekla.Jbo
 
 
 def test_a_job_is_submitted_suspended_scaled_waited_for_and_deleted(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,11 @@ def client(cluster: KubeCluster) -> Iterator[SyncClient]:
 
 def _established(client: SyncClient) -> bool:
     found = client.list(CUSTOM_RESOURCE_DEFINITIONS).items
+    unset: Object = {}
     return len(found) >= 11 and all(
         {"type": "Established", "status": "True"}.items() <= condition.items()
         for crd in found
-        for condition in (crd.get("status") or {}).get("conditions") or ({},)
+        for condition in (crd.get("status") or {}).get("conditions") or (unset,)
         if condition.get("type") == "Established"
     )
 
@@ -201,7 +203,8 @@ def test_each_component_works_with_its_own_rights_and_needs_them_all(
     try:
         _begin(stations, client)
         for component in COMPONENTS:
-            answers = until(lambda name=component: _all_well(stations, name))  # type: ignore[misc]
+            answers = until(partial(_all_well, stations, component))
+            assert answers is not None
             assert ("/metrics" in answers) == (component != "admission")
         client.create(NAMESPACES, {"metadata": {"name": "work"}})
         Workload(client, "work").everything()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hekla.units.apply import managed_fields_after_update
 from hekla.units.fieldsets import decode_fields
+from hekla.units.objects import Object
 from hekla.units.ownership import MAX_UPDATE_MANAGERS
 from hekla.units.shapes import ANY, Shape
 
@@ -149,7 +150,7 @@ def test_structs_of_built_in_kinds_are_no_fields_of_their_own() -> None:
         "strategy": {"type": "x", "rolling": {"max": 1}},
         "items": [{"name": "a", "inner": {"b": 1}}],
     }
-    blank = {"spec": {"items": None, "strategy": {}}}
+    blank: Object = {"spec": {"items": None, "strategy": {}}}
     assert owners(write(None, widget(spec), shape=shape, blank=blank))["me/Update"] == {
         "f:spec": {
             "f:strategy": {"f:type": {}, "f:rolling": {".": {}, "f:max": {}}},

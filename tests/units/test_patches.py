@@ -26,7 +26,7 @@ def nested(depth: int) -> Any:
 
 
 # document, operations, result
-OPERATED = {
+OPERATED: dict[str, tuple[Any, Any, Any]] = {
     "add a member": ({}, [{"op": "add", "path": "/a", "value": 1}], {"a": 1}),
     "add to the end of a list": (
         {"a": [1]},
@@ -45,7 +45,7 @@ OPERATED = {
     "nothing": ({"a": 1}, [], {"a": 1}),
     "replace the root": ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}], {"b": 2}),
 }
-NOT_OPERATED = {
+NOT_OPERATED: dict[str, tuple[Any, Any]] = {
     "remove what is not there": ({}, [{"op": "remove", "path": "/a"}]),
     "replace what is not in a list": (
         {"a": []},

@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -268,9 +270,15 @@ def test_sum_keeps_the_left_format_unless_left_is_zero() -> None:
 
 
 def test_other_types_do_not_mix_in() -> None:
-    one = Quantity.from_int(1)
+    one: Any = Quantity.from_int(1)
     assert one != 1
-    for operation in (lambda: one + 1, lambda: one - 1, lambda: one < 1, lambda: one * one):
+    operations: list[Callable[[], object]] = [
+        lambda: one + 1,
+        lambda: one - 1,
+        lambda: one < 1,
+        lambda: one * one,
+    ]
+    for operation in operations:
         with pytest.raises(TypeError):
             operation()
 

@@ -1,9 +1,12 @@
 """Selectors read, print and match as apimachinery's do."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hekla.units.objects import Object
 from hekla.units.selectors import (
     EVERYTHING,
     NOTHING,
@@ -129,13 +132,14 @@ def test_no_selector_object_selects_nothing_and_an_empty_one_everything() -> Non
     assert LabelSelector.from_dict(None) == NOTHING
     assert not NOTHING.matches({})
     assert not NOTHING.matches_everything
-    for empty in ({}, {"matchLabels": None, "matchExpressions": []}):
+    objects: list[Object] = [{}, {"matchLabels": None, "matchExpressions": []}]
+    for empty in objects:
         assert LabelSelector.from_dict(empty) == EVERYTHING
     assert EVERYTHING.matches(None)
     assert EVERYTHING.matches_everything
 
 
-BAD_OBJECTS = {
+BAD_OBJECTS: dict[str, Any] = {
     "an unknown operator": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]},
     "In without values": {"matchExpressions": [{"key": "a", "operator": "In"}]},
     "Exists with values": {
@@ -254,7 +258,10 @@ def test_impossible_field_selectors_are_refused(case: str) -> None:
 
 def test_fields_are_matched_through_a_getter() -> None:
     pod = {"metadata.name": "a", "status.phase": "Running"}
-    selects = lambda text: FieldSelector.parse(text).matches(lambda f: pod.get(f, ""))  # noqa: E731
+
+    def selects(text: str) -> bool:
+        return FieldSelector.parse(text).matches(lambda field: pod.get(field, ""))
+
     assert selects("metadata.name=a,status.phase=Running")
     assert not selects("metadata.name=a,status.phase!=Running")
     assert selects("spec.nodeName=")

@@ -1,5 +1,6 @@
 """Shapes resolve references lazily and know the extensions that merging reads."""
 
+from hekla.units.objects import Object
 from hekla.units.shapes import ANY, OBJECT_META, Definitions, Shape
 
 POD = {
@@ -14,7 +15,7 @@ POD = {
         "amount": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     },
 }
-DEFINITIONS = {
+DEFINITIONS: dict[str, Object] = {
     "Meta": {
         "type": "object",
         "properties": {"labels": {"type": "object", "additionalProperties": {"type": "string"}}},

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.units.documents import MAX_DEPTH, json_equal
+from hekla.units.objects import Object
 from hekla.units.patches import PatchError, merge_patch, strategic_merge_patch
 from hekla.units.shapes import ANY, Shape
 
@@ -310,7 +311,7 @@ def test_the_refusal_names_the_place() -> None:
 
 
 def test_untouched_parts_are_shared_only_when_asked_for() -> None:
-    document = {"args": ["a"], "items": [item("a", tags=["x"]), item("b")]}
+    document: Object = {"args": ["a"], "items": [item("a", tags=["x"]), item("b")]}
     patch = {"items": [item("b", value=1)]}
     apart = strategic_merge_patch(document, patch, SHAPE)
     shared = strategic_merge_patch(document, patch, SHAPE, share=True)
@@ -322,15 +323,19 @@ def test_untouched_parts_are_shared_only_when_asked_for() -> None:
 
 labels = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2"]), max_size=3)
 tags = st.lists(st.sampled_from("xyz"), max_size=3, unique=True)
-elements = st.recursive(
-    st.fixed_dictionaries(
-        {"name": st.sampled_from("pqr")}, optional={"value": st.integers(0, 3), "tags": tags}
-    ),
+leaves: st.SearchStrategy[Object] = st.fixed_dictionaries(
+    {"name": st.sampled_from("pqr")}, optional={"value": st.integers(0, 3), "tags": tags}
+)
+elements: st.SearchStrategy[Object] = st.recursive(
+    leaves,
     lambda below: st.fixed_dictionaries(
         {"name": st.sampled_from("pqr")},
         optional={"below": st.lists(below, max_size=3, unique_by=lambda each: each["name"])},
     ),
     max_leaves=4,
+)
+items: st.SearchStrategy[list[Object]] = st.lists(
+    elements, max_size=3, unique_by=lambda each: each["name"]
 )
 documents = st.fixed_dictionaries(
     {},
@@ -338,7 +343,7 @@ documents = st.fixed_dictionaries(
         "labels": labels,
         "finalizers": tags,
         "args": tags,
-        "items": st.lists(elements, max_size=3, unique_by=lambda each: each["name"]),
+        "items": items,
     },
 )
 

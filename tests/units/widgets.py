@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from hekla.units.objects import Object
 from hekla.units.shapes import OBJECT_META, Shape
 
 TEXT = {"type": "string"}
@@ -107,7 +108,22 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "metadata": metadata}
 
 
-specs = st.fixed_dictionaries(
+ports: st.SearchStrategy[Object] = st.fixed_dictionaries(
+    {"port": st.sampled_from([80, 81])},
+    optional={"protocol": st.sampled_from(["TCP", "UDP"])},
+)
+containers: st.SearchStrategy[Object] = st.fixed_dictionaries(
+    {"name": st.sampled_from("pq")},
+    optional={
+        "image": st.sampled_from("12"),
+        "ports": st.lists(
+            ports,
+            max_size=2,
+            unique_by=lambda port: (port["port"], port.get("protocol", "TCP")),
+        ),
+    },
+)
+specs: st.SearchStrategy[Object] = st.fixed_dictionaries(
     {},
     optional={
         "replicas": st.integers(0, 2),
@@ -117,22 +133,7 @@ specs = st.fixed_dictionaries(
         "options": st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size=3),
         "nested": st.fixed_dictionaries({}, optional={"one": st.integers(0, 1)}),
         "containers": st.lists(
-            st.fixed_dictionaries(
-                {"name": st.sampled_from("pq")},
-                optional={
-                    "image": st.sampled_from("12"),
-                    "ports": st.lists(
-                        st.fixed_dictionaries(
-                            {"port": st.sampled_from([80, 81])},
-                            optional={"protocol": st.sampled_from(["TCP", "UDP"])},
-                        ),
-                        max_size=2,
-                        unique_by=lambda port: (port["port"], port.get("protocol", "TCP")),
-                    ),
-                },
-            ),
-            max_size=2,
-            unique_by=lambda container: container["name"],
+            containers, max_size=2, unique_by=lambda container: container["name"]
         ),
     },
 )

@@ -129,10 +129,11 @@ def job(name: str, replicas: int, *, cpu: str = "1", **spec: Any) -> Json:
 def give_work(client: SyncClient) -> None:
     """Something of each kind, in each state that lasts."""
     until(lambda: _state(client, "default") == "Open")
-    for name, spec in {
+    specs: dict[str, dict[str, object]] = {
         "research": {"weight": 3, "capability": {"cpu": "8"}},
         "shut": {"weight": 1},
-    }.items():
+    }
+    for name, spec in specs.items():
         whole = {"reclaimable": True, "parent": "root", **spec}
         client.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": whole})
         until(lambda name=name: _state(client, name) == "Open")  # type: ignore[misc]

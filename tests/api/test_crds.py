@@ -85,12 +85,12 @@ def upstream(volcano_module: Path) -> dict[str, Object]:
     return found
 
 
-def test_every_crd_of_volcano_is_served(upstream: dict[str, Object]) -> None:
+def test_all_volcano_crds_are_served(upstream: dict[str, Object]) -> None:
     assert sorted(upstream) == UPSTREAM
 
 
 @pytest.mark.parametrize("name", UPSTREAM)
-def test_crd_equals_volcanos_but_for_known_differences(
+def test_crd_equals_volcanos_except_known_differences(
     upstream: dict[str, Object], name: str
 ) -> None:
     theirs, ours = (without_prose(each["spec"]) for each in (upstream[name], by_name()[name]))
@@ -201,7 +201,7 @@ def test_fields_and_kinds_are_described() -> None:
             assert field["description"], name
 
 
-def test_loading_is_quick_enough_for_a_one_second_start() -> None:
+def test_crds_load_quickly_enough_for_a_one_second_start() -> None:
     assert steps(crds.load.__wrapped__) < 100, "read as one piece (5 ms)"
 
 

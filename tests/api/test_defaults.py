@@ -48,7 +48,7 @@ def container(**fields: Any) -> Object:
     return pod(containers=[{"name": "c", "image": "i:1", **fields}])
 
 
-def test_a_minimal_pod_gets_what_kubernetes_gives_it() -> None:
+def test_minimal_pod_gets_kubernetes_defaults() -> None:
     assert defaulted(MINIMAL_POD)["spec"] == {
         **SPEC_DEFAULTS,
         "enableServiceLinks": True,
@@ -61,7 +61,7 @@ def test_defaults_applied_twice_change_nothing() -> None:
     assert defaulted(once) == once
 
 
-def test_what_the_user_said_is_kept() -> None:
+def test_explicit_values_are_kept() -> None:
     body = pod(
         restartPolicy="Never",
         schedulerName="volcano",
@@ -99,7 +99,7 @@ def test_requests_follow_limits_resource_by_resource() -> None:
     assert resources["requests"] == {"cpu": "1", "memory": "1Gi"}
 
 
-def test_requests_made_from_limits_are_a_copy() -> None:
+def test_requests_from_limits_are_a_copy() -> None:
     resources = defaulted(container(resources={"limits": {"cpu": "2"}}))["spec"]["containers"][0][
         "resources"
     ]
@@ -107,7 +107,7 @@ def test_requests_made_from_limits_are_a_copy() -> None:
     assert resources["requests"] is not resources["limits"]
 
 
-def test_a_template_is_not_a_pod_yet() -> None:
+def test_template_gets_no_pod_only_defaults() -> None:
     body = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -128,12 +128,12 @@ def test_host_network_pods_get_host_ports() -> None:
     ]
 
 
-def test_both_spellings_of_the_service_account_agree() -> None:
+def test_both_service_account_fields_agree() -> None:
     spec = defaulted(pod(serviceAccount="robot"))["spec"]
     assert (spec["serviceAccount"], spec["serviceAccountName"]) == ("robot", "robot")
 
 
-def test_probes_get_their_numbers_and_urls() -> None:
+def test_probes_get_defaults() -> None:
     probe = defaulted(container(readinessProbe={"httpGet": {"port": 80}}))["spec"]["containers"][0]
     assert probe["readinessProbe"] == {
         "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
@@ -144,7 +144,7 @@ def test_probes_get_their_numbers_and_urls() -> None:
     }
 
 
-def test_field_references_get_their_version_and_divisor() -> None:
+def test_field_references_get_version_and_divisor() -> None:
     env = [
         {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
@@ -503,7 +503,7 @@ def test_kinds(sentence: str) -> None:
     assert {k: v for k, v in found.items() if k not in ("apiVersion", "kind")} == want
 
 
-def test_a_namespace_on_its_way_out_does_not_get_its_finalizer_back() -> None:
+def test_terminating_namespace_does_not_get_its_finalizer_back() -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -513,24 +513,24 @@ def test_a_namespace_on_its_way_out_does_not_get_its_finalizer_back() -> None:
     assert defaulted(body)["spec"] == {}
 
 
-def test_null_counts_as_left_out() -> None:
+def test_null_counts_as_absent() -> None:
     body = pod(volumes=None, securityContext=None, initContainers=None)
     spec = defaulted(body)["spec"]
     assert (spec["securityContext"], spec["volumes"]) == ({}, None)
 
 
-def test_unknown_kinds_are_left_alone() -> None:
+def test_unknown_kinds_are_not_changed() -> None:
     body = {"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"a": 1}}
     assert defaulted(body) == body
 
 
-def test_a_kind_cannot_be_given_two_sets_of_defaults() -> None:
+def test_second_registration_of_defaults_is_rejected() -> None:
     with pytest.raises(ValueError, match="v1 Pod already has defaults"):
         defaults.register([("v1", "Pod", lambda obj: None)])
 
 
 @pytest.mark.parametrize("kind", kinds.BUILTIN, ids=lambda k: f"{k.api_version}-{k.kind}")
-def test_an_empty_object_of_any_kind_survives(kind: Any) -> None:
+def test_empty_object_of_any_kind_is_defaulted_without_error(kind: Any) -> None:
     empty = {"apiVersion": kind.api_version, "kind": kind.kind}
     defaults.apply_defaults(empty)
     with_spec = {**empty, "metadata": {}, "spec": {}}
@@ -551,7 +551,7 @@ def test_a_pod_is_defaulted_in_tens_of_microseconds() -> None:
     assert steps(defaults.apply_defaults, body) < 150, "a dozen microseconds are 70 of them"
 
 
-def test_a_written_status_of_containers_is_completed() -> None:
+def test_written_container_status_gets_defaults() -> None:
     """Strict clients refuse one that lacks a field which Kubernetes always shows."""
     body = pod() | {"status": {"containerStatuses": [{"name": "c", "restartCount": 2}]}}
     defaults.apply_status_defaults(body)

@@ -38,14 +38,14 @@ def test_no_two_kinds_of_one_group_share_a_short_name() -> None:
     assert len(set(short)) == len(short)
 
 
-def test_a_kind_is_found_from_a_url_and_from_an_object() -> None:
+def test_kind_is_found_by_resource_and_by_object() -> None:
     assert known(kinds.by_resource("apps", "v1", "deployments")).kind == "Deployment"
     assert known(kinds.by_kind("apps/v1", "Deployment")).plural == "deployments"
     assert kinds.by_resource("apps", "v1beta1", "deployments") is None
     assert kinds.by_kind("v1", "Deployment") is None
 
 
-def test_the_two_event_kinds_are_kept_apart() -> None:
+def test_event_kinds_of_two_groups_are_distinct() -> None:
     assert known(kinds.by_kind("v1", "Event")).group == ""
     assert known(kinds.by_kind("events.k8s.io/v1", "Event")).group == "events.k8s.io"
 
@@ -60,7 +60,7 @@ def test_the_two_event_kinds_are_kept_apart() -> None:
         ("/api/v1/nodes/n1", "", "nodes", ("ignored-for-cluster-scope", "n1")),
     ],
 )
-def test_paths_are_those_kubernetes_serves(
+def test_paths_are_those_of_kubernetes(
     want: str, group: str, plural: str, parts: tuple[str, ...]
 ) -> None:
     assert want == known(kinds.by_resource(group, "v1", plural)).path(*parts)
@@ -77,7 +77,7 @@ def test_paths_are_those_kubernetes_serves(
         ("replicationcontrollers", "scale", ("autoscaling/v1", "Scale"), kinds.STATUS_VERBS),
     ],
 )
-def test_a_subresource_says_which_kind_it_exchanges(
+def test_subresource_has_its_kind_and_verbs(
     plural: str, name: str, want_kind: tuple[str, str], want_verbs: tuple[str, ...]
 ) -> None:
     found = kinds.subresource(known(kinds.by_resource("", "v1", plural)), name)
@@ -85,19 +85,19 @@ def test_a_subresource_says_which_kind_it_exchanges(
     assert want_verbs == found.verbs
 
 
-def test_an_unknown_subresource_is_refused_with_the_ones_there_are() -> None:
+def test_unknown_subresource_error_lists_known_ones() -> None:
     with pytest.raises(ValueError, match=r"namespaces has no subresource 'scale'; it has: status"):
         kinds.subresource(known(kinds.by_resource("", "v1", "namespaces")), "scale")
 
 
-def test_questions_are_create_only_and_marked_virtual() -> None:
+def test_reviews_are_create_only_and_virtual() -> None:
     virtual = {k.kind for k in kinds.BUILTIN if k.virtual}
     assert virtual == {k.kind for k in kinds.BUILTIN if k.verbs == kinds.CREATE_ONLY}
     assert "SelfSubjectAccessReview" in virtual
     assert "Pod" not in virtual
 
 
-def test_a_crd_becomes_a_kind_of_the_same_shape() -> None:
+def test_crd_is_converted_to_a_kind() -> None:
     queue = kinds.from_crd(CRD, "v1beta1")
     assert (queue.api_version, queue.list_kind) == ("scheduling.volcano.sh/v1beta1", "QueueList")
     assert (
@@ -108,7 +108,7 @@ def test_a_crd_becomes_a_kind_of_the_same_shape() -> None:
     ) == ("queue", ("q",), False, ("status",))
 
 
-def test_a_version_that_the_crd_lacks_is_refused_by_name() -> None:
+def test_unknown_crd_version_is_rejected_by_name() -> None:
     with pytest.raises(ValueError, match=r"has no version 'v2'; it has: v1beta1"):
         kinds.from_crd(CRD, "v2")
 
@@ -122,7 +122,7 @@ PATH = re.compile(
 ACTIONS = {"post": {"create"}, "put": {"update"}, "list": {"list", "watch"}}
 
 
-def test_verbs_and_subresources_are_those_kubernetes_publishes(kubernetes_module: Path) -> None:
+def test_verbs_and_subresources_match_kubernetes_openapi(kubernetes_module: Path) -> None:
     document = kubernetes_module / "api" / "openapi-spec" / "swagger.json"
     published: dict[tuple[str, str, str], set[str]] = {}
     for path, operations in json.loads(document.read_text())["paths"].items():

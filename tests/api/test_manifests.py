@@ -67,7 +67,7 @@ def test_manifests_of_kubernetes_pass(kubernetes_module: Path) -> None:
     assert faults == {name: {field} for name, field in BROKEN.items()}
 
 
-def test_examples_of_volcano_fit_our_crds(volcano_module: Path) -> None:
+def test_volcano_examples_are_valid(volcano_module: Path) -> None:
     checkers = {}
     for crd in crds.load():
         version = crd["spec"]["versions"][0]

@@ -123,7 +123,7 @@ def test_every_field_of_a_volcano_crd_is_in_its_model(group: str, model: Any) ->
 
 
 @pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
-def test_parts_without_a_model_are_only_those_that_are_copied_whole(group: str, model: Any) -> None:
+def test_only_copied_fields_have_no_model(group: str, model: Any) -> None:
     for path, fields, properties in walk(model, custom_schema(group, model)):
         for name, hint in fields.items():
             has_fields = "properties" in below(properties[name])
@@ -158,7 +158,7 @@ JSON_TYPES = {"string": str, "integer": int, "boolean": bool, "array": tuple, "o
 
 
 @pytest.mark.parametrize(("group", "model"), CUSTOM, ids=lambda x: getattr(x, "__name__", x))
-def test_scalar_types_and_lists_of_volcano_kinds_agree(group: str, model: Any) -> None:
+def test_field_types_of_volcano_kinds_match_the_crd(group: str, model: Any) -> None:
     for path, fields, properties in walk(model, custom_schema(group, model)):
         for name, hint in fields.items():
             schema = properties[name]
@@ -197,7 +197,7 @@ POD = b"""{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"ns
 "someNewField":{"a":1}},"status":{"phase":"Running","podIP":"10.0.0.1"}}"""
 
 
-def test_a_pod_is_decoded_with_all_that_scheduling_needs() -> None:
+def test_pod_is_decoded_with_all_scheduling_fields() -> None:
     pod = meta.decode(POD, core.Pod)
     assert (pod.key, pod.uid, pod.labels) == ("ns/a", "u-1", {"app": "x"})
     assert pod.metadata.controller is not None
@@ -222,7 +222,7 @@ def test_null_counts_as_absent() -> None:
     assert meta.convert({"metadata": {"name": "q", "labels": None}}, scheduling.Queue).labels == {}
 
 
-def test_a_wrong_type_is_refused_with_its_path() -> None:
+def test_wrong_type_is_rejected_with_its_path() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"\$\.spec\.weight"):
         meta.decode(b'{"spec":{"weight":"heavy"}}', scheduling.Queue)
 
@@ -235,13 +235,13 @@ def test_models_are_frozen_and_take_keywords_only() -> None:
         scheduling.Queue("v1")
 
 
-def test_a_policy_names_its_events_in_either_spelling() -> None:
+def test_policy_combines_event_and_events() -> None:
     policy = batch.LifecyclePolicy(event="PodFailed", events=("PodEvicted",))
     assert policy.all_events == ("PodEvicted", "PodFailed")
     assert batch.LifecyclePolicy(exit_code=3).all_events == ()
 
 
-def test_a_job_keeps_its_pod_template_whole() -> None:
+def test_job_model_keeps_the_pod_template_as_dict() -> None:
     job = meta.convert(
         {
             "metadata": {"name": "j", "uid": "u"},
@@ -259,7 +259,7 @@ def test_a_job_keeps_its_pod_template_whole() -> None:
     assert (job.pod_group_name, job.spec.total_replicas) == ("j-u", 5)
 
 
-def test_a_status_is_sent_with_its_kind() -> None:
+def test_status_is_encoded_with_its_kind() -> None:
     status = meta.Status(status="Failure", reason="NotFound", code=404, message="no pod a")
     assert status.to_dict() == {
         "kind": "Status",

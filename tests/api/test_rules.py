@@ -639,14 +639,14 @@ def test_definitions(sentence: str) -> None:
     assert found(body) == sorted(want)
 
 
-def test_our_own_definitions_pass() -> None:
+def test_shipped_crds_are_valid() -> None:
     for crd in crds.load():
         body = copy.deepcopy(crd)
         defaults.apply_defaults(body)
         assert [str(e) for e in rules.validate(body)] == []
 
 
-def test_a_definition_keeps_its_scope_and_the_versions_that_objects_are_stored_in() -> None:
+def test_crd_scope_and_stored_versions_are_immutable() -> None:
     old = {**definition(), "status": {"storedVersions": ["v1"]}}
     assert found(definition(scope="Cluster"), old) == [(INVALID, "spec.scope")]
     renamed = definition(version={"name": "v2"})
@@ -675,7 +675,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("want", BODIES)
-def test_errors_read_as_kubernetes_writes_them(want: str) -> None:
+def test_errors_have_kubernetes_format(want: str) -> None:
     [error] = rules.validate(BODIES[want])
     assert str(error).startswith(want)
 
@@ -697,18 +697,18 @@ def test_a_summary_lists_all_errors_and_a_single_one_without_brackets() -> None:
     assert rules.summary("Service", "a", two).startswith('Service "a" is invalid: [spec.type: ')
 
 
-def test_a_huge_bad_value_is_cut_short() -> None:
+def test_long_invalid_value_is_truncated() -> None:
     [error] = rules.validate(config_map("x" * 10_000))
     assert len(str(error)) < 500
 
 
-def test_a_kind_cannot_be_given_two_sets_of_rules() -> None:
+def test_second_registration_of_rules_is_rejected() -> None:
     with pytest.raises(ValueError, match="v1 Pod already has rules"):
         rules.register([("v1", "Pod", lambda obj, old: iter(()))])
 
 
 @pytest.mark.parametrize("kind", kinds.BUILTIN, ids=lambda k: f"{k.api_version}-{k.kind}")
-def test_an_empty_object_of_any_kind_is_judged_without_a_crash(kind: Any) -> None:
+def test_empty_object_of_any_kind_is_validated_without_error(kind: Any) -> None:
     empty = obj(kind.api_version, kind.kind)
     assert all(str(e) for e in rules.validate(empty))
     assert all(str(e) for e in rules.validate(empty, empty))

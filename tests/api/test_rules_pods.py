@@ -122,7 +122,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("sentence", GOOD)
-def test_good_pods_pass(sentence: str) -> None:
+def test_valid_pods_pass(sentence: str) -> None:
     assert [str(e) for e in rules.validate(GOOD[sentence])] == []
 
 
@@ -375,7 +375,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("sentence", BAD)
-def test_bad_pods_are_refused_at_the_right_field(sentence: str) -> None:
+def test_invalid_pods_are_rejected_with_the_field(sentence: str) -> None:
     body, want = BAD[sentence]
     assert found(body) == sorted(want)
 
@@ -442,7 +442,7 @@ ALLOWED: dict[str, tuple[Object, Object]] = {
 
 
 @pytest.mark.parametrize("sentence", ALLOWED)
-def test_a_pod_may_change(sentence: str) -> None:
+def test_allowed_pod_updates(sentence: str) -> None:
     base, change = ALLOWED[sentence]
     assert [str(e) for e in rules.validate(changed(base, **change), base)] == []
 
@@ -490,12 +490,12 @@ REFUSED: dict[str, tuple[Object, Object, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("sentence", REFUSED)
-def test_a_pod_may_not_change(sentence: str) -> None:
+def test_forbidden_pod_updates(sentence: str) -> None:
     base, change, want = REFUSED[sentence]
     assert found(changed(base, **change), base) == want
 
 
-def test_a_refused_change_names_what_changed() -> None:
+def test_rejected_update_names_the_changed_fields() -> None:
     [error] = rules.validate(changed(BASE, nodeName="n", hostname="h"), BASE)
     assert error.detail.endswith("changed: hostname, nodeName")
 

@@ -73,7 +73,7 @@ def test_defaults_and_enums_are_carried() -> None:
     assert (protocol["default"], protocol["enum"]) == ("TCP", ["SCTP", "TCP", "UDP"])
 
 
-def test_no_zero_value_is_passed_off_as_a_default() -> None:
+def test_zero_values_are_not_schema_defaults() -> None:
     for name, definition in schemas.definitions().items():
         for schema in walk(definition):
             assert schema.get("default", True), name
@@ -88,7 +88,7 @@ def test_int_or_string_is_marked_and_quantity_is_named() -> None:
     )
 
 
-def test_an_unknown_field_or_kind_is_told_apart_from_a_known_one() -> None:
+def test_unknown_field_or_kind_has_no_schema() -> None:
     pod = schemas.schema_for("v1", "Pod")
     assert field(pod, "spec", "nodeName") == {
         "type": "string",
@@ -106,7 +106,7 @@ def pod_description(name: str) -> str:
     return text
 
 
-def test_what_users_look_up_most_is_described() -> None:
+def test_most_used_fields_have_descriptions() -> None:
     for path in (
         ("v1", "Pod"),
         ("v1", "Pod", "spec"),

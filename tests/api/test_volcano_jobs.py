@@ -68,7 +68,7 @@ def problems(one: Object, old: Object | None = None, view: Cluster | None = None
     return [str(error) for error in volcano.check("update" if old else "create", one, old, view)]
 
 
-def test_a_bare_job_is_completed() -> None:
+def test_minimal_job_gets_defaults() -> None:
     spec = admitted(job(task(replicas=2), task("", replicas=3)))["spec"]
     assert (spec["queue"], spec["schedulerName"], spec["maxRetry"]) == ("default", "volcano", 3)
     assert [t["name"] for t in spec["tasks"]] == ["w", "default1"]
@@ -85,18 +85,18 @@ def test_partitions_set_the_minimum_of_their_task() -> None:
     assert spec["minAvailable"] == 6
 
 
-def test_frameworks_bring_the_plugins_they_need() -> None:
+def test_framework_plugins_add_their_dependencies() -> None:
     spec = admitted(job(task("master", 1), plugins={"mpi": []}))["spec"]
     assert spec["plugins"] == {"mpi": [], "ssh": [], "svc": []}
     spec = admitted(job(plugins={"pytorch": [], "svc": ["--publish-not-ready-addresses"]}))["spec"]
     assert spec["plugins"]["svc"] == ["--publish-not-ready-addresses"]
 
 
-def test_no_retries_can_be_asked_for() -> None:
+def test_explicit_zero_retries_are_kept() -> None:
     assert admitted(job(maxRetry=0))["spec"]["maxRetry"] == 0
 
 
-def test_a_requested_device_is_limited_too() -> None:
+def test_requested_device_gets_a_limit() -> None:
     one = job()
     resources = {"requests": {"nvidia.com/gpu": "1", "cpu": "4"}}
     one["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"] = resources
@@ -104,7 +104,7 @@ def test_a_requested_device_is_limited_too() -> None:
     assert resources["limits"] == {"nvidia.com/gpu": "1"}
 
 
-def test_the_host_network_gets_a_fitting_dns_policy() -> None:
+def test_host_network_sets_the_dns_policy() -> None:
     one = job()
     one["spec"]["tasks"][0]["template"]["spec"]["hostNetwork"] = True
     pod = admitted(one)["spec"]["tasks"][0]["template"]["spec"]
@@ -194,21 +194,21 @@ REFUSED: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_job_is_refused_for(what: str) -> None:
+def test_invalid_job_is_rejected(what: str) -> None:
     one, want = REFUSED[what]
     view = Cluster(queue("dept"), queue("team", parent="dept"), queue("shut", "Closed"))
     found = problems(one, view=view)
     assert any(want in problem for problem in found), found
 
 
-def test_a_broken_pod_template_is_named_by_its_field() -> None:
+def test_invalid_pod_template_is_rejected_with_its_field() -> None:
     one = job()
     _without_image(one)
     (problem,) = problems(one)
     assert problem.startswith("spec.tasks[0].template.spec.containers[0].image: Required value")
 
 
-def test_a_queue_nobody_has_looked_at_yet_is_open() -> None:
+def test_queue_without_status_is_open() -> None:
     assert problems(job(queue="new"), view=Cluster(queue("new", ""))) == []
 
 
@@ -238,7 +238,7 @@ CHANGES: dict[str, tuple[Callable[[Object], None], str | None]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_of_a_running_job(what: str) -> None:
+def test_updates_of_a_job(what: str) -> None:
     change, want = CHANGES[what]
     old, new = admitted(job()), admitted(job())
     change(new)

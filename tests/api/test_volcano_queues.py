@@ -23,13 +23,13 @@ def obj(api_version: str, kind: str, name: str = "x", **spec: Any) -> Object:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def test_a_bare_queue_is_completed() -> None:
+def test_minimal_queue_gets_defaults() -> None:
     one = queue("q")
     volcano.default(one, Cluster())
     assert one["spec"] == {"reclaimable": True, "weight": 1}
 
 
-def test_a_hierarchy_without_root_gets_one() -> None:
+def test_hierarchy_without_root_gets_root() -> None:
     one = queue("q")
     one["metadata"]["annotations"] = {
         wellknown.HIERARCHY: "a/b",
@@ -91,24 +91,24 @@ REFUSED: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_queue_is_refused_for(what: str) -> None:
+def test_invalid_queue_is_rejected(what: str) -> None:
     one, want = REFUSED[what]
     found = problems(one, view=Cluster(*TREE))
     assert any(want in problem for problem in found), found
 
 
-def test_the_founding_queue_with_a_guarantee_and_no_deserved_share_is_accepted() -> None:
+def test_queue_with_guarantee_and_without_deserved_is_accepted() -> None:
     assert problems(queue("q", capability=cpu("64"), guarantee={"resource": cpu("16")})) == []
 
 
-def test_parents_cannot_go_round_in_a_circle() -> None:
+def test_cycle_of_parents_is_rejected() -> None:
     view = Cluster(queue("a", parent="root"), queue("b", parent="a"), queue("c", parent="b"))
     moved = queue("a", parent="c")
     (problem,) = problems(moved, old=queue("a", parent="root"), view=view)
     assert "a -> c -> b -> a" in problem
 
 
-def test_queues_are_nested_five_deep_at_most() -> None:
+def test_queue_depth_is_limited_to_five() -> None:
     line = [queue("q1", parent="root")]
     line += [queue(f"q{n}", parent=f"q{n - 1}") for n in range(2, 6)]
     assert problems(queue("last", parent="q4"), view=Cluster(*line)) == []
@@ -186,7 +186,7 @@ BUDGETS: dict[str, tuple[dict[str, str], bool]] = {
 
 
 @pytest.mark.parametrize("what", BUDGETS)
-def test_a_pods_own_budget_is_checked(what: str) -> None:
+def test_disruption_budget_annotations_are_validated(what: str) -> None:
     annotations, fine = BUDGETS[what]
     pod = obj("v1", "Pod", schedulerName="volcano")
     pod["metadata"]["annotations"] = annotations
@@ -233,7 +233,7 @@ CRONS: dict[str, tuple[Object, str | None]] = {
 
 
 @pytest.mark.parametrize("what", CRONS)
-def test_a_cron_job_with(what: str) -> None:
+def test_cron_job_validation(what: str) -> None:
     one, want = CRONS[what]
     found = problems(one)
     assert (not found) if want is None else any(want in problem for problem in found), found

@@ -32,7 +32,7 @@ def members(cls: type) -> set[str]:
     return {v for k, v in vars(cls).items() if k.isupper() and isinstance(v, str)}
 
 
-def test_no_key_is_written_down_twice() -> None:
+def test_no_key_is_defined_twice() -> None:
     keys = [value for _, value in constants() if QUALIFIED.fullmatch(value) and "v1" not in value]
     assert len(keys) > 100
     assert sorted(keys) == sorted(set(keys))

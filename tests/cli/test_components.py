@@ -71,7 +71,7 @@ def fetch(address: str) -> str:
         return ""
 
 
-def test_both_serve_a_cluster_and_end_cleanly_giving_their_leases_back(
+def test_components_serve_a_cluster_and_release_their_leases(
     cluster: Path, start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     metrics, health = free_port(), free_port()
@@ -113,7 +113,7 @@ def test_both_serve_a_cluster_and_end_cleanly_giving_their_leases_back(
     assert said.exit_code == 0, said.output
 
 
-def test_a_replica_stands_by_ready_and_takes_over(
+def test_standby_replica_is_ready_and_takes_over(
     cluster: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     health = free_port()
@@ -151,7 +151,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_cannot_be_meant_is_refused(case: str, cluster: Path) -> None:
+def test_invalid_flags_are_rejected(case: str, cluster: Path) -> None:
     words, want = REFUSALS[case]
     said = CliRunner().invoke(main, [*words, "--kubeconfig", str(cluster)])
     assert said.exit_code != 0
@@ -159,7 +159,7 @@ def test_what_cannot_be_meant_is_refused(case: str, cluster: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", [*component_commands.UNSUPPORTED, "controllers"])
-def test_flags_of_volcano_that_mean_nothing_here_are_refused_with_the_reason(flag: str) -> None:
+def test_unsupported_volcano_flags_are_rejected_with_the_reason(flag: str) -> None:
     if flag == "controllers":
         for name, reason in component_commands.UNSUPPORTED_BY_CONTROLLERS.items():
             said = CliRunner().invoke(main, ["controllers", f"--{name}=1"])

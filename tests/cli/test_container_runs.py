@@ -25,20 +25,20 @@ def run(number: int, **more: bool) -> Run:
     return Run("ns", "p", "u", "main", number, **more)
 
 
-def test_a_run_is_taken_up_once() -> None:
+def test_run_is_returned_once() -> None:
     runs = Runs()
     assert runs.new_runs(pod(0, RUNNING)) == [run(0)]
     assert runs.new_runs(pod(0, ENDED)) == []
 
 
-def test_a_restart_is_a_run_of_its_own() -> None:
+def test_restart_is_a_new_run() -> None:
     runs = Runs()
     runs.new_runs(pod(0, RUNNING))
     assert runs.new_runs(pod(0, WAITING, ENDED)) == []
     assert runs.new_runs(pod(1, RUNNING, ENDED)) == [run(1, is_restart=True)]
 
 
-def test_a_run_that_nobody_heard_of_is_read_before_the_latest() -> None:
+def test_missed_run_is_read_before_the_latest() -> None:
     runs = Runs()
     runs.new_runs(pod(0, RUNNING))
     assert runs.new_runs(pod(2, ENDED, ENDED)) == [
@@ -47,23 +47,23 @@ def test_a_run_that_nobody_heard_of_is_read_before_the_latest() -> None:
     ]
 
 
-def test_a_pod_that_restarted_before_it_is_seen_is_read_from_the_latest_run_as_by_kubectl() -> None:
+def test_pod_restarted_before_the_first_event_is_read_from_the_latest_run() -> None:
     assert Runs().new_runs(pod(1, RUNNING, ENDED)) == [run(1)]
 
 
-def test_from_the_start_also_the_run_before_is_read() -> None:
+def test_from_the_start_also_reads_the_previous_run() -> None:
     runs = Runs(from_the_start=True)
     assert runs.new_runs(pod(1, RUNNING, ENDED)) == [run(0, is_previous=True), run(1)]
 
 
-def test_a_container_that_never_ran_has_nothing_to_be_read() -> None:
+def test_container_that_never_ran_has_no_run() -> None:
     assert Runs().new_runs(pod(0, {"waiting": {"reason": "ContainerCreating"}})) == []
     assert Runs().new_runs({**pod(0, RUNNING), "status": {"phase": "Pending"}}) == []
 
 
-def test_where_a_node_tells_nothing_of_containers_their_first_run_is_read() -> None:
+def test_missing_container_status_counts_as_the_first_run() -> None:
     assert Runs().new_runs({**pod(0, RUNNING), "status": {"phase": "Running"}}) == [run(0)]
 
 
-def test_one_container_can_be_asked_for() -> None:
+def test_runs_can_be_limited_to_one_container() -> None:
     assert Runs().new_runs(pod(0, RUNNING), only="other") == []

@@ -51,13 +51,13 @@ def test_jsonpath_templates(template: str, value: dict[str, Any], want: str) -> 
 
 
 @pytest.mark.parametrize("template", ["{.a", "{range .a}x", "{end}", "{.a[}", "{.a[x]}"])
-def test_a_template_that_cannot_be_read_is_refused_with_an_example(template: str) -> None:
+def test_invalid_template_is_rejected_with_an_example(template: str) -> None:
     with pytest.raises(CommandFailed, match="jsonpath:") as refused:
         render(template, OBJECT)
     assert "-o jsonpath='{.metadata.name}'" in refused.value.hint
 
 
-def test_objects_are_shown_with_their_kind_and_without_bookkeeping() -> None:
+def test_objects_are_shown_with_kind_and_without_managed_fields() -> None:
     for text in (formatted(JOBS, OBJECT, "json"), formatted(JOBS, OBJECT, "yaml")):
         shown = yaml.safe_load(text)
         assert shown["kind"] == "Job"
@@ -82,7 +82,7 @@ def test_columns_are_padded_fixed_or_by_their_longest_cell() -> None:
     assert table.row({"metadata": {"name": "longer"}}) == "longer   7   longer"
 
 
-def test_a_fixed_column_grows_rather_than_touch_its_neighbour() -> None:
+def test_fixed_column_grows_for_long_cells() -> None:
     columns = (Column("Name", named, 5), Column("N", lambda _: 7, 4))
     assert Table(columns, [{"metadata": {"name": "12345"}}]).header() == "Name  N   "
 

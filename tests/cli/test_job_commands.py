@@ -22,12 +22,12 @@ HEADER = (
 )
 
 
-def test_an_empty_list_says_so_in_volcanos_words(vcctl: Run) -> None:
+def test_empty_list_prints_volcanos_message(vcctl: Run) -> None:
     done = vcctl("job", "list")
     assert (done.code, done.out, done.err) == (0, "No resources found\n", "")
 
 
-def test_the_list_has_volcanos_columns_to_the_blank(vcctl: Run, make_job: Make) -> None:
+def test_list_has_volcanos_columns_and_padding(vcctl: Run, make_job: Make) -> None:
     status = {"minAvailable": 2, "pending": 1, "running": 2, "retryCount": 3}
     made = make_job("train", replicas=3, phase="Running", status=status)
     day = made["metadata"]["creationTimestamp"][:10]
@@ -64,7 +64,7 @@ def test_lists_filter_by_queue_scheduler_name_phase_and_label(vcctl: Run, make_j
     assert "MPI" in vcctl("job", "list").out
 
 
-def test_run_without_a_file_makes_volcanos_job(
+def test_run_without_a_file_creates_volcanos_job(
     vcctl: Run, admin: SyncClient, namespace: str
 ) -> None:
     done = vcctl("job", "run", "-N", "test-job", "-r", "3", "-m", "2", "-R", "cpu=500m")
@@ -129,7 +129,7 @@ def test_run_without_a_file_makes_volcanos_job(
         ),
     }.values(),
 )
-def test_failures_exit_255_with_volcanos_line_on_stdout_and_a_next_step_on_stderr(
+def test_failure_exits_255_with_volcanos_line_on_stdout_and_a_hint_on_stderr(
     vcctl: Run, args: tuple[str, ...], want: str
 ) -> None:
     done = vcctl(*args)
@@ -137,7 +137,7 @@ def test_failures_exit_255_with_volcanos_line_on_stdout_and_a_next_step_on_stder
     assert done.err.startswith(want)
 
 
-def test_the_founding_forms_take_a_lone_n_as_the_jobs_name(
+def test_n_alone_is_the_job_name(
     vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
 ) -> None:
     make_job("my-job")
@@ -153,7 +153,7 @@ def test_the_founding_forms_take_a_lone_n_as_the_jobs_name(
     assert (done.code, done.out) == (0, "delete job my-job successfully\n")
 
 
-def test_with_a_capital_n_the_small_one_is_the_namespace(
+def test_n_is_the_namespace_if_capital_n_is_given(
     vcctl: Run, make_job: Make, namespace: str
 ) -> None:
     make_job("my-job")
@@ -168,35 +168,33 @@ def test_with_a_capital_n_the_small_one_is_the_namespace(
     assert vcctl("job", "view", "-N", "my-job", "-n", "default").code == 255
 
 
-def test_a_lone_n_that_is_a_namespace_is_said_not_guessed(vcctl: Run, namespace: str) -> None:
+def test_n_that_names_a_namespace_gets_a_hint(vcctl: Run, namespace: str) -> None:
     done = vcctl("job", "view", "-n", namespace)
     assert done.code == 255
     assert f'there is a namespace "{namespace}": -n alone is the job\'s name' in done.err
     assert f"use -N NAME -n {namespace}" in done.err
 
 
-def test_two_namespaces_or_two_names_are_a_usage_error(vcctl: Run) -> None:
+def test_two_namespaces_or_names_are_a_usage_error(vcctl: Run) -> None:
     done = vcctl("job", "view", "-N", "a", "-n", "b", "--namespace", "c")
     assert done.code == 1
     assert done.err.startswith('Error: two namespaces given: -n "b" and --namespace "c"')
     assert vcctl("job", "view", "-N", "a", "b").code == 1
 
 
-def test_a_misspelt_name_is_answered_with_the_near_one(vcctl: Run, make_job: Make) -> None:
+def test_misspelt_job_name_gets_a_suggestion(vcctl: Run, make_job: Make) -> None:
     make_job("training")
     assert 'did you mean "training"?' in vcctl("job", "view", "trainign").err
 
 
-def test_a_job_in_another_namespace_is_pointed_at(
-    vcctl: Run, make_job: Make, namespace: str
-) -> None:
+def test_job_in_another_namespace_gets_a_hint(vcctl: Run, make_job: Make, namespace: str) -> None:
     name = f"only-{namespace}"
     make_job(name)
     done = vcctl("job", "view", "-N", name, "-n", "default")
     assert f"it exists in namespace {namespace}: use -N {name} -n {namespace}" in done.err
 
 
-def test_run_from_a_file_uses_its_namespace_and_refuses_another(
+def test_run_from_a_file_uses_its_namespace_and_rejects_another(
     vcctl: Run, tmp_path: Path, namespace: str
 ) -> None:
     manifest = job("from-file")
@@ -212,7 +210,7 @@ def test_run_from_a_file_uses_its_namespace_and_refuses_another(
     assert done.out == ('Failed to run job: jobs.batch.volcano.sh "from-file" already exists\n')
 
 
-def test_mistakes_in_a_manifest_are_named_before_it_is_sent(
+def test_invalid_manifest_is_rejected_before_it_is_sent(
     vcctl: Run, tmp_path: Path, unique: str
 ) -> None:
     manifest = job("wrong", queue=f"{unique}-nowhere")
@@ -228,9 +226,7 @@ def test_mistakes_in_a_manifest_are_named_before_it_is_sent(
     assert "spec.policies[0].action" in done.out
 
 
-def test_a_file_of_another_kind_is_refused_with_the_command_that_takes_it(
-    vcctl: Run, tmp_path: Path
-) -> None:
+def test_file_of_another_kind_is_rejected_with_a_hint(vcctl: Run, tmp_path: Path) -> None:
     file = tmp_path / "queue.yaml"
     file.write_text("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: x}\n")
     done = vcctl("job", "run", "-f", str(file))
@@ -239,7 +235,7 @@ def test_a_file_of_another_kind_is_refused_with_the_command_that_takes_it(
     assert "kubectl apply -f" in done.err
 
 
-def test_the_report_shows_what_volcano_shows_and_what_it_leaves_out(
+def test_report_contains_volcanos_sections_and_more(
     vcctl: Run, make_job: Make, namespace: str
 ) -> None:
     status = {
@@ -295,7 +291,7 @@ def test_the_report_shows_what_volcano_shows_and_what_it_leaves_out(
     assert vcctl("job", "view", "train").lines == want
 
 
-def test_events_of_the_job_end_the_report(
+def test_report_ends_with_the_events(
     vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
 ) -> None:
     from hekla.kube.resources import EVENTS

@@ -75,7 +75,7 @@ async def failed_pod(client: Client, of: dict[str, Any]) -> None:
     await client.patch_status(PODS, "quick-worker-0", status, namespace="default")
 
 
-async def test_a_job_that_ends_before_its_pods_are_heard_of_has_its_output_and_code(
+async def test_output_and_exit_code_are_complete_when_the_pod_watch_lags(
     tmp_path: Path, capsys: Any
 ) -> None:
     async with ApiServer(Config(data_dir=tmp_path)) as server:

@@ -48,7 +48,7 @@ def test_the_panel_shows_phase_age_queue_and_progress_of_each_task() -> None:
     )
 
 
-def test_a_waiting_job_shows_its_place_among_those_that_wait_in_its_queue() -> None:
+def test_pending_job_shows_its_queue_position() -> None:
     jobs = jobs_with(
         group("older", "2001-09-09T01:46:30Z"),
         group("train-u1", CREATED, why="3 of 6 pods fit"),
@@ -60,12 +60,12 @@ def test_a_waiting_job_shows_its_place_among_those_that_wait_in_its_queue() -> N
     assert lines[-1] == "  pending: 3 of 6 pods fit"
 
 
-def test_a_running_job_has_no_place_in_the_queue_and_an_ended_one_no_age() -> None:
+def test_running_job_has_no_position_and_finished_job_no_age() -> None:
     running = jobs_with(group("train-u1", CREATED, phase="Running"), phase="Completed")
     assert next(panel(running, NOW)) == "job train  Completed  queue gold"
 
 
-def test_plain_output_says_each_change_once(capsys: Any) -> None:
+def test_plain_output_prints_each_change_once(capsys: Any) -> None:
     jobs = jobs_with(group("train-u1", CREATED, why="3 of 6 pods fit"))
     screen = PlainScreen(jobs)
     screen.changed()

@@ -44,9 +44,7 @@ def _group(admin: SyncClient, namespace: str, name: str, queue: str, phase: str)
     admin.create(PODGROUPS, body, namespace=namespace)
 
 
-def test_create_as_the_founding_document_writes_it(
-    vcctl: Run, admin: SyncClient, unique: str
-) -> None:
+def test_create_with_name_and_weight(vcctl: Run, admin: SyncClient, unique: str) -> None:
     done = vcctl("queue", "create", "-n", unique, "-w", "2")
     assert (done.code, done.out, done.err) == (0, "", "")
     assert admin.get(QUEUES, unique)["spec"]["weight"] == 2
@@ -86,7 +84,7 @@ def test_a_queue_may_be_created_closed(vcctl: Run, admin: SyncClient, unique: st
     ]
 
 
-def test_shares_that_do_not_add_up_are_refused_before_sending(vcctl: Run, unique: str) -> None:
+def test_invalid_shares_are_rejected_before_sending(vcctl: Run, unique: str) -> None:
     done = vcctl("queue", "create", "-n", unique, "--deserved", "cpu=1", "--guarantee", "cpu=2")
     assert done.code == 255
     assert f'Queue "{unique}" is invalid: spec.deserved[cpu]' in done.out
@@ -144,7 +142,7 @@ def test_a_long_name_does_not_run_into_the_next_column(
         ),
     }.values(),
 )
-def test_failures_are_volcanos(vcctl: Run, args: tuple[str, ...], want: str) -> None:
+def test_failures_have_volcanos_messages(vcctl: Run, args: tuple[str, ...], want: str) -> None:
     done = vcctl("queue", *args)
     assert (done.code, done.out) == (255, f"{want}\n")
 
@@ -162,7 +160,7 @@ def test_operate_sends_commands_and_changes_the_weight(
     assert admin.get(QUEUES, unique)["spec"]["weight"] == 5
 
 
-def test_delete_removes_a_queue_and_says_nothing(
+def test_delete_removes_a_queue_silently(
     vcctl: Run, make_queue: MakeQueue, admin: SyncClient, unique: str
 ) -> None:
     make_queue(unique, state="Closed")
@@ -171,7 +169,7 @@ def test_delete_removes_a_queue_and_says_nothing(
     assert admin.find(QUEUES, unique) is None
 
 
-def test_a_misspelt_queue_is_answered_with_the_near_one(
+def test_misspelt_queue_name_gets_a_suggestion(
     vcctl: Run, make_queue: MakeQueue, unique: str
 ) -> None:
     make_queue(f"{unique}-training")
@@ -179,7 +177,9 @@ def test_a_misspelt_queue_is_answered_with_the_near_one(
     assert f'did you mean "{unique}-training"' in done.err
 
 
-def test_wide_shows_what_a_queue_is_owed(vcctl: Run, make_queue: MakeQueue, unique: str) -> None:
+def test_wide_shows_the_resources_of_a_queue(
+    vcctl: Run, make_queue: MakeQueue, unique: str
+) -> None:
     make_queue(unique, deserved={"cpu": "4"})
     lines = vcctl("queue", "get", unique, "-o", "wide").lines
     assert re.search(r"Completed +Allocated +Deserved +Guarantee +Capability", lines[0])
@@ -194,7 +194,7 @@ def _queue(name: str, parent: str = "", used: Any = None, **spec: Any) -> dict[s
     }
 
 
-def test_top_shows_what_weights_deserve_and_what_was_had_over_time() -> None:
+def test_top_shows_deserved_share_and_usage_over_time() -> None:
     queues = [{"metadata": {"name": "ml"}, "spec": {"weight": 3}, "status": {}}]
     pasts = {"ml": QueueShare(0.256, {"cpu": "6"})}
     text = "\n".join(queue_top.tree(queues, {}, (), pasts))
@@ -202,7 +202,7 @@ def test_top_shows_what_weights_deserve_and_what_was_had_over_time() -> None:
     assert "0 of 6 deserved" in text
 
 
-def test_top_draws_the_tree_with_what_is_used_owed_and_borrowed() -> None:
+def test_top_shows_used_deserved_and_borrowed_resources() -> None:
     queues = [
         _queue("root"),
         _queue("research"),
@@ -225,18 +225,18 @@ def test_top_draws_the_tree_with_what_is_used_owed_and_borrowed() -> None:
     assert bar.count(queue_top.FREE) == 6
 
 
-def test_parents_in_a_circle_or_missing_do_not_hang_the_tree() -> None:
+def test_tree_ends_with_cyclic_or_missing_parents() -> None:
     circle = [_queue("a", "b"), _queue("b", "a"), _queue("c", "gone")]
     assert any("c" in line for line in queue_top.tree(circle, {}))
 
 
-def test_a_bar_never_draws_something_as_nothing() -> None:
+def test_bar_shows_small_values() -> None:
     drawn = queue_top.bar(parse_quantity("1m"), parse_quantity("1000"))
     assert drawn.count(queue_top.OWN) == 1
     assert queue_top.bar(parse_quantity("0"), None) == queue_top.FREE * queue_top.BAR
 
 
-def test_top_shows_the_cluster_as_it_is(vcctl: Run, make_queue: MakeQueue, unique: str) -> None:
+def test_top_shows_the_queues_of_a_cluster(vcctl: Run, make_queue: MakeQueue, unique: str) -> None:
     make_queue(unique, capability={"cpu": "4"})
     done = vcctl("queue", "top", "-r", "cpu")
     assert done.code == 0

@@ -18,7 +18,7 @@ from hekla.sdk import job_commands, job_phases, validation
 from hekla.sdk.job_wait import JobEnded
 
 
-def test_a_job_writes_itself_as_a_manifest() -> None:
+def test_job_builder_returns_a_manifest() -> None:
     built = Job(
         "train",
         [
@@ -55,7 +55,7 @@ def test_a_job_writes_itself_as_a_manifest() -> None:
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
-def test_a_queue_writes_itself_as_a_manifest() -> None:
+def test_queue_builder_returns_a_manifest() -> None:
     built = Queue("ml", weight=3, parent="root", guarantee={"cpu": 2}, reclaimable=False)
     assert built.manifest()["spec"] == {
         "weight": 3,
@@ -65,7 +65,7 @@ def test_a_queue_writes_itself_as_a_manifest() -> None:
     }
 
 
-def test_names_that_are_not_there_are_an_attribute_error() -> None:
+def test_unknown_names_raise_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Jbo'"):
         _ = hekla.Jbo
 
@@ -90,7 +90,7 @@ def test_a_job_is_submitted_suspended_scaled_waited_for_and_deleted(
     assert admin.find(JOBS, "train", namespace=namespace) is None
 
 
-def test_a_wrong_job_is_refused_with_every_reason(
+def test_invalid_job_is_rejected_with_all_errors(
     admin: SyncClient, namespace: str, unique: str
 ) -> None:
     wrong = Job("train", [Task("worker", min_available=4)], queue=f"{unique}-nowhere")
@@ -105,7 +105,7 @@ def test_a_queue_is_created(admin: SyncClient, unique: str) -> None:
     assert admin.get(QUEUES, unique)["spec"]["weight"] == 2
 
 
-async def test_the_async_handle_does_the_same(
+async def test_async_handle_has_the_same_behaviour(
     server: Path, admin: SyncClient, namespace: str
 ) -> None:
     async with Client(kubeconfig.load(server), component="test") as client:
@@ -122,7 +122,7 @@ async def test_the_async_handle_does_the_same(
         await handle.delete()
 
 
-def test_fields_that_nobody_reads_are_doubted_with_the_one_that_was_meant() -> None:
+def test_unknown_fields_are_reported_with_a_suggestion() -> None:
     job = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
@@ -144,7 +144,7 @@ def _two_tasks() -> dict[str, Any]:
     return {"spec": {"minAvailable": 5, "tasks": tasks}}
 
 
-def test_scaling_names_the_task_and_lowers_a_gang_that_could_never_start() -> None:
+def test_scale_patch_names_the_task_and_lowers_min_available() -> None:
     with pytest.raises(ValueError, match="has 2 tasks: a, b; name one"):
         job_commands.scale_patch(_two_tasks(), 2)
     patch = job_commands.scale_patch(_two_tasks(), 2, task="b")
@@ -156,7 +156,7 @@ def test_scaling_names_the_task_and_lowers_a_gang_that_could_never_start() -> No
     ]
 
 
-def test_what_counts_as_reached() -> None:
+def test_wait_conditions() -> None:
     def job(phase: str) -> dict[str, Any]:
         return {"status": {"state": {"phase": phase}}}
 

@@ -59,13 +59,13 @@ def test_vcancel_vsuspend_and_vresume(
 
 
 @pytest.mark.parametrize("name", ["vsub", "vcancel", "vsuspend", "vresume"])
-def test_without_a_name_they_fail_as_volcanos_do(tool: Run, name: str) -> None:
+def test_missing_name_fails_as_in_volcano(tool: Run, name: str) -> None:
     done = tool(name)
     assert done.code == 255
     assert done.out.startswith("Failed to: job name ")
 
 
-def test_vqueues_counts_what_volcano_shows_as_zero(tool: Run) -> None:
+def test_vqueues_counts_podgroups(tool: Run) -> None:
     done = tool("vqueues", "-n", "default")
     assert done.lines[0] == (
         "Name                     Weight  State   Inqueue Pending Running Unknown "

@@ -194,7 +194,7 @@ def _and_back(cluster: KubeCluster, client: SyncClient) -> None:
     handover.stop(cluster)
 
 
-def test_our_crds_hold_every_field_that_volcanos_hold() -> None:
+def test_crds_contain_every_field_of_volcanos() -> None:
     theirs = {crd["metadata"]["name"]: crd for crd in load()["crds"]}
     ours = {crd["metadata"]["name"]: crd for crd in crds.load()}
     assert len(theirs) == 11

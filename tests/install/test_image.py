@@ -24,7 +24,7 @@ def words(instruction: str) -> list[list[str]]:
     return [line.split() for line in found]
 
 
-def test_everything_that_is_copied_exists() -> None:
+def test_copied_files_exist() -> None:
     copied = [word for line in words("COPY") if "--from=build" not in line for word in line[:-1]]
     assert len(copied) >= 6
     for path in copied:
@@ -34,7 +34,7 @@ def test_everything_that_is_copied_exists() -> None:
     assert {project["readme"], *project["license-files"], "pyproject.toml"} <= set(copied)
 
 
-def test_the_entry_point_is_a_command_and_the_user_is_the_charts() -> None:
+def test_entry_point_is_a_command_and_user_matches_the_chart() -> None:
     ((entry,),) = [json.loads(" ".join(line)) for line in words("ENTRYPOINT")]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert entry in project["scripts"]
@@ -42,7 +42,7 @@ def test_the_entry_point_is_a_command_and_the_user_is_the_charts() -> None:
     assert words("USER") == [[f"{context['runAsUser']}:{context['runAsGroup']}"]]
 
 
-def test_the_image_has_what_is_tested() -> None:
+def test_image_installs_the_tested_versions() -> None:
     tested = dict(NAME.findall((ROOT / "requirements" / "dev.txt").read_text()))
     shipped = NAME.findall((ROOT / "requirements" / "run.txt").read_text())
     assert len(shipped) > 20
@@ -67,7 +67,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_an_installed_hekla_brings_its_chart(installed: Path, tmp_path: Path) -> None:
+def test_installed_package_contains_the_manifests(installed: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hekla.cli.main", "install", "--dry-run", "--skip-crds"],
         cwd=tmp_path,

@@ -137,7 +137,7 @@ def _as_the_service_does(client: SyncClient) -> None:
         client.apply(release.resource_of(body), body, field_manager=MANAGER, force=True)
 
 
-def test_kubectl_takes_the_printed_objects_without_a_warning(
+def test_kubectl_applies_the_printed_objects_without_a_warning(
     cluster: KubeCluster, client: SyncClient, tmp_path: Path
 ) -> None:
     file = tmp_path / "hekla.yaml"
@@ -156,7 +156,7 @@ def test_kubectl_takes_the_printed_objects_without_a_warning(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_installing_again_changes_nothing_and_leaves_what_is_others(
+def test_reinstall_changes_nothing_and_keeps_user_objects(
     cluster: KubeCluster, client: SyncClient
 ) -> None:
     ours = {"volcano-scheduler.conf": "# of our own\n"}
@@ -189,7 +189,7 @@ def test_installing_again_changes_nothing_and_leaves_what_is_others(
     until(lambda: not _pods_of_components(client))
 
 
-def test_each_component_works_with_its_own_rights_and_needs_them_all(
+def test_each_component_uses_exactly_its_permissions(
     cluster: KubeCluster, client: SyncClient
 ) -> None:
     objects = release.objects(SPACE, {})
@@ -256,7 +256,7 @@ def _has_certificate(webhook: Object) -> bool:
     return bool(webhook["clientConfig"].get("caBundle"))
 
 
-def test_volcanos_webhooks_go_and_come_back_as_the_guide_says(
+def test_volcanos_webhooks_are_removed_and_restored_as_in_the_guide(
     cluster: KubeCluster, client: SyncClient, tmp_path: Path
 ) -> None:
     name = "volcano-admission-service-jobs-validate"

@@ -67,7 +67,7 @@ def spec_of(*configs: tuple[str, dict[str, Any]], force: bool = False) -> Any:
     return item.get("spec")
 
 
-def test_applying_creates_and_owns_what_is_said() -> None:
+def test_apply_creates_and_owns_the_given_fields() -> None:
     item = applied(None, widget({"replicas": 1, "options": {"a": "1"}}, labels={"x": "y"}))
     assert bare(item) == widget({"replicas": 1, "options": {"a": "1"}}, labels={"x": "y"})
     assert item["metadata"]["managedFields"] == [
@@ -85,14 +85,14 @@ def test_applying_creates_and_owns_what_is_said() -> None:
     ]
 
 
-def test_fields_left_out_now_are_removed_and_others_stay() -> None:
+def test_omitted_fields_are_removed_and_others_stay() -> None:
     item = applied(None, widget({"replicas": 1, "nested": {"one": 1, "two": 2}}))
     item = updated(item, {**item, "spec": {**item["spec"], "paused": True}}, "other")
     item = applied(item, widget({"nested": {"two": 2}}))
     assert item["spec"] == {"nested": {"two": 2}, "paused": True}
 
 
-def test_a_field_that_somebody_else_also_applied_stays() -> None:
+def test_field_with_another_applier_stays() -> None:
     item = applied(None, widget({"replicas": 1}), "a")
     item = applied(item, widget({"replicas": 1}), "b")
     item = applied(item, widget({}), "a")
@@ -136,7 +136,7 @@ def test_conflicts_name_elements_of_lists_and_the_subresource() -> None:
     assert "(subresource 'scale')" in str(caught.value)
 
 
-def test_force_takes_the_field_over() -> None:
+def test_force_changes_the_owner() -> None:
     item = applied(None, widget({"replicas": 1, "paused": True}), "a")
     item = applied(item, widget({"replicas": 2}), "b", force=True)
     assert item["spec"] == {"replicas": 2, "paused": True}
@@ -146,7 +146,7 @@ def test_force_takes_the_field_over() -> None:
     }
 
 
-def test_the_same_value_is_shared_and_no_conflict() -> None:
+def test_equal_value_is_shared_without_conflict() -> None:
     item = applied(None, widget({"replicas": 1}), "a")
     item = applied(item, widget({"replicas": 1}), "b", at=60)
     assert owners(item) == {
@@ -155,7 +155,7 @@ def test_the_same_value_is_shared_and_no_conflict() -> None:
     }
 
 
-def test_updates_and_applications_of_one_manager_are_told_apart() -> None:
+def test_update_and_apply_of_one_manager_are_separate_entries() -> None:
     item = updated(None, widget({"replicas": 1}), "me")
     with pytest.raises(ApplyConflict):
         applied(item, widget({"replicas": 2}), "me")
@@ -178,7 +178,7 @@ def test_fields_from_before_the_first_apply_have_an_owner() -> None:
     }
 
 
-def test_a_repeated_application_changes_nothing_not_even_its_time() -> None:
+def test_repeated_apply_changes_nothing() -> None:
     item = applied(None, widget({"replicas": 1}))
     assert applied(item, widget({"replicas": 1}), at=60) == item
     more = applied(item, widget({"replicas": 1, "paused": True}), at=60)
@@ -216,7 +216,7 @@ def test_elements_are_ordered_by_the_configuration(case: str) -> None:
     assert got["guards"] == list(want)
 
 
-def test_a_key_that_is_left_out_has_its_default() -> None:
+def test_omitted_key_has_its_default() -> None:
     got = spec_of(
         ("a", {"containers": [{"name": "x", "ports": [{"port": 80, "protocol": "TCP"}]}]}),
         (
@@ -237,7 +237,7 @@ def test_a_key_that_is_left_out_has_its_default() -> None:
     ]
 
 
-def test_elements_left_out_now_are_removed() -> None:
+def test_omitted_elements_are_removed() -> None:
     got = spec_of(
         ("a", {"containers": [{"name": "x", "image": "1"}, {"name": "y"}], "guards": ["g", "h"]}),
         ("b", {"containers": [{"name": "z"}], "guards": ["h"]}),
@@ -246,7 +246,7 @@ def test_elements_left_out_now_are_removed() -> None:
     assert got == {"containers": [{"name": "x"}, {"name": "z"}], "guards": ["g", "h"]}
 
 
-def test_an_element_goes_with_its_applier_even_if_somebody_set_a_field_in_it() -> None:
+def test_element_is_removed_with_its_applier() -> None:
     item = applied(None, widget({"containers": [{"name": "x"}, {"name": "y"}]}), "a")
     changed = copy.deepcopy(item)
     changed["spec"]["containers"][0]["image"] = "set-by-other"
@@ -268,19 +268,19 @@ def test_atomic_lists_and_maps_are_owned_whole() -> None:
     assert item["spec"] == {"args": ["c"], "selector": {"c": "3"}}
 
 
-def test_a_null_counts_as_left_out() -> None:
+def test_null_counts_as_omitted() -> None:
     item = applied(None, widget({"replicas": 1, "paused": True}))
     item = applied(item, widget({"replicas": None, "paused": True}))
     assert item["spec"] == {"paused": True}
 
 
-def test_an_empty_list_can_be_taken_back() -> None:
+def test_empty_list_can_be_removed() -> None:
     item = applied(None, widget({"replicas": 1, "containers": []}))
     assert item["spec"] == {"replicas": 1, "containers": []}
     assert applied(item, widget({"replicas": 1}))["spec"] == {"replicas": 1}
 
 
-def test_an_empty_map_is_a_field_of_its_own() -> None:
+def test_empty_map_is_a_field() -> None:
     item = applied(None, widget({"options": {}}), "a")
     assert owners(item) == {"a/Apply": {"f:spec": {"f:options": {}}}}
     item = applied(item, widget({"options": {"x": "1"}}), "b")
@@ -288,7 +288,7 @@ def test_an_empty_map_is_a_field_of_its_own() -> None:
     assert item["spec"] == {"options": {}}
 
 
-def test_unknown_structure_is_walked_key_by_key() -> None:
+def test_unknown_structure_is_merged_key_by_key() -> None:
     item = applied(None, widget({"free": {"a": {"x": 1}}}), "a")
     assert owners(item)["a/Apply"] == {"f:spec": {"f:free": {"f:a": {".": {}, "f:x": {}}}}}
     item = applied(item, widget({"free": {"a": {"y": 2}}}), "b")
@@ -296,7 +296,7 @@ def test_unknown_structure_is_walked_key_by_key() -> None:
     assert item["spec"] == {"free": {"a": {"y": 2}}}
 
 
-def test_somebody_elses_field_keeps_the_map_around_it() -> None:
+def test_field_of_another_manager_keeps_its_map() -> None:
     item = applied(None, widget({"free": {"a": {"x": 1}}}), "a")
     changed = copy.deepcopy(item)
     changed["spec"]["free"]["a"]["y"] = 2
@@ -312,14 +312,14 @@ def test_without_any_schema_apply_still_works() -> None:
     assert item["spec"] == {"a": {"c": 1}}
 
 
-def test_ignored_parts_are_left_out_of_the_configuration() -> None:
+def test_ignored_fields_are_dropped_from_the_configuration() -> None:
     config = widget({"replicas": 1}, status={"phase": "x"})
     item = applied(None, config, ignored=("status",))
     assert bare(item) == widget({"replicas": 1})
     assert list(owners(item)["me/Apply"]) == ["f:spec"]
 
 
-def test_duplicates_that_are_already_stored_are_replaced_by_the_applied_one() -> None:
+def test_stored_duplicates_are_replaced_by_the_applied_element() -> None:
     twice = [{"name": "x", "image": "1"}, {"name": "x", "image": "2"}, {"name": "y"}]
     live = updated(None, widget({"containers": twice}), "creator")
     item = applied(live, widget({"containers": [{"name": "x", "image": "3"}]}), force=True)
@@ -356,21 +356,21 @@ REFUSED: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_configurations_that_cannot_be_merged_are_refused(case: str) -> None:
+def test_invalid_configurations_are_rejected(case: str) -> None:
     live, config = REFUSED[case]
     with pytest.raises(ApplyError, match="apply: ") as caught:
         applied(live, config)
     assert not isinstance(caught.value, ApplyConflict)
 
 
-def test_the_refusal_names_the_place() -> None:
+def test_error_names_the_path() -> None:
     with pytest.raises(ApplyError, match=r"spec\.containers: an element lacks its key 'name'"):
         applied(None, widget({"containers": [{"image": "1"}]}))
     with pytest.raises(ApplyError, match=r'spec\.containers\[name="a"\] appears twice'):
         applied(None, widget({"containers": [{"name": "a"}, {"name": "a"}]}))
 
 
-def test_endless_nesting_is_refused() -> None:
+def test_deep_nesting_is_rejected() -> None:
     deep: Any = {}
     for _ in range(MAX_DEPTH):
         deep = {"a": deep}
@@ -385,7 +385,7 @@ def test_law_applying_twice_is_applying_once(spec: dict[str, Any]) -> None:
 
 
 @given(specs, specs)
-def test_law_applying_on_top_of_others_twice_is_applying_once(
+def test_law_applying_over_other_managers_twice_is_applying_once(
     theirs: dict[str, Any], mine: dict[str, Any]
 ) -> None:
     live = applied(None, widget(theirs), "them")
@@ -407,7 +407,7 @@ def test_law_an_applied_configuration_is_in_the_result(
 
 
 @given(specs, specs)
-def test_law_applying_nothing_undoes_what_was_owned_alone(
+def test_law_applying_nothing_removes_exclusively_owned_fields(
     theirs: dict[str, Any], mine: dict[str, Any]
 ) -> None:
     """Withdrawing gives back the object that was there, as long as nothing was taken by force."""
@@ -445,7 +445,7 @@ def test_law_managers_of_different_fields_never_conflict_and_order_does_not_matt
 
 
 @given(specs, specs, specs)
-def test_law_conflicts_are_exactly_what_force_takes_away(
+def test_law_conflicts_are_exactly_what_force_overrides(
     theirs: dict[str, Any], mine: dict[str, Any], more: dict[str, Any]
 ) -> None:
     live = applied(applied(None, widget(theirs), "a"), widget(more), "b", force=True)

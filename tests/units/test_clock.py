@@ -29,7 +29,7 @@ async def test_sleepers_wake_in_order_and_see_their_own_deadline() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_whoever_sleeps_again_is_woken_again_within_one_advance() -> None:
+async def test_sleeper_that_sleeps_again_wakes_within_one_advance() -> None:
     clock = ManualClock(start=0.0)
     ticks: list[float] = []
 
@@ -46,7 +46,7 @@ async def test_whoever_sleeps_again_is_woken_again_within_one_advance() -> None:
     assert clock.sleepers == 0
 
 
-async def test_cancelled_sleepers_are_passed_over() -> None:
+async def test_cancelled_sleepers_are_skipped() -> None:
     clock = ManualClock()
     story: list[tuple[str, float]] = []
     gone = asyncio.create_task(sleeper(clock, "gone", 1, story))
@@ -60,7 +60,7 @@ async def test_cancelled_sleepers_are_passed_over() -> None:
     await stays
 
 
-async def test_sleeping_for_nothing_returns_without_the_clock_moving() -> None:
+async def test_zero_sleep_returns_at_once() -> None:
     clock = ManualClock()
     await clock.sleep(0)
     await clock.sleep(-1)
@@ -85,7 +85,7 @@ async def test_the_system_clock_is_the_machines() -> None:
     assert clock.monotonic() <= time.monotonic()
 
 
-async def test_the_next_deadline_is_reached_whatever_rounding_says() -> None:
+async def test_next_deadline_is_reached_despite_rounding() -> None:
     clock = ManualClock()
     await clock.advance(0.02)
     sleeping = asyncio.create_task(clock.sleep(0.876))

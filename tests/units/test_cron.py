@@ -21,11 +21,11 @@ NEXT = {
 
 
 @pytest.mark.parametrize("schedule", NEXT)
-def test_the_next_time_of(schedule: str) -> None:
+def test_next_time_of_schedule(schedule: str) -> None:
     assert parse_cron(schedule)(START) == NEXT[schedule]
 
 
-def test_daylight_saving_is_the_time_zones_business() -> None:
+def test_schedule_follows_daylight_saving_of_its_time_zone() -> None:
     oslo = ZoneInfo("Europe/Oslo")
     before = datetime(2026, 3, 28, 12, 0, tzinfo=oslo)
     first = parse_cron("0 6 * * *")(before)
@@ -35,6 +35,6 @@ def test_daylight_saving_is_the_time_zones_business() -> None:
 @pytest.mark.parametrize(
     "text", ["", "* * * *", "61 * * * *", "@often", "@every now", "* * * * * *"]
 )
-def test_nonsense_is_refused(text: str) -> None:
+def test_invalid_input_is_rejected(text: str) -> None:
     with pytest.raises(CronError):
         parse_cron(text)

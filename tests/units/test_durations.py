@@ -64,7 +64,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", READ)
-def test_durations_are_read(text: str) -> None:
+def test_durations_are_parsed(text: str) -> None:
     assert parse_duration_ns(text) == READ[text]
 
 
@@ -74,17 +74,17 @@ def test_durations_are_printed_as_go_prints_them(nanoseconds: int) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_nonsense_is_refused(case: str) -> None:
+def test_invalid_input_is_rejected(case: str) -> None:
     with pytest.raises(DurationError, match="duration"):
         parse_duration(REFUSED[case])  # type: ignore[arg-type]
 
 
-def test_seconds_are_for_timers() -> None:
+def test_durations_convert_to_seconds() -> None:
     assert parse_duration("1m30s") == 90.0
     assert format_duration(90) == "1m30s"
     assert format_duration(0.1) == "100ms"
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_what_is_printed_reads_back_exactly(nanoseconds: int) -> None:
+def test_printed_duration_parses_to_the_same_value(nanoseconds: int) -> None:
     assert parse_duration_ns(format_duration_ns(nanoseconds)) == nanoseconds

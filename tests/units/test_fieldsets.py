@@ -29,7 +29,7 @@ paths = st.lists(elements, min_size=1, max_size=4).map(tuple)
 path_sets = st.frozensets(paths, max_size=8)
 
 
-def test_the_notation_of_members_and_trees() -> None:
+def test_notation_of_members_and_trees() -> None:
     fields = {
         "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
         "f:spec": {"f:replicas": {}, "f:list": {'k:{"name":"a"}': {".": {}, "f:name": {}}}},
@@ -44,14 +44,14 @@ def test_the_notation_of_members_and_trees() -> None:
 
 
 @given(path_sets)
-def test_what_is_encoded_decodes_to_the_same_paths(members: frozenset[Path]) -> None:
+def test_encoded_set_decodes_to_the_same_paths(members: frozenset[Path]) -> None:
     fields = encode_fields(members)
     assert decode_fields(fields) == members
     assert check_fields(fields) == fields
 
 
 @given(path_sets, path_sets)
-def test_the_algebra_is_that_of_sets(left: frozenset[Path], right: frozenset[Path]) -> None:
+def test_operations_are_those_of_sets(left: frozenset[Path], right: frozenset[Path]) -> None:
     a, b = encode_fields(left), encode_fields(right)
     assert union(a, b) == encode_fields(left | right)
     assert subtract(a, b) == encode_fields(left - right)
@@ -70,7 +70,7 @@ def test_an_unchanged_result_is_the_argument_itself(
         assert union(a, encode_fields(right)) is a
 
 
-def test_elements_are_spelled_one_way() -> None:
+def test_elements_are_normalized() -> None:
     assert value_element("a") == 'v:"a"'
     assert value_element(80.0) == value_element(80) == "v:80"
     assert value_element(True) == "v:true"
@@ -105,12 +105,12 @@ NONSENSE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_nonsense_is_refused(case: str) -> None:
+def test_invalid_input_is_rejected(case: str) -> None:
     with pytest.raises(FieldSetError, match="fieldsV1"):
         check_fields(NONSENSE[case])
 
 
-def test_endless_nesting_is_refused() -> None:
+def test_deep_nesting_is_rejected() -> None:
     fields: FieldSet = {}
     for _ in range(500):
         fields = {"f:a": fields}

@@ -58,7 +58,7 @@ def edited(item: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return changed
 
 
-def test_who_creates_owns_every_field_but_identity() -> None:
+def test_creator_owns_all_fields_except_identity() -> None:
     item = write(
         None,
         widget(
@@ -119,7 +119,7 @@ def test_who_creates_owns_every_field_but_identity() -> None:
     ]
 
 
-def test_structs_of_built_in_kinds_are_no_fields_of_their_own() -> None:
+def test_empty_structs_of_built_in_kinds_have_no_owner() -> None:
     """As `kubectl create deployment` shows: `f:spec` has no ".", `f:rollingUpdate` has."""
     shape = Shape.from_schema(
         {
@@ -159,7 +159,7 @@ def test_structs_of_built_in_kinds_are_no_fields_of_their_own() -> None:
     }
 
 
-def test_changed_fields_move_to_the_one_who_changed_them() -> None:
+def test_changed_fields_move_to_their_last_manager() -> None:
     item = write(None, widget({"replicas": 1, "paused": True}), "creator")
     item = write(item, edited(item, replicas=2), "scaler", at=60)
     assert owners(item) == {
@@ -172,21 +172,21 @@ def test_changed_fields_move_to_the_one_who_changed_them() -> None:
     ]
 
 
-def test_removed_fields_are_nobodys() -> None:
+def test_removed_fields_have_no_owner() -> None:
     item = write(None, widget({"replicas": 1, "nested": {"one": 1}}), "creator")
     item = write(item, edited(item, nested=None), "cleaner", at=60)
     assert owners(item) == {"creator/Update": {"f:spec": {".": {}, "f:replicas": {}}}}
     assert item["metadata"]["managedFields"][0]["time"] == "2026-01-02T12:00:00Z"
 
 
-def test_an_entry_without_fields_goes_away() -> None:
+def test_entry_without_fields_is_removed() -> None:
     item = write(None, widget({"replicas": 1}), "creator")
     item = write(item, edited(item, paused=True), "pauser")
     item = write(item, edited(item, paused=None), "creator")
     assert list(owners(item)) == ["creator/Update"]
 
 
-def test_sending_everything_back_unchanged_changes_nothing() -> None:
+def test_unchanged_update_keeps_ownership() -> None:
     item = write(None, widget({"replicas": 1, "containers": [{"name": "a"}]}), "creator")
     again = managed_fields_after_update(
         item, copy.deepcopy(item), manager="me", api_version=VERSION, now=NOON + 60, shape=WIDGET
@@ -194,7 +194,7 @@ def test_sending_everything_back_unchanged_changes_nothing() -> None:
     assert again is item["metadata"]["managedFields"]
 
 
-def test_server_side_bookkeeping_is_no_change() -> None:
+def test_server_written_metadata_is_not_a_change() -> None:
     item = write(None, widget({"replicas": 1}, resourceVersion="1", generation=1), "creator")
     new = copy.deepcopy(item)
     new["metadata"].update(resourceVersion="2", generation=2, deletionTimestamp="x", uid="u")
@@ -233,7 +233,7 @@ def test_elements_of_lists_are_fields() -> None:
     }
 
 
-def test_atomic_structures_change_whole() -> None:
+def test_atomic_structures_change_as_a_whole() -> None:
     item = write(None, widget({"args": ["a"], "selector": {"a": "b"}}), "creator")
     item = write(item, edited(item, args=["a", "b"], selector={"a": "c"}), "editor")
     assert owners(item) == {
@@ -242,7 +242,7 @@ def test_atomic_structures_change_whole() -> None:
     }
 
 
-def test_elements_with_the_same_identity_count_as_one() -> None:
+def test_list_elements_with_equal_keys_count_as_one() -> None:
     twice = [{"name": "a", "image": "1"}, {"name": "a", "image": "2"}]
     item = write(None, widget({"containers": twice}), "creator")
     assert owners(item)["creator/Update"]["f:spec"]["f:containers"] == {
@@ -257,21 +257,21 @@ def test_elements_with_the_same_identity_count_as_one() -> None:
     }
 
 
-def test_a_list_whose_elements_lack_their_key_is_atomic_instead_of_an_error() -> None:
+def test_list_without_element_keys_is_treated_as_atomic() -> None:
     item = write(None, widget({"containers": [{"image": "x"}]}), "creator")
     assert owners(item)["creator/Update"]["f:spec"]["f:containers"] == {}
     item = write(item, edited(item, containers=[{"image": "y"}]), "editor")
     assert owners(item)["editor/Update"] == {"f:spec": {"f:containers": {}}}
 
 
-def test_another_type_in_the_same_place_is_all_new() -> None:
+def test_changed_type_makes_the_whole_value_new() -> None:
     item = write(None, widget({"free": {"a": {"b": 1}}}), "creator")
     item = write(item, edited(item, free={"a": [1]}), "editor")
     assert owners(item)["creator/Update"]["f:spec"]["f:free"] == {}
     assert owners(item)["editor/Update"] == {"f:spec": {"f:free": {"f:a": {}}}}
 
 
-def test_subresources_have_entries_of_their_own() -> None:
+def test_subresources_have_separate_entries() -> None:
     item = write(None, widget({"replicas": 1}), "me")
     new = {**copy.deepcopy(item), "status": {"phase": "Running"}}
     item = write(item, new, "me", subresource="status", at=1)
@@ -280,7 +280,7 @@ def test_subresources_have_entries_of_their_own() -> None:
     assert entries[1]["fieldsV1"] == {"f:status": {".": {}, "f:phase": {}}}
 
 
-def test_ignored_parts_are_not_tracked() -> None:
+def test_ignored_fields_are_not_tracked() -> None:
     item = write(None, widget({"replicas": 1}, status={"phase": "x"}), ignored=("status",))
     assert list(owners(item)["me/Update"]) == ["f:spec"]
     changed = {**copy.deepcopy(item), "status": {"phase": "y"}}
@@ -290,13 +290,13 @@ def test_ignored_parts_are_not_tracked() -> None:
     }
 
 
-def test_an_object_that_was_never_tracked_stays_so() -> None:
+def test_untracked_object_stays_untracked() -> None:
     assert "managedFields" not in widget({"replicas": 1})["metadata"]
     item = write(widget({"replicas": 1}), widget({"replicas": 2}))
     assert item["metadata"]["managedFields"] == []
 
 
-def test_a_client_may_clear_or_edit_the_entries_but_not_lose_them_by_accident() -> None:
+def test_client_may_clear_or_edit_entries_and_omitting_keeps_them() -> None:
     item = write(None, widget({"replicas": 1}), "creator")
 
     def sent(entries: Any, subresource: str = "") -> Any:
@@ -318,11 +318,11 @@ def test_a_client_may_clear_or_edit_the_entries_but_not_lose_them_by_accident() 
     assert sent([{**entries[0], "fieldsV1": {"nonsense": {}}}]) == entries
 
 
-def test_a_writer_without_a_name_is_unknown() -> None:
+def test_manager_without_a_name_is_unknown() -> None:
     assert list(owners(write(None, widget({"replicas": 1}), ""))) == ["unknown/Update"]
 
 
-def test_the_oldest_updates_fold_together_beyond_the_cap() -> None:
+def test_oldest_updates_are_merged_beyond_the_limit() -> None:
     item = write(None, widget({"options": {}}), "creator")
     for number in range(MAX_UPDATE_MANAGERS + 3):
         options = {**item["spec"]["options"], f"o{number}": "x"}
@@ -340,7 +340,7 @@ def test_the_oldest_updates_fold_together_beyond_the_cap() -> None:
     assert entries[0]["time"] == "2026-01-02T12:01:03Z"
 
 
-def test_without_a_schema_maps_are_walked_and_lists_are_atomic() -> None:
+def test_without_schema_maps_are_granular_and_lists_atomic() -> None:
     item = write(None, widget({"a": {"b": [1], "c": {}}}), shape=ANY)
     assert owners(item)["me/Update"] == {
         "f:spec": {".": {}, "f:a": {".": {}, "f:b": {}, "f:c": {}}}
@@ -352,7 +352,7 @@ def members(item: dict[str, Any]) -> list[frozenset[tuple[str, ...]]]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), specs), min_size=1, max_size=5))
-def test_every_field_has_at_most_one_updater_and_exists(
+def test_every_owned_field_exists_and_has_at_most_one_updater(
     writes: list[tuple[str, dict[str, Any]]],
 ) -> None:
     item: dict[str, Any] | None = None
@@ -368,9 +368,7 @@ def test_every_field_has_at_most_one_updater_and_exists(
 
 
 @given(specs, specs)
-def test_whoever_changes_something_owns_all_that_is_new(
-    before: dict[str, Any], after: dict[str, Any]
-) -> None:
+def test_manager_owns_everything_it_adds(before: dict[str, Any], after: dict[str, Any]) -> None:
     item = write(None, widget(before), "creator")
     new = write(item, {**copy.deepcopy(item), "spec": after}, "editor")
     mine = decode_fields(owners(new).get("editor/Update", {}))

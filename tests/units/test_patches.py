@@ -82,7 +82,7 @@ def test_json_patch_operations(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", NOT_OPERATED)
-def test_json_patches_that_do_not_fit_are_refused(case: str) -> None:
+def test_inapplicable_json_patches_are_rejected(case: str) -> None:
     document, operations = NOT_OPERATED[case]
     before = copy.deepcopy(document)
     with pytest.raises(PatchError, match="patch") as caught:
@@ -92,7 +92,7 @@ def test_json_patches_that_do_not_fit_are_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "value"), [("/a", 2), ("/b", 1), ("/a", True), ("/a", "1")])
-def test_a_failed_test_is_told_apart(path: str, value: Any) -> None:
+def test_failed_test_operation_has_its_own_error(path: str, value: Any) -> None:
     with pytest.raises(PatchTestFailed, match=r"operation 0 \(test '/.'\)"):
         json_patch({"a": 1}, [{"op": "test", "path": path, "value": value}])
 
@@ -126,7 +126,7 @@ def test_merge_patch_follows_the_rfc(case: str, share: bool) -> None:
     assert (target, patch) == before
 
 
-def test_merged_documents_share_nothing_unless_asked_to() -> None:
+def test_merged_documents_share_nothing_by_default() -> None:
     document = {"spec": {"list": [1]}, "status": {"phase": "x"}}
     patch = {"status": {"conditions": [{"type": "Ready"}]}}
     apart = merge_patch(document, patch)
@@ -139,7 +139,7 @@ def test_merged_documents_share_nothing_unless_asked_to() -> None:
     assert shared["status"] is not document["status"]
 
 
-def test_deep_merge_patches_are_refused() -> None:
+def test_deeply_nested_merge_patches_are_rejected() -> None:
     assert merge_patch({}, nested(MAX_DEPTH)) == nested(MAX_DEPTH)
     with pytest.raises(PatchError, match="deeper"):
         merge_patch({}, nested(MAX_DEPTH + 1))
@@ -179,7 +179,7 @@ patches = st.dictionaries(names, trees(with_null), max_size=4)
 
 
 @given(documents, documents)
-def test_the_patch_between_two_documents_leads_from_one_to_the_other(a: Any, b: Any) -> None:
+def test_patch_between_two_documents_produces_the_second(a: Any, b: Any) -> None:
     assert json_equal(merge_patch(a, create_merge_patch(a, b)), b)
     assert create_merge_patch(a, a) == {}
 
@@ -191,9 +191,7 @@ def test_merging_twice_is_merging_once(document: Any, patch: Any) -> None:
 
 
 @given(documents, patches, patches)
-def test_patches_in_a_row_are_one_patch_where_neither_replaces_an_object(
-    document: Any, first: Any, second: Any
-) -> None:
+def test_consecutive_patches_compose(document: Any, first: Any, second: Any) -> None:
     """Merging is associative only as long as no object meets something else on its way.
 
     {"a": 1} then {"a": {"b": null}} leaves {"a": {}}; merged into one patch, with a null kept to
@@ -220,13 +218,13 @@ def combine(first: Any, second: Any) -> Any:
 
 
 @given(documents, patches)
-def test_sharing_changes_nothing_but_the_cost(document: Any, patch: Any) -> None:
+def test_shared_merge_has_the_same_result(document: Any, patch: Any) -> None:
     shared = merge_patch(document, patch, share=True)
     assert json_equal(shared, merge_patch(document, patch))
 
 
 @given(trees(with_null))
-def test_copies_are_equal_and_apart(value: Any) -> None:
+def test_copies_are_equal_and_independent(value: Any) -> None:
     copied = copy_json(value)
     assert json_equal(copied, value)
     if isinstance(value, (dict, list)):

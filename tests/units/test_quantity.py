@@ -177,7 +177,7 @@ KEPT_AS_WRITTEN = ["+2", "1.500", "1E3", "1.", "1.G", "+3Ki", "03Ki", "1E+3", "0
 
 @pytest.mark.parametrize("text", PARSED)
 @pytest.mark.parametrize("sign", ["", "-", "+"])
-def test_texts_are_read_as_upstream_reads_them(sign: str, text: str) -> None:
+def test_quantities_are_parsed_as_in_kubernetes(sign: str, text: str) -> None:
     amount, power, want_format = PARSED[text]
     want = Fraction(amount) * Fraction(10) ** power * (-1 if sign == "-" else 1)
     got = Quantity.parse(sign + text)
@@ -186,12 +186,12 @@ def test_texts_are_read_as_upstream_reads_them(sign: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_nonsense_is_refused(case: str) -> None:
+def test_invalid_input_is_rejected(case: str) -> None:
     with pytest.raises(QuantityError):
         Quantity.parse(REFUSED[case])  # type: ignore[arg-type]
 
 
-def test_the_refusal_names_the_text_and_shows_good_ones() -> None:
+def test_error_names_the_text_and_valid_examples() -> None:
     with pytest.raises(QuantityError, match=r"'5 apples'.*500m"):
         parse_quantity("5 apples")
 
@@ -204,11 +204,11 @@ def test_amounts_are_written_in_canonical_form(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", KEPT_AS_WRITTEN)
-def test_texts_that_upstream_takes_for_canonical_come_back_unchanged(text: str) -> None:
+def test_text_that_kubernetes_keeps_is_kept(text: str) -> None:
     assert str(Quantity.parse(text)) == text
 
 
-def test_text_kept_as_written_is_forgotten_by_arithmetic() -> None:
+def test_arithmetic_drops_the_original_text() -> None:
     assert str(Quantity.parse("1.500") + Quantity.parse("0")) == "1500m"
     assert str(-Quantity.parse("+2")) == "-2"
 
@@ -248,7 +248,7 @@ def test_values_round_away_from_zero() -> None:
         assert Quantity.parse(text).milli_value() == want_milli, text
 
 
-def test_numbers_are_read_like_their_json_text() -> None:
+def test_numbers_are_parsed_as_their_json_text() -> None:
     assert str(Quantity.parse(5)) == "5"
     assert str(Quantity.parse(0.25)) == "250m"
     assert Quantity.parse(1e21) == Quantity.parse("1e21")
@@ -269,7 +269,7 @@ def test_sum_keeps_the_left_format_unless_left_is_zero() -> None:
     assert str(Quantity.parse("2Ki") - Quantity.parse("1k")) == "1048"
 
 
-def test_other_types_do_not_mix_in() -> None:
+def test_arithmetic_with_other_types_is_rejected() -> None:
     one: Any = Quantity.from_int(1)
     assert one != 1
     operations: list[Callable[[], object]] = [
@@ -311,7 +311,7 @@ texts = st.from_regex(
 
 
 @given(quantities)
-def test_what_is_written_reads_back_as_the_same_amount(quantity: Quantity) -> None:
+def test_printed_quantity_parses_to_the_same_amount(quantity: Quantity) -> None:
     # Amounts beyond 64 bits are capped on reading, in binary notation only, as upstream.
     if quantity.format != "BinarySI" or abs(quantity.nanos) <= MAX * 10**9:
         assert Quantity.parse(str(quantity)) == quantity
@@ -336,14 +336,14 @@ def test_order_agrees_with_exact_rationals(a: int, i: int, b: int, j: int) -> No
 
 
 @given(quantities, quantities)
-def test_what_is_added_can_be_taken_away(left: Quantity, right: Quantity) -> None:
+def test_subtraction_reverses_addition(left: Quantity, right: Quantity) -> None:
     assert left + right - right == left
     assert left + right == right + left
     assert left - right == -(right - left)
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_either_read_or_refused(text: str) -> None:
+def test_any_text_parses_or_is_rejected(text: str) -> None:
     try:
         quantity = Quantity.parse(text)
     except QuantityError:

@@ -95,7 +95,7 @@ def test_label_selectors_have_one_canonical_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_impossible_label_selectors_are_refused(case: str) -> None:
+def test_invalid_label_selectors_are_rejected(case: str) -> None:
     with pytest.raises(SelectorError, match="label"):
         LabelSelector.parse(REFUSED[case])
 
@@ -106,7 +106,7 @@ def test_labels_are_matched(text: str) -> None:
         assert LabelSelector.parse(text).matches(labels) is want, labels
 
 
-def test_the_refusal_points_at_the_place() -> None:
+def test_error_points_at_the_position() -> None:
     with pytest.raises(SelectorError, match=r"'x in \(a b\)': found 'b', expected ',' or '\)'"):
         LabelSelector.parse("x in (a b)")
 
@@ -128,7 +128,7 @@ def test_selector_objects() -> None:
     assert not selector.matches({"a": "x", "b": "1", "d": "", "c": ""})
 
 
-def test_no_selector_object_selects_nothing_and_an_empty_one_everything() -> None:
+def test_missing_selector_matches_nothing_and_empty_selector_everything() -> None:
     assert LabelSelector.from_dict(None) == NOTHING
     assert not NOTHING.matches({})
     assert not NOTHING.matches_everything
@@ -153,7 +153,7 @@ BAD_OBJECTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", BAD_OBJECTS)
-def test_impossible_selector_objects_are_refused(case: str) -> None:
+def test_invalid_selector_objects_are_rejected(case: str) -> None:
     with pytest.raises(SelectorError):
         LabelSelector.from_dict(BAD_OBJECTS[case])
 
@@ -164,12 +164,12 @@ def test_equality_with_given_labels() -> None:
     assert LabelSelector.from_labels(None) == EVERYTHING
 
 
-def test_the_required_value_of_a_label_serves_an_index() -> None:
+def test_required_label_value_is_known_for_index_lookups() -> None:
     selector = LabelSelector.parse("a=1,b in (2),c in (3,4),d!=5")
     assert [selector.get(key) for key in "abcdx"] == ["1", "2", None, None, None]
 
 
-def test_keys_and_values_have_named_problems() -> None:
+def test_invalid_keys_and_values_have_a_reason() -> None:
     assert label_key_problem("example.com/a.b_c-D") is None
     assert "lowercase DNS" in (label_key_problem("-x/a") or "")
     assert label_value_problem("") is None
@@ -199,7 +199,7 @@ label_maps = st.dictionaries(keys, values, max_size=5)
 
 
 @given(st.lists(requirements, max_size=5), label_maps)
-def test_printed_label_selectors_read_back_with_the_same_meaning(
+def test_printed_label_selector_parses_to_the_same_selector(
     parts: list[Requirement], labels: dict[str, str]
 ) -> None:
     text = ",".join(map(str, parts))
@@ -209,7 +209,7 @@ def test_printed_label_selectors_read_back_with_the_same_meaning(
 
 
 @given(st.text(alphabet="ab=!<>(), in\t/.-", max_size=14))
-def test_any_text_is_a_label_selector_or_is_refused(text: str) -> None:
+def test_any_text_parses_or_is_rejected_as_label_selector(text: str) -> None:
     try:
         selector = LabelSelector.parse(text)
     except SelectorError:
@@ -244,14 +244,14 @@ BAD_FIELDS = {
 
 
 @pytest.mark.parametrize("text", FIELDS)
-def test_field_selectors_are_read(text: str) -> None:
+def test_field_selectors_are_parsed(text: str) -> None:
     selector = parse_field_selector(text)
     assert selector.terms == FIELDS[text]
     assert FieldSelector.parse(str(selector)) == selector
 
 
 @pytest.mark.parametrize("case", BAD_FIELDS)
-def test_impossible_field_selectors_are_refused(case: str) -> None:
+def test_invalid_field_selectors_are_rejected(case: str) -> None:
     with pytest.raises(SelectorError, match="field selector"):
         FieldSelector.parse(BAD_FIELDS[case])
 
@@ -269,7 +269,7 @@ def test_fields_are_matched_through_a_getter() -> None:
     assert FieldSelector.parse("").matches_everything
 
 
-def test_the_required_value_of_a_field_serves_an_index() -> None:
+def test_required_field_value_is_known_for_index_lookups() -> None:
     selector = FieldSelector.parse("metadata.name=x,spec.nodeName!=y")
     assert selector.get("metadata.name") == "x"
     assert selector.get("spec.nodeName") is None

@@ -48,7 +48,7 @@ DEFINITIONS: dict[str, Object] = {
 SHAPE = Shape.from_schema(POD, DEFINITIONS)
 
 
-def test_kinds_are_told_apart() -> None:
+def test_kinds_of_shapes() -> None:
     kinds = {
         "metadata": "object",
         "spec": "object",
@@ -65,7 +65,7 @@ def test_kinds_are_told_apart() -> None:
     assert SHAPE.field("spec").field("containers").kind == "array"
 
 
-def test_lists_know_how_they_merge() -> None:
+def test_merge_keys_of_lists() -> None:
     containers = SHAPE.field("spec").field("containers")
     assert containers.list_type == "map"
     assert containers.list_keys == ("name",)
@@ -77,7 +77,7 @@ def test_lists_know_how_they_merge() -> None:
     assert volumes.items is ANY
 
 
-def test_defaults_and_atomic_maps_are_seen() -> None:
+def test_defaults_and_atomic_maps() -> None:
     assert SHAPE.field("spec").has_default
     assert SHAPE.field("spec").default == {}
     assert SHAPE.field("spec").field("selector").is_atomic_map
@@ -86,25 +86,25 @@ def test_defaults_and_atomic_maps_are_seen() -> None:
     assert item.default_of("name") is None
 
 
-def test_recursive_schemas_end_where_nobody_walks() -> None:
+def test_recursive_schemas_are_expanded_on_demand() -> None:
     item = SHAPE.field("spec").field("containers").items
     assert item.field("inner").field("inner").field("inner") is item
 
 
-def test_walking_twice_gives_the_same_shape() -> None:
+def test_shapes_are_cached() -> None:
     assert SHAPE.field("spec") is SHAPE.field("spec")
     definitions = Definitions(DEFINITIONS)
     one, other = Shape.from_schema(POD, definitions), Shape.from_schema(POD, definitions)
     assert one.field("metadata") is other.field("metadata") is definitions.shape("Meta")
 
 
-def test_unknown_structure_is_any_all_the_way_down() -> None:
+def test_unknown_structure_is_any_at_every_level() -> None:
     assert ANY.kind == "any"
     assert ANY.field("a").items.field("b") is ANY
     assert ANY.list_type == "atomic"
 
 
-def test_a_crd_gets_proper_metadata() -> None:
+def test_crd_shape_gets_object_metadata() -> None:
     crd = Shape.from_schema({"type": "object", "properties": {"metadata": {"type": "object"}}})
     shape = crd.with_field("metadata", OBJECT_META)
     assert crd.field("metadata").kind == "any"

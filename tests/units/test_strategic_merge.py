@@ -289,13 +289,13 @@ def test_patches_are_merged(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_patches_that_make_no_sense_are_refused(case: str) -> None:
+def test_invalid_patches_are_rejected(case: str) -> None:
     document, patch = REFUSED[case]
     with pytest.raises(PatchError, match="strategic merge patch"):
         strategic_merge_patch(document, patch, SHAPE)
 
 
-def test_deep_patches_are_refused() -> None:
+def test_deeply_nested_patches_are_rejected() -> None:
     patch: Any = {}
     for _ in range(MAX_DEPTH):
         patch = {"a": patch}
@@ -303,14 +303,14 @@ def test_deep_patches_are_refused() -> None:
         strategic_merge_patch({}, patch, ANY)
 
 
-def test_the_refusal_names_the_place() -> None:
+def test_error_names_the_path() -> None:
     with pytest.raises(PatchError, match=r"\.items\[a\]\.below.*'name'"):
         strategic_merge_patch(
             {"items": [item("a", below=[])]}, {"items": [item("a", below=[{"value": 1}])]}, SHAPE
         )
 
 
-def test_untouched_parts_are_shared_only_when_asked_for() -> None:
+def test_unchanged_parts_are_shared_only_on_request() -> None:
     document: Object = {"args": ["a"], "items": [item("a", tags=["x"]), item("b")]}
     patch = {"items": [item("b", value=1)]}
     apart = strategic_merge_patch(document, patch, SHAPE)
@@ -355,7 +355,7 @@ def test_merging_twice_is_merging_once(document: Any, patch: Any) -> None:
 
 
 @given(documents, documents)
-def test_every_element_of_either_side_is_in_the_result(document: Any, patch: Any) -> None:
+def test_result_contains_every_element_of_both_sides(document: Any, patch: Any) -> None:
     merged = strategic_merge_patch(document, patch, SHAPE)
     wanted = {each["name"] for side in (document, patch) for each in side.get("items", [])}
     assert {each["name"] for each in merged.get("items", [])} == wanted

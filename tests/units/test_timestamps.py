@@ -43,7 +43,7 @@ def test_known_moments() -> None:
     assert format_time(parse_time("0001-01-01T00:00:00Z")) == "0001-01-01T00:00:00Z"
 
 
-def test_digits_finer_than_a_microsecond_are_cut_off() -> None:
+def test_digits_finer_than_a_microsecond_are_truncated() -> None:
     assert parse_datetime("2026-01-02T03:04:05.123456789Z").microsecond == 123456
 
 
@@ -55,19 +55,19 @@ def test_datetimes_of_any_zone_are_written_in_utc() -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_nonsense_is_refused(case: str) -> None:
+def test_invalid_input_is_rejected(case: str) -> None:
     with pytest.raises(TimestampError, match="time"):
         parse_time(REFUSED[case])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("moment", [1e30, float("nan"), float("inf"), -1e14, datetime(2026, 1, 2)])
-def test_moments_that_cannot_be_written_are_refused(moment: float | datetime) -> None:
+def test_unrepresentable_times_are_rejected(moment: float | datetime) -> None:
     with pytest.raises(TimestampError, match="time"):
         format_time(moment)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_what_is_written_reads_back(moment: datetime) -> None:
+def test_formatted_time_parses_to_the_same_value(moment: datetime) -> None:
     assert parse_datetime(format_micro_time(moment)) == moment
     assert parse_datetime(format_time(moment)) == moment.replace(microsecond=0)
 

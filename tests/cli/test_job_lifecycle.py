@@ -38,7 +38,7 @@ def here(call: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return lambda *args: call("vcctl", *args)
 
 
-def test_submit_with_logs_shows_every_pod_and_ends_with_the_job(here: Run) -> None:
+def test_submit_with_logs_shows_all_pods_until_the_job_finishes(here: Run) -> None:
     done = here(
         *("job", "submit", "hello", "--image", "host", "-r", "2", "--cpu", "10m", "--logs"),
         *("--", "sh", "-c", "echo one; echo two"),
@@ -66,7 +66,7 @@ def test_a_job_that_fails_is_explained_by_its_exit_code(here: Run) -> None:
     assert "pod bad-worker-0 exited with code 3" in here("job", "explain", "bad").out
 
 
-def test_a_job_is_suspended_and_resumed_by_the_founding_forms(here: Run) -> None:
+def test_job_is_suspended_and_resumed(here: Run) -> None:
     args = ("--image", "host", "--cpu", "10m", "--", "sleep", "300")
     assert here("job", "submit", "my-job", *args).code == 0
     assert here("job", "wait", "my-job", "--for", "Running", "--timeout", "180s").code == 0
@@ -77,7 +77,7 @@ def test_a_job_is_suspended_and_resumed_by_the_founding_forms(here: Run) -> None
     assert here("job", "delete", "-n", "my-job").code == 0
 
 
-def test_an_image_that_cannot_be_had_is_the_answer(here: Run, cluster: Path) -> None:
+def test_explain_names_a_missing_image(here: Run, cluster: Path) -> None:
     assert here("job", "submit", "lost", "--image", "no-such-image", "--", "true").code == 0
     with SyncClient(kubeconfig.load(cluster), component="test") as client:
         handle = JobHandle.of("lost", client=client)
@@ -94,7 +94,7 @@ def test_an_image_that_cannot_be_had_is_the_answer(here: Run, cluster: Path) -> 
     assert "no-such-image" in said
 
 
-def test_python_follows_a_job_to_its_end(cluster: Path) -> None:
+def test_sdk_follows_a_job_until_it_finishes(cluster: Path) -> None:
     with SyncClient(kubeconfig.load(cluster), component="test") as client:
         job = submit(
             Job("from-python", [Task("w", image="host", command="echo a; echo b", cpu="10m")]),
@@ -107,7 +107,7 @@ def test_python_follows_a_job_to_its_end(cluster: Path) -> None:
         assert job.wait(timeout_s=180) == "Completed"
 
 
-async def test_asyncio_follows_a_job_to_its_end(cluster: Path) -> None:
+async def test_async_sdk_follows_a_job_until_it_finishes(cluster: Path) -> None:
     async with Client(kubeconfig.load(cluster), component="test") as client:
         job = await submit_async(
             Job("from-asyncio", [Task("w", image="host", command="echo a; echo b", cpu="10m")]),

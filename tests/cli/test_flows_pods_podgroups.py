@@ -40,7 +40,7 @@ def _file(path: Path, *documents: dict[str, Any]) -> str:
     ("noun", "document", "header"),
     [("jobflow", FLOW, "Phase"), ("jobtemplate", TEMPLATE, "")],
 )
-def test_flows_and_templates_live_their_lives(
+def test_flows_and_templates_are_created_listed_and_deleted(
     vcctl: Run, tmp_path: Path, namespace: str, noun: str, document: dict[str, Any], header: str
 ) -> None:
     kind, name = document["kind"], document["metadata"]["name"]
@@ -63,7 +63,7 @@ def test_flows_and_templates_live_their_lives(
     assert (done.code, done.out) == (0, f"Deleted {kind}: {namespace}/{name}\n")
 
 
-def test_a_document_that_fails_is_told_and_the_exit_code_stays_0_unless_strict(
+def test_failed_document_is_reported_and_exits_0_unless_strict(
     vcctl: Run, tmp_path: Path, namespace: str
 ) -> None:
     other = {**FLOW, "metadata": {"name": "other"}}

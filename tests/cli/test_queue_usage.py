@@ -44,9 +44,7 @@ def keep(admin: SyncClient) -> Iterator[Keep]:
         admin.delete(CONFIGMAPS, NAME, namespace=namespace)
 
 
-def test_users_are_shown_by_what_they_had_the_most_first(
-    vcctl: Run, keep: Keep, namespace: str
-) -> None:
+def test_users_are_sorted_by_usage(vcctl: Run, keep: Keep, namespace: str) -> None:
     keep(namespace)
     done = vcctl("queue", "top", "--by", "user", "--scheduler-namespace", namespace)
     assert done.lines == [
@@ -58,15 +56,13 @@ def test_users_are_shown_by_what_they_had_the_most_first(
     ]
 
 
-def test_namespaces_are_shown_from_wherever_the_only_scheduler_keeps_account(
-    vcctl: Run, keep: Keep, namespace: str
-) -> None:
+def test_usage_record_is_found_in_any_namespace(vcctl: Run, keep: Keep, namespace: str) -> None:
     keep(namespace)
     done = vcctl("queue", "top", "--by", "namespace")
     assert [line.split()[0] for line in done.lines] == ["namespace", "web", "research", "of"]
 
 
-def test_the_tree_of_queues_has_what_they_had_from_there_too(
+def test_queue_tree_shows_usage_over_time(
     vcctl: Run, keep: Keep, admin: SyncClient, namespace: str, unique: str
 ) -> None:
     admin.create(QUEUES, {"metadata": {"name": unique}, "spec": {"weight": 2}})
@@ -77,7 +73,7 @@ def test_the_tree_of_queues_has_what_they_had_from_there_too(
     assert any("0 of 6 deserved" in line for line in done.lines)
 
 
-def test_of_several_accounts_one_has_to_be_chosen(
+def test_several_usage_records_need_a_choice(
     vcctl: Run, keep: Keep, admin: SyncClient, namespace: str
 ) -> None:
     keep(namespace)
@@ -89,7 +85,7 @@ def test_of_several_accounts_one_has_to_be_chosen(
     assert vcctl("queue", "top").code == 0, "the tree is shown without"
 
 
-def test_where_nobody_keeps_account_it_says_what_to_configure(vcctl: Run, namespace: str) -> None:
+def test_missing_usage_record_gets_a_hint(vcctl: Run, namespace: str) -> None:
     done = vcctl("queue", "top", "--by", "user")
     assert done.code == 255
     assert "there is no ConfigMap hekla-fairshare" in done.err
@@ -100,26 +96,26 @@ def test_where_nobody_keeps_account_it_says_what_to_configure(vcctl: Run, namesp
         assert f"namespace {namespace} has no ConfigMap" in done.err
 
 
-def test_an_account_that_says_nothing_is_named(vcctl: Run, keep: Keep, namespace: str) -> None:
+def test_invalid_usage_record_is_an_error(vcctl: Run, keep: Keep, namespace: str) -> None:
     keep(namespace, shares={"user": 7})
     done = vcctl("queue", "top", "--by", "user", "--scheduler-namespace", namespace)
     assert done.code == 255
     assert f"ConfigMap {namespace}/{NAME}: shares is invalid" in done.err
 
 
-def test_a_resource_is_asked_for_of_queues_only(vcctl: Run) -> None:
+def test_resource_filter_applies_to_queues_only(vcctl: Run) -> None:
     done = vcctl("queue", "top", "--by", "user", "-r", "cpu")
     assert done.code == 1
     assert "--resource applies to queues" in done.err
 
 
-def test_a_name_cannot_speak_to_the_terminal() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     text = "\n".join(fairshare.ranking(Shares(60.0, user={"\x1b[2Jmallory": 0.5}), "user"))
     assert "\\x1b[2Jmallory" in text
     assert "\x1b[2J" not in text
 
 
-def test_watching_draws_it_again_when_the_scheduler_has_written(
+def test_watch_redraws_after_the_scheduler_writes(
     config: Path, keep: Keep, admin: SyncClient, namespace: str
 ) -> None:
     keep(namespace)

@@ -46,7 +46,7 @@ def test_submit_builds_a_job_from_flags(vcctl: Run, admin: SyncClient, namespace
     assert container["resources"]["requests"]["memory"] == "4Gi"
 
 
-def test_submit_can_show_instead_of_send(vcctl: Run, admin: SyncClient, namespace: str) -> None:
+def test_submit_dry_run_prints_the_job(vcctl: Run, admin: SyncClient, namespace: str) -> None:
     done = vcctl("job", "submit", "x", "--dry-run", "-c", "echo hi | wc")
     shown = yaml.safe_load(done.out)
     (container,) = shown["spec"]["tasks"][0]["template"]["spec"]["containers"]
@@ -70,7 +70,7 @@ def test_submit_takes_a_job_from_a_python_function(
     assert vcctl("job", "submit").code == 255
 
 
-def test_wait_ends_when_the_job_does_and_its_exit_code_is_the_outcome(
+def test_wait_exits_with_the_result_of_the_job(
     vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
 ) -> None:
     make_job("good", phase="Completed")
@@ -88,9 +88,7 @@ def test_wait_ends_when_the_job_does_and_its_exit_code_is_the_outcome(
     assert "vcctl job explain aborted" in done.err
 
 
-def test_wait_sees_a_change_that_comes_later(
-    vcctl: Run, make_job: Make, server: Path, namespace: str
-) -> None:
+def test_wait_sees_a_later_change(vcctl: Run, make_job: Make, server: Path, namespace: str) -> None:
     from hekla.kube import kubeconfig
 
     make_job("later", phase="Running")
@@ -108,14 +106,14 @@ def test_wait_sees_a_change_that_comes_later(
     assert (done.code, done.out) == (0, "job later is Completed\n")
 
 
-def test_logs_of_a_job_without_pods_say_so_on_stderr(vcctl: Run, make_job: Make) -> None:
+def test_logs_of_a_job_without_pods_print_a_message_on_stderr(vcctl: Run, make_job: Make) -> None:
     make_job("quiet")
     done = vcctl("job", "logs", "quiet")
     assert (done.code, done.out) == (0, "")
     assert "no pods yet" in done.err
 
 
-def test_scale_changes_a_task_and_keeps_the_gang_possible(
+def test_scale_changes_a_task_and_adapts_min_available(
     vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
 ) -> None:
     make_job("train", replicas=4)
@@ -130,14 +128,14 @@ def test_scale_changes_a_task_and_keeps_the_gang_possible(
     assert "there are: worker" in done.err
 
 
-def test_explain_says_that_nobody_has_taken_a_job_up(vcctl: Run, make_job: Make) -> None:
+def test_explain_reports_a_job_without_podgroup(vcctl: Run, make_job: Make) -> None:
     make_job("train")
     done = vcctl("job", "explain", "train")
     assert done.code == 0
     assert "no controller has handled it" in done.out
 
 
-def test_explain_gives_the_newest_condition_as_the_answer(
+def test_explain_shows_the_newest_condition(
     vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
 ) -> None:
     made = make_job("train", phase="Pending")
@@ -187,7 +185,7 @@ def _answer(job: dict[str, Any], queue: Any = None, pods: Any = ()) -> list[str]
     return list(explain.reasons(job, None, queue, list(pods), []))[1:3]
 
 
-def test_each_state_has_its_own_answer_and_next_step() -> None:
+def test_explain_has_a_reason_and_next_step_for_each_state() -> None:
     open_queue = {"metadata": {"name": "q"}, "status": {"state": "Open"}}
     closed = {"metadata": {"name": "q"}, "status": {"state": "Closed"}}
     failed_pod = {

@@ -38,19 +38,19 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         yield name, getattr(shortcuts, name)
 
 
-def test_bare_groups_show_help_and_exit_0(call: Run) -> None:
+def test_group_without_command_shows_help_and_exits_0(call: Run) -> None:
     for args in ((), ("job",), ("queue",)):
         done = call("vcctl", *args)
         assert done.code == 0
         assert done.out.startswith("Usage: vcctl")
 
 
-def test_help_is_also_a_word(call: Run) -> None:
+def test_help_is_also_a_command(call: Run) -> None:
     assert call("vcctl", "help").out == call("vcctl").out
     assert call("vcctl", "help", "job", "list").out.startswith("Usage: vcctl job list")
 
 
-def test_an_unknown_word_below_a_group_is_help_and_above_it_an_error(call: Run) -> None:
+def test_unknown_command_shows_help_in_a_group_and_fails_at_the_root(call: Run) -> None:
     done = call("vcctl", "job", "lsit")
     assert done.code == 0
     assert done.out.startswith("Usage: vcctl job")
@@ -60,7 +60,7 @@ def test_an_unknown_word_below_a_group_is_help_and_above_it_an_error(call: Run) 
     assert done.err.startswith('Error: unknown command "jbo" for "vcctl"; did you mean "job"?')
 
 
-def test_a_wrong_flag_or_number_exits_1_on_stderr(call: Run) -> None:
+def test_invalid_flag_exits_1_with_a_message_on_stderr(call: Run) -> None:
     for args in (("job", "list", "--nope"), ("queue", "create", "-w", "many")):
         done = call("vcctl", *args)
         assert (done.code, done.out) == (1, "")
@@ -72,7 +72,7 @@ def test_extra_words_are_ignored_as_volcano_does(vcctl: Run) -> None:
     assert vcctl("job", "list", "whatever").out == "No resources found\n"
 
 
-def test_flags_may_be_spelt_as_in_go(vcctl: Run, namespace: str) -> None:
+def test_flags_accept_go_syntax(vcctl: Run, namespace: str) -> None:
     for args in (
         ("--all_namespaces=false", f"-n={namespace}"),
         ("--all-namespaces=0", "-v", "4", "--log-flush-frequency=5s"),
@@ -80,7 +80,7 @@ def test_flags_may_be_spelt_as_in_go(vcctl: Run, namespace: str) -> None:
         assert vcctl("job", "list", *args).out == "No resources found\n"
 
 
-def test_go_spelling_leaves_values_and_what_follows_two_dashes_alone() -> None:
+def test_go_syntax_keeps_values_and_words_after_two_dashes() -> None:
     command = click.Command(
         "x", params=[click.Option(["-n", "--name"]), click.Option(["-w"], is_flag=True)]
     )
@@ -89,7 +89,7 @@ def test_go_spelling_leaves_values_and_what_follows_two_dashes_alone() -> None:
     ]
 
 
-def test_no_cluster_is_a_sentence_with_the_next_step_and_no_traceback(
+def test_missing_cluster_is_an_error_with_a_hint(
     call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "XDG_STATE_HOME"):
@@ -104,7 +104,7 @@ def test_no_cluster_is_a_sentence_with_the_next_step_and_no_traceback(
     assert "is the cluster up?" in done.err
 
 
-def test_the_cluster_of_hekla_up_is_found_without_exporting_anything(
+def test_cluster_of_hekla_up_is_found_without_kubeconfig(
     call: Run, server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -115,12 +115,12 @@ def test_the_cluster_of_hekla_up_is_found_without_exporting_anything(
     assert call("vcctl", "queue", "get", "default", "-o", "name").code == 0
 
 
-def test_debug_shows_where_a_failure_comes_from(vcctl: Run) -> None:
+def test_debug_prints_a_traceback(vcctl: Run) -> None:
     assert "Traceback" not in vcctl("job", "view", "gone").err
     assert "Traceback" in vcctl("job", "view", "gone", "--debug").err
 
 
-def test_a_fault_of_ours_is_told_without_a_traceback(
+def test_internal_error_is_reported_without_a_traceback(
     vcctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hekla.cli.vcctl import jobs
@@ -135,7 +135,7 @@ def test_a_fault_of_ours_is_told_without_a_traceback(
     assert "Traceback" not in done.err
 
 
-def test_a_context_that_is_not_there_is_answered_with_those_that_are(vcctl: Run) -> None:
+def test_unknown_context_error_lists_known_contexts(vcctl: Run) -> None:
     done = vcctl("job", "list", "--context", "nope")
     assert done.code == 255
     assert "no context 'nope'; there are: " in done.err
@@ -171,7 +171,7 @@ def test_colour_is_for_terminals_only_and_not_with_no_color(
     assert "\x1b[" not in _on_a_terminal(config, NO_COLOR="1")
 
 
-def test_what_cannot_be_a_name_is_refused_in_a_sentence(vcctl: Run) -> None:
+def test_invalid_name_is_rejected(vcctl: Run) -> None:
     for name in ("a/b", "..", "../secrets/x"):
         done = vcctl("job", "view", name)
         assert done.code == 255
@@ -231,7 +231,9 @@ def test_names_are_completed_from_the_cluster(
         "nothing": ((None, "", "", ""), ("", None)),
     }.values(),
 )
-def test_who_is_meant(given: tuple[Any, ...], want: tuple[str, str | None]) -> None:
+def test_target_of_name_and_namespace_flags(
+    given: tuple[Any, ...], want: tuple[str, str | None]
+) -> None:
     target = job_target(*given)
     assert (target.name, target.namespace) == want
 
@@ -242,7 +244,7 @@ def test_did_you_mean_prefers_near_names_and_then_beginnings() -> None:
     assert did_you_mean("zzz", ["train"]) == ""
 
 
-def test_starting_vcctl_imports_nothing_heavy() -> None:
+def test_vcctl_starts_without_expensive_imports() -> None:
     script = (
         "import sys; from hekla.cli.vcctl import main, jobs, queues, flows, pods; "
         "heavy = {'numpy', 'aiohttp', 'asyncio', 'uvicorn', 'cryptography', 'jsonschema_rs', "
@@ -254,7 +256,7 @@ def test_starting_vcctl_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_importing_hekla_imports_no_part_of_it() -> None:
+def test_importing_hekla_imports_no_submodule() -> None:
     script = (
         "import sys, hekla; print([m for m in sys.modules if m.startswith('hekla.')]); "
         "from hekla import Job, Queue, submit; print(Job.__name__, Queue.__name__, submit.__name__)"
@@ -265,9 +267,7 @@ def test_importing_hekla_imports_no_part_of_it() -> None:
     assert done.stdout.splitlines() == ["[]", "Job Queue submit"]
 
 
-def test_the_nouns_stand_under_hekla_too_and_cost_its_start_nothing(
-    config: Path, make_job: Make
-) -> None:
+def test_vcctl_commands_are_available_under_hekla_on_demand(config: Path, make_job: Make) -> None:
     from click.testing import CliRunner
 
     from hekla.cli.main import main as hekla

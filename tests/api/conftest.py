@@ -1,4 +1,4 @@
-"""Fetches the Go modules that some tests compare with; they skip, saying so, without Go."""
+"""Go modules that some tests compare with; without Go these tests are skipped."""
 
 import json
 import shutil

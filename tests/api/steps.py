@@ -1,4 +1,4 @@
-"""How much work something is, counted: a clock would judge the machine and its other users."""
+"""Count function calls as a measure of work, independent of the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def steps(function: Callable[..., Any], *arguments: Any) -> int:
-    """How many functions are called, Python's own and ours."""
+    """Return the number of called functions, built-in ones included."""
     count = 0
 
     def note(frame: Any, event: str, argument: Any) -> None:

@@ -1,4 +1,4 @@
-"""Our CRDs: the same in both forms, structurally sound, and what Volcano's clients expect."""
+"""The CRDs: equal in both formats, structural, and compatible with Volcano's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.api.steps import steps
 
 REPOSITORY = Path(__file__).parents[2]
 
-# Endings of the paths at which ours differs from Volcano 1.14.1, and why.
+# Suffixes of paths where ours differ from Volcano 1.14.1, with the reason.
 IN_EVERY_JOB = {
-    # 1.15 has one shape of network topology everywhere, without a pattern on the tier's name
+    # 1.15 has one structure of network topology everywhere, without a pattern for the tier's name
     "/networkTopology/properties/highestTierName/pattern",
     # our pod templates are those of Kubernetes 1.36; Volcano 1.14 has those of 1.34
     "/template/properties/spec/properties/schedulingGroup",
@@ -30,14 +30,14 @@ KNOWN_DIFFERENCES = {
     "cronjobs.batch.volcano.sh": IN_EVERY_JOB,
     "jobflows.flow.volcano.sh": IN_EVERY_JOB,
     "jobtemplates.flow.volcano.sh": IN_EVERY_JOB,
-    # 1.15 gives the priority a default, and lets node agents report what pods were given
+    # 1.15 has a default priority, and lets node agents report allocations of pods
     "queues.scheduling.volcano.sh": {"/spec/properties/priority/default"},
     "numatopologies.nodeinfo.volcano.sh": {"/spec/properties/podAllocations"},
 }
 
 
 def without_prose(node: Any, is_properties: bool = False) -> Any:
-    """The schema without sentences: descriptions of fields, messages of rules."""
+    """Return the schema without descriptions and messages."""
     if isinstance(node, list):
         return [without_prose(item) for item in node]
     if not isinstance(node, dict):
@@ -70,7 +70,7 @@ def by_name() -> dict[str, Object]:
 UPSTREAM = sorted(
     name
     for name in by_name()
-    if "datadependency" not in name and "training" not in name  # an add-on brings these
+    if "datadependency" not in name and "training" not in name  # an add-on installs these
 )
 
 

@@ -1,4 +1,4 @@
-"""Defaults: what a manifest may leave out, and what must then appear, kind by kind."""
+"""Defaults by kind."""
 
 from __future__ import annotations
 
@@ -552,7 +552,7 @@ def test_a_pod_is_defaulted_in_tens_of_microseconds() -> None:
 
 
 def test_written_container_status_gets_defaults() -> None:
-    """Strict clients refuse one that lacks a field which Kubernetes always shows."""
+    """Strict clients reject a status without fields that Kubernetes always sets."""
     body = pod() | {"status": {"containerStatuses": [{"name": "c", "restartCount": 2}]}}
     defaults.apply_status_defaults(body)
     assert body["status"]["containerStatuses"] == [

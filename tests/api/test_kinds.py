@@ -1,4 +1,4 @@
-"""The table of built-in kinds: complete, consistent, and found from a URL or from an object."""
+"""The table of built-in kinds is complete and consistent, with lookups by URL and by object."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_unknown_crd_version_is_rejected_by_name() -> None:
         kinds.from_crd(CRD, "v2")
 
 
-# Served by a kubelet or a proxy that the embedded cluster does not have.
+# Served by a kubelet or a proxy, which the embedded cluster does not have.
 NOT_SERVED = {"proxy", "resize"}
 PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v1)(?:/namespaces/\{namespace\})?"

@@ -1,7 +1,6 @@
-"""Manifests that ship with Kubernetes and Volcano pass; those that are broken on purpose do not.
+"""Manifests of Kubernetes and Volcano are accepted; intentionally broken ones are rejected.
 
-These are accept-or-refuse checks against files, not against a running kube-apiserver: they show
-that we do not refuse what upstream's own tests and add-ons use.
+The checks run on files, without a kube-apiserver: what upstream tests and add-ons use is accepted.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from hekla.api import crds, defaults, kinds, rules
 
 FOLDERS = ("hack/testdata", "test/fixtures", "test/e2e/testing-manifests", "cluster/addons")
 
-# file name -> the field at fault
+# file name -> the invalid field
 BROKEN = {
     "appsv1deployment-no-selectors.yaml": "spec.selector",
     "deployment-label-change3.yaml": "spec.template.metadata.labels",
@@ -26,7 +25,7 @@ BROKEN = {
     "kube-scheduler.yaml": "spec.containers[0].volumeMounts[1].name",
     "multi-resource-3.yaml": "metadata.name",
     "pod-apply-status.yaml": "spec.containers",
-    "metrics-apiservice.yaml": "spec.service",  # we pass no requests on to other servers
+    "metrics-apiservice.yaml": "spec.service",  # aggregation is not supported
     # completed by the test that uses them
     "backup-client-rbac.yaml": "subjects[0].namespace",
     "csi-controller-rbac.yaml": "subjects[0].namespace",
@@ -44,12 +43,12 @@ def parsed(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         found = list(yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader))
     except (yaml.YAMLError, UnicodeDecodeError):
-        return  # templates, and files that are broken for the parser's tests
+        return  # templates, and files that are broken for parser tests
     for document in found:
         if isinstance(document, dict):
             for item in document.get("items") or [document]:
                 if isinstance(item, dict) and isinstance(item.get("apiVersion"), str):
-                    # As it would arrive: YAML's dates and keys become JSON's strings.
+                    # As received: dates and keys of YAML become JSON strings.
                     yield path.name, json.loads(json.dumps(item, default=str))
 
 

@@ -1,4 +1,4 @@
-"""Models agree with the schemas, field for field, and decode what real clients send."""
+"""Models match the schemas field by field, and decode objects of real clients."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ BUILT_IN = {
     ),
 }
 NATIVE = [(version, model) for version, models in BUILT_IN.items() for model in models]
-# Copied whole by controllers, so plain dicts on purpose: where the walk ends.
+# Plain dicts on purpose, since controllers copy them: the walk ends here.
 OPAQUE = {"template", "volumeClaim", "jobSpec", "templateSpec"}
 
 
@@ -84,7 +84,7 @@ def custom_schema(group: str, model: Any) -> Object:
 
 
 def unwrap(hint: Any) -> Any:
-    """The model inside `X | None`, `tuple[X, ...]` or `dict[str, X]`, if there is one."""
+    """Return the model in `X | None`, `tuple[X, ...]` or `dict[str, X]`, if any."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
     for part in typing.get_args(hint):
@@ -106,7 +106,7 @@ def fields_of(model: Any) -> dict[str, Any]:
 
 
 def walk(model: Any, schema: Any, path: str = "") -> Iterator[Any]:
-    """(path, model's fields, schema's properties) for a model and every model inside it."""
+    """Yield (path, model's fields, schema's properties) for a model and its nested models."""
     properties = schema.get("properties", {})
     fields = fields_of(model)
     yield path or model.__name__, fields, properties

@@ -1,4 +1,4 @@
-"""Rules on metadata and on all kinds but pods, and the form in which errors are reported."""
+"""Rules of metadata and of all kinds but pods, and the format of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on pods: each table row is a pod and the errors that it must get, no more and no fewer."""
+"""Rules of pods: each row is a pod and exactly its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped schemas: complete for our kinds, closed under reference, and facts without prose."""
+"""The shipped schemas: complete, closed under references, with descriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def field(schema: Object, *path: str) -> Object:
 
 
 def walk(schema: Any) -> Iterator[Any]:
-    """Every sub-schema, telling schemas apart from fields that happen to be called `items`."""
+    """Yield every sub-schema, distinguishing schemas from fields named `items`."""
     yield schema
     for child in schema.get("properties", {}).values():
         yield from walk(child)
@@ -47,7 +47,7 @@ def test_bodies_of_subresources_have_schemas() -> None:
     for kind in kinds.BUILTIN:
         for name in kind.subresources:
             exchanged = kinds.subresource(kind, name)
-            if not exchanged.kind.endswith("Options"):  # these travel as query parameters
+            if not exchanged.kind.endswith("Options"):  # these are query parameters
                 assert schemas.definition_name(exchanged.api_version, exchanged.kind), exchanged
 
 

@@ -1,4 +1,4 @@
-"""Volcano Jobs: what admission fills in and refuses."""
+"""Admission of Volcano Jobs: defaults and validation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hekla.units.objects import Object
 
 
 class Cluster:
-    """A view made of plain dicts."""
+    """Cluster state made of plain dicts."""
 
     job_plugins = frozenset(wellknown.JOB_PLUGINS)
     scheduler_names = ("volcano",)

@@ -1,4 +1,4 @@
-"""Queues, PodGroups, flows, cron jobs and hypernodes: what admission fills in and refuses."""
+"""Admission of Queues, PodGroups, flows, cron jobs and HyperNodes: defaults and validation."""
 
 from __future__ import annotations
 

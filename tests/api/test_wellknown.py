@@ -1,4 +1,4 @@
-"""The constants: each once, well-formed, and in agreement with the CRDs that spell them too."""
+"""Well-known constants are unique, well-formed and match the CRDs."""
 
 from __future__ import annotations
 

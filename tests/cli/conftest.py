@@ -1,7 +1,6 @@
-"""Two servers for all tests of a worker, hekla's own and Kubernetes'; a namespace for each test.
+"""Fixtures: hekla's server and a kube-apiserver for each worker, a namespace for each test.
 
-Commands run in this process: quick, and what they print is what scripts see, as stdout is no
-terminal here.
+Commands run in this process. stdout is not a terminal, so tests see the output that scripts get.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Run = Callable[..., Result]
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """The kubeconfig of a running server: hekla's own, and a real kube-apiserver."""
+    """The kubeconfig of a running server: hekla's, and a real kube-apiserver."""
     start = embedded_server
     if request.param == "real":
         if reason := missing(parts_for()):
@@ -63,7 +62,7 @@ def admin(server: Path) -> Iterator[SyncClient]:
 
 @pytest.fixture
 def unique() -> str:
-    """A name that no other test has, for queues: they have no namespace."""
+    """A unique name for queues, which have no namespace."""
     return f"t{uuid.uuid4().hex[:8]}"
 
 
@@ -77,7 +76,7 @@ def namespace(admin: SyncClient, unique: str) -> str:
 
 @pytest.fixture
 def config(server: Path, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kubeconfig, in $KUBECONFIG, whose context has the test's own namespace."""
+    """A kubeconfig in $KUBECONFIG with the test's namespace in its context."""
     content = yaml.safe_load(server.read_text())
     content["contexts"][0]["context"]["namespace"] = namespace
     path = tmp_path / "kubeconfig"
@@ -89,7 +88,7 @@ def config(server: Path, namespace: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run any command of ours, by its name."""
+    """Run any hekla command by its name."""
 
     def call(program: str, *args: str) -> Result:
         command: click.Command = main.vcctl if program == "vcctl" else getattr(shortcuts, program)
@@ -108,7 +107,7 @@ def vcctl(call: Run, config: Path) -> Run:
 
 @pytest.fixture
 def tool(call: Run, config: Path) -> Run:
-    """One of the one-purpose tools: `tool("vsub", "-n", "x")`."""
+    """Run a tool: `tool("vsub", "-n", "x")`."""
     return call
 
 
@@ -138,7 +137,7 @@ def job(name: str, *, queue: str = "default", replicas: int = 1, labels: Any = N
 
 @pytest.fixture
 def make_job(admin: SyncClient, namespace: str) -> Callable[..., Object]:
-    """Store a job, in a phase if one is given, as a controller would."""
+    """Create a job, optionally in a phase, as a controller would set it."""
 
     def make(name: str, *, phase: str = "", status: Object | None = None, **more: Any) -> Object:
         made = admin.create(JOBS, job(name, **more), namespace=namespace)

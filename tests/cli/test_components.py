@@ -1,4 +1,4 @@
-"""`hekla scheduler` and `hekla controllers` as processes: flags, probes, lease, a clean end."""
+"""`hekla scheduler` and `hekla controllers` as processes: flags, probes, lease, clean stop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE_S = 180.0
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Path]:
-    """A server of its own: a scheduler on the shared one would see everybody's jobs."""
+    """A separate server: a scheduler on the shared one would see jobs of other tests."""
     with embedded_server(tmp_path / "server") as config:
         yield config
 
@@ -53,7 +53,7 @@ def start(cluster: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Po
 
 
 def until(what: Callable[[], Any]) -> Any:
-    """Other processes tell us nothing: ask them, with patience."""
+    """Poll another process until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         found = what()

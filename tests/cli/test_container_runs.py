@@ -1,4 +1,4 @@
-"""Which runs of containers there are to be read, from what is heard of their pods."""
+"""Runs of containers, from pod events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every command: exit codes, spelling, streams, colour, help, completion."""
+"""Conventions of all commands: exit codes, flag syntax, streams, colour, help, completion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., dict[str, Any]]
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every leaf command, with the words that lead to it."""
+    """Yield every leaf command with its words."""
     context = click.Context(main.vcctl)
     for name in main.vcctl.list_commands(context):
         found = main.vcctl.get_command(context, name)
@@ -147,7 +147,7 @@ def test_new_commands_and_formats_keep_failures_off_stdout(vcctl: Run) -> None:
 
 
 def _on_a_terminal(config: Path, **env: str) -> str:
-    """What `vcctl queue list` writes to a terminal."""
+    """Return what `vcctl queue list` writes to a terminal."""
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "hekla.cli.vcctl.main", "queue", "get", "default"],

@@ -1,4 +1,4 @@
-"""jobflow, jobtemplate, pod, podgroup and version."""
+"""`vcctl jobflow`, `jobtemplate`, `pod`, `podgroup` and `version`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""-o, and the tables: pure, apart from one look at a real list."""
+"""Output formats of -o, and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Volcano's six verbs on jobs: their words, columns and exit codes, and who -n means."""
+"""Volcano's six verbs on jobs: messages, columns, exit codes, and the meaning of -n."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hekla run` tells everything of its jobs, in whatever order it hears of it."""
+"""`hekla run` shows all output and the exit code of its jobs, in any order of events."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NODE = "n1"
 
 
 class OutputNode:
-    """A node whose pods all said the same."""
+    """A node whose pods all have the same output."""
 
     async def logs(self, pod: dict[str, Any], request: Any) -> AsyncIterator[bytes]:
         yield b"my last words\n"
 
 
 class DelayedPodWatch(Client):
-    """Hears of jobs at once, and of pods only when it asks for them again."""
+    """Watches jobs normally, but sees pods only in a second list."""
 
     has_asked = False
 
@@ -43,7 +43,7 @@ async def silence() -> AsyncIterator[Any]:
 
 
 class NotifyingScreen(PlainScreen):
-    """Lets the test go on when something has been said."""
+    """Notifies the test of the first change."""
 
     def __init__(self, jobs: Jobs) -> None:
         super().__init__(jobs)

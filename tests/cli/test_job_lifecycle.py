@@ -1,4 +1,4 @@
-"""As a new user: `hekla up` here, vcctl and Python there, real processes in between."""
+"""`hekla up` with vcctl and the SDK: jobs as real processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cli.conftest import Run
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The kubeconfig of a whole cluster on this machine."""
+    """The kubeconfig of a cluster on this machine."""
     data = tmp_path_factory.mktemp("cluster")
     process = subprocess.Popen(
         [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(data)],

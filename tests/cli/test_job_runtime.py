@@ -1,6 +1,6 @@
-"""Being with a job: submit, wait, explain, scale and --watch, against a server without controllers.
+"""`vcctl job submit`, `wait`, `explain`, `scale` and --watch against a server without controllers.
 
-The tests play the controllers: what a command waits for is written by them, so nothing sleeps.
+The tests write the status that a command waits for, so nothing sleeps.
 """
 
 from __future__ import annotations

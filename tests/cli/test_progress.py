@@ -1,4 +1,4 @@
-"""What `hekla run` draws of its jobs, from objects alone."""
+"""The progress display of `hekla run`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Queues: Volcano's five verbs, every field at creation, and the tree of `queue top`."""
+"""Volcano's five verbs on queues, all fields at creation, and the tree of `queue top`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vcctl queue top --by namespace|user`: who had how much, and where that is looked up."""
+"""`vcctl queue top --by namespace|user`: usage over time, and the lookup of its record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ Keep = Callable[..., None]
 
 @pytest.fixture
 def keep(admin: SyncClient) -> Iterator[Keep]:
-    """An account as a scheduler writes it, gone after the test: all share a server."""
+    """A usage record as the scheduler writes it; deleted after the test, since tests share a
+    server.
+    """
     kept = []
 
     def keep(namespace: str, shares: Any = HAD, queues: Any = None) -> None:
@@ -130,7 +132,7 @@ def test_watch_redraws_after_the_scheduler_writes(
     try:
         assert [process.stdout.readline().split()[0] for _ in range(5)][1] == "alice"
         later = json.dumps({**HAD, "user": {"bob": 0.9}})
-        # Until it is seen: the first may come before the watch.
+        # Repeat: the first write may come before the watch.
         for number in range(1000):
             data = {"shares": later, "number": str(number)}
             admin.patch(CONFIGMAPS, NAME, {"data": data}, namespace=namespace)

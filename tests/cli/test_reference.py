@@ -1,4 +1,4 @@
-"""docs/reference/cli.md is what the commands say of themselves, all of them, now."""
+"""docs/reference/cli.md is current and complete."""
 
 from __future__ import annotations
 

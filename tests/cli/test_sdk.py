@@ -1,4 +1,4 @@
-"""Jobs from Python: builders, checks, handles; sync and async."""
+"""The SDK: builders, validation, handles; sync and async."""
 
 from __future__ import annotations
 

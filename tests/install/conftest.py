@@ -1,4 +1,4 @@
-"""A real Kubernetes for each worker, and helm."""
+"""Fixtures: a real Kubernetes for each worker, and helm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Real helm, with a home of its own. The caller judges the exit code."""
+    """Real helm with a temporary home. The caller checks the exit code."""
     if reason := missing([HELM]):
         pytest.skip(reason)
     program, home = ensure(HELM), tmp_path_factory.mktemp("helm")

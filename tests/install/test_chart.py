@@ -47,7 +47,7 @@ VALUES: dict[str, Object] = {
             "scheduler_config_override": 'actions: "allocate"\ntiers:\n- plugins: [{name: gang}]\n',
         }
     },
-    "everything that is optional": {
+    "run_all that is optional": {
         "basic": {"image": "example.org/hekla@sha256:0", "image_pull_secret": "pull"},
         "custom": {
             "ssh_plugin_enable": False,
@@ -257,7 +257,7 @@ def test_no_role_has_a_wildcard_and_only_controllers_read_all_secrets() -> None:
 
 
 def test_commands_accept_the_flags_of_the_chart() -> None:
-    for deployment in deployments(VALUES["everything that is optional"]):
+    for deployment in deployments(VALUES["run_all that is optional"]):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         name, *flags = container["args"]
         command = main.commands[name]

@@ -1,7 +1,7 @@
-"""From Volcano to hekla with everything in place: nothing that runs is disturbed, and all goes on.
+"""Migration from Volcano to hekla: running pods are not disturbed, and jobs continue.
 
-`recorded`: what real Volcano left, as tools/peers/handover.py wrote it down. `live`: where
-Volcano's programs have been built (they take minutes), Volcano works first, and again at the end.
+`recorded`: objects of a real Volcano, recorded by tools/peers/handover.py. `live`: if Volcano's
+programs are built (it takes minutes), Volcano runs first, and again at the end.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from hekla.kube.resources import (
 )
 from hekla.kube.sync_client import SyncClient
 from hekla.units.objects import Object
-from tests.install.restoring import load, restore
-from tests.install.rights import requests
-from tests.install.stations import Stations
+from tests.install.component_processes import ComponentProcesses
+from tests.install.permissions import requests
+from tests.install.restore_objects import load, restore
 from tests.realkube.backends import finish, until
 from tests.realkube.test_jobs import job, phase, pods
 
@@ -83,11 +83,11 @@ def test_hekla_takes_over_without_disturbing_a_pod(cluster: KubeCluster, state: 
         STATES[state](cluster, client)
         before, phases = _pods(client), _phases(client)
         objects = release.objects(SPACE, {})
-        stations = Stations(cluster, objects, SPACE)
-        release.apply(client, map(stations.reachable, objects))
+        component_processes = ComponentProcesses(cluster, objects, SPACE)
+        release.apply(client, map(component_processes.reachable, objects))
         try:
             for component in ("admission", "scheduler", "controllers"):
-                stations.start(component)
+                component_processes.start(component)
             _everything_was_looked_at(client)
             assert (_pods(client), _phases(client)) == (before, phases)
             assert (
@@ -96,14 +96,14 @@ def test_hekla_takes_over_without_disturbing_a_pod(cluster: KubeCluster, state: 
             )
             _work_goes_on(client)
             if state == "live":
-                stations.stop()
+                component_processes.stop()
                 release.remove(client, objects)
                 _and_back(cluster, client)
         except BaseException:
-            print(stations.logs())
+            print(component_processes.logs())
             raise
         finally:
-            stations.stop()
+            component_processes.stop()
     touched = [
         f"{right.verb} {address}"
         for right, _, address in requests(cluster.audit_log, SPACE)
@@ -134,7 +134,7 @@ def _phases(client: SyncClient) -> dict[str, str]:
 
 
 def _everything_was_looked_at(client: SyncClient) -> None:
-    """A job that comes now goes through everyone's hands; they have seen the rest by then."""
+    """Run a new job through all components; they have handled the earlier objects by then."""
     name = "after"
     client.create(NAMESPACES, {"metadata": {"name": name}})
     until(lambda: _accepts(client, name))
@@ -147,7 +147,7 @@ def _accepts(client: SyncClient, name: str) -> bool:
     try:
         client.create(JOBS, job(name, replicas=1, cpu="100m"), namespace=name)
     except Exception:
-        return False  # the webhooks' server is not up yet
+        return False  # the webhook server is not up yet
     return True
 
 
@@ -180,7 +180,7 @@ def _resume(client: SyncClient, name: str) -> None:
 
 
 def _and_back(cluster: KubeCluster, client: SyncClient) -> None:
-    """Volcano finds its objects as it knows them, and finishes what hekla has begun."""
+    """Check that Volcano continues with its objects and finishes hekla's jobs."""
     before = _pods(client)
     handover.start(cluster)
     client.create(JOBS, handover.job("back", 1), namespace=TEAM)

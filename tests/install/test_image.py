@@ -1,4 +1,4 @@
-"""The image cannot be built here: what its recipe names exists, and what it installs works."""
+"""The Containerfile: its files exist, and the installed package works. No image is built."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_copied_files_exist() -> None:
     assert len(copied) >= 6
     for path in copied:
         assert (ROOT / path).exists(), path
-    # hatchling needs whatever the package's description names.
+    # hatchling needs the files that the project metadata names.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {project["readme"], *project["license-files"], "pyproject.toml"} <= set(copied)
 
@@ -54,7 +54,7 @@ def test_image_installs_the_tested_versions() -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the recipe's last `pip install` leaves, without what it depends on."""
+    """The result of the Containerfile's last `pip install`, without dependencies."""
     wheels, target = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("site")
     for command in (
         ["hatchling", "build", "-t", "wheel", "-d", str(wheels)],

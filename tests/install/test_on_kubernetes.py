@@ -1,4 +1,4 @@
-"""On a real API server: installed by helm and by hekla, then at work with rights of their own."""
+"""Installation by helm and by hekla on a real API server, and work with least privileges."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from hekla.kube.resources import (
 from hekla.kube.sync_client import SyncClient
 from hekla.units.objects import Object
 from hekla.web.certificates import new_authority
+from tests.install.component_processes import ComponentProcesses
 from tests.install.conftest import CHART, Helm
-from tests.install.rights import COMPONENTS, Right, granted, requests
-from tests.install.stations import Stations
+from tests.install.permissions import COMPONENTS, Permission, granted_permissions, requests
 from tests.install.workload import Workload
 from tests.realkube.backends import until
 
@@ -46,28 +46,28 @@ KUBECTL = Path(sys.executable).with_name("kubectl")
 _NETWORK = "topology.volcano.sh"
 RARELY_USED = {
     **{
-        Right("controllers", _NETWORK, "hypernodes", verb): "HyperNodes follow labels of nodes"
+        Permission("controllers", _NETWORK, "hypernodes", verb): "HyperNodes follow labels of nodes"
         for verb in ("create", "patch", "delete")
     },
-    Right("controllers", _NETWORK, "hypernodes/status", "patch"): "there are HyperNodes",
-    Right("scheduler", "", "pods", "get"): "a bind or an eviction was left without an answer",
-    Right("controllers", "", "pods", "get"): "the name of a pod is taken",
-    Right("scheduler", "", "events", "patch"): "the same thing happens again",
-    Right("controllers", "", "events", "patch"): "the same thing happens again",
-    Right("scheduler", "", "configmaps", "get"): "the plugin fairshare is configured",
-    Right("scheduler", "", "configmaps", "patch"): "the plugin fairshare is configured",
-    Right("scheduler", "", "configmaps", "create"): "the plugin fairshare is configured",
-    Right("scheduler", "metrics.k8s.io", "nodes", "list"): "loads are read from there",
+    Permission("controllers", _NETWORK, "hypernodes/status", "patch"): "there are HyperNodes",
+    Permission("scheduler", "", "pods", "get"): "a bind or an eviction was left without an answer",
+    Permission("controllers", "", "pods", "get"): "the name of a pod is taken",
+    Permission("scheduler", "", "events", "patch"): "the same thing happens again",
+    Permission("controllers", "", "events", "patch"): "the same thing happens again",
+    Permission("scheduler", "", "configmaps", "get"): "the plugin fairshare is configured",
+    Permission("scheduler", "", "configmaps", "patch"): "the plugin fairshare is configured",
+    Permission("scheduler", "", "configmaps", "create"): "the plugin fairshare is configured",
+    Permission("scheduler", "metrics.k8s.io", "nodes", "list"): "loads are read from there",
     **{
-        Right(
+        Permission(
             "scheduler", "custom.metrics.k8s.io", f"nodes/node_{what}_usage_avg", "get"
         ): "loads are read from there"
         for what in ("cpu", "memory")
     },
 }
-"""What no ordinary work needs; without it a component would not get over a failure."""
+"""Permissions that only the recovery from a failure needs."""
 ASKED_BY_ADMISSION = "finalizers"
-"""Kubernetes asks for these rights itself, when an owner reference is set: no request is logged."""
+"""Kubernetes checks these permissions when an owner reference is set, without a logged request."""
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_helm_installs_upgrades_and_removes(
 
 
 def _as_the_service_does(client: SyncClient) -> None:
-    """It keeps its certificates where the chart made room for them."""
+    """Check that the certificates are stored in the chart's Secret."""
     authority = base64.b64encode(new_authority(time.time(), "test").certificate).decode()
     patch = {"data": {"ca.crt": authority}}
     client.patch(SECRETS, "hekla-admission-certificates", patch, namespace=SPACE)
@@ -193,48 +193,54 @@ def test_each_component_uses_exactly_its_permissions(
     cluster: KubeCluster, client: SyncClient
 ) -> None:
     objects = release.objects(SPACE, {})
-    stations = Stations(cluster, objects, SPACE)
-    release.apply(client, map(stations.reachable, objects))
+    component_processes = ComponentProcesses(cluster, objects, SPACE)
+    release.apply(client, map(component_processes.reachable, objects))
     until(lambda: _established(client))
-    # The namespace holds pods to the strictest standard, and takes ours.
+    # The namespace enforces the restricted standard, and accepts our pods.
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     client.patch(NAMESPACES, SPACE, {"metadata": {"labels": restricted}})
     until(lambda: len(_pods_of_components(client)) == 6)
     try:
-        _begin(stations, client)
+        _begin(component_processes, client)
         for component in COMPONENTS:
-            answers = until(partial(_all_well, stations, component))
+            answers = until(partial(_healthy_answers, component_processes, component))
             assert answers is not None
             assert ("/metrics" in answers) == (component != "admission")
         client.create(NAMESPACES, {"metadata": {"name": "work"}})
-        Workload(client, "work").everything()
+        Workload(client, "work").run_all()
     except BaseException:
-        print(stations.logs())
+        print(component_processes.logs())
         raise
     finally:
-        stations.stop()
+        component_processes.stop()
         release.remove(client, objects)
     asked = list(requests(cluster.audit_log, SPACE))
     refused = [f"{right} {address}" for right, code, address in asked if code in (401, 403)]
     assert not refused, "a permission is missing"
-    may = {right for right in granted(objects) if not right.resource.endswith(ASKED_BY_ADMISSION)}
+    may = {
+        right
+        for right in granted_permissions(objects)
+        if not right.resource.endswith(ASKED_BY_ADMISSION)
+    }
     unused = may - {right for right, _, _ in asked} - RARELY_USED.keys()
     assert sorted(unused) == [], "a permission is granted and not needed"
     assert RARELY_USED.keys() <= may
 
 
-def _begin(stations: Stations, client: SyncClient) -> None:
-    """The webhooks' server last, as may happen: the others wait for it, and then go on."""
+def _begin(component_processes: ComponentProcesses, client: SyncClient) -> None:
+    """Start the webhook server last: the others wait for it."""
     for component in ("scheduler", "controllers"):
-        stations.start(component)
-        until(lambda name=component: "cannot be created yet" in stations.log(name))  # type: ignore[misc]
-    stations.start("admission")
+        component_processes.start(component)
+        until(lambda name=component: "cannot be created yet" in component_processes.log(name))  # type: ignore[misc]
+    component_processes.start("admission")
     until(lambda: all(map(_has_certificate, _webhooks(client))))
     until(lambda: _is_open(client, "root") and _is_open(client, "default"))
 
 
-def _all_well(stations: Stations, component: str) -> dict[str, int] | None:
-    answers = stations.answers(component)
+def _healthy_answers(
+    component_processes: ComponentProcesses, component: str
+) -> dict[str, int] | None:
+    answers = component_processes.answers(component)
     return answers if set(answers.values()) == {200} else None
 
 

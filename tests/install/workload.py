@@ -1,4 +1,4 @@
-"""Work that takes every right the components have, as an administrator would give it to them."""
+"""A workload that needs every permission of the components."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _reference(obj: Object) -> Object:
 
 
 def _volume(name: str, made_of: str, claimed_in: str = "") -> Object:
-    """A disk; `claimed_in`: made for the claim of its class' name in that namespace."""
+    """A volume; `claimed_in`: for the claim named like its class in that namespace."""
     spec: Object = {
         "capacity": {"storage": "2Gi"},
         "accessModes": ["ReadWriteOnce"],
@@ -61,13 +61,13 @@ def _volume(name: str, made_of: str, claimed_in: str = "") -> Object:
 
 
 class Workload:
-    """Each method is one thing that users do, from its beginning to its end."""
+    """Each method is one user workflow, from beginning to end."""
 
     def __init__(self, client: SyncClient, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
 
-    def everything(self) -> None:
+    def run_all(self) -> None:
         self.begin_a_schedule()
         self.a_bad_job_is_refused()
         self.a_job_with_plugins_and_a_volume()
@@ -146,7 +146,7 @@ class Workload:
             self._gone(kind, name)
 
     def a_job_is_aborted(self) -> None:
-        """It has a claim that was there before; what its plugins made goes with it."""
+        """The job uses an existing claim; objects of its plugins are deleted with it."""
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         claim = self._make(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "old"}, "spec": spec})
         self._bind_volume(claim)
@@ -162,7 +162,7 @@ class Workload:
             self._gone(kind, name)
 
     def jobs_whose_volumes_wait_for_them(self) -> None:
-        """One gets a volume that is there, the other one that is made for the node it goes to."""
+        """One pod gets an existing volume, the other one a volume provisioned for its node."""
         for name, provisioner in (("local", NO_PROVISIONER), ("cloud", "example.com/disks")):
             body = {
                 "metadata": {"name": name},
@@ -197,7 +197,7 @@ class Workload:
         return self._client.list(PERSISTENT_VOLUME_CLAIMS, namespace=self._namespace).items
 
     def _bind_volume(self, claim: Object) -> None:
-        """As a provisioner would."""
+        """Act as a provisioner."""
         reference = {"name": claim["metadata"]["name"], "namespace": self._namespace}
         spec = {
             "capacity": {"storage": "1Gi"},
@@ -216,7 +216,7 @@ class Workload:
         return secret
 
     def _spoil_what_plugins_made(self) -> None:
-        """Somebody edits what belongs to the job: it is put right when the job changes."""
+        """A user edits an object of the job: it is restored when the job changes."""
         patch = self._client.patch
         space = self._namespace
         patch(SERVICES, "mpi", {"spec": {"publishNotReadyAddresses": True}}, namespace=space)
@@ -304,7 +304,7 @@ class Workload:
         ]
 
     def an_urgent_job_takes_room(self) -> None:
-        """Its configuration is changed where the chart put it, while the scheduler runs."""
+        """The scheduler's ConfigMap is changed while it runs."""
         data = {"volcano-scheduler.conf": PREEMPTING}
         name, space = wellknown.SCHEDULER_CONFIG_MAP, wellknown.SYSTEM_NAMESPACE
         self._client.patch(CONFIGMAPS, name, {"data": data}, namespace=space)

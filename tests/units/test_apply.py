@@ -1,4 +1,4 @@
-"""Server-side apply: merging, conflicts, removal, and the laws that make it safe to repeat."""
+"""Server-side apply: merging, conflicts, removal, and its laws."""
 
 import copy
 from typing import Any
@@ -59,7 +59,7 @@ def updated(live: dict[str, Any] | None, new: dict[str, Any], manager: str) -> d
 
 
 def spec_of(*configs: tuple[str, dict[str, Any]], force: bool = False) -> Any:
-    """The spec after (manager, spec) were applied in turn."""
+    """Return the spec after (manager, spec) were applied in order."""
     item: dict[str, Any] | None = None
     for manager, spec in configs:
         item = applied(item, widget(spec), manager, force=force)
@@ -110,7 +110,7 @@ def test_another_value_is_a_conflict() -> None:
     with pytest.raises(ApplyConflict) as caught:
         applied(item, widget({"replicas": 2, "options": {"a": "2", "b": "2"}}), "b")
     assert caught.value.conflicts == [
-        Conflict("a", "", VERSION, ".spec.replicas"),  # what lies deeper comes later
+        Conflict("a", "", VERSION, ".spec.replicas"),  # deeper paths come later
         Conflict("a", "", VERSION, ".spec.options.a"),
     ]
     assert "2 conflicts" in str(caught.value)
@@ -410,7 +410,7 @@ def test_law_an_applied_configuration_is_in_the_result(
 def test_law_applying_nothing_removes_exclusively_owned_fields(
     theirs: dict[str, Any], mine: dict[str, Any]
 ) -> None:
-    """Withdrawing gives back the object that was there, as long as nothing was taken by force."""
+    """Withdrawing restores the original object, unless something was forced."""
     live = updated(None, widget(theirs, labels={"a": "b"}), "them")
     try:
         item = applied(live, widget(mine))
@@ -422,7 +422,7 @@ def test_law_applying_nothing_removes_exclusively_owned_fields(
 
 
 def unordered(value: Any) -> Any:
-    """Merging may have moved elements of sets and maps around."""
+    """Sort: merging may have reordered elements of sets and maps."""
     if isinstance(value, dict):
         return {key: unordered(item) for key, item in value.items()}
     if isinstance(value, list):

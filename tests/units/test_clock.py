@@ -1,4 +1,4 @@
-"""A manual clock wakes sleepers in order, each at its own moment."""
+"""A manual clock wakes sleepers in order, each at its deadline."""
 
 import asyncio
 import time

@@ -13,7 +13,7 @@ START = datetime(2026, 5, 1, 12, 10, 30)
 NEXT = {
     "*/15 * * * *": datetime(2026, 5, 1, 12, 15),
     "0 3 * * *": datetime(2026, 5, 2, 3, 0),
-    "0 0 13 * FRI": datetime(2026, 5, 8, 0, 0),  # the day or the weekday, as everywhere
+    "0 0 13 * FRI": datetime(2026, 5, 8, 0, 0),  # the day or the weekday
     "@hourly": datetime(2026, 5, 1, 13, 0),
     "@weekly": datetime(2026, 5, 3, 0, 0),
     "@every 90m": datetime(2026, 5, 1, 13, 40, 30),

@@ -1,4 +1,4 @@
-"""Field sets: the fieldsV1 notation, and set algebra checked against sets of paths."""
+"""Field sets: the fieldsV1 format, and set operations compared with sets of paths."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_operations_are_those_of_sets(left: frozenset[Path], right: frozenset[Pa
     assert union(a, b) == encode_fields(left | right)
     assert subtract(a, b) == encode_fields(left - right)
     assert intersect(a, b) == encode_fields(left & right)
-    assert (a, b) == (encode_fields(left), encode_fields(right))  # arguments stay as they were
+    assert (a, b) == (encode_fields(left), encode_fields(right))  # arguments are unchanged
 
 
 @given(path_sets, path_sets)

@@ -1,4 +1,4 @@
-"""What creates, updates and patches do to metadata.managedFields."""
+"""metadata.managedFields after creates, updates and patches."""
 
 import copy
 from typing import Any
@@ -29,7 +29,7 @@ def write(
     ignored: tuple[str, ...] = (),
     blank: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`new` as it is stored when `manager` writes it over `old`."""
+    """Return `new` as stored when `manager` writes it over `old`."""
     new = copy.deepcopy(new)
     before = copy.deepcopy((old, new))
     entries = managed_fields_after_update(

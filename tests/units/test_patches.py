@@ -1,4 +1,4 @@
-"""JSON patch and merge patch: what they do, what they refuse, and merge's algebra."""
+"""JSON patch and merge patch: results, errors, and laws."""
 
 import copy
 from typing import Any
@@ -192,10 +192,10 @@ def test_merging_twice_is_merging_once(document: Any, patch: Any) -> None:
 
 @given(documents, patches, patches)
 def test_consecutive_patches_compose(document: Any, first: Any, second: Any) -> None:
-    """Merging is associative only as long as no object meets something else on its way.
+    """Merging is associative only while no object meets another type.
 
-    {"a": 1} then {"a": {"b": null}} leaves {"a": {}}; merged into one patch, with a null kept to
-    delete, it would have to say both "replace a" and "delete b inside a".
+    {"a": 1} then {"a": {"b": null}} gives {"a": {}}; as one patch it would have to both replace `a`
+    and delete `b` inside it.
     """
     combined = combine(first, second)
     if combined is not None:
@@ -204,7 +204,7 @@ def test_consecutive_patches_compose(document: Any, first: Any, second: Any) -> 
 
 
 def combine(first: Any, second: Any) -> Any:
-    """`second` after `first` as one patch that keeps its nulls, or None if there is no such."""
+    """Return `second` after `first` as one patch with nulls, or None if there is none."""
     result = dict(first)
     for key, value in second.items():
         if isinstance(value, dict) and key in result:

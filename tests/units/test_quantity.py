@@ -1,4 +1,4 @@
-"""Quantities agree with apimachinery's own tables, and obey the laws of exact numbers."""
+"""Quantities match apimachinery's tables and the laws of exact numbers."""
 
 import copy
 import pickle
@@ -312,7 +312,7 @@ texts = st.from_regex(
 
 @given(quantities)
 def test_printed_quantity_parses_to_the_same_amount(quantity: Quantity) -> None:
-    # Amounts beyond 64 bits are capped on reading, in binary notation only, as upstream.
+    # Amounts beyond 64 bits are capped by the parser, in binary format only, as in Kubernetes.
     if quantity.format != "BinarySI" or abs(quantity.nanos) <= MAX * 10**9:
         assert Quantity.parse(str(quantity)) == quantity
 

@@ -1,4 +1,4 @@
-"""Selectors read, print and match as apimachinery's do."""
+"""Selectors are parsed, printed and matched as in apimachinery."""
 
 from typing import Any
 

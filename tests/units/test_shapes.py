@@ -1,4 +1,4 @@
-"""Shapes resolve references lazily and know the extensions that merging reads."""
+"""Shapes resolve references on demand and read merge extensions."""
 
 from hekla.units.objects import Object
 from hekla.units.shapes import ANY, OBJECT_META, Definitions, Shape

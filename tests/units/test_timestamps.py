@@ -1,4 +1,4 @@
-"""Times are written in UTC as Kubernetes does, and read with any offset."""
+"""Times are written in UTC as in Kubernetes, and parsed with any offset."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""A small kind with every structure that apply distinguishes, for the tests of ownership."""
+"""A small kind with every structure of server-side apply, for tests."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ VERSION = "example.com/v1"
 
 
 def widget(spec: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """A widget named w; keyword arguments add to metadata, `status` to the object."""
+    """Return a widget named w; keyword arguments add to metadata, `status` to the object."""
     status = more.pop("status", None)
     item: dict[str, Any] = {
         "apiVersion": VERSION,
@@ -95,7 +95,7 @@ def widget(spec: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
 
 
 def owners(item: dict[str, Any]) -> dict[str, Any]:
-    """`manager/operation` -> fieldsV1 of an object's managedFields."""
+    """Return `manager/operation` -> fieldsV1 of an object's managedFields."""
     return {
         f"{entry['manager']}/{entry['operation']}": entry["fieldsV1"]
         for entry in item["metadata"].get("managedFields", [])
@@ -103,7 +103,7 @@ def owners(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def bare(item: dict[str, Any]) -> dict[str, Any]:
-    """The object without its managedFields."""
+    """Return the object without its managedFields."""
     metadata = {key: item["metadata"][key] for key in item["metadata"] if key != "managedFields"}
     return {**item, "metadata": metadata}
 

@@ -1,7 +1,7 @@
-"""Putting recorded objects onto another cluster, as if they had always been there.
+"""Restore recorded objects on another cluster.
 
-What a newcomer gets wrong: a server gives its own UIDs, and Volcano builds names from them. So
-every object is made with the UIDs that its owners have here, wherever they are written.
+Note: a server assigns UIDs, and Volcano builds names from them. So every object is created with the
+UIDs that its owners have on the new cluster, wherever they occur.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def load() -> Object:
 
 
 def restore(cluster: KubeCluster, objects: list[Object], namespace: str) -> None:
-    """Owners come before what they own. Kubernetes' own controllers are held until all is there."""
+    """Owners come first. Kubernetes' controllers are paused until all objects exist."""
     with cluster.client() as client:
         client.create(NAMESPACES, {"metadata": {"name": namespace}})
         until(lambda: client.find(SERVICE_ACCOUNTS, "default", namespace=namespace))

@@ -1,4 +1,4 @@
-"""What the components may do, by their roles, and what they did, by the audit log."""
+"""Permissions of the components by their roles, and those they used by the audit log."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hekla.units.objects import Object
 COMPONENTS = ("scheduler", "controllers", "admission")
 
 
-class Right(NamedTuple):
-    """One verb on one resource of a group; `resource` has the subresource, too."""
+class Permission(NamedTuple):
+    """One verb on one resource of a group; `resource` includes the subresource."""
 
     component: str
     group: str
@@ -21,8 +21,8 @@ class Right(NamedTuple):
     verb: str
 
 
-def granted(objects: Iterable[Object]) -> set[Right]:
-    """Every right that a Role or ClusterRole of a component gives."""
+def granted_permissions(objects: Iterable[Object]) -> set[Permission]:
+    """Return every permission that a Role or ClusterRole of a component grants."""
     found = set()
     for obj in objects:
         component = obj["metadata"]["name"].removeprefix("hekla-")
@@ -30,7 +30,7 @@ def granted(objects: Iterable[Object]) -> set[Right]:
             continue
         for rule in obj["rules"]:
             found |= {
-                Right(component, group, resource, verb)
+                Permission(component, group, resource, verb)
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
                 for verb in rule["verbs"]
@@ -38,8 +38,8 @@ def granted(objects: Iterable[Object]) -> set[Right]:
     return found
 
 
-def requests(audit_log: Path, namespace: str) -> Iterator[tuple[Right, int, str]]:
-    """All that the components asked the server for: the right it took, the answer, the address."""
+def requests(audit_log: Path, namespace: str) -> Iterator[tuple[Permission, int, str]]:
+    """Yield all requests of the components: the permission, the status, the path."""
     users = {f"system:serviceaccount:{namespace}:hekla-{name}": name for name in COMPONENTS}
     with audit_log.open() as lines:
         for line in lines:
@@ -49,5 +49,5 @@ def requests(audit_log: Path, namespace: str) -> Iterator[tuple[Right, int, str]
             if component is None or about is None:
                 continue
             resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
-            right = Right(component, about.get("apiGroup", ""), resource, entry["verb"])
+            right = Permission(component, about.get("apiGroup", ""), resource, entry["verb"])
             yield right, (entry.get("responseStatus") or {}).get("code", 0), entry["requestURI"]

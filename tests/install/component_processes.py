@@ -1,7 +1,7 @@
-"""hekla's components as processes beside the cluster, each with its own service account's token.
+"""hekla's components as processes beside the cluster, each with its service account's token.
 
-A pod cannot run here, so what its Deployment says is carried out by hand: the same arguments, the
-same account. Only addresses differ, and webhooks are reached by URL: there is no service network.
+Pods cannot run here, so each Deployment is run as a process with the same arguments and account.
+Only addresses differ, and webhooks are called by URL: there is no service network.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hekla.kube.resources import SERVICE_ACCOUNTS
 from hekla.units.objects import Object
 
 
-class Stations:
+class ComponentProcesses:
     def __init__(self, cluster: KubeCluster, objects: list[Object], namespace: str) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._webhook_port = free_port()
         self._ports: dict[str, dict[int, int]] = {}
-        """For each component, the port in its pod and the one it has here."""
+        """The port in the pod and the local port of each component."""
         self._containers: dict[str, Object] = {}
         for obj in objects:
             if obj["kind"] == "Deployment":
@@ -35,7 +35,7 @@ class Stations:
                 self._containers[container["name"]] = container
 
     def reachable(self, obj: Object) -> Object:
-        """An object as it is applied here: webhooks by URL."""
+        """Return an object as applied here: webhooks by URL."""
         if not obj["kind"].endswith("WebhookConfiguration"):
             return obj
         made = {**obj, "webhooks": [dict(webhook) for webhook in obj["webhooks"]]}
@@ -77,9 +77,9 @@ class Stations:
         return f"{flag}=127.0.0.1:{port}"
 
     def answers(self, component: str) -> dict[str, int]:
-        """What each probe of its Deployment is answered, as a kubelet would ask, and /metrics.
+        """Return the status of each probe of the Deployment, and of /metrics.
 
-        0 is no answer.
+        0 means no response.
         """
         container = self._containers[component]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -108,7 +108,7 @@ class Stations:
 
 
 def _status(scheme: str, port: int, path: str) -> int:
-    unchecked = ssl.create_default_context()  # a kubelet does not check certificates either
+    unchecked = ssl.create_default_context()  # a kubelet does not verify certificates either
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
     address = f"{scheme}://127.0.0.1:{port}{path}"
     try:

@@ -1,4 +1,4 @@
-"""Reviews as data, without a server."""
+"""Reviews as pure functions, without a server."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def patched(obj: Json, answer: Json) -> Json:
     return made
 
 
-def test_a_job_applied_again_with_another_size_is_completed_and_allowed() -> None:
+def test_job_applied_again_with_another_size_is_defaulted_and_allowed() -> None:
     view = Cluster()
     old = job(task(replicas=2))
     volcano.default(old, view)
-    again = job(task(replicas=4), minAvailable=2)  # as kubectl sends it: without what was filled in
+    again = job(task(replicas=4), minAvailable=2)  # as kubectl sends it: without defaults
     for field in ("queue", "schedulerName", "maxRetry"):
         again["spec"][field] = old["spec"][field]
     refused = reviews.validate(request(deepcopy(again), "UPDATE", old), view)
@@ -40,7 +40,7 @@ def test_a_job_applied_again_with_another_size_is_completed_and_allowed() -> Non
     assert reviews.validate(request(completed, "UPDATE", old), view)["response"]["allowed"]
 
 
-def test_an_object_on_its_way_out_is_let_through() -> None:
+def test_object_being_deleted_is_allowed() -> None:
     view = Cluster()
     old = job(task(replicas=2))
     volcano.default(old, view)
@@ -51,7 +51,7 @@ def test_an_object_on_its_way_out_is_let_through() -> None:
     assert answer["response"]["allowed"]
 
 
-def test_a_complete_object_needs_no_patch() -> None:
+def test_complete_object_gets_no_patch() -> None:
     view = Cluster()
     one = job(task())
     volcano.default(one, view)

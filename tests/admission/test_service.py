@@ -1,4 +1,4 @@
-"""The webhooks as the API server meets them: over TLS, with its own certificate authority."""
+"""The admission service as the API server calls it: over TLS, with its CA."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def service(client: Client) -> AsyncIterator[tuple[AdmissionService, WebSe
 
 
 async def post(client: Client, hook_name: str, body: bytes | Json, **headers: str) -> Any:
-    """Call a webhook exactly as its configuration says."""
+    """Call a webhook as its configuration specifies."""
     kind, name = hook_name.split("/")
     resource = MUTATING_WEBHOOKS if kind == "mutating" else VALIDATING_WEBHOOKS
     webhook = (await client.get(resource, name))["webhooks"][0]
@@ -73,7 +73,7 @@ def review(obj: Json, operation: str = "CREATE", old: Json | None = None) -> Jso
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-async def test_a_job_is_completed_by_a_patch(client: Client, service: Any) -> None:
+async def test_job_is_defaulted_by_a_patch(client: Client, service: Any) -> None:
     one = job(task(replicas=2), plugins={"pytorch": []})
     _, answer = await post(client, "mutating/hekla-admission-jobs-mutate", review(one))
     response = answer["response"]
@@ -84,7 +84,7 @@ async def test_a_job_is_completed_by_a_patch(client: Client, service: Any) -> No
     assert completed["spec"]["plugins"] == {"pytorch": [], "svc": []}
 
 
-async def test_a_job_is_refused_with_every_reason(client: Client, service: Any) -> None:
+async def test_invalid_job_is_denied_with_all_reasons(client: Client, service: Any) -> None:
     one = job(task(replicas=2, minAvailable=5), queue="nope")
     _, answer = await post(client, "validating/hekla-admission-jobs-validate", review(one))
     response = answer["response"]
@@ -94,10 +94,10 @@ async def test_a_job_is_refused_with_every_reason(client: Client, service: Any) 
     assert len(response["status"]["details"]["causes"]) == 2
 
 
-async def test_the_cluster_is_in_view(client: Client, service: Any) -> None:
+async def test_validation_uses_cluster_state(client: Client, service: Any) -> None:
     made = await client.create(QUEUES, queue("team"))
     hook = "validating/hekla-admission-jobs-validate"
-    for _ in range(100):  # until the watch has told the service
+    for _ in range(100):  # until the informer has the object
         _, answer = await post(client, hook, review(job(queue="team")))
         if answer["response"]["allowed"]:
             break
@@ -127,7 +127,7 @@ NONSENSE: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("what", NONSENSE)
-async def test_nonsense_is_never_let_through(client: Client, service: Any, what: str) -> None:
+async def test_malformed_review_is_refused(client: Client, service: Any, what: str) -> None:
     body, want = NONSENSE[what]
     status, _ = await post(client, "validating/hekla-admission-jobs-validate", body)
     assert status == want
@@ -153,7 +153,7 @@ async def test_two_replicas_share_one_certificate_authority(
     assert first == second
 
 
-async def test_certificates_are_renewed_before_they_end_and_the_authority_stays(
+async def test_certificates_are_renewed_before_expiry_and_the_ca_stays(
     client: Client, clock: ManualClock
 ) -> None:
     secret = CertificateSecret(client, clock, "volcano-system", SECRET)
@@ -180,7 +180,7 @@ async def test_a_renewed_certificate_is_served_and_trusted_without_a_restart(
     assert status == 200
 
 
-def test_nobodys_pods_depend_on_the_service() -> None:
+def test_no_webhook_covers_pods() -> None:
     made = configurations(Reach("volcano-system", "hekla-admission"), b"CA")
     resources = {r for one in made for r in one["webhooks"][0]["rules"][0]["resources"]}
     assert "pods" not in resources

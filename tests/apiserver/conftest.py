@@ -1,4 +1,4 @@
-"""Servers for tests: in this process, or as a process of its own that can be killed."""
+"""API servers for tests: in-process, or a separate process that can be killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hekla.kube.client import Client
 
 
 class ServerProcess:
-    """A server that a test may kill and start again on the same data."""
+    """A server process that a test kills and restarts on the same data."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
@@ -32,7 +32,7 @@ class ServerProcess:
         assert self.address, "the server did not start"
 
     def kill(self) -> None:
-        """As `kill -9` does: no goodbye."""
+        """Send SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self._reap()
@@ -56,7 +56,7 @@ class ServerProcess:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """A server in this process."""
+    """An in-process server."""
     async with ApiServer(Config(data_dir=tmp_path / "data")) as running:
         yield running
 

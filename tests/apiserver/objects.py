@@ -1,4 +1,4 @@
-"""Objects that tests need over and over."""
+"""Objects for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that say next to nothing: stored or refused, and never an internal error."""
+"""Minimal objects are stored or refused, and never cause an internal error."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _label(obj: Object) -> Object:
 
 
 @pytest.mark.parametrize("case", BARE)
-async def test_every_kind_takes_or_refuses_a_bare_object(server: ApiServer, case: str) -> None:
-    # A quota that limits nothing must not get into anybody's way.
+async def test_every_kind_accepts_or_refuses_a_minimal_object(server: ApiServer, case: str) -> None:
+    # A quota without limits must not block other objects.
     quotas = server.registry.by_kind("v1", "ResourceQuota")
     assert quotas is not None
     await server.resources.create(quotas, "default", {"metadata": {"name": "nothing"}})

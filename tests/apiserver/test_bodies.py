@@ -1,4 +1,4 @@
-"""Request bodies: JSON, YAML and protobuf, read alike; what could hurt is refused."""
+"""Request bodies in JSON, YAML and protobuf."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ REPEATED = {
 
 @pytest.mark.parametrize("media", [bodies.JSON, bodies.YAML])
 @pytest.mark.parametrize("case", REPEATED)
-def test_a_field_given_twice_is_named_by_its_path(case: str, media: str) -> None:
+def test_duplicate_field_is_reported_by_path(case: str, media: str) -> None:
     body, want_paths = REPEATED[case]
     asked = options("Warn")
     bodies.read(body, media, asked)
     assert asked.duplicates == [f'duplicate field "{path}"' for path in want_paths]
 
 
-def test_fields_given_twice_in_yaml_are_found_too() -> None:
+def test_duplicate_yaml_fields_are_reported() -> None:
     asked = options("Warn")
     assert bodies.read(b"a: {b: 1, b: 2}\n", bodies.YAML, asked) == {"a": {"b": 2}}
     assert asked.duplicates == ['duplicate field "a.b"']
@@ -41,17 +41,17 @@ def test_fields_given_twice_in_yaml_are_found_too() -> None:
         bodies.refuse_repeated(b"l:\n- {b: 1, b: 2}\n")
 
 
-def test_yaml_that_grows_by_aliases_is_refused() -> None:
+def test_yaml_aliases_are_refused() -> None:
     bomb = b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
     with pytest.raises(StatusError, match="aliases are not accepted"):
         bodies.read(bomb, bodies.YAML, None)
 
 
-def test_an_ampersand_and_an_asterisk_in_text_are_no_aliases() -> None:
+def test_ampersand_and_asterisk_in_text_are_not_aliases() -> None:
     assert bodies.read(b"a: 'fish & chips *'\n", bodies.YAML, None) == {"a": "fish & chips *"}
 
 
-def test_times_in_yaml_stay_text() -> None:
+def test_yaml_timestamps_stay_strings() -> None:
     body = b"a: 2026-01-01\nb: 2026-01-01T00:00:00Z\nc: yes\nd: 0x10\n"
     assert bodies.read(body, bodies.YAML, None) == {
         "a": "2026-01-01", "b": "2026-01-01T00:00:00Z", "c": True, "d": 16,
@@ -101,13 +101,13 @@ def test_a_config_map_in_protobuf() -> None:
     }
 
 
-def test_zero_is_kept_where_it_is_a_pointer_and_dropped_where_it_is_not() -> None:
+def test_protobuf_zero_is_kept_for_pointer_fields_only() -> None:
     spec = field(1, 0) + field(5, 0) + field(7, 0)  # replicas, minReadySeconds, paused
     read = protobuf.read(envelope("apps/v1", "Deployment", field(2, spec)))
     assert read["spec"] == {"replicas": 0}
 
 
-def test_types_with_a_json_form_of_their_own() -> None:
+def test_types_with_a_special_json_form() -> None:
     # Service: ports[0] = {port: 80, targetPort: "http"}, a time, and a quantity in a pod.
     port = field(3, 80) + field(4, field(1, 1) + field(2, 0) + field(3, "http"))
     service = protobuf.read(envelope("v1", "Service", field(2, field(1, port))))
@@ -128,12 +128,12 @@ def test_types_with_a_json_form_of_their_own() -> None:
     assert read["metadata"]["deletionTimestamp"] == "1970-01-01T00:01:00Z"
 
 
-def test_negative_numbers_and_fields_of_the_future() -> None:
+def test_negative_numbers_and_unknown_protobuf_fields() -> None:
     body = envelope("scheduling.k8s.io/v1", "PriorityClass", field(2, -5) + field(999, "new"))
     assert protobuf.read(body)["value"] == -5
 
 
-def test_delete_options_are_read_in_whatever_group_they_come() -> None:
+def test_delete_options_are_decoded_in_any_group() -> None:
     body = envelope("apps/v1", "DeleteOptions", field(1, 0) + field(4, "Foreground"))
     read = protobuf.read(body)
     assert (read["gracePeriodSeconds"], read["propagationPolicy"]) == (0, "Foreground")
@@ -158,7 +158,7 @@ def test_broken_protobuf_is_a_bad_request(case: str) -> None:
     assert caught.value.code == 400
 
 
-def test_a_kind_without_a_table_is_unsupported() -> None:
+def test_protobuf_of_an_unknown_kind_is_unsupported() -> None:
     with pytest.raises(StatusError) as caught:
         protobuf.read(envelope("example.com/v1", "Thing", b""))
     assert caught.value.code == 415

@@ -1,4 +1,4 @@
-"""CEL behind its door: what is compiled, what is refused, what happens without the evaluator."""
+"""CEL: compilation, evaluation, and behaviour without the evaluator."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TRUE = (
 
 
 @pytest.mark.parametrize("text", TRUE)
-def test_functions_of_kubernetes_are_known(text: str) -> None:
+def test_kubernetes_functions_evaluate(text: str) -> None:
     assert cel.compile(text, ()).holds({})
 
 
@@ -58,18 +58,18 @@ def test_functions_of_kubernetes_are_known(text: str) -> None:
         ("true" + " " * cel.MAX_EXPRESSION, "longer than"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_invalid_expression_is_refused_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(cel.Refused, match=why):
         cel.compile(text, ("self",))
 
 
 @pytest.mark.parametrize("text", ["self.x == 1", "1 / 0 == 1", "quantity('one').isInteger()"])
-def test_an_evaluation_that_fails_says_so(text: str) -> None:
+def test_failed_evaluation_raises(text: str) -> None:
     with pytest.raises(cel.Failed):
         cel.compile(text, ("self",)).holds({"self": {}})
 
 
-def test_names_that_cel_cannot_say_are_escaped() -> None:
+def test_field_names_that_are_not_cel_identifiers_are_escaped() -> None:
     found = [
         validation_rules.escape(name) for name in ("a-b", "a.b", "a/b", "a__b", "namespace", "x")
     ]
@@ -105,14 +105,14 @@ DEFINITION: dict[str, Any] = {
 }
 
 
-async def test_without_the_evaluator_rules_are_refused_and_the_cure_is_named(
+async def test_without_evaluator_rules_are_refused_with_the_install_command(
     without_evaluator: None, server: ApiServer, client: Client
 ) -> None:
     with pytest.raises(Invalid, match=r"pip install 'hekla\[cel\]'"):
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
 
 
-async def test_hyper_nodes_are_judged_without_the_evaluator_too(
+async def test_hypernodes_are_validated_without_the_evaluator(
     without_evaluator: None, server: ApiServer, client: Client
 ) -> None:
     member = {"type": "Node", "selector": {}}

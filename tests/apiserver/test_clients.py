@@ -1,4 +1,4 @@
-"""Client libraries other than ours, unmodified, with the kubeconfig the server writes.
+"""Other client libraries, unmodified, with the kubeconfig that the server writes.
 
 Each runs one session: create, list, watch, patch, delete, on a built-in kind and on Volcano's.
 """
@@ -29,7 +29,7 @@ from hekla.units.objects import Object
 from tests.apiserver.threads import ServerThread, running_server
 from tests.clients.standing import RUNS, installed, stands_for
 
-# These libraries leave sockets to the garbage collector, and kr8s has not heard of this version.
+# These libraries leave sockets to the garbage collector, and kr8s warns about this version.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -50,7 +50,7 @@ def namespace(cluster: ServerThread, request: pytest.FixtureRequest) -> Iterator
     name = request.node.name.removeprefix("test_").replace("_", "-")[:50].rstrip("-")
     cluster.create("v1", "Namespace", {"metadata": {"name": name}})
     yield name
-    gc.collect()  # here, where warnings of what was left open are expected
+    gc.collect()  # collect here, where warnings about open sockets are expected
 
 
 def pod(name: str) -> Object:
@@ -76,7 +76,7 @@ def vcjob(name: str) -> Object:
 
 
 class Doing:
-    """Something done on a thread while the test watches for it."""
+    """Runs actions in a thread while the test watches."""
 
     def __init__(self, *steps: Callable[[], object]) -> None:
         self._steps = steps
@@ -238,7 +238,7 @@ def test_kr8s_runs_a_session(cluster: ServerThread, namespace: str) -> None:
     servers=("embedded",),
     note="sessions, waiting, kinds by discovery",
 )
-def test_kr8s_knows_volcano_kinds(cluster: ServerThread, namespace: str) -> None:
+def test_kr8s_handles_volcano_kinds(cluster: ServerThread, namespace: str) -> None:
     api: Any = kr8s.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
     kind = kr8s.objects.new_class(kind="Job", version=f"{BATCH}/v1alpha1", namespaced=True)
     job = kind(vcjob("j"), namespace=namespace, api=api)
@@ -249,7 +249,7 @@ def test_kr8s_knows_volcano_kinds(cluster: ServerThread, namespace: str) -> None
     job.delete()
 
 
-async def test_kr8s_runs_a_session_without_blocking(cluster: ServerThread, namespace: str) -> None:
+async def test_kr8s_runs_an_async_session(cluster: ServerThread, namespace: str) -> None:
     api = await kr8s.asyncio.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
     events: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
@@ -309,7 +309,7 @@ def test_lightkube_runs_a_session(cluster: ServerThread, namespace: str) -> None
     servers=("embedded",),
     note="sessions, generic resources, server-side apply",
 )
-def test_lightkube_knows_volcano_kinds(cluster: ServerThread, namespace: str) -> None:
+def test_lightkube_handles_volcano_kinds(cluster: ServerThread, namespace: str) -> None:
     config = lightkube.KubeConfig.from_file(str(cluster.kubeconfig))
     client: Any = lightkube.Client(config=config, namespace=namespace)
     job_kind = create_namespaced_resource(BATCH, "v1alpha1", "Job", "jobs")
@@ -325,9 +325,7 @@ def test_lightkube_knows_volcano_kinds(cluster: ServerThread, namespace: str) ->
     assert list(client.list(job_kind)) == []
 
 
-async def test_lightkube_runs_a_session_without_blocking(
-    cluster: ServerThread, namespace: str
-) -> None:
+async def test_lightkube_runs_an_async_session(cluster: ServerThread, namespace: str) -> None:
     config = lightkube.KubeConfig.from_file(str(cluster.kubeconfig))
     client: Any = lightkube.AsyncClient(config=config, namespace=namespace)
     await client.create(ConfigMap(metadata=ObjectMeta(name="c"), data={"a": "1"}))

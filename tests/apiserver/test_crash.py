@@ -1,4 +1,4 @@
-"""kill -9 at any instant: what was answered is there, and the next start needs no repair."""
+"""kill -9 at any instant: acknowledged writes survive, and the next start needs no repair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRITERS = 16
 
 
 class Writer:
-    """Creates, patches and deletes its own objects, and remembers what was acknowledged."""
+    """Creates, patches and deletes objects, and remembers acknowledged writes."""
 
     def __init__(self, client: Client, number: int, random: Random) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class Writer:
         self.in_doubt: dict[str, set[str | None]] = {}
 
     async def run(self, acknowledged: asyncio.Semaphore) -> None:
-        """Until the server is gone."""
+        """Write until the server is gone."""
         turn = 0
         while True:
             turn += 1
@@ -78,7 +78,7 @@ async def test_acknowledged_writes_survive_kill_9_at_any_instant(
     server_process.start()
     async with server_process.client() as client:
         listed = await client.list(CONFIGMAPS, namespace="default")
-        # One is the server's own: kube-root-ca.crt.
+        # The server creates one: kube-root-ca.crt.
         found = {i["metadata"]["name"]: i["data"]["v"] for i in listed.items if "v" in i["data"]}
     for writer in writers:
         for name in writer.acknowledged.keys() | writer.in_doubt.keys():
@@ -87,8 +87,8 @@ async def test_acknowledged_writes_survive_kill_9_at_any_instant(
     assert server_process.stop() == 0
 
 
-async def test_watchers_that_come_back_after_kills_miss_nothing(tmp_path: Path) -> None:
-    """The same as `make crash`, a few times."""
+async def test_watchers_that_reconnect_after_kills_miss_no_event(tmp_path: Path) -> None:
+    """A short run of `make crash`."""
     totals = await kills.run(tmp_path / "data", kills=3, seed=7)
     assert totals.acknowledged > 0
     assert totals.events > 0

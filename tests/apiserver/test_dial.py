@@ -1,4 +1,4 @@
-"""Clients in the server's own process: no port, no TLS, the same rights."""
+"""In-process clients: no port, no TLS, the same authorization."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hekla.kube.errors import Forbidden, Unauthorized
 from hekla.kube.resources import CONFIGMAPS
 
 
-async def test_a_client_within_the_process_reads_writes_and_watches(server: ApiServer) -> None:
+async def test_in_process_client_reads_writes_and_watches(server: ApiServer) -> None:
     config = kubeconfig.load(server.kubeconfig)
-    # Nothing listens there: were the address used, nothing would work.
+    # No server listens there: using the address would fail.
     nowhere = msgspec.structs.replace(config, server="https://127.0.0.1:1")
     async with Client(nowhere, dial=server.dial) as inside, Client(config) as outside:
         listed = await inside.list(CONFIGMAPS, namespace="default")
@@ -31,7 +31,7 @@ async def test_a_client_within_the_process_reads_writes_and_watches(server: ApiS
         assert (await outside.get(CONFIGMAPS, "a", namespace="default"))["data"] == body["data"]
 
 
-async def test_within_the_process_too_a_client_must_say_who_it_is(server: ApiServer) -> None:
+async def test_in_process_client_must_authenticate(server: ApiServer) -> None:
     config = kubeconfig.load(server.kubeconfig)
     nobody = msgspec.structs.replace(config, credentials=FixedCredentials())
     async with Client(nobody, dial=server.dial) as client:

@@ -1,4 +1,4 @@
-"""Events are news: old ones go, and of too many the oldest."""
+"""Expiry of Events by age and number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def event(name: str, age: float, **times: Any) -> Entry:
     return Entry(f"default/{name}", 1, json.dumps(body).encode())
 
 
-def test_an_event_goes_an_hour_after_it_was_last_seen() -> None:
+def test_event_expires_an_hour_after_its_last_occurrence() -> None:
     fresh = format_time(NOW - 10)
     entries = [
         event("old", 3601),
@@ -31,7 +31,7 @@ def test_an_event_goes_an_hour_after_it_was_last_seen() -> None:
     assert stale_events(entries, NOW) == ["default/old"]
 
 
-def test_of_too_many_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_events_beyond_the_limit_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "MAX_EVENTS", 3)
     entries = [event(f"e{number}", age=number) for number in range(5)]
     assert stale_events(entries, NOW) == ["default/e4", "default/e3"]

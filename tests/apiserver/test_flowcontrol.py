@@ -1,4 +1,4 @@
-"""A client that floods, and one that does not: counted, never timed."""
+"""Flow control: counted, never timed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 
 def hold_creations(server: ApiServer, permits: asyncio.Semaphore, served: list[str]) -> None:
-    """Every creation is worked on until the test lets one more through."""
+    """Hold each creation until the test releases a permit."""
     create = server.resources.create
 
     async def held(kind: Any, namespace: str, obj: Any, *more: Any) -> Any:
@@ -61,7 +61,7 @@ def hold_creations(server: ApiServer, permits: asyncio.Semaphore, served: list[s
     resources.create = held
 
 
-async def test_a_polite_client_is_served_in_turn_while_another_floods(server: ApiServer) -> None:
+async def test_other_flows_are_served_while_one_flow_floods(server: ApiServer) -> None:
     permits, served = asyncio.Semaphore(0), list[str]()
     hold_creations(server, permits, served)
     async with program(server, "flood") as flood, program(server, "polite") as polite:
@@ -93,7 +93,7 @@ async def test_a_polite_client_is_served_in_turn_while_another_floods(server: Ap
     await until(lambda: (server.flowcontrol.executing, server.flowcontrol.queued) == (0, 0))
 
 
-async def test_too_many_requests_are_answered_429_and_when_to_come_again(
+async def test_request_beyond_the_queue_limit_gets_429_with_retry_after(
     server: ApiServer,
 ) -> None:
     permits, served = asyncio.Semaphore(0), list[str]()
@@ -119,7 +119,7 @@ async def test_too_many_requests_are_answered_429_and_when_to_come_again(
     assert sum(isinstance(each, dict) for each in results) == total - 20
 
 
-async def test_watches_have_bounds_of_their_own_and_hold_no_seat(server: ApiServer) -> None:
+async def test_watches_have_separate_limits_and_occupy_no_seat(server: ApiServer) -> None:
     once = RetryPolicy(attempts=1)
     async with program(server, "watcher", retry=once) as client:
         async with client.watch(PODS), client.watch(PODS):
@@ -134,7 +134,7 @@ async def test_watches_have_bounds_of_their_own_and_hold_no_seat(server: ApiServ
             assert server.flowcontrol.streams == 1
 
 
-async def test_the_clusters_own_parts_never_wait(server: ApiServer) -> None:
+async def test_in_process_components_bypass_flow_control(server: ApiServer) -> None:
     permits, served = asyncio.Semaphore(0), list[str]()
     config = kubeconfig.load(server.kubeconfig)
     async with (
@@ -155,7 +155,7 @@ async def test_the_clusters_own_parts_never_wait(server: ApiServer) -> None:
         await asyncio.gather(*many)
 
 
-def test_who_is_who() -> None:
+def test_flow_is_user_and_user_agent_bucket() -> None:
     bob = User("bob")
     assert FlowControl.flow(bob, "kubectl", "1.2.3.4") == FlowControl.flow(
         bob, "kubectl", "5.6.7.8"
@@ -166,14 +166,14 @@ def test_who_is_who() -> None:
     assert len(names) == 16, "inventing names gains little"
 
 
-async def test_the_seat_of_a_request_that_was_given_up_goes_to_the_next() -> None:
+async def test_seat_of_a_cancelled_request_goes_to_the_next() -> None:
     control = FlowControl(Limits(seats=1, seats_per_flow=1))
     a, b = ("a", 0), ("b", 0)
     assert control.try_acquire(a)
     waiting = [asyncio.create_task(control.wait(each)) for each in (b, a)]
     await asyncio.sleep(0)
     control.release(a)
-    waiting[0].cancel()  # it has its seat, and does not know yet
+    waiting[0].cancel()  # the seat is assigned, but the task has not run yet
     await asyncio.sleep(0)
     await asyncio.gather(*waiting, return_exceptions=True)
     assert waiting[1].done()
@@ -186,7 +186,7 @@ moves = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["ask", "end"
 
 
 @given(moves)
-def test_seats_are_never_lost_nor_given_twice(given: list[tuple[str, str]]) -> None:
+def test_seats_are_neither_lost_nor_assigned_twice(given: list[tuple[str, str]]) -> None:
     limits = Limits(seats=2, seats_per_flow=2, queued=4, queued_per_flow=3)
     asyncio.run(_play(FlowControl(limits), limits, given))
 

@@ -1,4 +1,4 @@
-"""Owner references: what belongs to something that is gone goes too."""
+"""The garbage collector: owner references and deletion propagation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.apiserver.objects import config_map, namespace, owned_by, pod
 
 
 async def gone(client: Client, resource: Any, name: str, namespace: str | None = "default") -> None:
-    """Wait, by watching, until an object does not exist."""
+    """Watch until an object does not exist."""
     listed = await client.list(resource, namespace=namespace)
     if name not in [item["metadata"]["name"] for item in listed.items]:
         return
@@ -42,7 +42,7 @@ async def child_of(client: Client, name: str, *owners: dict[str, Any], blocks: b
     return await client.create(CONFIGMAPS, body)
 
 
-async def test_background_deletion_takes_a_whole_tree_of_dependents(client: Client) -> None:
+async def test_background_deletion_deletes_a_tree_of_dependents(client: Client) -> None:
     root = await client.create(CONFIGMAPS, config_map("root"))
     child = await child_of(client, "child", root)
     await child_of(client, "grandchild", child)
@@ -51,7 +51,7 @@ async def test_background_deletion_takes_a_whole_tree_of_dependents(client: Clie
     await gone(client, CONFIGMAPS, "grandchild")
 
 
-async def test_an_object_with_a_second_owner_stays_and_forgets_the_first(client: Client) -> None:
+async def test_object_with_a_second_owner_keeps_only_that_owner(client: Client) -> None:
     first = await client.create(CONFIGMAPS, config_map("first"))
     second = await client.create(CONFIGMAPS, config_map("second"))
     child = await child_of(client, "child", first, second)
@@ -66,7 +66,7 @@ async def test_an_object_with_a_second_owner_stays_and_forgets_the_first(client:
                 break
 
 
-async def test_foreground_deletion_keeps_the_owner_until_what_blocks_it_is_gone(
+async def test_foreground_deletion_keeps_the_owner_until_blocking_dependents_are_deleted(
     client: Client,
 ) -> None:
     root = await client.create(CONFIGMAPS, config_map("root"))
@@ -83,7 +83,7 @@ async def test_foreground_deletion_keeps_the_owner_until_what_blocks_it_is_gone(
     await gone(client, CONFIGMAPS, "root")
 
 
-async def test_orphaning_cuts_dependents_loose(client: Client) -> None:
+async def test_orphan_deletion_removes_owner_references(client: Client) -> None:
     root = await client.create(CONFIGMAPS, config_map("root"))
     await child_of(client, "child", root)
     await client.delete(CONFIGMAPS, "root", namespace="default", propagation="Orphan")
@@ -92,13 +92,13 @@ async def test_orphaning_cuts_dependents_loose(client: Client) -> None:
     assert "ownerReferences" not in child["metadata"]
 
 
-async def test_an_object_created_for_an_owner_that_never_was_goes(client: Client) -> None:
+async def test_object_with_a_missing_owner_is_deleted(client: Client) -> None:
     ghost = {"metadata": {"name": "ghost", "uid": "00000000-0000-4000-8000-000000000000"}}
     await child_of(client, "child", ghost)
     await gone(client, CONFIGMAPS, "child")
 
 
-async def test_an_owner_of_a_kind_nobody_serves_is_left_alone(client: Client) -> None:
+async def test_object_with_an_owner_of_an_unserved_kind_is_kept(client: Client) -> None:
     body = config_map("child")
     body["metadata"]["ownerReferences"] = [
         {"apiVersion": "example.com/v1", "kind": "Alien", "name": "x", "uid": "u-1"}
@@ -109,7 +109,7 @@ async def test_an_owner_of_a_kind_nobody_serves_is_left_alone(client: Client) ->
     assert await client.get(CONFIGMAPS, "child", namespace="default")
 
 
-async def test_a_finalizer_holds_an_object_and_no_new_one_can_be_added(client: Client) -> None:
+async def test_finalizer_delays_deletion_and_no_new_one_can_be_added(client: Client) -> None:
     body = config_map("held")
     body["metadata"]["finalizers"] = ["example.com/hold"]
     await client.create(CONFIGMAPS, body)
@@ -126,7 +126,7 @@ async def test_a_finalizer_holds_an_object_and_no_new_one_can_be_added(client: C
         await client.get(CONFIGMAPS, "held", namespace="default")
 
 
-async def test_a_namespace_goes_when_everything_in_it_has_gone(client: Client) -> None:
+async def test_namespace_is_deleted_after_its_objects(client: Client) -> None:
     await client.create(NAMESPACES, namespace("team"))
     await client.create(CONFIGMAPS, config_map("c", "team"))
     await client.create(SECRETS, {"metadata": {"name": "s", "namespace": "team"}})
@@ -150,21 +150,21 @@ async def test_every_namespace_gets_a_default_service_account(client: Client) ->
             break
 
 
-async def test_namespaces_that_the_system_needs_cannot_be_deleted(client: Client) -> None:
+async def test_system_namespaces_cannot_be_deleted(client: Client) -> None:
     for name in ("default", "kube-system"):
         with pytest.raises(Exception, match="may not be deleted"):
             await client.delete(NAMESPACES, name)
 
 
-async def test_a_pod_being_deleted_on_a_node_that_vanishes_is_released(client: Client) -> None:
+async def test_terminating_pod_of_a_deleted_node_is_deleted(client: Client) -> None:
     await client.create(PODS, pod("lost"))
     await client.bind("lost", "never-was", namespace="default")
     await client.delete(PODS, "lost", namespace="default")
     await gone(client, PODS, "lost")
 
 
-async def test_a_word_in_a_schema_or_an_annotation_deletes_nothing(client: Client) -> None:
-    """Schemas of whole pod templates speak of `deletionTimestamp`; that is no deletion."""
+async def test_deletion_timestamp_in_a_schema_or_annotation_deletes_nothing(client: Client) -> None:
+    """Schemas of pod templates contain `deletionTimestamp`."""
     kept = resource("example.com/v1", "gadgets", kind="Gadget")
     fields = {"deletionTimestamp": {"type": "string"}}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
@@ -177,7 +177,7 @@ async def test_a_word_in_a_schema_or_an_annotation_deletes_nothing(client: Clien
     body["metadata"]["annotations"] = {"deletionTimestamp": "never"}
     await client.create(NAMESPACES, body)
     await client.create(kept, {"metadata": {"name": "one"}}, namespace="careful")
-    for number in range(2):  # after the second time, everything due at the first was done
+    for number in range(2):  # after the second round, everything due in the first is done
         root = await client.create(CONFIGMAPS, config_map(f"root-{number}"))
         await child_of(client, f"child-{number}", root)
         await client.delete(CONFIGMAPS, f"root-{number}", namespace="default")
@@ -185,7 +185,7 @@ async def test_a_word_in_a_schema_or_an_annotation_deletes_nothing(client: Clien
     assert await client.find(kept, "one", namespace="careful") is not None
 
 
-async def test_a_circle_of_owners_does_not_wait_for_itself(client: Client) -> None:
+async def test_cycle_of_owners_is_deleted(client: Client) -> None:
     first = await client.create(CONFIGMAPS, config_map("first"))
     second = await child_of(client, "second", first, blocks=True)
     third = await child_of(client, "third", second, blocks=True)
@@ -196,7 +196,7 @@ async def test_a_circle_of_owners_does_not_wait_for_itself(client: Client) -> No
         await gone(client, CONFIGMAPS, name)
 
 
-async def test_foreground_deletion_spares_what_somebody_else_owns_as_well(client: Client) -> None:
+async def test_foreground_deletion_keeps_dependents_with_another_owner(client: Client) -> None:
     leaving = await client.create(CONFIGMAPS, config_map("leaving"))
     staying = await client.create(CONFIGMAPS, config_map("staying"))
     await child_of(client, "child", leaving, staying, blocks=True)

@@ -1,4 +1,4 @@
-"""Pods: binding happens once, eviction honours budgets, deletion waits for the node."""
+"""Pods: binding, eviction, deletion, priority and QoS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hekla.kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS, PRIORITY_C
 from tests.apiserver.objects import READY, pod
 
 
-async def test_a_pod_is_bound_exactly_once_however_many_try(client: Client) -> None:
+async def test_concurrent_bindings_bind_a_pod_once(client: Client) -> None:
     await client.create(PODS, pod())
 
     async def attempt(node: str) -> str | None:
@@ -31,7 +31,7 @@ async def test_a_pod_is_bound_exactly_once_however_many_try(client: Client) -> N
     assert [c["status"] for c in scheduled] == ["True"]
 
 
-async def test_a_binding_made_for_an_earlier_pod_of_that_name_is_refused(client: Client) -> None:
+async def test_binding_with_the_uid_of_a_former_pod_is_refused(client: Client) -> None:
     old = await client.create(PODS, pod())
     await client.delete(PODS, "p", namespace="default")
     await client.create(PODS, pod())
@@ -51,7 +51,7 @@ async def test_a_binding_without_a_node_is_refused(client: Client) -> None:
         await client.bind("p", "", namespace="default")
 
 
-async def test_a_bound_pod_waits_for_its_node_and_an_unbound_one_does_not(client: Client) -> None:
+async def test_only_a_bound_pod_has_a_deletion_grace_period(client: Client) -> None:
     await client.create(NODES, {"metadata": {"name": "n1"}})
     await client.create(PODS, pod("free"))
     await client.delete(PODS, "free", namespace="default")
@@ -67,7 +67,7 @@ async def test_a_bound_pod_waits_for_its_node_and_an_unbound_one_does_not(client
         await client.get(PODS, "bound", namespace="default")
 
 
-async def test_eviction_stops_where_the_budget_does(client: Client) -> None:
+async def test_eviction_is_refused_when_the_budget_is_exhausted(client: Client) -> None:
     await client.create(NODES, {"metadata": {"name": "n1"}})
     for index in range(3):
         name = f"p{index}"
@@ -109,7 +109,7 @@ async def test_a_pod_gets_the_priority_of_its_class(client: Client) -> None:
         await client.create(PODS, pod("c", priorityClassName="nope"))
 
 
-async def test_a_default_class_serves_pods_that_name_none_and_is_unique(client: Client) -> None:
+async def test_default_priority_class_applies_and_is_unique(client: Client) -> None:
     usual = {"metadata": {"name": "usual"}, "value": 5, "globalDefault": True}
     await client.create(PRIORITY_CLASSES, usual)
     made = await client.create(PODS, pod())
@@ -120,7 +120,7 @@ async def test_a_default_class_serves_pods_that_name_none_and_is_unique(client: 
         await client.create(PRIORITY_CLASSES, other)
 
 
-async def test_a_service_account_that_is_named_must_exist(client: Client) -> None:
+async def test_service_account_of_a_pod_must_exist(client: Client) -> None:
     with pytest.raises(Forbidden, match='serviceaccount "robot" not found'):
         await client.create(PODS, pod(serviceAccountName="robot"))
     assert (await client.create(PODS, pod()))["spec"]["serviceAccountName"] == "default"

@@ -1,4 +1,4 @@
-"""Power cuts and dead processes at any point of a store's life. The long run is `make crash`."""
+"""Power cuts and killed processes at any point of a write. The long run is `make crash`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tools.crash.powercut import Lost, cut, record
 from tools.crash.vfs import Disk, Sync, Truncate, Write
 
 
-async def test_a_store_that_syncs_keeps_what_it_told_through_any_power_cut(tmp_path: Path) -> None:
+async def test_syncing_store_keeps_acknowledged_writes_after_any_power_cut(tmp_path: Path) -> None:
     life = await record(tmp_path / "live", 250, "power", seed=1)
     totals = cut(life, 120, tmp_path / "cut", seed=1, power=True, told=True)
     assert totals.cuts == 120
 
 
-async def test_a_store_keeps_what_it_told_when_its_process_dies_at_any_point(
+async def test_store_keeps_acknowledged_writes_when_its_process_is_killed(
     tmp_path: Path,
 ) -> None:
     life = await record(tmp_path / "live", 250, "process", seed=2)
@@ -23,7 +23,7 @@ async def test_a_store_keeps_what_it_told_when_its_process_dies_at_any_point(
     assert (totals.cuts, totals.unsynced_lost) == (120, 0)
 
 
-async def test_a_store_that_syncs_seldom_loses_the_newest_and_nothing_by_halves(
+async def test_store_without_sync_loses_only_whole_newest_transactions(
     tmp_path: Path,
 ) -> None:
     life = await record(tmp_path / "live", 250, "process", seed=3)
@@ -33,7 +33,7 @@ async def test_a_store_that_syncs_seldom_loses_the_newest_and_nothing_by_halves(
         cut(life, 120, tmp_path / "cut", seed=3, power=True, told=True)
 
 
-def test_what_was_not_synced_may_be_lost_in_parts(tmp_path: Path) -> None:
+def test_simulated_disk_may_lose_parts_of_unsynced_writes(tmp_path: Path) -> None:
     from random import Random
 
     disk = Disk()

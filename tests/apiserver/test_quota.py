@@ -21,7 +21,7 @@ async def quota(client: Client, **hard: str) -> None:
 
 
 async def used(client: Client, **want: str) -> None:
-    """Wait until the quota says so."""
+    """Wait until the quota has this usage."""
     wanted = {name.replace("_", "."): amount for name, amount in want.items()}
     async with client.watch(RESOURCE_QUOTAS, namespace="default", timeout_s=20) as events:
         async for event in events:
@@ -31,7 +31,7 @@ async def used(client: Client, **want: str) -> None:
     raise AssertionError(f"never used {wanted}; last was {found}")
 
 
-async def test_concurrent_creates_cannot_overrun_a_quota(client: Client) -> None:
+async def test_concurrent_creates_cannot_exceed_a_quota(client: Client) -> None:
     await quota(client, pods="5")
 
     attempts = (client.create(PODS, pod(f"p{index}")) for index in range(20))
@@ -56,12 +56,12 @@ async def test_amounts_are_added_up_exactly(client: Client) -> None:
         await client.create(PODS, pod("p3", **asks))
 
 
-async def test_what_goes_or_finishes_gives_its_share_back(client: Client) -> None:
+async def test_deleted_and_finished_pods_release_quota(client: Client) -> None:
     await quota(client, pods="2", configmaps="9")
     await client.create(PODS, pod("a"))
     await client.create(PODS, pod("b"))
     await client.create(CONFIGMAPS, config_map("c"))
-    await used(client, pods="2", configmaps="2")  # the server's certificate is one
+    await used(client, pods="2", configmaps="2")  # one is kube-root-ca.crt
     await client.delete(PODS, "a", namespace="default")
     await used(client, pods="1")
     await client.patch_status(PODS, "b", {"phase": "Succeeded"}, namespace="default")
@@ -69,13 +69,13 @@ async def test_what_goes_or_finishes_gives_its_share_back(client: Client) -> Non
     await client.create(PODS, pod("d"))
 
 
-async def test_a_quota_made_later_counts_what_is_there(client: Client) -> None:
+async def test_new_quota_counts_existing_objects(client: Client) -> None:
     await client.create(PODS, pod("a", requests={"cpu": "250m"}))
     await quota(client, pods="2", requests_cpu="1")
     await used(client, pods="1", requests_cpu="250m")
 
 
-async def test_a_pod_must_say_what_a_quota_limits(client: Client) -> None:
+async def test_pod_must_specify_resources_that_a_quota_limits(client: Client) -> None:
     await quota(client, limits_cpu="4")
     with pytest.raises(Forbidden, match=r"failed quota: q: must specify limits\.cpu"):
         await client.create(PODS, pod())
@@ -92,7 +92,7 @@ async def test_a_scoped_quota_counts_only_its_pods(client: Client) -> None:
         await client.create(PODS, pod("weak2"))
 
 
-async def test_a_dry_run_is_judged_and_not_counted(client: Client) -> None:
+async def test_dry_run_is_checked_against_the_quota_and_not_counted(client: Client) -> None:
     await quota(client, pods="1")
     await client.create(PODS, pod("a"), dry_run=True)
     await client.create(PODS, pod("b"))
@@ -108,7 +108,7 @@ async def limit_range(client: Client, **item: Any) -> None:
     )
 
 
-async def test_a_limit_range_fills_in_what_is_not_said(client: Client) -> None:
+async def test_limit_range_sets_default_requests_and_limits(client: Client) -> None:
     await limit_range(client, default={"cpu": "2"}, defaultRequest={"cpu": "500m"})
     made = await client.create(PODS, pod("silent"))
     assert made["spec"]["containers"][0]["resources"] == {
@@ -131,7 +131,7 @@ async def test_a_limit_range_fills_in_what_is_not_said(client: Client) -> None:
         ),
     ],
 )
-async def test_a_limit_range_refuses_what_is_out_of_bounds(
+async def test_limit_range_refuses_values_outside_its_range(
     client: Client, item: Any, asks: Any, why: str
 ) -> None:
     await limit_range(client, **item)

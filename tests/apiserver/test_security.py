@@ -1,4 +1,4 @@
-"""Who gets in, who may do what, and what a stranger cannot do to the server."""
+"""Authentication, authorization, impersonation and limits against abuse."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def admin_token(server: ApiServer) -> str:
 
 
 async def client_of(server: ApiServer, admin: Client, account: str, where: str) -> Client:
-    """A client that acts as a service account."""
+    """A client that authenticates as a service account."""
     token = await admin.create_token(account, namespace=where)
     path = server.config.data_dir / f"{account}.kubeconfig"
     ca = (server.config.data_dir / "pki" / "ca.crt").read_text()
@@ -74,14 +74,14 @@ def binding(name: str, where: str, role_kind: str, role_name: str, account: str)
 READ_MAPS = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}
 
 
-async def test_secrets_on_disk_are_for_the_owner_only(server: ApiServer) -> None:
+async def test_secret_files_are_readable_by_the_owner_only(server: ApiServer) -> None:
     directory = server.config.data_dir
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     for path in [server.kubeconfig, *(directory / "pki").iterdir()]:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
-async def test_without_a_valid_token_nothing_is_told(
+async def test_request_without_a_valid_token_is_unauthorized(
     server: ApiServer, http: aiohttp.ClientSession
 ) -> None:
     for headers in (
@@ -97,7 +97,7 @@ async def test_without_a_valid_token_nothing_is_told(
         assert answer.status == 401
 
 
-async def test_health_and_version_are_open_to_all(http: aiohttp.ClientSession) -> None:
+async def test_health_and_version_need_no_token(http: aiohttp.ClientSession) -> None:
     for path in ("/healthz", "/livez", "/readyz"):
         async with http.get(path) as answer:
             assert (answer.status, await answer.text()) == (200, "ok")
@@ -105,13 +105,13 @@ async def test_health_and_version_are_open_to_all(http: aiohttp.ClientSession) -
         assert (await answer.json())["major"] == "1"
 
 
-async def test_a_client_that_does_not_know_our_authority_refuses_us(server: ApiServer) -> None:
+async def test_client_without_the_ca_refuses_the_server(server: ApiServer) -> None:
     async with aiohttp.ClientSession(server.address) as stranger:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await stranger.get("/livez")
 
 
-async def test_a_role_opens_just_what_it_says_and_only_in_its_namespace(
+async def test_role_grants_only_its_rules_in_its_namespace(
     server: ApiServer, client: Client
 ) -> None:
     await client.create(NAMESPACES, namespace("team"))
@@ -134,7 +134,7 @@ async def test_a_role_opens_just_what_it_says_and_only_in_its_namespace(
             await bot.get(CONFIGMAPS, "c", namespace="team")
 
 
-async def test_resource_names_and_subresources_are_told_apart(
+async def test_rbac_distinguishes_resource_names_and_subresources(
     server: ApiServer, client: Client
 ) -> None:
     await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "bot", "namespace": "default"}})
@@ -152,7 +152,7 @@ async def test_resource_names_and_subresources_are_told_apart(
             await bot.get(PODS, "x", namespace="default")
 
 
-async def test_nobody_can_give_away_rights_they_do_not_have(
+async def test_user_cannot_grant_rights_that_the_user_lacks(
     server: ApiServer, client: Client
 ) -> None:
     await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "bot", "namespace": "default"}})
@@ -172,7 +172,9 @@ async def test_nobody_can_give_away_rights_they_do_not_have(
             )
 
 
-async def test_a_token_dies_with_its_account(server: ApiServer, client: Client) -> None:
+async def test_token_is_invalid_after_its_account_was_deleted(
+    server: ApiServer, client: Client
+) -> None:
     account = {"metadata": {"name": "bot", "namespace": "default"}}
     await client.create(SERVICE_ACCOUNTS, account)
     async with await client_of(server, client, "bot", "default") as bot:
@@ -182,7 +184,7 @@ async def test_a_token_dies_with_its_account(server: ApiServer, client: Client) 
         with pytest.raises(Unauthorized):
             await bot.list(PODS, namespace="default")
         await client.create(SERVICE_ACCOUNTS, account)
-        with pytest.raises(Unauthorized):  # the same name, but not the same account
+        with pytest.raises(Unauthorized):  # the same name, but a different account
             await bot.list(PODS, namespace="default")
 
 
@@ -222,7 +224,7 @@ async def read_to_end(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
-async def test_headers_without_end_are_cut_off(server: ApiServer) -> None:
+async def test_endless_headers_are_refused(server: ApiServer) -> None:
     reader, writer = await raw_connection(server)
     writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n")
     filler = b"X-Filler: " + b"a" * 1000 + b"\r\n"
@@ -237,7 +239,7 @@ async def test_headers_without_end_are_cut_off(server: ApiServer) -> None:
     writer.close()
 
 
-async def test_a_client_that_dawdles_over_its_headers_is_cut_off(
+async def test_client_with_slow_headers_is_disconnected(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "HEADER_TIMEOUT_S", 0.05)
@@ -247,7 +249,7 @@ async def test_a_client_that_dawdles_over_its_headers_is_cut_off(
     writer.close()
 
 
-async def test_nonsense_gets_an_answer_and_the_server_goes_on(
+async def test_malformed_requests_are_answered_and_the_server_survives(
     server: ApiServer, http: aiohttp.ClientSession
 ) -> None:
     headers = {"Authorization": f"Bearer {admin_token(server)}"}
@@ -284,13 +286,13 @@ async def test_nonsense_gets_an_answer_and_the_server_goes_on(
         assert answer.status == 200
 
 
-async def test_one_server_a_directory(server: ApiServer) -> None:
+async def test_data_directory_is_used_by_one_server_only(server: ApiServer) -> None:
     second = ApiServer(Config(data_dir=server.config.data_dir))
     with pytest.raises(AlreadyRunning, match="in use by another hekla"):
         await second.start()
 
 
-async def test_the_administrator_can_act_as_others_and_others_cannot(
+async def test_only_the_administrator_can_impersonate(
     server: ApiServer, client: Client, http: aiohttp.ClientSession
 ) -> None:
     headers = {

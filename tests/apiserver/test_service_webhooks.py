@@ -1,4 +1,4 @@
-"""A webhook that is named by its Service: found through the endpoints, known by its certificate."""
+"""Webhooks configured by Service: resolved to endpoints, verified by certificate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def authority() -> Any:
 
 @pytest.fixture
 async def port(authority: Any, tmp_path: Path) -> AsyncIterator[int]:
-    """A webhook that refuses everything, with the certificate of the service."""
+    """A webhook that denies everything, with the certificate of the Service."""
     pair = new_serving(authority, [NAME], time.time())
     file = tmp_path / "pair.pem"
     file.write_bytes(pair.certificate + b"\n" + pair.key)
@@ -81,7 +81,7 @@ async def refusal(client: Client) -> str:
     return str(refused.value)
 
 
-async def test_a_service_leads_to_its_endpoint(
+async def test_webhook_service_is_resolved_to_its_endpoint(
     server: ApiServer, client: Client, authority: Any, port: int
 ) -> None:
     await client.create(VALIDATING_WEBHOOKS, configuration(authority, path="/x"))
@@ -95,11 +95,11 @@ async def test_a_service_leads_to_its_endpoint(
     body = {"metadata": {"name": "judge"}, "subsets": [subset]}
     await client.create(ENDPOINTS, body, namespace="default")
     want = 'admission webhook "judge.hekla.test" denied the request without explanation'
-    for _ in range(2):  # the second time on a connection that the webhook has closed meanwhile
+    for _ in range(2):  # the second call uses a connection that the webhook has closed
         assert want in await refusal(client)
 
 
-async def test_a_port_that_the_service_lacks_is_named(
+async def test_missing_port_of_a_webhook_service_is_reported(
     server: ApiServer, client: Client, authority: Any
 ) -> None:
     await client.create(VALIDATING_WEBHOOKS, configuration(authority, port=8443))

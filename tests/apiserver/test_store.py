@@ -1,4 +1,4 @@
-"""The store: what is answered is durable, what is visible is ordered."""
+"""The store: durability, visibility and order of writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def remove(store: Store, name: str) -> asyncio.Future[None]:
     return store.stage(("things", entry, previous, True))
 
 
-async def test_a_write_is_visible_only_when_it_is_durable(tmp_path: Path) -> None:
+async def test_write_becomes_visible_after_it_is_durable(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "s.db")
     done = put(store, "a")
     assert store.get("things", "a") is None
@@ -37,7 +37,7 @@ async def test_a_write_is_visible_only_when_it_is_durable(tmp_path: Path) -> Non
     await store.close()
 
 
-async def test_revisions_go_on_after_reopening_even_when_everything_was_deleted(
+async def test_revisions_continue_after_reopening_an_empty_store(
     tmp_path: Path,
 ) -> None:
     store = Store.open(tmp_path / "s.db")
@@ -63,7 +63,7 @@ async def test_keys_are_listed_in_order_and_by_prefix(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_change_of_an_old_version_is_refused(tmp_path: Path) -> None:
+async def test_change_of_a_stale_version_is_refused(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "s.db")
     await put(store, "a")
     old = store.get("things", "a")
@@ -73,7 +73,7 @@ async def test_a_change_of_an_old_version_is_refused(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_many_writes_at_once_share_commits(tmp_path: Path) -> None:
+async def test_concurrent_writes_share_commits(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "s.db")
     await asyncio.gather(*(put(store, f"n{i}") for i in range(500)))
     assert store.writes == 500
@@ -81,7 +81,7 @@ async def test_many_writes_at_once_share_commits(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_failed_commit_drops_what_builds_on_it_and_the_store_goes_on(
+async def test_failed_commit_drops_dependent_writes_and_the_store_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store.open(tmp_path / "s.db")
@@ -107,7 +107,7 @@ async def test_a_failed_commit_drops_what_builds_on_it_and_the_store_goes_on(
     await store.close()
 
 
-async def test_history_is_bounded_by_events_and_by_bytes(tmp_path: Path) -> None:
+async def test_watch_cache_is_bounded_by_events_and_bytes(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "s.db", max_events=100, max_bytes=1 << 20)
     for _ in range(40):
         await asyncio.gather(*(put(store, f"n{i}") for i in range(50)))
@@ -121,7 +121,7 @@ async def test_history_is_bounded_by_events_and_by_bytes(tmp_path: Path) -> None
     await store.close()
 
 
-async def test_the_past_can_be_reconstructed_as_far_as_history_reaches(tmp_path: Path) -> None:
+async def test_past_state_is_restored_as_far_as_the_watch_cache_reaches(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "s.db")
     snapshots = {}
     for step in range(30):
@@ -149,14 +149,14 @@ async def test_a_file_of_another_format_is_refused_with_the_reason(tmp_path: Pat
         Store.open(path)
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     path.write_bytes(b"not a database, not at all" * 100)
     with pytest.raises(StoreError, match="cannot open"):
         Store.open(path)
 
 
-async def test_the_first_object_of_a_resource_is_known_while_it_is_staged(tmp_path: Path) -> None:
+async def test_staged_first_object_of_a_resource_is_visible_to_heads(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "s.db")
     done = put(store, "a")
     assert store.resources() == ["things"]

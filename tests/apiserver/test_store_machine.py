@@ -1,9 +1,9 @@
 """Laws of store and watch, over random histories with crashes at any point.
 
-- What was acknowledged is there after a crash; what was not is there as a prefix or not at all.
-- A watcher that starts anywhere, reads at its own pace and reconnects at will ends with exactly
-  the list, never sees a revision twice, and never sees one that a crash took back.
-- A page-wise list taken during writes is the state at one single revision.
+- Acknowledged writes survive a crash; unacknowledged ones survive as a prefix or not at all.
+- A watcher that starts anywhere, reads at any pace and reconnects ends with exactly the list,
+  never gets a revision twice, and never gets one that a crash reverted.
+- A paginated list during writes is the state at one revision.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def body(key: str, revision: int, color: str) -> bytes:
 
 @dataclass
 class Watcher:
-    """A client: what it believes, and where it would resume."""
+    """A watching client: its objects and its resume version."""
 
     selects_red: bool
     known: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Watcher:
         return matcher(RED, None, Fields()) if self.selects_red else None
 
     def take(self, line: bytes) -> bool:
-        """Apply one line; False when the server says the position is too old."""
+        """Apply one line; False if the version is too old."""
         event = msgspec.json.decode(line)
         obj = event["object"]
         if event["type"] == "ERROR":
@@ -84,7 +84,7 @@ class Watcher:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Drives a store from outside, step by step."""
+    """Drives a store step by step."""
 
     @initialize()
     def open(self) -> None:
@@ -165,10 +165,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The files as they are now are all that is left; the process is gone."""
+        """Continue with a copy of the files, as after a crash."""
         before, self.generation = self.path, self.generation + 1
         self.path.parent.mkdir()
-        # The writer is either held before its commit or idle, or racing: all are instants.
+        # The writer is held before its commit, idle, or racing: all are valid instants.
         held = not self.may_commit.is_set()
         if not held:
             self.let_everything_commit()
@@ -216,7 +216,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), batches=st.integers(1, 4))
     @precondition(lambda self: self.watchers)
     def read_on(self, data: st.DataObject, batches: int) -> None:
-        """Connect, take what is there up to a few batches, disconnect."""
+        """Connect, read a few batches, disconnect."""
         self.run(self._read(data.draw(st.sampled_from(self.watchers)), batches))
 
     async def _read(self, watcher: Watcher, batches: int) -> None:
@@ -234,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
         await lines.aclose()  # type: ignore[attr-defined]
 
     def _list(self, watcher: Watcher) -> None:
-        """As a client does after 410: list, page by page, then watch from there."""
+        """Recover from 410: list page by page, then watch from there."""
         known: dict[str, str] = {}
         token = ""
         while True:
@@ -257,7 +257,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.run(self._check(watcher))
 
     async def _check(self, watcher: Watcher) -> None:
-        """Read until nothing moved meanwhile (the writer is a thread), then compare."""
+        """Read until the store is idle (the writer is a thread), then compare."""
         while True:
             revision = self.store.revision
             await self._read(watcher, 1000)
@@ -269,7 +269,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def page_through_while_others_write(self) -> None:
-        """Pages cut at one revision stay at that revision, whatever is written in between."""
+        """Pages at one revision stay at that revision during writes."""
         self.let_everything_commit()
         expected, found = self._contents(), {}
         page = pagination.page(self.store, RESOURCE, limit=2)

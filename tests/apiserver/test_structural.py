@@ -1,4 +1,4 @@
-"""Schemas at work: prune, default, validate."""
+"""Structural schemas: prune, default, validate."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def structure() -> StructuralSchema:
     return StructuralSchema(SCHEMA, {}, custom=True)
 
 
-def test_defaults_are_filled_in_everywhere(structure: StructuralSchema) -> None:
+def test_schema_defaults_apply_at_every_level(structure: StructuralSchema) -> None:
     one = widget(parts=[{"name": "a"}, {"name": "b", "count": 3}])
     assert not structure.check(one).errors
     assert one["spec"]["mode"] == "fast"
     assert one["spec"]["parts"] == [{"name": "a", "count": 1}, {"name": "b", "count": 3}]
 
 
-def test_unknown_fields_are_dropped_and_named(structure: StructuralSchema) -> None:
+def test_unknown_fields_are_dropped_and_reported(structure: StructuralSchema) -> None:
     one = widget(sise=3, parts=[{"name": "a", "colour": "red"}], free={"any": {"thing": 1}})
     findings = structure.check(one)
     assert not findings.errors
@@ -101,13 +101,13 @@ REFUSED: dict[str, tuple[Object, str, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_an_object_is_refused_for(structure: StructuralSchema, what: str) -> None:
+def test_invalid_object_is_refused(structure: StructuralSchema, what: str) -> None:
     spec, field, reason = REFUSED[what]
     (cause,) = structure.check(widget(**spec)).errors
     assert (cause["field"], cause["reason"]) == (field, reason)
 
 
-def test_a_required_field_is_asked_for_by_name(structure: StructuralSchema) -> None:
+def test_missing_required_field_is_named(structure: StructuralSchema) -> None:
     one = widget()
     del one["spec"]["size"]
     (cause,) = structure.check(one).errors
@@ -118,20 +118,20 @@ def test_a_required_field_is_asked_for_by_name(structure: StructuralSchema) -> N
     }
 
 
-def test_null_is_kept_where_it_may_stand(structure: StructuralSchema) -> None:
+def test_null_is_kept_in_nullable_fields(structure: StructuralSchema) -> None:
     one = widget(note=None, mode=None)
     assert not structure.check(one).errors
     assert one["spec"]["note"] is None
     assert one["spec"]["mode"] == "fast", "a null where none may stand means: the default"
 
 
-def test_an_integer_or_a_string_is_either(structure: StructuralSchema) -> None:
+def test_int_or_string_accepts_both(structure: StructuralSchema) -> None:
     for port in (80, "http"):
         assert not structure.check(widget(port=port)).errors
     assert structure.check(widget(port=[1])).errors
 
 
-def test_metadata_is_judged_by_kubernetes_own_schema(structure: StructuralSchema) -> None:
+def test_metadata_is_validated_by_kubernetes_schema(structure: StructuralSchema) -> None:
     one = widget()
     one["metadata"]["labels"] = {"a": 1}
     assert structure.check(one).errors
@@ -150,7 +150,7 @@ values = st.recursive(
 
 @given(spec=st.dictionaries(st.sampled_from([*SCHEMA["properties"]["spec"]["properties"], "x"]),
                             values))  # fmt: skip
-def test_what_was_accepted_once_is_accepted_again_unchanged(spec: Object) -> None:
+def test_accepted_object_is_accepted_again_unchanged(spec: Object) -> None:
     structure = _shared()
     one = {**widget(), "spec": spec}
     if structure.check(one).errors:
@@ -176,7 +176,7 @@ def pods() -> StructuralSchema:
     return StructuralSchema(schemas.schema_for("v1", "Pod"), schemas.definitions(), custom=False)
 
 
-def test_built_in_kinds_are_judged_as_go_decodes_them(pods: StructuralSchema) -> None:
+def test_built_in_kinds_are_checked_as_by_the_go_decoder(pods: StructuralSchema) -> None:
     pod: Object = {
         "metadata": {"name": "p", "creationTimestamp": None},
         "spec": {"containers": [{"name": "a", "image": "b", "colour": "red", "env": None,

@@ -1,4 +1,4 @@
-"""Rows of every kind but pods, as `kubectl get -o wide` shows them."""
+"""Table rows of all kinds except pods, as `kubectl get -o wide` shows them."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ CASES: dict[str, tuple[str, Object, list[Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_row_shows(case: str) -> None:
+def test_row_of_a_kind(case: str) -> None:
     storage, obj, want_cells = CASES[case]
     assert PRINTERS[storage].cells(obj, NOW) == ["x", *want_cells]
 
@@ -412,7 +412,7 @@ EVENTS: dict[str, tuple[Object, list[Any]]] = {
 
 
 @pytest.mark.parametrize("case", EVENTS)
-def test_an_events_row_shows(case: str) -> None:
+def test_row_of_an_event(case: str) -> None:
     event, want_cells = EVENTS[case]
     assert PRINTERS["events"].cells(event, NOW) == want_cells
 
@@ -421,7 +421,7 @@ STORED = [kind for kind in kinds.BUILTIN if not kind.virtual]
 
 
 @pytest.mark.parametrize("kind", STORED, ids=lambda kind: kind.group_resource)
-def test_every_built_in_kind_has_columns_and_an_almost_empty_object_fills_them(
+def test_every_built_in_kind_has_columns_for_a_minimal_object(
     kind: kinds.Kind,
 ) -> None:
     storage = f"{kind.group}/{kind.plural}" if kind.group else kind.plural
@@ -474,7 +474,7 @@ def test_a_custom_columns_type_decides_how_a_value_is_shown(case: str) -> None:
     assert type(shown) is type(want_cell)
 
 
-def test_custom_columns_keep_their_priority_and_a_bad_path_costs_only_its_own_cell() -> None:
+def test_custom_columns_keep_their_priority_and_a_bad_path_empties_only_its_cell() -> None:
     served = custom(
         [
             {"name": "Bad", "type": "string", "jsonPath": ".a["},
@@ -495,7 +495,7 @@ def pods_table(include: str) -> Object:
     return Tables(ManualClock(NOW)).table(served, [pod], {"resourceVersion": "5"}, include)
 
 
-def test_a_table_names_its_columns_and_carries_as_much_of_the_object_as_asked() -> None:
+def test_table_has_columns_and_the_requested_part_of_the_object() -> None:
     table = pods_table("Metadata")
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert table["metadata"] == {"resourceVersion": "5"}

@@ -1,4 +1,4 @@
-"""Ages and JSONPath: the two notations every table is made with."""
+"""Ages and JSONPath of table cells."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DURATIONS = {
 
 
 @pytest.mark.parametrize("case", DURATIONS)
-def test_durations_read_as_kubectl_prints_them(case: str) -> None:
+def test_durations_are_printed_as_by_kubectl(case: str) -> None:
     seconds, want_text = DURATIONS[case]
     assert human_duration(seconds) == want_text
 
@@ -96,12 +96,12 @@ PATHS = {
 
 
 @pytest.mark.parametrize("case", PATHS)
-def test_a_path_finds(case: str) -> None:
+def test_json_path_result(case: str) -> None:
     path, want_found = PATHS[case]
     assert compile_path(path).find(THING) == want_found
 
 
 @pytest.mark.parametrize("path", [".a[", ".a[?(@.b==c)]", ".a[b]", ".a]"])
-def test_a_path_that_cannot_be_read_says_so(path: str) -> None:
+def test_invalid_json_path_is_refused(path: str) -> None:
     with pytest.raises(PathError, match="path"):
         compile_path(path)

@@ -1,4 +1,4 @@
-"""The pod's row: READY, STATUS and RESTARTS are told from all of the pod."""
+"""Table rows of pods: READY, STATUS and RESTARTS."""
 
 from __future__ import annotations
 
@@ -226,14 +226,14 @@ CASES: dict[str, tuple[Object, str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_pods_row_tells(case: str) -> None:
+def test_row_of_a_pod(case: str) -> None:
     subject, want_ready, want_status, want_restarts = CASES[case]
     cells = PODS.cells(subject, NOW)
     assert cells[:5] == ["p", want_ready, want_status, want_restarts, "90s"]
     assert len(cells) == len(PODS.columns)
 
 
-def test_wide_columns_say_where_a_pod_is() -> None:
+def test_wide_columns_show_ip_and_node_of_a_pod() -> None:
     there = pod(
         containers=[container(RUNNING)],
         podIPs=[{"ip": "10.0.0.7"}, {"ip": "fd00::7"}],

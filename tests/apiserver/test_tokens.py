@@ -1,4 +1,4 @@
-"""Service-account tokens: signed, expiring, worth nothing when their account or pod is gone."""
+"""Service-account tokens: signature, expiry, and deletion of account or pod."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-async def test_a_token_speaks_for_its_account_until_it_expires(
+async def test_token_authenticates_its_account_until_it_expires(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     store = Store.open(tmp_path / "s.db")
@@ -53,9 +53,7 @@ async def test_a_token_speaks_for_its_account_until_it_expires(
     await store.close()
 
 
-async def test_what_another_key_signed_or_somebody_changed_is_worth_nothing(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+async def test_token_with_a_wrong_signature_is_invalid(tmp_path: Path, clock: ManualClock) -> None:
     store = Store.open(tmp_path / "s.db")
     issuer = TokenIssuer(store, new_signing_key(), clock)
     await put(store, "serviceaccounts", obj("bot", "u-1"))
@@ -79,7 +77,9 @@ async def test_what_another_key_signed_or_somebody_changed_is_worth_nothing(
     await store.close()
 
 
-async def test_a_token_bound_to_a_pod_ends_with_the_pod(tmp_path: Path, clock: ManualClock) -> None:
+async def test_token_bound_to_a_pod_is_invalid_after_the_pod_was_deleted(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     store = Store.open(tmp_path / "s.db")
     issuer = TokenIssuer(store, new_signing_key(), clock)
     await put(store, "serviceaccounts", obj("bot", "u-1"))
@@ -95,9 +95,7 @@ async def test_a_token_bound_to_a_pod_ends_with_the_pod(tmp_path: Path, clock: M
     await store.close()
 
 
-async def test_a_token_for_another_audience_does_not_open_the_server(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+async def test_token_for_another_audience_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     store = Store.open(tmp_path / "s.db")
     issuer = TokenIssuer(store, new_signing_key(), clock)
     await put(store, "serviceaccounts", obj("bot", "u-1"))

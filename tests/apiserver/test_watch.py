@@ -1,4 +1,4 @@
-"""Watches over real HTTP: order, selectors, bookmarks, the end of history, slow readers."""
+"""Watches over HTTP: order, selectors, bookmarks, expired versions, slow clients."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ async def http(server: ApiServer) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def events(answer: aiohttp.ClientResponse, count: int) -> list[dict[str, Any]]:
-    """The next lines of a watch."""
+    """Return the next lines of a watch."""
     async with asyncio.timeout(60):
         return [json.loads(await answer.content.readline()) for _ in range(count)]
 
 
-# Every namespace has one config map of the server's own.
+# Each namespace has one config map of the server.
 OURS = {"fieldSelector": "metadata.name!=kube-root-ca.crt"}
 
 
@@ -54,7 +54,7 @@ def told(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"]["name"]) for event in found]
 
 
-async def test_a_watch_without_a_version_begins_with_what_is_there(
+async def test_watch_without_a_version_starts_with_existing_objects(
     client: Client, http: aiohttp.ClientSession
 ) -> None:
     await client.create(CONFIGMAPS, config_map("a"))
@@ -69,7 +69,7 @@ async def test_a_watch_without_a_version_begins_with_what_is_there(
         assert versions == sorted(versions)
 
 
-async def test_a_selector_turns_changes_into_arrivals_and_departures(
+async def test_watch_with_a_selector_sends_added_and_deleted_when_matching_changes(
     client: Client, http: aiohttp.ClientSession
 ) -> None:
     await client.create(CONFIGMAPS, config_map("a"))
@@ -91,7 +91,9 @@ async def test_a_selector_turns_changes_into_arrivals_and_departures(
         assert kinds[kinds.index("DELETED") + 1] == "ADDED"
 
 
-async def test_a_node_agent_sees_just_its_pods(client: Client, http: aiohttp.ClientSession) -> None:
+async def test_watch_by_node_name_sends_only_pods_of_the_node(
+    client: Client, http: aiohttp.ClientSession
+) -> None:
     query = {"watch": "true", "fieldSelector": "spec.nodeName=n1"}
     async with http.get("/api/v1/pods", params=query) as answer:
         for name, node in (("a", "n1"), ("b", "n2"), ("c", "n1")):
@@ -115,7 +117,7 @@ async def test_a_single_object_can_be_watched_by_name(
             assert told(await events(answer, 2)) == [("ADDED", "a"), ("MODIFIED", "a")]
 
 
-async def test_bookmarks_come_to_those_who_ask(
+async def test_bookmarks_are_sent_on_request(
     client: Client, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "BOOKMARK_EVERY_S", 0.05)
@@ -132,7 +134,7 @@ async def test_bookmarks_come_to_those_who_ask(
         assert "name" not in bookmark["object"]["metadata"]
 
 
-async def test_a_streaming_list_ends_with_its_own_bookmark(
+async def test_streaming_list_ends_with_a_bookmark(
     client: Client, http: aiohttp.ClientSession
 ) -> None:
     for name in ("a", "b"):
@@ -154,7 +156,7 @@ async def test_a_streaming_list_ends_with_its_own_bookmark(
         assert answer.status == 422
 
 
-async def test_a_position_from_before_a_restart_is_too_old(tmp_path: Path) -> None:
+async def test_resource_version_from_before_a_restart_is_too_old(tmp_path: Path) -> None:
     config = Config(data_dir=tmp_path / "data")
     async with ApiServer(config) as server, Client(kubeconfig.load(server.kubeconfig)) as client:
         version = (await client.list(CONFIGMAPS)).resource_version
@@ -173,7 +175,7 @@ async def test_a_position_from_before_a_restart_is_too_old(tmp_path: Path) -> No
             assert answer.status == 410
 
 
-async def test_a_version_from_the_future_is_refused_with_a_time_to_retry(
+async def test_future_resource_version_is_refused_with_retry_after(
     http: aiohttp.ClientSession,
 ) -> None:
     async with http.get(MAPS, params={"resourceVersion": "999999999"}) as answer:
@@ -183,14 +185,14 @@ async def test_a_version_from_the_future_is_refused_with_a_time_to_retry(
         assert cause["reason"] == "ResourceVersionTooLarge"
 
 
-async def test_a_reader_that_falls_behind_is_cut_off_and_costs_no_memory(
+async def test_slow_watcher_is_ended_and_costs_no_memory(
     server: ApiServer, client: Client, http: aiohttp.ClientSession
 ) -> None:
     await client.create(CONFIGMAPS, config_map("big"))
     version = (await client.list(CONFIGMAPS)).resource_version
     query = {"watch": "true", "resourceVersion": version}
     async with http.get(MAPS, params=query, read_bufsize=1 << 16) as answer:
-        for turn in range(60):  # reads nothing meanwhile
+        for turn in range(60):  # without reading
             data = {"x": f"{turn:>6}" + "x" * 900_000}
             await client.patch(CONFIGMAPS, "big", {"data": data}, namespace="default")
         log = server.store.table("configmaps").log
@@ -208,7 +210,7 @@ async def test_a_reader_that_falls_behind_is_cut_off_and_costs_no_memory(
         assert (end["type"], end["object"]["code"]) == ("ERROR", 410)
 
 
-async def test_a_watch_ends_when_its_time_is_up_and_when_the_server_stops(tmp_path: Path) -> None:
+async def test_watch_ends_after_its_timeout_and_on_shutdown(tmp_path: Path) -> None:
     async with ApiServer(Config(data_dir=tmp_path / "data")) as server:
         http = connect(server)
         brief = {"watch": "true", "timeoutSeconds": "1", **OURS}
@@ -221,7 +223,7 @@ async def test_a_watch_ends_when_its_time_is_up_and_when_the_server_stops(tmp_pa
     await http.close()
 
 
-async def test_pages_are_of_one_moment_while_others_write(
+async def test_pages_are_consistent_during_concurrent_writes(
     client: Client, http: aiohttp.ClientSession
 ) -> None:
     for index in range(10):

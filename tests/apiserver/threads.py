@@ -1,4 +1,4 @@
-"""A server on a thread of its own, for tests that drive it from outside with ordinary programs."""
+"""A server in a thread, for tests that drive it with other programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLINE_S = 120.0
 
 @dataclass
 class ServerThread:
-    """A running server, and a way to do things on its event loop."""
+    """A running server and its event loop."""
 
     server: ApiServer
     loop: asyncio.AbstractEventLoop
@@ -35,7 +35,7 @@ class ServerThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE_S)
 
     def create(self, api_version: str, kind: str, obj: Object) -> Object:
-        """Store an object without a client's detour."""
+        """Store an object directly."""
         served = self.server.registry.by_kind(api_version, kind)
         assert served is not None, f"{api_version} {kind} is not served"
         namespace = obj["metadata"].get("namespace", "")
@@ -71,6 +71,6 @@ def running_server(data_dir: Path) -> Iterator[ServerThread]:
         running.loop.call_soon_threadsafe(stopping.result().set)
     finally:
         if started.done() and started.exception() is None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: all is well
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 started.result().loop.call_soon_threadsafe(stopping.result().set)
         thread.join(DEADLINE_S)

@@ -42,7 +42,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def client(server: FakeServer) -> AsyncIterator[Client]:
-    """A client of the fake server that waits for nothing between tries."""
+    """A client of the fake server without back-off delays."""
     made = Client(config_for(server.url), clock=HastyClock(), random=Random(1))
     yield made
     await made.close()
@@ -50,7 +50,7 @@ async def client(server: FakeServer) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def naps(client: Client) -> list[float]:
-    """How long the client meant to wait, each time it did."""
+    """The back-off delays of the client."""
     hasty = client.clock
     assert isinstance(hasty, HastyClock)
     return hasty.naps

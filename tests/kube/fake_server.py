@@ -1,7 +1,7 @@
-"""An honest little API server on a real loopback socket, and certificates for it.
+"""A fake API server on a loopback socket, and certificates for it.
 
-It keeps objects, hands out resourceVersions, pages lists, streams watches in chunks and answers
-refusals with real `Status` bodies. `server.script(...)` puts a fault in front of the next requests.
+It stores objects, assigns resourceVersions, paginates lists, streams watches in chunks and returns
+errors as `Status` bodies. `server.script(...)` injects a fault into the next requests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Script = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 
 @dataclass
 class Seen:
-    """One request as the server got it."""
+    """A received request."""
 
     method: str
     path: str
@@ -66,7 +66,7 @@ class FakeServer:
         self.pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         self.logs = b""
 
-    # What tests say
+    # Controlled by tests
 
     def script(
         self,
@@ -76,7 +76,7 @@ class FakeServer:
         headers: dict[str, str] | None = None,
         times: int = 1,
     ) -> None:
-        """Answer the next `times` requests like this (bytes are sent as they are)."""
+        """Return this response for the next `times` requests (bytes are sent unchanged)."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             if isinstance(body, bytes):
@@ -87,7 +87,7 @@ class FakeServer:
         self.scripts += [answer] * times
 
     def script_drop(self, times: int = 1) -> None:
-        """Cut the connection of the next `times` requests without a word."""
+        """Close the connection of the next `times` requests."""
 
         async def drop(request: web.Request) -> web.StreamResponse:
             assert request.transport is not None
@@ -103,7 +103,7 @@ class FakeServer:
         return self.kinds.setdefault(collection, Kind())
 
     def put(self, collection: str, name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
-        """Create or change an object on the server's side."""
+        """Create or update an object on the server."""
         kind = self.kind(collection)
         old = kind.objects.get((namespace, name))
         self.version += 1
@@ -140,7 +140,7 @@ class FakeServer:
             queue.put_nowait(None)
 
     def forget(self, collection: str) -> None:
-        """Everything so far can no longer be watched from."""
+        """Expire all versions so far."""
         self.kind(collection).forgotten = self.version
         self.kind(collection).history.clear()
 
@@ -148,7 +148,7 @@ class FakeServer:
         """Wait until a watch is open."""
         await asyncio.wait_for(self.watch_opened.wait(), 10)
 
-    # What it answers
+    # Responses
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -275,7 +275,7 @@ class FakeServer:
                 space = item[1].get("metadata", {}).get("namespace", "")
                 if ns in ("", space) or item[0] in ("ERROR", "BOOKMARK"):
                     line = json.dumps({"type": item[0], "object": item[1]}) + "\n"
-                    # In two pieces: a client must not take a chunk for a line.
+                    # In two chunks: a chunk is not a line.
                     half = len(line) // 2
                     await response.write(line[:half].encode())
                     await response.write(line[half:].encode())
@@ -333,7 +333,7 @@ async def _serve(
 
 
 class HastyClock(ManualClock):
-    """Sleeps are over at once, and written down."""
+    """A clock whose sleeps return at once and are recorded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -355,13 +355,13 @@ def config_for(url: str, token: str | None = TOKEN, **more: Any) -> ClusterConfi
 
 @dataclass
 class Pki:
-    """An authority, a server's certificate for 127.0.0.1 and `api.internal`, and a client's."""
+    """A CA, a server certificate for 127.0.0.1 and `api.internal`, and a client certificate."""
 
     ca_pem: str
     server_pem: str
     client: ClientCertificate
     stranger: ClientCertificate
-    """Signed by somebody else."""
+    """Signed by another CA."""
 
     def server_context(self, tmp_path: Any, *, verify_client: bool = False) -> ssl.SSLContext:
         path = tmp_path / "server.pem"

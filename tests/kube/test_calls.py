@@ -1,4 +1,4 @@
-"""Requests as data: paths that cannot wander, bodies, and bytes cut into lines."""
+"""Requests as data: safe paths, bodies, and splitting of lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_paths_follow_the_resource_scheme() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../secrets/x"])
-def test_a_name_cannot_leave_its_place_in_the_path(name: str) -> None:
+def test_name_cannot_escape_its_path_segment(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be a name"):
         calls.path_of(PODS, "ml", name)
     with pytest.raises(ValueError, match="cannot be a namespace"):
@@ -34,7 +34,7 @@ def test_any_other_name_stays_one_segment_without_query(name: str) -> None:
     try:
         path = calls.path_of(PODS, "ml", name)
     except UnicodeEncodeError:
-        return  # lone surrogates are no text
+        return  # lone surrogates are not valid text
     assert path.count("/") == "/api/v1/namespaces/ml/pods/x".count("/")
     assert "?" not in path
     assert "#" not in path
@@ -50,7 +50,7 @@ def test_a_continue_token_excludes_a_version() -> None:
     assert call.query == (("limit", "5"), ("continue", "t"))
 
 
-def test_apply_needs_an_owner_and_only_apply_can_be_forced() -> None:
+def test_apply_needs_a_field_manager_and_only_apply_can_be_forced() -> None:
     with pytest.raises(ValueError, match="field_manager"):
         calls.patch(PODS, "a", {}, kind="apply", namespace="ml")
     with pytest.raises(ValueError, match="forced"):
@@ -61,7 +61,7 @@ def test_apply_needs_an_owner_and_only_apply_can_be_forced() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"kind": "Job"}, {"metadata": {"name": "x"}}, b' {"a" :1} '])
 def test_whole_objects_are_sent_with_version_and_kind(body: Any) -> None:
-    """A real server refuses custom objects that lack them."""
+    """API servers refuse custom objects without them."""
     given = json.loads(body) if isinstance(body, bytes) else body
     want = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **given}
     for call in (
@@ -91,7 +91,7 @@ def test_a_group_version_is_checked() -> None:
         resource("v1", "pods/x")
 
 
-def test_every_handle_of_the_catalogue_is_one_place() -> None:
+def test_every_resource_of_the_catalogue_has_a_unique_path() -> None:
     places = [(each.api_version, each.plural) for each in CATALOGUE]
     assert len(places) == len(set(places)) > 30
 
@@ -111,7 +111,7 @@ def test_lines_do_not_depend_on_how_they_were_chunked(
     assert splitter.rest() == b""
 
 
-def test_an_endless_line_is_given_up_on() -> None:
+def test_endless_line_is_refused() -> None:
     splitter = LineSplitter("watch", max_line_bytes=1000)
     for _ in range(10):
         assert list(splitter.feed(b"x" * 100)) == []
@@ -132,6 +132,6 @@ def test_events_before_an_error_in_the_same_chunk_are_not_lost() -> None:
 
 
 @pytest.mark.parametrize("line", [b"[]", b'{"type":"ADDED"}', b'{"type":"ODD","object":{}}'])
-def test_a_line_that_is_no_event_is_a_protocol_error(line: bytes) -> None:
+def test_line_that_is_not_an_event_is_a_protocol_error(line: bytes) -> None:
     with pytest.raises(errors.ProtocolError):
         list(WatchReader(dict, "1", "watch").feed(line + b"\n"))

@@ -1,4 +1,4 @@
-"""Every verb of the client against a real socket: what goes out, and what comes back."""
+"""The verbs of the client over a real socket."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_get_decodes_into_a_dict_by_default(client: Client, server: FakeSe
     assert (await client.get(PODS, "a", namespace="ml"))["spec"]["nodeName"] == "n1"
 
 
-async def test_get_decodes_into_the_type_that_the_handle_names(
+async def test_get_decodes_into_the_type_of_the_resource(
     client: Client, server: FakeServer
 ) -> None:
     server.put(POD_PATH, "a", "ml")
@@ -50,7 +50,7 @@ async def test_get_decodes_into_the_type_that_the_handle_names(
     assert pod.metadata.name == "a"
 
 
-async def test_an_object_without_namespace_is_looked_for_in_the_kubeconfigs(
+async def test_get_without_namespace_uses_the_kubeconfigs_namespace(
     client: Client, server: FakeServer
 ) -> None:
     server.put(POD_PATH, "a", "default")
@@ -66,11 +66,11 @@ async def test_a_namespace_is_ignored_for_a_cluster_scoped_kind(
     assert server.seen[-1].path == "/api/v1/nodes/n1"
 
 
-async def test_find_gives_none_for_what_is_absent(client: Client) -> None:
+async def test_find_returns_none_for_a_missing_object(client: Client) -> None:
     assert await client.find(PODS, "nobody") is None
 
 
-async def test_an_absent_object_raises_not_found_with_the_servers_words(client: Client) -> None:
+async def test_missing_object_raises_not_found_with_the_servers_message(client: Client) -> None:
     with pytest.raises(errors.NotFound, match="the server says 404"):
         await client.get(PODS, "nobody")
 
@@ -86,9 +86,7 @@ async def test_list_without_namespace_covers_all_and_joins_the_pages(
     assert [seen.query["limit"] for seen in server.seen] == ["2", "2", "2"]
 
 
-async def test_list_items_get_back_the_kind_that_servers_leave_out(
-    client: Client, server: FakeServer
-) -> None:
+async def test_list_items_get_api_version_and_kind(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "ml")
     (pod,) = await client.list(PODS)
     assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod")
@@ -98,7 +96,7 @@ async def test_an_empty_list_that_go_writes_as_null_is_empty(client: Client) -> 
     assert (await client.list(PODS)).items == []
 
 
-async def test_pages_that_expire_make_the_list_start_again_whole(
+async def test_list_restarts_as_one_page_when_pages_expire(
     client: Client, server: FakeServer
 ) -> None:
     for number in range(4):
@@ -114,7 +112,7 @@ async def test_pages_that_expire_make_the_list_start_again_whole(
     assert "limit" not in server.seen[-1].query
 
 
-async def test_selectors_travel_in_the_query(client: Client, server: FakeServer) -> None:
+async def test_selectors_are_sent_in_the_query(client: Client, server: FakeServer) -> None:
     await client.list(PODS, namespace="ml", label_selector="a in (b,c)", field_selector="x!=y")
     want_query = {"labelSelector": "a in (b,c)", "fieldSelector": "x!=y", "limit": "500"}
     assert want_query == server.seen[-1].query
@@ -127,7 +125,7 @@ async def test_list_raw_splits_without_decoding(client: Client, server: FakeServ
     assert msgspec.json.decode(raw)["metadata"]["name"] == "a"
 
 
-async def test_create_goes_where_the_object_says(client: Client, server: FakeServer) -> None:
+async def test_create_uses_the_namespace_of_the_object(client: Client, server: FakeServer) -> None:
     made = await client.create(PODS, {"metadata": {"name": "a", "namespace": "ml"}})
     assert server.seen[-1].path == "/api/v1/namespaces/ml/pods"
     assert made["metadata"]["uid"]
@@ -139,7 +137,7 @@ async def test_create_takes_structs_and_bytes(client: Client) -> None:
     assert (await client.create(PODS, body))["metadata"]["name"] == "b"
 
 
-async def test_creating_a_taken_name_is_already_exists_and_not_retried(
+async def test_create_of_an_existing_name_is_already_exists_and_not_retried(
     client: Client, server: FakeServer, naps: list[float]
 ) -> None:
     server.put(POD_PATH, "a", "default")
@@ -148,7 +146,7 @@ async def test_creating_a_taken_name_is_already_exists_and_not_retried(
     assert naps == []
 
 
-async def test_a_dry_run_is_asked_for_in_the_query(client: Client, server: FakeServer) -> None:
+async def test_dry_run_is_sent_in_the_query(client: Client, server: FakeServer) -> None:
     await client.create(PODS, {"metadata": {"name": "a"}}, dry_run=True, field_manager="me")
     assert server.seen[-1].query == {"dryRun": "All", "fieldManager": "me"}
     assert await client.find(PODS, "a") is None
@@ -207,7 +205,7 @@ async def test_status_of_a_podgroup_is_patched_in_place(client: Client, server: 
     assert server.seen[-1].path.endswith("/podgroups/g")
 
 
-async def test_apply_is_named_by_its_body_and_owned_by_its_manager(
+async def test_apply_uses_the_name_of_the_body_and_the_field_manager(
     client: Client, server: FakeServer
 ) -> None:
     server.put("/api/v1/configmaps", "c", "ml")
@@ -217,7 +215,7 @@ async def test_apply_is_named_by_its_body_and_owned_by_its_manager(
     assert server.seen[-1].query == {"fieldManager": "hekla", "force": "true"}
 
 
-async def test_delete_carries_grace_propagation_and_preconditions(
+async def test_delete_sends_grace_propagation_and_preconditions(
     client: Client, server: FakeServer
 ) -> None:
     uid = server.put(POD_PATH, "a", "default")["metadata"]["uid"]
@@ -236,15 +234,13 @@ async def test_delete_refuses_another_object_of_the_same_name(
         await client.delete(PODS, "a", uid="of-its-predecessor")
 
 
-async def test_deleting_what_is_absent_can_be_fine(client: Client) -> None:
+async def test_delete_with_missing_ok_ignores_a_missing_object(client: Client) -> None:
     assert not await client.delete(PODS, "a", missing_ok=True)
     with pytest.raises(errors.NotFound):
         await client.delete(PODS, "a")
 
 
-async def test_deleting_with_an_empty_name_is_refused_before_it_deletes_all(
-    client: Client, server: FakeServer
-) -> None:
+async def test_delete_with_an_empty_name_is_refused(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "default")
     with pytest.raises(ValueError, match="name"):
         await client.delete(PODS, "")
@@ -262,7 +258,9 @@ async def test_a_collection_is_deleted_in_one_namespace_only(
         await client.delete_collection(PODS)
 
 
-async def test_bind_posts_a_binding_for_that_very_pod(client: Client, server: FakeServer) -> None:
+async def test_bind_posts_a_binding_with_the_uid_of_the_pod(
+    client: Client, server: FakeServer
+) -> None:
     server.put(POD_PATH, "a", "ml")
     await client.bind("a", "n1", namespace="ml", uid="u1")
     assert server.seen[-1].path == "/api/v1/namespaces/ml/pods/a/binding"
@@ -270,7 +268,7 @@ async def test_bind_posts_a_binding_for_that_very_pod(client: Client, server: Fa
     assert (await client.get(PODS, "a", namespace="ml"))["spec"]["nodeName"] == "n1"
 
 
-async def test_an_eviction_that_a_budget_forbids_is_told_at_once(
+async def test_eviction_forbidden_by_a_budget_is_not_retried(
     client: Client, server: FakeServer, naps: list[float]
 ) -> None:
     server.put(POD_PATH, "a", "ml")
@@ -290,9 +288,7 @@ async def test_scale_patches_the_subresource(client: Client, server: FakeServer)
     assert (await client.get_scale(DEPLOYMENTS, "d"))["spec"] == {"replicas": 3}
 
 
-async def test_a_token_is_asked_for_and_does_not_show_itself(
-    client: Client, server: FakeServer
-) -> None:
+async def test_created_token_is_hidden_in_its_repr(client: Client, server: FakeServer) -> None:
     token = await client.create_token("builder", namespace="ml", expiration_s=600)
     assert token.value == "fresh-token"
     assert "fresh-token" not in repr(token)
@@ -317,11 +313,11 @@ async def test_any_kind_can_be_named_by_its_group_and_plural(
     assert (await client.get(widgets, "w"))["metadata"]["name"] == "w"
 
 
-async def test_a_request_outside_the_scheme_gives_bytes(client: Client) -> None:
+async def test_request_outside_the_resource_paths_returns_bytes(client: Client) -> None:
     assert msgspec.json.decode(await client.request("GET", "/version"))["gitVersion"] == "v1.36.0"
 
 
-async def test_an_answer_of_the_wrong_shape_is_a_protocol_error_that_says_where(
+async def test_response_of_the_wrong_type_is_a_protocol_error_with_the_field(
     client: Client, server: FakeServer
 ) -> None:
     server.script(200, {"metadata": {"name": 7}})
@@ -329,7 +325,7 @@ async def test_an_answer_of_the_wrong_shape_is_a_protocol_error_that_says_where(
         await client.get(PODS.into(Pod), "a")
 
 
-async def test_watch_gives_changes_and_moves_with_bookmarks(
+async def test_watch_yields_events_and_advances_with_bookmarks(
     client: Client, server: FakeServer
 ) -> None:
     listing = await client.list(JOBS)
@@ -347,7 +343,7 @@ async def test_watch_gives_changes_and_moves_with_bookmarks(
     assert str(server.version) == events.resource_version
 
 
-async def test_watching_from_a_forgotten_version_is_gone(
+async def test_watch_from_an_expired_version_raises_gone(
     client: Client, server: FakeServer
 ) -> None:
     server.put(POD_PATH, "a", "ml")
@@ -357,7 +353,7 @@ async def test_watching_from_a_forgotten_version_is_gone(
             await anext(events)
 
 
-async def test_a_cut_watch_is_connection_lost_after_what_arrived(
+async def test_broken_watch_raises_connection_lost_after_its_events(
     client: Client, server: FakeServer
 ) -> None:
     async def cut(request: web.Request) -> web.StreamResponse:

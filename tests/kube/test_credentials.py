@@ -1,4 +1,4 @@
-"""Tokens that change, and programs that make them."""
+"""Token files and exec plugins."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path, clock: Manual
     assert token_of(credentials.current()) == "two"
 
 
-def test_a_token_file_missing_for_a_moment_does_no_harm(tmp_path: Path, clock: ManualClock) -> None:
+def test_token_file_may_be_missing_during_rotation(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     credentials = TokenFileCredentials(path, monotonic=clock.monotonic)
@@ -52,13 +52,13 @@ def test_a_token_file_missing_for_a_moment_does_no_harm(tmp_path: Path, clock: M
     assert token_of(credentials.current()) == "one"
 
 
-def test_a_token_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_token_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         TokenFileCredentials(tmp_path / "none").current()
 
 
 def plugin(tmp_path: Path, answer: Any, before: str = "") -> str:
-    """A program that prints `answer`, and keeps count of its runs and what it was told."""
+    """A plugin that prints `answer` and records its runs and its input."""
     text = answer if isinstance(answer, str) else json.dumps(answer)
     (tmp_path / "answer").write_text(text)
     path = tmp_path / "plugin"
@@ -76,7 +76,7 @@ def runs(tmp_path: Path) -> int:
     return len((tmp_path / "runs").read_text().splitlines())
 
 
-def test_a_plugins_token_is_kept_until_it_expires(tmp_path: Path, clock: ManualClock) -> None:
+def test_exec_plugin_token_is_cached_until_it_expires(tmp_path: Path, clock: ManualClock) -> None:
     answer = {
         "apiVersion": V1,
         "status": {"token": "t1", "expirationTimestamp": "2023-11-14T22:15:00Z"},
@@ -86,13 +86,13 @@ def test_a_plugins_token_is_kept_until_it_expires(tmp_path: Path, clock: ManualC
     clock.skip(60)  # 22:14:20
     credentials.current()
     assert runs(tmp_path) == 1
-    clock.skip(35)  # 22:14:55: it would expire on the way
+    clock.skip(35)  # 22:14:55: it would expire during the request
     assert credentials.may_block()
     credentials.current()
     assert runs(tmp_path) == 2
 
 
-def test_a_plugin_is_told_what_it_is_for(tmp_path: Path) -> None:
+def test_exec_plugin_gets_exec_info(tmp_path: Path) -> None:
     command = plugin(tmp_path, {"apiVersion": V1, "status": {"token": "t"}})
     ExecCredentials(command, env={"EXTRA": "yes"}, cluster={"server": "https://k"}).current()
     info = json.loads((tmp_path / "info").read_text())
@@ -101,7 +101,7 @@ def test_a_plugin_is_told_what_it_is_for(tmp_path: Path) -> None:
     assert (tmp_path / "env").read_text() == "yes"
 
 
-def test_only_the_rejected_proof_is_discarded(tmp_path: Path) -> None:
+def test_only_the_rejected_token_is_discarded(tmp_path: Path) -> None:
     credentials = ExecCredentials(plugin(tmp_path, {"apiVersion": V1, "status": {"token": "t"}}))
     auth = credentials.current()
     assert credentials.reject(Auth((("Authorization", "Bearer older"),)))
@@ -112,7 +112,7 @@ def test_only_the_rejected_proof_is_discarded(tmp_path: Path) -> None:
     assert runs(tmp_path) == 2
 
 
-def test_a_plugin_may_hand_out_a_certificate(tmp_path: Path) -> None:
+def test_exec_plugin_may_return_a_certificate(tmp_path: Path) -> None:
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
     auth = ExecCredentials(plugin(tmp_path, {"apiVersion": V1, "status": status})).current()
     assert auth.certificate == ClientCertificate("CERT", "KEY")
@@ -135,7 +135,9 @@ BAD_ANSWERS = {
 
 
 @pytest.mark.parametrize("case", BAD_ANSWERS)
-def test_a_bad_answer_is_named_without_showing_it(tmp_path: Path, case: str) -> None:
+def test_invalid_exec_plugin_output_is_reported_without_quoting_it(
+    tmp_path: Path, case: str
+) -> None:
     answer, want_message = BAD_ANSWERS[case]
     with pytest.raises(ConfigError, match=want_message) as caught:
         ExecCredentials(plugin(tmp_path, answer)).current()
@@ -147,7 +149,7 @@ def test_a_failing_plugin_is_named_with_its_exit_code(tmp_path: Path) -> None:
         ExecCredentials(plugin(tmp_path, "", before="exit 3")).current()
 
 
-def test_a_missing_plugin_comes_with_its_hint(tmp_path: Path) -> None:
+def test_missing_exec_plugin_is_reported_with_its_install_hint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such program; get it at example"):
         ExecCredentials("no-such-program-x", install_hint="get it at example").current()
 
@@ -168,13 +170,13 @@ def test_a_plugin_that_prints_without_end_is_stopped(
         ExecCredentials(plugin(tmp_path, "", before="yes"), timeout_s=30).current()
 
 
-def test_nothing_shows_a_secret() -> None:
+def test_reprs_hide_secrets() -> None:
     auth = Auth((("Authorization", "Bearer top-secret"),), ClientCertificate("c", "top-secret"))
     assert "top-secret" not in repr(auth)
     assert "top-secret" not in repr(auth.certificate)
 
 
-def test_certificates_that_are_none_are_refused() -> None:
+def test_invalid_certificates_are_refused() -> None:
     with pytest.raises(ConfigError, match="authority"):
         tls_context("rubbish", insecure=False, certificate=None)
     with pytest.raises(ConfigError, match="matching"):

@@ -1,4 +1,4 @@
-"""What a refusal becomes."""
+"""Error responses to exceptions."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ WANT_CLASSES = {
 
 
 @pytest.mark.parametrize(("code", "reason"), WANT_CLASSES)
-def test_each_refusal_has_its_class(code: int, reason: str) -> None:
+def test_each_status_has_its_error_class(code: int, reason: str) -> None:
     error = error_from_status(status(code, reason), http_status=code, what="GET /x")
     assert type(error) is WANT_CLASSES[code, reason]
     assert (error.status, error.reason, error.message) == (code, reason, "because")
 
 
-def test_a_status_inside_a_stream_brings_its_own_code() -> None:
+def test_status_inside_a_stream_has_its_own_code() -> None:
     assert isinstance(error_from_status(status(410, "Expired"), what="watch"), errors.Gone)
     assert isinstance(error_from_status(status(0, "Expired"), what="watch"), errors.Gone)
 
 
-def test_the_message_names_the_fact_and_the_number() -> None:
+def test_message_has_reason_and_status_code() -> None:
     error = error_from_status(status(404, "NotFound"), http_status=404, what="GET /x")
     assert str(error) == "because (404 NotFound)"
 
 
-def test_field_complaints_are_listed() -> None:
+def test_field_errors_are_listed() -> None:
     causes = [{"field": "spec.x", "message": "must be positive"}, {"message": "no"}, "odd"]
     error = error_from_status(
         status(422, "Invalid", details={"causes": causes}), http_status=422, what="POST /x"
@@ -60,7 +60,7 @@ def test_field_complaints_are_listed() -> None:
     assert error.causes == ["spec.x: must be positive", "no"]
 
 
-def test_advice_to_wait_comes_from_the_header_or_the_body() -> None:
+def test_retry_after_comes_from_the_header_or_the_body() -> None:
     def wait(body: bytes, header: str | None) -> float | None:
         return error_from_status(body, http_status=429, retry_after=header, what="x").retry_after_s
 
@@ -72,7 +72,7 @@ def test_advice_to_wait_comes_from_the_header_or_the_body() -> None:
     assert wait(status(429), "-1") is None
 
 
-def test_a_page_of_a_proxy_is_cut_and_made_printable() -> None:
+def test_html_page_of_a_proxy_is_truncated_and_made_printable() -> None:
     page = b"<html>\x00\x1b[31m" + b"secret " * 10_000
     error = error_from_status(page, http_status=502, what="GET /x")
     assert isinstance(error, errors.ServerError)
@@ -81,12 +81,12 @@ def test_a_page_of_a_proxy_is_cut_and_made_printable() -> None:
     assert "GET /x" in str(error)
 
 
-def test_an_empty_refusal_still_says_what_was_asked() -> None:
+def test_empty_error_response_names_the_request() -> None:
     error = error_from_status(b"", http_status=403, what="GET /x")
     assert "GET /x: the server gave no reason" in str(error)
 
 
-def test_json_that_is_no_status_is_foreign() -> None:
+def test_json_that_is_not_a_status_is_quoted() -> None:
     error = error_from_status(b'{"code": 404, "kind": "Pod"}', http_status=500, what="GET /x")
     assert error.status == 500
     assert "not a Kubernetes Status" in str(error)

@@ -1,4 +1,4 @@
-"""Answers as servers may send them, byte for byte, on real sockets."""
+"""HTTP responses, byte for byte, over real sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Connected = list[asyncio.StreamWriter]
 
 @asynccontextmanager
 async def speaking(*answers: bytes, ends: bool = False) -> AsyncIterator[tuple[str, Connected]]:
-    """A server that says these things, one for each request, whatever it is asked."""
+    """A server that sends these bytes, one element per request."""
     script, connected = list(answers), Connected()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,7 +66,7 @@ GOOD: dict[str, tuple[bytes, bytes]] = {
 
 
 @pytest.mark.parametrize("case", GOOD)
-async def test_an_answer_is_read_and_its_connection_used_again(case: str) -> None:
+async def test_connection_is_reused_after_a_response(case: str) -> None:
     answer, want_body = GOOD[case]
     async with speaking(answer, sized(b"next")) as (url, connected), talking_to(url) as client:
         assert await client.call(READY) == want_body
@@ -74,13 +74,13 @@ async def test_an_answer_is_read_and_its_connection_used_again(case: str) -> Non
         assert len(connected) == 1
 
 
-async def test_an_answer_without_length_ends_with_its_connection() -> None:
+async def test_response_without_length_ends_with_its_connection() -> None:
     answer = b"HTTP/1.1 200 OK\r\n\r\nto the end"
     async with speaking(answer, ends=True) as (url, _), talking_to(url) as client:
         assert await client.call(READY) == b"to the end"
 
 
-async def test_a_server_that_wants_to_close_is_left_and_met_anew() -> None:
+async def test_connection_close_opens_a_new_connection() -> None:
     answer = sized(b"ok", b"Connection: close")
     async with speaking(answer, answer) as (url, connected), talking_to(url) as client:
         assert [await client.call(READY) for _ in range(2)] == [b"ok", b"ok"]
@@ -102,14 +102,14 @@ BAD: dict[str, tuple[bytes, type[errors.KubeError]]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-async def test_a_broken_answer_is_an_error_of_ours_and_its_connection_is_dropped(case: str) -> None:
+async def test_malformed_response_raises_and_closes_the_connection(case: str) -> None:
     answer, want_error = BAD[case]
     async with speaking(answer, ends=True) as (url, _), talking_to(url) as client:
         with pytest.raises(want_error):
             await client.call(READY)
 
 
-async def test_a_second_answer_to_one_request_is_not_taken_for_the_next_ones() -> None:
+async def test_unexpected_second_response_is_not_used_for_the_next_request() -> None:
     async with (
         speaking(sized(b"mine") + sized(b"stray"), sized(b"yours")) as (url, connected),
         talking_to(url) as client,
@@ -119,8 +119,8 @@ async def test_a_second_answer_to_one_request_is_not_taken_for_the_next_ones() -
         assert len(connected) == 2
 
 
-async def test_a_stream_that_nobody_reads_makes_the_server_wait() -> None:
-    """Bounded on our side; what the sockets hold is the system's."""
+async def test_unread_stream_pauses_reading() -> None:
+    """The client's buffer is bounded; the kernel's socket buffers are not counted."""
     asked, total = asyncio.Event(), 40 * PAUSE_ABOVE_BYTES
     sent = 0
 
@@ -140,7 +140,7 @@ async def test_a_stream_that_nobody_reads_makes_the_server_wait() -> None:
     async with talking_to(url) as client, client.transport.stream(READY) as chunks:
         await asked.wait()
         before = -1
-        while sent != before:  # until it stands still
+        while sent != before:  # until nothing more is sent
             before = sent
             for _ in range(200):
                 await asyncio.sleep(0)
@@ -153,7 +153,7 @@ async def test_a_stream_that_nobody_reads_makes_the_server_wait() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\n", "ä"])
-async def test_a_credential_cannot_smuggle_in_headers(value: str) -> None:
+async def test_credential_cannot_inject_headers(value: str) -> None:
     auth = Auth(headers=(("Authorization", f"Bearer {value}"),))
     async with speaking(sized(b"ok")) as (url, connected):
         config = ClusterConfig(server=url, credentials=FixedCredentials(auth))

@@ -1,8 +1,8 @@
 """The law of the informer, over any history.
 
-Whatever the server does (changes, cut connections, forgotten versions, replayed and swapped events,
-bookmarks at any moment, failing lists, unreadable lines), when it falls silent the informer holds
-exactly the server's objects, and a handler that replays its notifications holds the same.
+Whatever the server does (changes, lost connections, expired versions, replayed and reordered
+events, bookmarks, failing lists, unreadable lines), when it becomes idle the informer has exactly
+the server's objects, and so has a handler that replays its notifications.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def some(**weights: int) -> list[str]:
 
 
 CHANGE = st.tuples(st.sampled_from(some(put=3, delete=2, recreate=1)), st.sampled_from(NAMES))
-# Faults that end in a new list heal every other mistake, so they are kept rare.
+# Faults that cause a new list repair all other errors, so they are rare.
 DELIVERY = st.tuples(
     st.sampled_from(
         some(flush=5, replay=5, check=3, swap=2, bookmark=2, cut=2, end=1, wait=1, unrelated=1)
@@ -96,16 +96,16 @@ class Server:
             case "flush":
                 self.flush()
             case "swap":
-                # Reordered within what is under way, and all of it arrives.
+                # Reordered among the pending events, which all arrive.
                 Random(argument).shuffle(self.held)
                 self.flush()
             case "replay":
-                # One old event on its own: the worst case, as nothing after it puts things right.
+                # A single old event: the worst case, as no later event corrects it.
                 sent = [record for record in self.history if record not in self.held]
                 if argument < len(sent):
                     self.send(sent[-1 - argument])
             case "bookmark":
-                self.flush()  # a bookmark promises that everything before it was sent
+                self.flush()  # a bookmark guarantees that everything before it was sent
                 self.send(str(self.version))
             case "cut":
                 self.held.clear()
@@ -131,7 +131,7 @@ class Server:
             case "unrelated":
                 self.version += 1
 
-    # What an informer calls
+    # Called by the informer
 
     async def pages(
         self, resource: Any, *, page_size: int = 500, **_: Any
@@ -147,7 +147,7 @@ class Server:
                 self.expiring_pages -= 1
                 raise Gone(410, "Expired")
             yield Listing(items[start : start + size], version)
-            for _step in range(5):  # slower than the script's steps, so that they fall in between
+            for _step in range(5):  # slower than the script's steps, so that they interleave
                 await asyncio.sleep(0)
 
     @asynccontextmanager
@@ -193,7 +193,7 @@ class Watch:
 
 
 class Replay:
-    """What somebody who only hears the notifications believes."""
+    """The state of a handler that only replays notifications."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -222,7 +222,7 @@ async def run(steps: list[tuple[str, Any]], page_size: int) -> None:
     def checked(event: Any, old: Any, new: Any) -> None:
         try:
             replay(event, old, new)
-        except Exception as error:  # a store logs and goes on; a test must not
+        except Exception as error:  # a store logs and continues; a test must fail
             mistakes.append(error)
 
     informer = Informer(server, PODS, dict, page_size=page_size, clock=clock, random=Random(3))
@@ -233,7 +233,7 @@ async def run(steps: list[tuple[str, Any]], page_size: int) -> None:
             if action == "wait":
                 await clock.advance(argument)
             elif action == "check":
-                # Silence: whatever is failing stops, and what is under way arrives.
+                # Idle: faults stop, and pending events arrive.
                 server.failing_lists = server.expiring_pages = 0
                 server.flush()
                 for _ in range(4):
@@ -243,13 +243,13 @@ async def run(steps: list[tuple[str, Any]], page_size: int) -> None:
                 assert want_objects == {obj["metadata"]["name"]: obj for obj in informer.list()}
                 assert want_objects == replay.objects
             else:
-                # Few rounds, so that steps meet the informer half-way through its own.
+                # Few rounds, so that steps interleave with the informer's.
                 await clock.settle(3)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, min_size=15, max_size=60), st.integers(1, 2))
-def test_when_the_server_falls_silent_everyone_agrees(
+def test_store_and_handlers_equal_the_server_after_any_events(
     steps: list[tuple[str, Any]], page_size: int
 ) -> None:
     asyncio.run(run(steps, page_size))

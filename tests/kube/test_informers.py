@@ -1,4 +1,4 @@
-"""The informer against a real socket: sync, follow, break, recover."""
+"""The informer over a real socket: list, watch, failure and recovery."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Pod(msgspec.Struct):
 
 
 class Diary:
-    """A handler that remembers, and lets a test wait for the next entry."""
+    """A handler that records notifications; a test can wait for the next."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, str]] = []
@@ -82,9 +82,7 @@ async def following(client: Client, **options: Any) -> AsyncIterator[tuple[Infor
         yield informer, diary
 
 
-async def test_the_first_list_is_told_as_additions_page_by_page(
-    client: Client, server: FakeServer
-) -> None:
+async def test_first_list_calls_handlers_with_added(client: Client, server: FakeServer) -> None:
     for number in range(5):
         server.put(POD_PATH, f"p{number}", "ml")
     async with following(client, page_size=2) as (informer, diary):
@@ -94,9 +92,7 @@ async def test_the_first_list_is_told_as_additions_page_by_page(
         assert informer.get("ml", "p9") is None
 
 
-async def test_pages_that_expire_leave_nothing_of_themselves_behind(
-    client: Client, server: FakeServer
-) -> None:
+async def test_expired_pages_leave_no_objects_behind(client: Client, server: FakeServer) -> None:
     for number in range(4):
         server.put(POD_PATH, f"p{number}", "ml")
 
@@ -127,9 +123,7 @@ async def test_changes_arrive_in_order_with_old_and_new(client: Client, server: 
         assert len(informer) == 0
 
 
-async def test_a_watch_that_ends_is_taken_up_without_listing_again(
-    client: Client, server: FakeServer
-) -> None:
+async def test_ended_watch_resumes_without_a_list(client: Client, server: FakeServer) -> None:
     async with following(client) as (informer, diary):
         await server.watching()
         server.put(POD_PATH, "a", "ml")
@@ -140,9 +134,7 @@ async def test_a_watch_that_ends_is_taken_up_without_listing_again(
         assert informer.stats.lists == 1
 
 
-async def test_a_bookmark_moves_the_place_to_resume_from(
-    client: Client, server: FakeServer
-) -> None:
+async def test_bookmark_advances_the_resume_version(client: Client, server: FakeServer) -> None:
     async with following(client) as (_, diary):
         await server.watching()
         server.put("/api/v1/nodes", "elsewhere")
@@ -155,21 +147,21 @@ async def test_a_bookmark_moves_the_place_to_resume_from(
         assert want_version == watches[-1].query["resourceVersion"]
 
 
-async def test_after_a_gap_only_the_differences_are_told(
+async def test_list_after_a_gap_reports_only_differences(
     client: Client, server: FakeServer
 ) -> None:
     for name in ("stays", "changes", "goes"):
         server.put(POD_PATH, name, "ml")
     async with following(client) as (informer, diary):
         await server.watching()
-        server.kind(POD_PATH).watchers.clear()  # the server goes silent: these changes are missed
+        server.kind(POD_PATH).watchers.clear()  # these changes are missed
         server.put(POD_PATH, "changes", "ml", spec={"nodeName": "n2"})
         server.remove(POD_PATH, "goes", "ml")
         server.put(POD_PATH, "comes", "ml")
         server.forget(POD_PATH)
         assert len(diary.entries) == 3
         assert informer._task is not None
-        informer._task.cancel()  # stands for a broken connection, which a gap always comes with
+        informer._task.cancel()  # simulates a broken connection, which each gap has
         await asyncio.wait([informer._task])
         informer._task = asyncio.create_task(informer.run())
         await diary.reaches(6)
@@ -178,9 +170,7 @@ async def test_after_a_gap_only_the_differences_are_told(
         assert informer.stats.lists == 2
 
 
-async def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition(
-    client: Client, server: FakeServer
-) -> None:
+async def test_recreated_object_is_deleted_and_added(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "ml")
     async with following(client) as (informer, diary):
         await server.watching()
@@ -196,7 +186,7 @@ async def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition(
         assert diary.entries == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
 
 
-async def test_an_unreadable_line_makes_it_list_again(client: Client, server: FakeServer) -> None:
+async def test_unreadable_event_causes_a_new_list(client: Client, server: FakeServer) -> None:
     async def garbage(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -214,9 +204,7 @@ async def test_an_unreadable_line_makes_it_list_again(client: Client, server: Fa
         assert informer.stats.lists >= 2
 
 
-async def test_an_object_that_does_not_decode_keeps_its_last_good_state(
-    client: Client, server: FakeServer
-) -> None:
+async def test_undecodable_object_keeps_its_last_state(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "ml", spec={"nodeName": "n1"})
     async with following(client) as (informer, diary):
         await server.watching()
@@ -233,7 +221,7 @@ async def test_an_object_that_does_not_decode_keeps_its_last_good_state(
         assert informer.get("ml", "a") is not None
 
 
-async def test_trouble_is_named_while_it_lasts_and_then_over(
+async def test_problem_is_reported_while_it_lasts(
     monkeypatch: pytest.MonkeyPatch, client: Client, server: FakeServer
 ) -> None:
     server.script(403, times=3)
@@ -253,7 +241,7 @@ async def test_trouble_is_named_while_it_lasts_and_then_over(
         assert informer.problem is None
 
 
-async def test_waits_grow_while_lists_fail(
+async def test_back_off_grows_while_lists_fail(
     client: Client, server: FakeServer, naps: list[float]
 ) -> None:
     server.script(403, times=6)
@@ -281,9 +269,7 @@ async def test_indexes_follow_additions_changes_and_deletions(
             informer.by_index("nope", "x")
 
 
-async def test_a_transform_strips_what_is_not_needed_before_it_is_stored(
-    client: Client, server: FakeServer
-) -> None:
+async def test_transform_is_applied_before_storing(client: Client, server: FakeServer) -> None:
     def lean(pod: Pod) -> Pod:
         pod.spec.big = ""
         return pod
@@ -293,9 +279,7 @@ async def test_a_transform_strips_what_is_not_needed_before_it_is_stored(
         assert _cached(informer, "a").spec.big == ""
 
 
-async def test_a_handler_that_fails_does_not_silence_the_others(
-    client: Client, server: FakeServer
-) -> None:
+async def test_failing_handler_does_not_affect_others(client: Client, server: FakeServer) -> None:
     async with following(client) as (informer, diary):
         informer.add_handler(_fail)
         later = Diary()
@@ -306,7 +290,7 @@ async def test_a_handler_that_fails_does_not_silence_the_others(
         await later.reaches(1)
 
 
-async def test_a_late_handler_is_told_of_what_is_there(client: Client, server: FakeServer) -> None:
+async def test_late_handler_gets_existing_objects(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "ml")
     async with following(client) as (informer, _):
         late = Diary()
@@ -330,7 +314,7 @@ async def test_namespace_and_selectors_reach_both_list_and_watch(
         assert (seen.query["labelSelector"], seen.query["fieldSelector"]) == ("x=y", "s=t")
 
 
-async def test_resync_shows_every_object_again(
+async def test_resync_calls_handlers_for_all_objects(
     server: FakeServer, make_config: Callable[..., ClusterConfig], clock: ManualClock
 ) -> None:
     server.put(POD_PATH, "a", "ml")
@@ -346,7 +330,7 @@ async def test_resync_shows_every_object_again(
             assert old is new
 
 
-async def test_leaving_the_context_stops_it_for_good(client: Client, server: FakeServer) -> None:
+async def test_leaving_the_context_stops_the_informer(client: Client, server: FakeServer) -> None:
     async with following(client) as (informer, diary):
         await server.watching()
     server.put(POD_PATH, "a", "ml")
@@ -354,7 +338,7 @@ async def test_leaving_the_context_stops_it_for_good(client: Client, server: Fak
     assert informer._task is None
 
 
-async def test_it_cannot_be_started_twice(client: Client) -> None:
+async def test_informer_cannot_be_started_twice(client: Client) -> None:
     async with following(client) as (informer, _):
         with pytest.raises(RuntimeError, match="running"):
             await informer.__aenter__()

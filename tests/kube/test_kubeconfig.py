@@ -1,4 +1,4 @@
-"""Finding the server: files, lists of files, pods; and refusing what would surprise."""
+"""Kubeconfig files, lists of files, and in-cluster configuration."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def test_the_home_directory_comes_next_and_then_the_pod(tmp_path: Path) -> None:
     assert headers(config) == {"Authorization": "Bearer pod-token"}
 
 
-def test_nothing_anywhere_says_where_it_looked(tmp_path: Path) -> None:
+def test_missing_configuration_lists_the_searched_places(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.kube/config does not exist.*hekla up"):
         load(environ={}, home=tmp_path)
     with pytest.raises(ConfigError, match="no such file exists"):
         load(environ={"KUBECONFIG": "/no/such"}, home=tmp_path)
 
 
-def test_relative_paths_start_at_the_file_that_names_them(
+def test_paths_are_relative_to_the_kubeconfig_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
@@ -118,7 +118,7 @@ def test_inline_data_wins_over_files(tmp_path: Path) -> None:
     assert load(write(tmp_path / "a", cluster)).ca_pem == "INLINE"
 
 
-def test_a_password_and_an_impersonation_travel_as_headers(tmp_path: Path) -> None:
+def test_password_and_impersonation_are_sent_as_headers(tmp_path: Path) -> None:
     user = {"username": "u", "password": "p", "as": "boss", "as-groups": ["g1", "g2"]}
     auth = load(write(tmp_path / "a", user=user)).credentials.current()
     assert auth.headers == (
@@ -129,7 +129,7 @@ def test_a_password_and_an_impersonation_travel_as_headers(tmp_path: Path) -> No
     )
 
 
-def test_switching_verification_off_is_never_silent(
+def test_disabled_tls_verification_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = load(write(tmp_path / "a", {"server": "https://k", "insecure-skip-tls-verify": True}))
@@ -195,18 +195,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_would_surprise_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
+def test_unsafe_or_unsupported_configuration_is_refused(tmp_path: Path, case: str) -> None:
     cluster, user, want_message = REFUSED[case]
     with pytest.raises(ConfigError, match=want_message):
         load(write(tmp_path / "a", cluster, user))
 
 
-def test_a_token_to_this_machine_may_go_unencrypted(tmp_path: Path) -> None:
+def test_token_may_be_sent_unencrypted_to_loopback(tmp_path: Path) -> None:
     for server in ("http://127.0.0.1:8080", "http://[::1]:8080", "http://localhost:1"):
         assert load(write(tmp_path / "a", {"server": server}, {"token": "t"})).is_loopback
 
 
-def test_unknown_names_are_told_with_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_context_lists_the_known_ones(tmp_path: Path) -> None:
     path = write(tmp_path / "a")
     with pytest.raises(ConfigError, match="no context 'x'; there are: c"):
         load(path, context="x")
@@ -231,15 +231,13 @@ def test_a_broken_file_is_not_quoted_in_the_error(tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_file_that_is_far_too_large_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hekla.kube.credentials.MAX_TOKEN_BYTES", 100)
     with pytest.raises(ConfigError, match="larger than 100"):
         load(write(tmp_path / "a"))
 
 
-def test_what_is_written_can_be_loaded_and_is_private(tmp_path: Path) -> None:
+def test_written_kubeconfig_is_loadable_and_private(tmp_path: Path) -> None:
     path = tmp_path / "data" / "kubeconfig"
     write_kubeconfig(path, "https://127.0.0.1:6443", "CA PEM", "tok", "hekla", "ml")
     write_kubeconfig(path, "https://127.0.0.1:7443", "CA PEM", "tok", "hekla", "ml")
@@ -250,9 +248,7 @@ def test_what_is_written_can_be_loaded_and_is_private(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["kubeconfig"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_rubbish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("old")
 

@@ -1,4 +1,4 @@
-"""Leader election: one at a time, whatever the network does."""
+"""Leader election: at most one leader, with any network fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kube.fake_server import FakeServer
 
 
 class SkewedClock:
-    """The same passing of time, another time of day."""
+    """The same monotonic time with another time of day."""
 
     def __init__(self, clock: ManualClock, skew_s: float) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class SkewedClock:
 
 
 class LeaseServer:
-    """One lease behind a network with latencies and losses."""
+    """A lease behind a network with latencies and losses."""
 
     def __init__(self, clock: ManualClock, shared: dict[str, Any] | None = None) -> None:
         self.clock = clock
@@ -54,7 +54,7 @@ class LeaseServer:
         self.shared["lease"] = lease
 
     def link(self, faults: list[tuple[float, float, bool]]) -> LeaseServer:
-        """The same lease through another cable."""
+        """The same lease through another network link."""
         other = LeaseServer(self.clock, self.shared)
         other.faults = list(faults)
         return other
@@ -108,9 +108,7 @@ def candidate(server: Any, identity: str, clock: Any, **options: Any) -> LeaderE
     )
 
 
-async def test_the_first_candidate_makes_the_lease_and_leads(
-    leases: Any, clock: ManualClock
-) -> None:
+async def test_first_candidate_creates_the_lease_and_leads(leases: Any, clock: ManualClock) -> None:
     elector = candidate(leases, "a", clock)
     await elector.acquire()
     assert elector.is_leader
@@ -133,7 +131,7 @@ async def test_a_second_candidate_waits_the_whole_duration_then_takes_over(
     assert heir.term == 1
 
 
-async def test_the_time_of_day_of_others_does_not_matter(leases: Any, clock: ManualClock) -> None:
+async def test_clock_skew_does_not_matter(leases: Any, clock: ManualClock) -> None:
     await candidate(leases, "ahead", SkewedClock(clock, 3600.0)).acquire()
     behind = candidate(leases, "behind", SkewedClock(clock, -3600.0))
     taking = asyncio.create_task(behind.acquire())
@@ -143,7 +141,7 @@ async def test_the_time_of_day_of_others_does_not_matter(leases: Any, clock: Man
     await taking
 
 
-async def test_a_renewing_leader_keeps_the_others_away(leases: Any, clock: ManualClock) -> None:
+async def test_leader_that_renews_stays_leader(leases: Any, clock: ManualClock) -> None:
     leader, other = candidate(leases, "a", clock), candidate(leases, "b", clock)
     running = asyncio.create_task(leader.run(asyncio.Event().wait))
     await clock.settle()
@@ -158,9 +156,7 @@ async def test_a_renewing_leader_keeps_the_others_away(leases: Any, clock: Manua
             await task
 
 
-async def test_leaving_gives_the_lease_back_so_that_the_next_need_not_wait(
-    leases: Any, clock: ManualClock
-) -> None:
+async def test_released_lease_is_acquired_without_waiting(leases: Any, clock: ManualClock) -> None:
     stop = asyncio.Event()
     leader = candidate(leases, "a", clock)
     running = asyncio.create_task(leader.run(stop.wait))
@@ -173,7 +169,7 @@ async def test_leaving_gives_the_lease_back_so_that_the_next_need_not_wait(
     assert leases.lease["spec"]["leaseTransitions"] == 1
 
 
-async def test_a_leader_cut_off_stops_its_work_before_another_can_start(
+async def test_disconnected_leader_stops_before_another_starts(
     leases: Any, clock: ManualClock
 ) -> None:
     lost_at: list[float] = []
@@ -196,7 +192,7 @@ async def test_a_leader_cut_off_stops_its_work_before_another_can_start(
     assert stopped[0] <= 10.0
 
 
-async def test_a_leader_whose_requests_hang_stops_too(leases: Any, clock: ManualClock) -> None:
+async def test_leader_with_hanging_requests_stops(leases: Any, clock: ManualClock) -> None:
     leader = candidate(leases, "a", clock)
     running = asyncio.create_task(leader.run(asyncio.Event().wait))
     await clock.settle()
@@ -206,7 +202,9 @@ async def test_a_leader_whose_requests_hang_stops_too(leases: Any, clock: Manual
         await running
 
 
-async def test_a_usurped_leader_notices_at_its_next_look(leases: Any, clock: ManualClock) -> None:
+async def test_leader_that_lost_the_lease_notices_at_the_next_renewal(
+    leases: Any, clock: ManualClock
+) -> None:
     leader = candidate(leases, "a", clock)
     running = asyncio.create_task(leader.run(asyncio.Event().wait))
     await clock.settle()
@@ -217,7 +215,7 @@ async def test_a_usurped_leader_notices_at_its_next_look(leases: Any, clock: Man
     assert leases.lease["spec"]["holderIdentity"] == "b"
 
 
-async def test_an_error_of_the_work_is_passed_on_and_the_lease_given_back(
+async def test_error_of_the_leader_is_raised_and_the_lease_released(
     leases: Any, clock: ManualClock
 ) -> None:
     async def lead() -> None:
@@ -228,9 +226,7 @@ async def test_an_error_of_the_work_is_passed_on_and_the_lease_given_back(
     assert leases.lease["spec"]["holderIdentity"] == ""
 
 
-async def test_an_answer_that_comes_after_its_time_does_not_make_a_leader(
-    leases: Any, clock: ManualClock
-) -> None:
+async def test_late_response_does_not_make_a_leader(leases: Any, clock: ManualClock) -> None:
     elector = candidate(leases, "a", clock)
     leases.faults = [(0.0, 0.0, False), (0.0, 9.9, False)]
     acquiring = asyncio.create_task(elector.acquire())
@@ -255,7 +251,7 @@ async def test_durations_that_could_overlap_are_refused(leases: Any, clock: Manu
         candidate(leases, "a", clock, renew_deadline_s=20.0)
 
 
-async def test_it_works_through_the_real_client(
+async def test_works_with_the_real_client(
     client: Client, server: FakeServer, clock: ManualClock
 ) -> None:
     elector = candidate(client, "a", clock)
@@ -306,7 +302,7 @@ async def never_two(candidates: list[tuple[Any, float]]) -> int:
         for task in tasks:
             task.cancel()
         while not all(task.done() for task in tasks):
-            await clock.advance(1)  # they give the lease back, over their slow links
+            await clock.advance(1)  # they release the lease over their slow links
     return len(terms)
 
 
@@ -316,7 +312,7 @@ def test_two_candidates_never_lead_at_once(candidates: list[tuple[Any, float]]) 
     assert asyncio.run(never_two(candidates)) >= 1
 
 
-def test_the_law_notices_a_leader_that_holds_on_too_long(monkeypatch: Any) -> None:
+def test_law_detects_a_leader_that_stays_too_long(monkeypatch: Any) -> None:
     original = LeaderElector.__init__
 
     def stubborn(self: LeaderElector, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Events: counted, combined, limited, and never in the way."""
+"""Event recording: counting, aggregation, rate limit, and no effect on the caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POD = Reference(kind="Pod", namespace="ml", name="a", uid="u1", apiVersion="v1")
 
 
 class EventLog:
-    """The server's side: what was created and how it was changed."""
+    """The Events that were created and patched on the server."""
 
     def __init__(self) -> None:
         self.events: dict[str, dict[str, Any]] = {}
@@ -55,7 +55,7 @@ def recorder(log: Any, clock: Any, **options: Any) -> EventRecorder:
     return EventRecorder(log, component="volcano", host="h1", clock=clock, **options)
 
 
-async def test_an_event_says_who_what_and_when(log: Any, clock: ManualClock) -> None:
+async def test_event_has_source_object_reason_and_time(log: Any, clock: ManualClock) -> None:
     async with recorder(log, clock) as events:
         events.event(POD, "Warning", "Unschedulable", "0/3 nodes are available")
         await events.flushed()
@@ -70,7 +70,7 @@ async def test_an_event_says_who_what_and_when(log: Any, clock: ManualClock) -> 
     assert event["count"] == 1
 
 
-async def test_the_same_event_again_is_counted_not_repeated(log: Any, clock: ManualClock) -> None:
+async def test_repeated_event_increments_the_count(log: Any, clock: ManualClock) -> None:
     async with recorder(log, clock) as events:
         for _ in range(3):
             events.event(POD, "Normal", "Started", "it started")
@@ -82,9 +82,7 @@ async def test_the_same_event_again_is_counted_not_repeated(log: Any, clock: Man
     assert event["lastTimestamp"] == "2023-11-14T22:13:40Z"
 
 
-async def test_an_event_that_expired_on_the_server_begins_again(
-    log: Any, clock: ManualClock
-) -> None:
+async def test_expired_event_is_created_again(log: Any, clock: ManualClock) -> None:
     async with recorder(log, clock) as events:
         events.event(POD, "Normal", "Started", "it started")
         await events.flushed()
@@ -96,7 +94,7 @@ async def test_an_event_that_expired_on_the_server_begins_again(
     assert event["count"] == 1
 
 
-async def test_events_about_cluster_scoped_objects_live_in_default(
+async def test_events_about_cluster_scoped_objects_are_in_default(
     log: Any, clock: ManualClock
 ) -> None:
     node = reference(NODES, {"metadata": {"name": "n1", "uid": "u9"}})
@@ -119,9 +117,7 @@ async def test_the_caller_never_waits_and_a_full_queue_drops(log: Any, clock: Ma
     assert len(log.events) == 2
 
 
-async def test_a_refusal_is_counted_and_the_next_event_still_sent(
-    log: Any, clock: ManualClock
-) -> None:
+async def test_refused_event_is_counted_and_the_next_is_sent(log: Any, clock: ManualClock) -> None:
     async with recorder(log, clock) as events:
         log.fail = Forbidden(403, "Forbidden")
         events.event(POD, "Normal", "R", "first")
@@ -132,12 +128,12 @@ async def test_a_refusal_is_counted_and_the_next_event_still_sent(
         assert (events.stats.failed, events.stats.created) == (1, 1)
 
 
-async def test_a_reference_names_the_kind_even_if_the_object_does_not() -> None:
+async def test_reference_has_the_kind_of_the_resource() -> None:
     made = reference(PODS, {"metadata": {"name": "a", "namespace": "ml", "resourceVersion": "5"}})
     assert (made.kind, made.apiVersion, made.resourceVersion) == ("Pod", "v1", "5")
 
 
-async def test_it_works_through_the_real_client(
+async def test_works_with_the_real_client(
     client: Client, server: FakeServer, clock: ManualClock
 ) -> None:
     async with recorder(client, clock) as events:
@@ -170,7 +166,7 @@ def test_many_different_messages_for_one_reason_are_combined() -> None:
     assert keys[0] == keys[1]
 
 
-def test_after_ten_quiet_minutes_messages_stand_alone_again() -> None:
+def test_aggregation_ends_after_ten_quiet_minutes() -> None:
     correlator = Correlator()
     for number in range(12):
         correlator.decide(an_event(f"score {number}"))
@@ -178,7 +174,7 @@ def test_after_ten_quiet_minutes_messages_stand_alone_again() -> None:
     assert record.message == "score 99"
 
 
-def test_a_flood_about_one_object_is_cut_and_trickles_on() -> None:
+def test_events_about_one_object_are_rate_limited() -> None:
     correlator = Correlator()
     sent = Counter(correlator.decide(an_event("m", at=0.0)) is not None for _ in range(100))
     assert sent[True] == 25
@@ -188,7 +184,7 @@ def test_a_flood_about_one_object_is_cut_and_trickles_on() -> None:
     assert correlator.decide(an_event("m", about=other)) is not None
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_correlator_memory_is_bounded() -> None:
     correlator = Correlator(cache_size=5)
     for number in range(50):
         about = Reference(kind="Pod", name=f"p{number}")
@@ -196,7 +192,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(correlator._buckets) == len(correlator._similar) == 5
 
 
-def test_a_long_message_is_cut_to_what_the_server_accepts() -> None:
+def test_long_message_is_truncated_to_the_servers_limit() -> None:
     cut = bounded("ä" * 2000)
     assert len(cut.encode()) <= 1024
     assert cut.endswith("ä…")

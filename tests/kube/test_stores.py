@@ -1,4 +1,4 @@
-"""The informer's memory: what is news, what is old, and what handlers are told."""
+"""The informer's store: stale events, lists and notifications."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def store(told: list[Any]) -> Store[str]:
     return made
 
 
-def test_a_repeated_event_is_told_once(store: Store[Any], told: list[Any]) -> None:
+def test_repeated_watch_event_calls_handlers_once(store: Store[Any], told: list[Any]) -> None:
     assert store.upsert(identity(11), "v11")
     assert not store.upsert(identity(11), "v11")
     assert told == [("ADDED", None, "v11")]
 
 
-def test_an_older_state_never_replaces_a_newer_one(store: Store[Any]) -> None:
+def test_older_version_does_not_replace_a_newer_one(store: Store[Any]) -> None:
     store.upsert(identity(13), "v13")
     assert not store.upsert(identity(12), "v12")
     assert store.get("ns", "a") == "v13"
 
 
-def test_a_late_event_does_not_bring_back_the_dead(store: Store[Any], told: list[Any]) -> None:
+def test_late_event_does_not_restore_a_deleted_object(store: Store[Any], told: list[Any]) -> None:
     store.upsert(identity(11), "v11")
     store.remove(identity(13), "v13")
     assert not store.upsert(identity(12), "v12")
@@ -47,19 +47,19 @@ def test_a_late_event_does_not_bring_back_the_dead(store: Store[Any], told: list
     assert told[-1] == ("DELETED", "v13", None)
 
 
-def test_what_happened_before_the_list_is_old_news(store: Store[Any]) -> None:
+def test_event_older_than_the_list_is_ignored(store: Store[Any]) -> None:
     store.replace({}, "20")
     assert not store.upsert(identity(15), "v15")
     assert len(store) == 0
 
 
-def test_a_late_deletion_does_not_hit_the_successor(store: Store[Any]) -> None:
+def test_late_deletion_does_not_delete_the_recreated_object(store: Store[Any]) -> None:
     store.upsert(identity(15, "u2"), "second")
     assert not store.remove(identity(14, "u1"), "first")
     assert store.get("ns", "a") == "second"
 
 
-def test_a_deletion_with_the_stored_version_is_believed(store: Store[Any]) -> None:
+def test_deletion_with_the_stored_version_is_accepted(store: Store[Any]) -> None:
     store.upsert(identity(11), "v11")
     assert store.remove(identity(11), None)
     assert len(store) == 0
@@ -71,7 +71,7 @@ def test_another_uid_is_another_object(store: Store[Any], told: list[Any]) -> No
     assert told[1:] == [("DELETED", "first", None), ("ADDED", None, "second")]
 
 
-def test_the_deletion_of_a_later_bearer_of_the_name_tells_of_the_one_we_knew(
+def test_deletion_of_a_later_object_of_the_name_deletes_the_stored_one(
     store: Store[Any], told: list[Any]
 ) -> None:
     store.upsert(identity(11, "u1"), "first")
@@ -79,7 +79,7 @@ def test_the_deletion_of_a_later_bearer_of_the_name_tells_of_the_one_we_knew(
     assert told[-1] == ("DELETED", "first", None)
 
 
-def test_a_list_tells_only_the_differences(store: Store[Any], told: list[Any]) -> None:
+def test_list_reports_only_differences(store: Store[Any], told: list[Any]) -> None:
     for name in ("stays", "changes", "goes"):
         store.upsert(identity(11, name=name), f"{name} 11")
     told.clear()
@@ -94,9 +94,7 @@ def test_a_list_tells_only_the_differences(store: Store[Any], told: list[Any]) -
     ]
 
 
-def test_a_listed_object_that_could_not_be_read_is_not_taken_for_deleted(
-    store: Store[Any], told: list[Any]
-) -> None:
+def test_undecodable_list_item_is_not_deleted(store: Store[Any], told: list[Any]) -> None:
     store.upsert(identity(11), "v11")
     store.replace({("ns", "a"): (identity(12), None)}, "20")
     assert store.get("ns", "a") == "v11"
@@ -110,7 +108,7 @@ def test_a_server_restored_from_a_backup_may_go_back_in_versions(store: Store[An
     assert store.upsert(identity(9), "v9")
 
 
-def test_a_version_that_is_no_number_is_always_believed(store: Store[Any]) -> None:
+def test_non_numeric_version_is_always_accepted(store: Store[Any]) -> None:
     store.upsert(identity("abc"), "first")
     assert store.upsert(identity("abb"), "second")
     assert store.remove(identity("aba"), None)

@@ -1,4 +1,4 @@
-"""The command line's client: same verbs, same errors, cheap to import."""
+"""The synchronous client: same verbs, same errors, quick to import."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def sync(
 
 
 async def run(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """In a thread: the server answers from this one's event loop."""
+    """Run in a thread: the server runs on this event loop."""
     return await asyncio.wait_for(asyncio.to_thread(work, *args, **options), 60)
 
 
-async def test_the_verbs_do_what_they_say(sync: SyncClient, server: FakeServer) -> None:
+async def test_verbs_send_the_expected_requests(sync: SyncClient, server: FakeServer) -> None:
     def story() -> None:
         sync.create(PODS, {"metadata": {"name": "a", "namespace": "ml"}, "spec": {"x": 1}})
         assert sync.get(PODS, "a", namespace="ml")["spec"] == {"x": 1}
@@ -75,7 +75,7 @@ async def test_one_connection_serves_many_requests(sync: SyncClient, server: Fak
     assert len(peers) == 1
 
 
-async def test_lists_are_paged_and_start_again_when_pages_expire(
+async def test_list_is_paginated_and_restarts_when_pages_expire(
     sync: SyncClient, server: FakeServer
 ) -> None:
     for number in range(4):
@@ -95,9 +95,7 @@ async def test_lists_are_paged_and_start_again_when_pages_expire(
     assert [pod["metadata"]["name"] for pod in listing] == ["p1", "p2", "p3"]
 
 
-async def test_apply_and_in_place_status_use_the_shared_calls(
-    sync: SyncClient, server: FakeServer
-) -> None:
+async def test_apply_and_in_place_status_patch(sync: SyncClient, server: FakeServer) -> None:
     server.put("/api/v1/configmaps", "c", "default")
     server.put("/apis/scheduling.volcano.sh/v1beta1/podgroups", "g", "default")
     await run(sync.apply, CONFIGMAPS, {"metadata": {"name": "c"}}, field_manager="vcctl")
@@ -106,7 +104,7 @@ async def test_apply_and_in_place_status_use_the_shared_calls(
     assert server.seen[-1].path.endswith("/podgroups/g")
 
 
-async def test_watch_gives_events_until_the_server_ends_it(
+async def test_watch_yields_events_until_the_server_ends_it(
     sync: SyncClient, server: FakeServer
 ) -> None:
     path = "/apis/batch.volcano.sh/v1alpha1/jobs"
@@ -136,7 +134,7 @@ async def test_logs_come_in_chunks(sync: SyncClient, server: FakeServer) -> None
     assert server.seen[-1].query == {"follow": "true"}
 
 
-async def test_throttling_is_waited_out_as_long_as_the_server_asks(
+async def test_throttled_request_waits_for_retry_after(
     sync: SyncClient, server: FakeServer, naps: list[float]
 ) -> None:
     server.script(429, headers={"Retry-After": "7"})
@@ -145,7 +143,7 @@ async def test_throttling_is_waited_out_as_long_as_the_server_asks(
     assert 7.0 <= naps[0] <= 7.1
 
 
-async def test_a_dropped_read_is_sent_again_and_a_dropped_create_is_not(
+async def test_only_reads_are_retried_after_a_lost_connection(
     sync: SyncClient, server: FakeServer, naps: list[float]
 ) -> None:
     server.script_drop()
@@ -157,14 +155,14 @@ async def test_a_dropped_read_is_sent_again_and_a_dropped_create_is_not(
     assert len(naps) == 1
 
 
-async def test_a_refused_connection_says_so(make_config: Callable[..., ClusterConfig]) -> None:
+async def test_refused_connection_is_reported(make_config: Callable[..., ClusterConfig]) -> None:
     client = SyncClient(make_config("http://127.0.0.1:1"), sleep=lambda seconds: None)
     with pytest.raises(errors.ConnectionLost, match="cannot connect") as caught:
         client.get(PODS, "a")
     assert not caught.value.established
 
 
-async def test_an_answer_past_the_bound_is_dropped(
+async def test_response_beyond_the_limit_is_refused(
     server: FakeServer, make_config: Callable[..., ClusterConfig]
 ) -> None:
     server.script(200, b"x" * 5000)
@@ -172,10 +170,10 @@ async def test_an_answer_past_the_bound_is_dropped(
         with pytest.raises(errors.ResponseTooLarge):
             await run(client.get, PODS, "a")
         server.put(POD_PATH, "a", "default")
-        assert await run(client.get, PODS, "a")  # and the connection is not confused
+        assert await run(client.get, PODS, "a")  # the connection is still usable
 
 
-async def test_a_squeezed_answer_is_bounded_by_its_real_size(
+async def test_compressed_response_is_limited_by_its_decompressed_size(
     server: FakeServer, make_config: Callable[..., ClusterConfig]
 ) -> None:
     bomb = gzip.compress(b" " * 10_000_000)
@@ -191,7 +189,7 @@ async def test_a_squeezed_answer_is_bounded_by_its_real_size(
         assert await run(client.get, PODS, "z") == {"metadata": {"name": "z"}}
 
 
-async def test_tls_checks_the_server_and_shows_our_certificate(
+async def test_tls_verifies_the_server_and_sends_the_client_certificate(
     serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki
 ) -> None:
     server = await serve_tls(verify_client=True)
@@ -233,7 +231,7 @@ async def test_a_slow_server_is_a_timeout(
     assert len(naps) == 4, "between five tries"
 
 
-def test_importing_it_brings_in_neither_aiohttp_nor_asyncio_nor_numpy() -> None:
+def test_sync_client_imports_neither_aiohttp_nor_asyncio_nor_numpy() -> None:
     script = (
         "import sys, hekla.kube.sync_client as _;"
         "print([name for name in ('aiohttp', 'asyncio', 'numpy') if name in sys.modules])"

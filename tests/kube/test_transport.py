@@ -1,4 +1,4 @@
-"""Retries, bounds, time limits, TLS and credentials, against real sockets."""
+"""Retries, limits, timeouts, TLS and credentials over real sockets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _find(client: Client) -> dict[str, Any] | None:
     return await client.find(PODS, "a")
 
 
-async def test_who_we_are_travels_in_the_headers(client: Client, server: FakeServer) -> None:
+async def test_user_agent_and_token_are_sent_in_headers(client: Client, server: FakeServer) -> None:
     await client.find(PODS, "a")
     headers = server.seen[-1].headers
     assert headers["User-Agent"] == f"hekla/{__version__} (client)"
@@ -54,7 +54,7 @@ async def test_retry_after_is_honoured(
     assert 3.0 <= naps[0] <= 3.1
 
 
-async def test_waits_grow_and_trying_ends(
+async def test_back_off_grows_and_retries_end(
     client: Client, server: FakeServer, naps: list[float]
 ) -> None:
     server.script(503, times=10)
@@ -64,10 +64,10 @@ async def test_waits_grow_and_trying_ends(
     assert naps[0] < naps[2] < naps[3]
 
 
-async def test_a_fence_that_closes_lets_no_write_through_not_even_again(
+async def test_fence_blocks_writes_and_retries(
     client: Client, server: FakeServer, naps: list[float]
 ) -> None:
-    """The first try is sent; by the time of the second somebody else may lead."""
+    """The first attempt is sent; before the second another process may be the leader."""
     server.put(POD_PATH, "a", "default")
     server.script(429, times=5)
     asked = []
@@ -85,7 +85,7 @@ async def test_a_fence_that_closes_lets_no_write_through_not_even_again(
     assert len(asked) == 2, "reading needs no leave"
 
 
-async def test_a_server_that_asks_for_too_long_a_pause_is_not_waited_for(
+async def test_too_long_retry_after_is_not_waited_for(
     client: Client, server: FakeServer, naps: list[float]
 ) -> None:
     server.script(429, headers={"Retry-After": "3600"})
@@ -108,9 +108,7 @@ RESENT = {
 
 
 @pytest.mark.parametrize("case", RESENT)
-async def test_what_is_sent_again_after_a_refusal(
-    client: Client, server: FakeServer, case: str
-) -> None:
+async def test_retries_by_method_and_status(client: Client, server: FakeServer, case: str) -> None:
     method, status, want_resent = RESENT[case]
     server.put(POD_PATH, "a", "default")
     server.script(status)
@@ -126,15 +124,13 @@ async def test_what_is_sent_again_after_a_refusal(
     assert len(server.seen) == (2 if want_resent else 1)
 
 
-async def test_a_read_whose_connection_breaks_is_sent_again(
-    client: Client, server: FakeServer
-) -> None:
+async def test_read_is_retried_after_a_lost_connection(client: Client, server: FakeServer) -> None:
     server.put(POD_PATH, "a", "default")
     server.script_drop(2)
     assert await client.get(PODS, "a")
 
 
-async def test_a_create_whose_connection_breaks_is_not_sent_again(
+async def test_create_is_not_retried_after_a_lost_connection(
     client: Client, server: FakeServer, naps: list[float]
 ) -> None:
     server.script_drop()
@@ -144,7 +140,7 @@ async def test_a_create_whose_connection_breaks_is_not_sent_again(
     assert naps == []
 
 
-async def test_a_json_patch_whose_connection_breaks_is_not_sent_again(
+async def test_json_patch_is_not_retried_after_a_lost_connection(
     client: Client, server: FakeServer, naps: list[float]
 ) -> None:
     server.script_drop()
@@ -153,7 +149,7 @@ async def test_a_json_patch_whose_connection_breaks_is_not_sent_again(
     assert naps == []
 
 
-async def test_a_create_that_never_reached_a_server_is_sent_again(
+async def test_create_is_retried_after_a_refused_connection(
     make_config: Callable[..., ClusterConfig], hasty_clock: HastyClock
 ) -> None:
     async with Client(make_config("http://127.0.0.1:1"), clock=hasty_clock) as client:
@@ -163,7 +159,7 @@ async def test_a_create_that_never_reached_a_server_is_sent_again(
     assert len(hasty_clock.naps) == 4
 
 
-async def test_an_answer_past_the_bound_is_dropped(
+async def test_response_beyond_the_limit_is_refused(
     server: FakeServer, make_config: Callable[..., ClusterConfig]
 ) -> None:
     server.script(200, b"x" * 5000)
@@ -172,7 +168,7 @@ async def test_an_answer_past_the_bound_is_dropped(
             await client.get(PODS, "a")
 
 
-async def test_an_endless_answer_without_length_is_cut_at_the_bound(
+async def test_endless_response_without_length_is_refused_at_the_limit(
     server: FakeServer, make_config: Callable[..., ClusterConfig]
 ) -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -191,12 +187,12 @@ async def test_an_endless_answer_without_length_is_cut_at_the_bound(
 
 
 async def connected(client: Client, timeout_s: float) -> None:
-    """From here on it is impatient: not while it connects, which takes what it takes."""
+    """Use a short timeout from here on, not while connecting."""
     await client.list(PODS)
     client.transport.timeout_s = timeout_s
 
 
-async def test_a_slow_answer_is_a_timeout_and_a_write_is_not_repeated(
+async def test_slow_response_is_a_timeout_and_a_write_is_not_retried(
     server: FakeServer, make_config: Callable[..., ClusterConfig], hasty_clock: HastyClock
 ) -> None:
     forever = asyncio.Event()
@@ -213,7 +209,7 @@ async def test_a_slow_answer_is_a_timeout_and_a_write_is_not_repeated(
     assert hasty_clock.naps == [], "before a second try there is one"
 
 
-async def test_a_stream_that_falls_silent_is_a_timeout(
+async def test_idle_stream_is_a_timeout(
     server: FakeServer, make_config: Callable[..., ClusterConfig]
 ) -> None:
     async with Client(make_config(server.url)) as client:
@@ -240,7 +236,7 @@ async def test_a_watch_that_never_begins_is_a_timeout(
     assert len(hasty_clock.naps) == 4, "between five tries"
 
 
-async def test_logs_that_begin_late_are_waited_for(
+async def test_logs_may_begin_late(
     server: FakeServer, make_config: Callable[..., ClusterConfig]
 ) -> None:
     asked, speak = asyncio.Event(), asyncio.Event()
@@ -257,7 +253,7 @@ async def test_logs_that_begin_late_are_waited_for(
         logs = client.logs("a")
         opening = asyncio.create_task(logs.__aenter__())
         await asked.wait()
-        with pytest.raises(errors.Timeout):  # ordinary requests give up meanwhile
+        with pytest.raises(errors.Timeout):  # ordinary requests time out
             await client.create(PODS, BODY)
         speak.set()
         chunks = await opening
@@ -267,14 +263,14 @@ async def test_logs_that_begin_late_are_waited_for(
         logs.close()
 
 
-async def test_a_redirect_does_not_carry_our_token_away(client: Client, server: FakeServer) -> None:
+async def test_redirect_is_not_followed_with_the_token(client: Client, server: FakeServer) -> None:
     server.script(302, b"", headers={"Location": "http://127.0.0.1:1/elsewhere"})
     with pytest.raises(errors.ApiError) as caught:
         await client.get(PODS, "a")
     assert caught.value.status == 302
 
 
-async def test_a_closed_client_says_so(client: Client) -> None:
+async def test_closed_client_raises(client: Client) -> None:
     await client.close()
     with pytest.raises(errors.ConnectionLost, match="closed"):
         await client.get(PODS, "a")
@@ -297,7 +293,7 @@ async def test_a_rate_limit_spreads_requests_out(
 # TLS
 
 
-async def test_tls_with_our_authority_works(
+async def test_tls_with_the_configured_ca_works(
     serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki
 ) -> None:
     server = await serve_tls()
@@ -306,7 +302,7 @@ async def test_tls_with_our_authority_works(
         assert await client.get(PODS, "a")
 
 
-async def test_an_unknown_authority_is_refused_and_not_retried(
+async def test_unknown_ca_is_refused_and_not_retried(
     serve_tls: Callable[..., Awaitable[FakeServer]], hasty_clock: HastyClock
 ) -> None:
     server = await serve_tls()
@@ -340,7 +336,7 @@ async def test_the_server_name_can_differ_from_the_address(
             await client.get(PODS, "a")
 
 
-async def test_a_client_certificate_is_shown(
+async def test_client_certificate_is_sent(
     serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki
 ) -> None:
     server = await serve_tls(verify_client=True)
@@ -351,7 +347,7 @@ async def test_a_client_certificate_is_shown(
         assert await client.get(PODS, "a")
 
 
-async def test_a_strangers_certificate_is_refused(
+async def test_untrusted_client_certificate_is_refused(
     serve_tls: Callable[..., Awaitable[FakeServer]], pki: Pki, hasty_clock: HastyClock
 ) -> None:
     server = await serve_tls(verify_client=True)
@@ -380,7 +376,7 @@ async def test_a_rotated_token_file_is_read_again_after_a_401(
     assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer old", "Bearer new"]
 
 
-async def test_a_second_401_is_meant(server: FakeServer, tmp_path: Path) -> None:
+async def test_second_401_is_final(server: FakeServer, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("wrong")
     server.token = "right"
@@ -418,7 +414,7 @@ async def test_a_plugin_runs_once_for_many_requests_and_again_after_a_401(
     assert (tmp_path / "runs").read_text() == "x\nx\n"
 
 
-async def test_no_error_of_any_kind_holds_the_token(
+async def test_no_error_contains_the_token(
     server: FakeServer,
     make_config: Callable[..., ClusterConfig],
     hasty_clock: HastyClock,

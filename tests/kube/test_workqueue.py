@@ -1,4 +1,4 @@
-"""The keyed queue: once each, never two at a time, nothing lost."""
+"""The work queue: unique keys, no concurrent processing of a key, no lost add."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_keys_come_out_in_order_of_arrival_once_each(queue: WorkQueue[str]
     assert queue.stats.merged == 2
 
 
-async def test_a_key_added_while_processed_comes_once_more_afterwards(
+async def test_key_added_during_processing_is_processed_once_more(
     queue: WorkQueue[str],
 ) -> None:
     queue.add("a")
@@ -55,18 +55,18 @@ async def test_get_waits_for_an_add(queue: WorkQueue[str], clock: ManualClock) -
     assert await waiter == "a"
 
 
-async def test_a_cancelled_getter_passes_its_key_on(
+async def test_key_of_a_cancelled_getter_goes_to_the_next(
     queue: WorkQueue[str], clock: ManualClock
 ) -> None:
     first = asyncio.create_task(queue.get())
     second = asyncio.create_task(queue.get())
     await clock.settle()
-    queue.add("a")  # wakes the first, which is cancelled before it runs
+    queue.add("a")  # wakes the first getter, which is cancelled before it runs
     first.cancel()
     assert await asyncio.wait_for(second, 60) == "a"
 
 
-async def test_a_delayed_key_comes_when_its_time_has_come(
+async def test_delayed_key_is_ready_after_its_delay(
     queue: WorkQueue[str], clock: ManualClock
 ) -> None:
     queue.add_after("a", 10)
@@ -88,7 +88,7 @@ async def test_of_several_delays_the_earliest_counts(
     assert len(queue) == 0
 
 
-async def test_an_earlier_key_is_not_held_up_by_a_later_timer(
+async def test_earlier_key_does_not_wait_for_a_later_timer(
     queue: WorkQueue[str], clock: ManualClock
 ) -> None:
     queue.add_after("late", 100)
@@ -100,7 +100,7 @@ async def test_an_earlier_key_is_not_held_up_by_a_later_timer(
     assert await take_all(queue) == ["late"]
 
 
-async def test_looking_now_does_not_fulfil_a_wish_for_later(
+async def test_processing_now_does_not_cancel_a_delay(
     queue: WorkQueue[str], clock: ManualClock
 ) -> None:
     queue.add_after("a", 10)
@@ -111,7 +111,7 @@ async def test_looking_now_does_not_fulfil_a_wish_for_later(
     assert await take_all(queue) == ["a"]
 
 
-async def test_waits_double_with_each_failure_up_to_a_limit_and_start_over(
+async def test_back_off_doubles_up_to_a_limit_and_resets(
     queue: WorkQueue[str],
 ) -> None:
     waits = []
@@ -137,19 +137,19 @@ async def test_failures_are_remembered_for_a_bounded_number_of_keys(
     queue.shutdown()
 
 
-async def test_delays_wished_for_again_and_again_do_not_pile_up(queue: WorkQueue[str]) -> None:
+async def test_repeated_delays_do_not_accumulate(queue: WorkQueue[str]) -> None:
     for number in range(10_000):
         queue.add_after("a", 20_000 - number)
     assert len(queue._heap) < 100
     queue.shutdown()
 
 
-async def test_done_without_get_is_a_mistake_that_is_named(queue: WorkQueue[str]) -> None:
+async def test_done_without_get_raises(queue: WorkQueue[str]) -> None:
     with pytest.raises(ValueError, match="'a'"):
         queue.done("a")
 
 
-async def test_shutdown_hands_out_what_is_ready_and_drops_what_is_delayed(
+async def test_shutdown_returns_ready_keys_and_drops_delayed_ones(
     queue: WorkQueue[str],
 ) -> None:
     queue.add("a")
@@ -181,7 +181,7 @@ async def test_a_key_added_during_its_processing_before_shutdown_is_still_proces
     assert seen == ["a", "a"]
 
 
-async def test_a_handler_that_raises_is_asked_again_later_and_the_error_is_logged(
+async def test_failing_handler_is_retried_and_its_error_logged(
     queue: WorkQueue[str], clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls: list[str] = []
@@ -203,7 +203,7 @@ async def test_a_handler_that_raises_is_asked_again_later_and_the_error_is_logge
     await workers
 
 
-async def test_a_handler_that_returns_seconds_is_asked_again_after_them(
+async def test_handler_that_returns_seconds_is_called_again_after_them(
     queue: WorkQueue[str], clock: ManualClock
 ) -> None:
     times: list[float] = []
@@ -220,7 +220,7 @@ async def test_a_handler_that_returns_seconds_is_asked_again_after_them(
     await workers
 
 
-async def test_drained_waits_for_the_key_in_hand(queue: WorkQueue[str], clock: ManualClock) -> None:
+async def test_drained_waits_for_keys_in_process(queue: WorkQueue[str], clock: ManualClock) -> None:
     queue.add("a")
     key = await queue.get()
     waiter = asyncio.create_task(queue.drained())
@@ -245,7 +245,7 @@ async def law(steps: list[tuple[str, str, float]], workers: int, work: list[floa
     clock = ManualClock()
     queue: WorkQueue[str] = WorkQueue(clock=clock, random=Random(1))
     in_hand: set[str] = set()
-    owed: dict[str, float] = {}  # key -> it must have been started at or after this
+    owed: dict[str, float] = {}  # key -> it must be started at or after this time
     due: dict[str, float] = {}
     fails = any(duration > 2 for duration in work)
     durations = iter(work * 1000)
@@ -264,7 +264,7 @@ async def law(steps: list[tuple[str, str, float]], workers: int, work: list[floa
 
     def settle_debts() -> None:
         for each, at in due.items():
-            # The retry of a failure is a wish too and may stand in for ours, so then none is owed.
+            # The retry of a failure may replace this delay, so none is owed.
             if at <= clock.monotonic() and not fails:
                 owed[each] = max(owed.get(each, 0.0), at)
 
@@ -292,7 +292,7 @@ async def law(steps: list[tuple[str, str, float]], workers: int, work: list[floa
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS, st.integers(1, 3), st.lists(st.floats(0.0, 3.0), min_size=1, max_size=5))
-def test_no_key_is_processed_twice_at_once_and_no_add_is_lost(
+def test_no_key_is_processed_concurrently_and_no_add_is_lost(
     steps: list[tuple[str, str, float]], workers: int, work: list[float]
 ) -> None:
     if all(duration > 2 for duration in work):
@@ -300,7 +300,7 @@ def test_no_key_is_processed_twice_at_once_and_no_add_is_lost(
     asyncio.run(law(steps, workers, work))
 
 
-def test_the_law_notices_a_queue_that_loses_adds(monkeypatch: Any) -> None:
+def test_law_detects_a_queue_that_loses_adds(monkeypatch: Any) -> None:
     monkeypatch.setattr(WorkQueue, "done", lambda self, key: self._processing.discard(key))
     steps = [("add", "a", 0.0), ("wait", "a", 1.0), ("add", "a", 0.0)]
     with pytest.raises(AssertionError, match="lost"):

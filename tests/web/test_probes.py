@@ -1,4 +1,4 @@
-"""What the probes answer over HTTP, with and without TLS."""
+"""Probes over HTTP, with and without TLS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def get(session: aiohttp.ClientSession, url: str, **options: Any) -> tuple
         return answer.status, await answer.text()
 
 
-async def test_health_says_what_is_wrong_and_all_else_is_closed(
+async def test_probes_report_errors_and_serve_nothing_else(
     session: aiohttp.ClientSession,
 ) -> None:
     health = Health()

@@ -1,4 +1,4 @@
-"""Two servers for the same tests, hekla's own and Kubernetes', and a webhook both can call."""
+"""hekla's API server and kube-apiserver for the same tests, and a webhook server for both."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reply:
 
 
 class Api:
-    """Plain requests: a test sees what a client sees."""
+    """Plain HTTP requests to a server."""
 
     def __init__(self, config: Path) -> None:
         content = yaml.safe_load(config.read_text())
@@ -75,7 +75,7 @@ class Api:
             link.close()
 
     def lines(self, path: str, count: int) -> list[Object]:
-        """The first so many of a stream of JSON."""
+        """Return the first `count` objects of a JSON stream."""
         link = http.client.HTTPSConnection(
             self._address.hostname or "", self._address.port, context=self._tls, timeout=120
         )
@@ -102,7 +102,7 @@ class Api:
 
 
 class Hook:
-    """An HTTPS server whose answers a test writes: path -> function of the review's request."""
+    """An HTTPS webhook server with scripted responses: path -> function of the request."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -219,7 +219,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 @pytest.fixture
 def configure(api: Api, hook: Hook, namespace: str, unique: str) -> Iterator[Callable[..., Object]]:
-    """Make a webhook configuration for the test's namespace, and wait until it is in force."""
+    """Create a webhook configuration for the test's namespace and wait until it is active."""
     made: list[str] = []
 
     def webhook(path: str, more: Object) -> Object:

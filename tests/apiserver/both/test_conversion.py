@@ -1,6 +1,6 @@
-"""Custom kinds in several versions, converted by a webhook, on hekla's own server and Kubernetes'.
+"""Conversion webhooks of custom kinds, on hekla's API server and kube-apiserver.
 
-The kind stores `spec.hostPort` in v1 and shows `spec.host` and `spec.port` in v2.
+The kind stores `spec.hostPort` in v1 and serves `spec.host` and `spec.port` in v2.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def kind(api: Api, hook: Hook, namespace: str, unique: str) -> Iterator[Kind]:
     api.delete(made.definition)
 
 
-def test_an_object_is_written_in_one_version_and_read_in_another(api: Api, kind: Kind) -> None:
+def test_object_written_in_one_version_is_read_in_another(api: Api, kind: Kind) -> None:
     api.post(kind.path("v1"), kind.door("v1", "a", hostPort="x:1")).ok()
     made = api.post(kind.path("v2"), kind.door("v2", "b", host="y", port="2")).ok()
     assert made["apiVersion"] == f"{kind.group}/v2"
@@ -118,13 +118,11 @@ def test_a_list_is_converted_in_one_call(api: Api, hook: Hook, kind: Kind, is_re
     items = api.get(kind.path("v2")).ok()["items"]
     assert [item["spec"]["port"] for item in items] == ["0", "1", "2"]
     assert {item["apiVersion"] for item in items} == {f"{kind.group}/v2"}
-    if not is_real:  # which converts what its cache of each version has not seen yet
+    if not is_real:  # kube-apiserver also converts for the watch cache of each version
         assert [len(call["objects"]) for call in hook.seen("/convert")] == [3]
 
 
-def test_updates_and_patches_are_made_in_the_version_they_are_written_in(
-    api: Api, kind: Kind
-) -> None:
+def test_updates_and_patches_apply_in_the_requested_version(api: Api, kind: Kind) -> None:
     api.post(kind.path("v1"), kind.door("v1", "a", hostPort="x:1")).ok()
     patched = api.merge(kind.path("v2", "a"), {"spec": {"port": "9"}}).ok()
     assert patched["spec"] == {"host": "x", "port": "9"}
@@ -138,7 +136,7 @@ def test_updates_and_patches_are_made_in_the_version_they_are_written_in(
     assert api.get(kind.path("v1", "a")).status == 404
 
 
-def test_a_watch_shows_its_own_version(api: Api, kind: Kind) -> None:
+def test_watch_sends_objects_in_the_requested_version(api: Api, kind: Kind) -> None:
     start = api.get(kind.path("v2")).ok()["metadata"]["resourceVersion"]
     api.post(kind.path("v1"), kind.door("v1", "a", hostPort="x:1")).ok()
     api.merge(kind.path("v1", "a"), {"spec": {"hostPort": "x:2"}}).ok()
@@ -150,7 +148,9 @@ def test_a_watch_shows_its_own_version(api: Api, kind: Kind) -> None:
     assert {line["object"]["apiVersion"] for line in lines} == {f"{kind.group}/v2"}
 
 
-def test_the_schema_of_the_version_asked_for_judges(api: Api, hook: Hook, kind: Kind) -> None:
+def test_object_is_validated_by_the_schema_of_the_requested_version(
+    api: Api, hook: Hook, kind: Kind
+) -> None:
     api.post(kind.path("v1"), kind.door("v1", "a", hostPort="x:1")).ok()
 
     def odd(request: Object) -> Object:
@@ -187,7 +187,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_conversion_that_fails_is_named(api: Api, hook: Hook, kind: Kind, case: str) -> None:
+def test_failed_conversion_is_reported(api: Api, hook: Hook, kind: Kind, case: str) -> None:
     api.post(kind.path("v1"), kind.door("v1", "a", hostPort="x:1")).ok()
     answer, want = BROKEN[case]
     hook.on("/convert", answer)
@@ -198,7 +198,7 @@ def test_a_conversion_that_fails_is_named(api: Api, hook: Hook, kind: Kind, case
     api.get(kind.path("v1", "a")).ok()
 
 
-def test_objects_outlive_a_change_of_the_stored_version(api: Api, kind: Kind) -> None:
+def test_objects_stay_readable_after_the_storage_version_changed(api: Api, kind: Kind) -> None:
     api.post(kind.path("v1"), kind.door("v1", "a", hostPort="x:1")).ok()
     found = api.get(kind.definition).ok()
     for one in found["spec"]["versions"]:
@@ -213,7 +213,7 @@ def test_objects_outlive_a_change_of_the_stored_version(api: Api, kind: Kind) ->
     assert api.get(kind.path("v2", "a")).ok()["spec"] == {"host": "x", "port": "3"}
 
 
-def test_hooks_see_the_version_that_their_rules_name(
+def test_webhooks_get_the_version_of_their_rules(
     api: Api, hook: Hook, kind: Kind, configure: Any
 ) -> None:
     rules = [
@@ -239,7 +239,7 @@ def test_hooks_see_the_version_that_their_rules_name(
     assert not hook.seen("/exact")
 
 
-def test_a_definition_needs_to_say_how_the_webhook_is_reached(api: Api, unique: str) -> None:
+def test_crd_with_webhook_conversion_needs_a_client_config(api: Api, unique: str) -> None:
     group = f"{unique}.hekla.test"
     body = {
         "metadata": {"name": f"doors.{group}"},

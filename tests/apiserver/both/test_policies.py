@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy is obeyed alike by hekla's own server and by Kubernetes."""
+"""ValidatingAdmissionPolicy on hekla's API server and kube-apiserver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def config_map(name: str, **data: str) -> Object:
 
 @pytest.fixture
 def enact(api: Api, namespace: str, unique: str) -> Iterator[Enact]:
-    """A policy on config maps and a binding to the test's namespace; returns once it is obeyed."""
+    """Create a policy on config maps and a binding to the namespace; wait until it is active."""
     made: list[str] = []
 
     def enact(
@@ -72,9 +72,7 @@ def enact(api: Api, namespace: str, unique: str) -> Iterator[Enact]:
         api.delete(path)
 
 
-def test_what_a_policy_forbids_is_denied_with_its_message(
-    api: Api, enact: Enact, namespace: str
-) -> None:
+def test_policy_denies_with_its_message(api: Api, enact: Enact, namespace: str) -> None:
     policy = enact([{"expression": "object.data.x != 'bad'", "message": "x may not be bad"}])
     name = policy["metadata"]["name"]
     api.post(maps(namespace), config_map("a", x="good")).ok()
@@ -89,14 +87,16 @@ def test_what_a_policy_forbids_is_denied_with_its_message(
     assert said in refused.message
 
 
-def test_without_a_message_the_expression_is_quoted(api: Api, enact: Enact, namespace: str) -> None:
+def test_denial_without_message_quotes_the_expression(
+    api: Api, enact: Enact, namespace: str
+) -> None:
     enact([{"expression": "object.data.x == 'good'", "reason": "Forbidden"}])
     denied = api.post(maps(namespace), config_map("b", x="bad"))
     assert denied.message.endswith("denied request: failed expression: object.data.x == 'good'")
     assert (denied.status, denied.body["reason"]) == (403, "Forbidden")
 
 
-def test_a_message_can_be_worked_out(api: Api, enact: Enact, namespace: str) -> None:
+def test_message_expression_is_evaluated(api: Api, enact: Enact, namespace: str) -> None:
     enact(
         [
             {
@@ -117,7 +117,7 @@ def test_a_message_can_be_worked_out(api: Api, enact: Enact, namespace: str) -> 
     assert denied.message.endswith(f"denied request: x is missing in {namespace}")
 
 
-def test_a_binding_may_warn_instead(api: Api, enact: Enact, namespace: str) -> None:
+def test_binding_with_warn_action_adds_a_warning(api: Api, enact: Enact, namespace: str) -> None:
     rules = [{"expression": "object.data.x != 'bad'", "message": "x is bad"}]
     name = enact(rules, {"validationActions": ["Warn", "Audit"]})["metadata"]["name"]
     made = api.post(maps(namespace), config_map("b", x="bad"))
@@ -127,21 +127,23 @@ def test_a_binding_may_warn_instead(api: Api, enact: Enact, namespace: str) -> N
     ]
 
 
-def test_an_expression_that_fails_is_passed_over_if_the_policy_says_so(
+def test_failing_expression_is_ignored_with_failure_policy_ignore(
     api: Api, enact: Enact, namespace: str
 ) -> None:
     enact([{"expression": "object.data.missing == 'x'"}], failurePolicy="Ignore")
     api.post(maps(namespace), config_map("a", x="1")).ok()
 
 
-def test_an_expression_that_fails_denies(api: Api, enact: Enact, namespace: str) -> None:
+def test_failing_expression_denies_by_default(api: Api, enact: Enact, namespace: str) -> None:
     enact([{"expression": "object.data.missing == 'x'"}])
     denied = api.post(maps(namespace), config_map("b", x="1"))
     assert denied.status == 422
     assert "expression 'object.data.missing == 'x'' resulted in error: " in denied.message
 
 
-def test_conditions_say_when_a_policy_is_asked(api: Api, enact: Enact, namespace: str) -> None:
+def test_match_conditions_select_writes_for_a_policy(
+    api: Api, enact: Enact, namespace: str
+) -> None:
     enact(
         [{"expression": "false", "message": "never"}],
         matchConditions=[
@@ -152,7 +154,7 @@ def test_conditions_say_when_a_policy_is_asked(api: Api, enact: Enact, namespace
     assert api.post(maps(namespace), config_map("judged")).message.endswith("never")
 
 
-def test_parameters_come_from_an_object_that_the_binding_names(
+def test_parameters_come_from_the_paramref_of_the_binding(
     api: Api, enact: Enact, namespace: str
 ) -> None:
     limits = {"metadata": {"name": "limits", "labels": {"is": "limit"}}, "data": {"most": "3"}}
@@ -192,7 +194,7 @@ def test_every_selected_parameter_must_be_satisfied(api: Api, enact: Enact, name
     assert api.post(maps(namespace), config_map("b", a="", b="")).status == 422
 
 
-def test_missing_parameters_deny_or_let_pass_as_the_binding_says(
+def test_missing_parameters_are_handled_by_parameter_not_found_action(
     api: Api, enact: Enact, namespace: str
 ) -> None:
     kind = {"apiVersion": "v1", "kind": "ConfigMap"}
@@ -254,7 +256,7 @@ BAD: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_policy_that_cannot_be_evaluated_is_refused(api: Api, unique: str, case: str) -> None:
+def test_policy_that_does_not_compile_is_refused(api: Api, unique: str, case: str) -> None:
     spec, want = BAD[case]
     body = {
         "metadata": {"name": unique},
@@ -265,7 +267,7 @@ def test_a_policy_that_cannot_be_evaluated_is_refused(api: Api, unique: str, cas
     assert want in [cause["field"] for cause in refused.body["details"]["causes"]]
 
 
-def test_a_binding_must_say_what_to_do(api: Api, unique: str) -> None:
+def test_binding_needs_validation_actions(api: Api, unique: str) -> None:
     path = f"{ADMISSION}/validatingadmissionpolicybindings"
     for actions in ([], ["Deny", "Warn"], ["Perhaps"]):
         body = {

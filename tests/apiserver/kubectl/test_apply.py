@@ -1,4 +1,4 @@
-"""kubectl apply, both ways: the client merges, or the server does and knows whose field it is."""
+"""kubectl apply, client-side and server-side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def apply(kubectl: Kubectl, manifest: Object, *args: str) -> str:
     return kubectl("apply", "-f", "-", *args, input=manifest)
 
 
-# The client merges
+# Client-side apply
 
 
 @stands_for(
@@ -27,14 +27,14 @@ def apply(kubectl: Kubectl, manifest: Object, *args: str) -> str:
     servers=("embedded",),
     note="get, apply, edit, explain, describe, logs, exec and the rest of tests/apiserver/kubectl",
 )
-def test_apply_creates_then_configures_then_leaves_alone(kubectl: Kubectl) -> None:
+def test_apply_creates_then_configures_then_reports_unchanged(kubectl: Kubectl) -> None:
     assert apply(kubectl, config_map("c", a="1")) == "configmap/c created\n"
     assert apply(kubectl, config_map("c", a="1")) == "configmap/c unchanged\n"
     assert apply(kubectl, config_map("c", a="2")) == "configmap/c configured\n"
     assert kubectl.json("get", "cm", "c")["data"] == {"a": "2"}
 
 
-def test_a_field_that_left_the_manifest_leaves_the_object_and_others_stay(kubectl: Kubectl) -> None:
+def test_apply_removes_a_field_that_was_removed_from_the_manifest(kubectl: Kubectl) -> None:
     apply(kubectl, config_map("c", a="1", b="2"))
     kubectl("patch", "cm", "c", "--type=merge", "-p", '{"data":{"theirs":"3"}}')
     apply(kubectl, config_map("c", a="1"))
@@ -61,7 +61,7 @@ def test_a_defaulted_object_is_unchanged_when_applied_again(kubectl: Kubectl, un
 
 
 def test_a_custom_kind_with_defaults_in_a_list_is_not_written_again(kubectl: Kubectl) -> None:
-    """kubectl sends a patch, because the tasks differ; it changes nothing and writes nothing."""
+    """kubectl sends a patch because the tasks differ; it changes nothing, so nothing is written."""
     apply(kubectl, vcjob("train"))
     before = kubectl.json("get", "vcjob", "train")["metadata"]
     apply(kubectl, vcjob("train"))
@@ -105,7 +105,7 @@ def test_diff_works_for_custom_kinds(kubectl: Kubectl) -> None:
 
 
 def test_a_job_is_applied_again_with_another_size(kubectl: Kubectl) -> None:
-    """The client replaces the list of tasks, defaults and all; they must come back unchanged."""
+    """The client replaces the list of tasks without defaults; the server must add them again."""
     apply(kubectl, vcjob("train"))
     said = apply(kubectl, vcjob("train", minAvailable=2))
     assert said == "job.batch.volcano.sh/train configured\n"
@@ -120,7 +120,7 @@ def test_apply_in_several_documents_keeps_their_order(kubectl: Kubectl) -> None:
     assert said.splitlines() == ["configmap/b created", "configmap/a created", "pod/p created"]
 
 
-# The server merges
+# Server-side apply
 
 
 def managers(found: Object) -> dict[tuple[str, str], Object]:
@@ -130,7 +130,7 @@ def managers(found: Object) -> dict[tuple[str, str], Object]:
     }
 
 
-def test_server_side_apply_records_who_owns_what(kubectl: Kubectl) -> None:
+def test_server_side_apply_records_field_managers(kubectl: Kubectl) -> None:
     said = apply(kubectl, config_map("c", a="1"), "--server-side", "--field-manager=alice")
     assert said == "configmap/c serverside-applied\n"
     found = kubectl.json("get", "cm", "c", "--show-managed-fields")
@@ -138,7 +138,7 @@ def test_server_side_apply_records_who_owns_what(kubectl: Kubectl) -> None:
     assert LAST_APPLIED not in found["metadata"].get("annotations", {})
 
 
-def test_two_managers_share_an_object_and_each_removes_only_its_own(kubectl: Kubectl) -> None:
+def test_each_field_manager_removes_only_its_own_fields(kubectl: Kubectl) -> None:
     apply(kubectl, config_map("c", a="1"), "--server-side", "--field-manager=alice")
     apply(kubectl, config_map("c", b="2"), "--server-side", "--field-manager=bob")
     assert kubectl.json("get", "cm", "c")["data"] == {"a": "1", "b": "2"}
@@ -146,7 +146,7 @@ def test_two_managers_share_an_object_and_each_removes_only_its_own(kubectl: Kub
     assert kubectl.json("get", "cm", "c")["data"] == {"b": "2", "x": "0"}
 
 
-def test_a_conflict_names_the_other_manager_and_the_field(kubectl: Kubectl) -> None:
+def test_apply_conflict_names_manager_and_field(kubectl: Kubectl) -> None:
     apply(kubectl, config_map("c", a="1"), "--server-side", "--field-manager=alice")
     said = kubectl.fails(
         "apply", "-f", "-", "--server-side", "--field-manager=bob", input=config_map("c", a="2")
@@ -157,7 +157,7 @@ def test_a_conflict_names_the_other_manager_and_the_field(kubectl: Kubectl) -> N
     assert kubectl.json("get", "cm", "c")["data"] == {"a": "1"}
 
 
-def test_force_takes_the_field_over(kubectl: Kubectl) -> None:
+def test_forced_apply_takes_ownership_of_the_field(kubectl: Kubectl) -> None:
     apply(kubectl, config_map("c", a="1"), "--server-side", "--field-manager=alice")
     force = ("--server-side", "--field-manager=bob", "--force-conflicts")
     apply(kubectl, config_map("c", a="2"), *force)
@@ -194,7 +194,7 @@ def test_server_side_apply_works_for_custom_kinds(kubectl: Kubectl) -> None:
     assert ".spec.maxRetry" in said
 
 
-def test_a_dry_run_at_the_server_answers_and_keeps_nothing(kubectl: Kubectl) -> None:
+def test_server_side_dry_run_stores_nothing(kubectl: Kubectl) -> None:
     said = apply(kubectl, deployment("web"), "--dry-run=server")
     assert said == "deployment.apps/web created (server dry run)\n"
     assert "not found" in kubectl.fails("get", "deploy", "web")

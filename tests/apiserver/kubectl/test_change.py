@@ -73,7 +73,7 @@ def test_custom_kinds_take_no_strategic_patch(kubectl: Kubectl) -> None:
     assert "application/strategic-merge-patch+json" in said
 
 
-def test_status_is_patched_through_its_own_door_only(kubectl: Kubectl) -> None:
+def test_status_is_patched_only_through_the_subresource(kubectl: Kubectl) -> None:
     kubectl.create(pod("p"))
     status = {"status": {"phase": "Running"}}
     patch(kubectl, "pod/p", status, "strategic")
@@ -122,7 +122,7 @@ def test_annotations_are_set_overwritten_and_removed(kubectl: Kubectl) -> None:
     assert "annotations" not in kubectl.json("get", "pod", "p")["metadata"]
 
 
-def test_replace_puts_the_whole_object(kubectl: Kubectl) -> None:
+def test_replace_replaces_the_whole_object(kubectl: Kubectl) -> None:
     kubectl.create(config_map("c", a="1", b="2"))
     said = kubectl("replace", "-f", "-", input=config_map("c", z="26"))
     assert said == "configmap/c replaced\n"
@@ -134,7 +134,7 @@ def test_replace_puts_the_whole_object(kubectl: Kubectl) -> None:
     assert "not found" in kubectl.fails("replace", "-f", "-", input=config_map("ghost"))
 
 
-def test_replace_by_force_makes_a_new_object(kubectl: Kubectl) -> None:
+def test_forced_replace_recreates_the_object(kubectl: Kubectl) -> None:
     kubectl.create(pod("p"))
     uid = kubectl.json("get", "pod", "p")["metadata"]["uid"]
     kubectl("replace", "--force", "-f", "-", input=pod("p"))
@@ -172,9 +172,7 @@ def test_scale_a_deployment(kubectl: Kubectl) -> None:
     assert "Expected replicas to be 1, was 4" in said
 
 
-def test_scale_a_custom_kind_that_says_where_its_replicas_are(
-    kubectl: Kubectl, unique: str
-) -> None:
+def test_scale_a_custom_kind_with_scale_subresource(kubectl: Kubectl, unique: str) -> None:
     plural = f"{unique}farms"
     paths = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
     kubectl.create(definition(plural, subresources={"scale": paths, "status": {}}))
@@ -196,7 +194,7 @@ def test_set_changes_parts_of_a_template(kubectl: Kubectl) -> None:
     assert found["resources"]["limits"] == {"cpu": "200m", "memory": "1Gi"}
 
 
-def test_every_change_of_the_spec_counts_in_the_generation(kubectl: Kubectl) -> None:
+def test_each_spec_change_increments_the_generation(kubectl: Kubectl) -> None:
     kubectl.create(deployment("d"))
     kubectl("label", "deploy", "d", "x=y")
     assert kubectl.json("get", "deploy", "d")["metadata"]["generation"] == 1

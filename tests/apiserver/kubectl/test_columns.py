@@ -164,7 +164,7 @@ KINDS: dict[str, tuple[str, str, Object, str]] = {
 
 
 def headers(text: str) -> list[str]:
-    """The first line of each table kubectl printed, with one bar between columns."""
+    """Return the header of each table that kubectl printed, with one bar between columns."""
     lines = (block.splitlines()[0] for block in text.strip().split("\n\n"))
     return ["|".join(name for name in line.split("   ") if name.strip()) for line in lines]
 

@@ -1,4 +1,4 @@
-"""kubectl create: from files, and by its generators, which send protobuf."""
+"""kubectl create: from files and by generators, which send protobuf."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ items:
 
 
 def test_what_get_prints_can_be_created_again(kubectl: Kubectl) -> None:
-    """A list is checked by kubectl itself, against the schemas the server publishes."""
+    """kubectl validates a list itself, by the schemas that the server publishes."""
     kubectl.create(config_map("c", a="1"), pod("p"), vcjob("train"))
     printed = kubectl("get", "cm/c", "pod/p", "vcjob/train", "-o", "yaml")
     assert "kind: List" in printed
@@ -158,7 +158,7 @@ def test_run_starts_a_pod(kubectl: Kubectl) -> None:
     assert spec["containers"][0]["env"] == [{"name": "A", "value": "b"}]
 
 
-def test_a_quota_that_is_spent_refuses_by_name(kubectl: Kubectl) -> None:
+def test_exceeded_quota_is_named_in_the_error(kubectl: Kubectl) -> None:
     kubectl("create", "quota", "q", "--hard=pods=1")
     kubectl("wait", "quota/q", "--for=jsonpath={.status.hard.pods}=1", "--timeout=120s")
     kubectl.create(pod("a"))
@@ -166,7 +166,7 @@ def test_a_quota_that_is_spent_refuses_by_name(kubectl: Kubectl) -> None:
     assert "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1" in said
 
 
-def test_creating_in_a_namespace_that_is_not_there_says_so(kubectl: Kubectl) -> None:
+def test_create_in_a_missing_namespace_is_not_found(kubectl: Kubectl) -> None:
     manifest = config_map("c")
     manifest["metadata"]["namespace"] = "nowhere"
     said = kubectl.fails("create", "--namespace=nowhere", "-f", "-", input=manifest)

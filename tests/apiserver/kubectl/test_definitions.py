@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions a user installs while the server runs."""
+"""CustomResourceDefinitions installed at run time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ COLUMNS = [
 
 
 def install(kubectl: Kubectl, unique: str, **more: Any) -> str:
-    """A definition, established; its plural."""
+    """An established CRD; returns its plural."""
     plural = f"{unique}widgets"
     version = {"subresources": {"status": {}}, "additionalPrinterColumns": COLUMNS, **more}
     kubectl.create(definition(plural, SCHEMA, **version))
@@ -92,7 +92,7 @@ def test_defaults_are_filled_in_and_unknown_fields_pruned(kubectl: Kubectl, uniq
     assert spec == {"size": 1, "colour": "red", "free": {"any": [1]}}
 
 
-def test_what_the_schema_forbids_is_refused_by_field(kubectl: Kubectl, unique: str) -> None:
+def test_schema_violation_names_the_field(kubectl: Kubectl, unique: str) -> None:
     plural = install(kubectl, unique)
     bad = {"size": 12, "colour": "green", "name": "TOO-LONG", "ports": [{"name": "a"}] * 2}
     said = kubectl.fails("create", "-f", "-", input=custom(plural, "a", spec=bad))
@@ -109,7 +109,9 @@ def test_what_the_schema_forbids_is_refused_by_field(kubectl: Kubectl, unique: s
     assert "spec.ports[1]: Duplicate value" in said
 
 
-def test_status_and_spec_have_their_own_doors(kubectl: Kubectl, unique: str) -> None:
+def test_status_and_spec_are_written_through_separate_endpoints(
+    kubectl: Kubectl, unique: str
+) -> None:
     plural = install(kubectl, unique)
     kubectl.create(custom(plural, "a", spec={"size": 1}, status={"phase": "Forged"}))
     assert "status" not in kubectl.json("get", plural, "a")
@@ -135,7 +137,7 @@ def test_lists_with_keys_are_merged_by_server_side_apply(kubectl: Kubectl, uniqu
     assert sorted(port["name"] for port in ports) == ["http", "ssh"]
 
 
-def test_explain_knows_the_new_kind(kubectl: Kubectl, unique: str) -> None:
+def test_explain_shows_the_new_kind(kubectl: Kubectl, unique: str) -> None:
     plural = install(kubectl, unique)
     text = kubectl("explain", f"{plural}.spec")
     assert "size\t<integer> -required-" in text
@@ -158,7 +160,7 @@ def test_a_cluster_wide_kind(kubectl: Kubectl, unique: str) -> None:
     assert "namespace" not in kubectl.json("get", plural, "a")["metadata"]
 
 
-def test_a_second_version_shows_the_same_objects(kubectl: Kubectl, unique: str) -> None:
+def test_second_version_serves_the_same_objects(kubectl: Kubectl, unique: str) -> None:
     plural = f"{unique}widgets"
     made = definition(plural)
     versions = made["spec"]["versions"]
@@ -170,7 +172,7 @@ def test_a_second_version_shows_the_same_objects(kubectl: Kubectl, unique: str) 
     assert kubectl.json("get", f"{plural}.v2.{group}", "a")["apiVersion"] == f"{group}/v2"
 
 
-def test_a_definition_that_makes_no_sense_is_refused(kubectl: Kubectl, unique: str) -> None:
+def test_invalid_crd_is_refused(kubectl: Kubectl, unique: str) -> None:
     wrong = definition(f"{unique}widgets")
     wrong["metadata"]["name"] = "something-else"
     said = kubectl.fails("create", "-f", "-", input=wrong)

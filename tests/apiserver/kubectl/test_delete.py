@@ -1,4 +1,4 @@
-"""kubectl delete and wait: what goes, when, and what goes with it."""
+"""kubectl delete and wait."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_dry_run_deletes_nothing(kubectl: Kubectl) -> None:
 
 
 def family(kubectl: Kubectl) -> None:
-    """A config map that owns another, which blocks its deletion in the foreground."""
+    """A config map that owns another, which blocks its foreground deletion."""
     kubectl.create(config_map("parent"))
     parent = kubectl.json("get", "cm", "parent")
     child: dict[str, Any] = config_map("child")
@@ -59,7 +59,7 @@ def family(kubectl: Kubectl) -> None:
     kubectl.create(child)
 
 
-def test_background_deletion_takes_dependents_after(kubectl: Kubectl) -> None:
+def test_background_deletion_deletes_dependents_afterwards(kubectl: Kubectl) -> None:
     family(kubectl)
     kubectl("delete", "cm", "parent", "--cascade=background")
     kubectl("wait", "cm/child", "--for=delete", "--timeout=120s")
@@ -79,14 +79,14 @@ def test_foreground_deletion_waits_for_dependents(kubectl: Kubectl) -> None:
     assert names(kubectl) == []
 
 
-def test_orphaning_cuts_dependents_loose(kubectl: Kubectl) -> None:
+def test_orphan_deletion_removes_owner_references(kubectl: Kubectl) -> None:
     family(kubectl)
     kubectl("delete", "cm", "parent", "--cascade=orphan")
     assert names(kubectl) == ["child"]
     assert "ownerReferences" not in kubectl.json("get", "cm", "child")["metadata"]
 
 
-def test_a_finalizer_holds_an_object_and_wait_waits_for_it(kubectl: Kubectl) -> None:
+def test_finalizer_delays_deletion_and_wait_waits(kubectl: Kubectl) -> None:
     kubectl.create(config_map("a"))
     kubectl("patch", "cm", "a", "-p", '{"metadata":{"finalizers":["example.com/hold"]}}')
     with kubectl.follow("delete", "cm", "a") as deleting:
@@ -97,7 +97,7 @@ def test_a_finalizer_holds_an_object_and_wait_waits_for_it(kubectl: Kubectl) -> 
     assert names(kubectl) == []
 
 
-def test_a_pod_on_a_node_gets_its_grace(kubectl: Kubectl, unique: str) -> None:
+def test_bound_pod_gets_its_grace_period(kubectl: Kubectl, unique: str) -> None:
     kubectl.create(node(unique), *(pod(name, nodeName=unique) for name in ("p", "q", "r")))
     kubectl("delete", "pod", "p", "--wait=false")
     found = kubectl.json("get", "pod", "p")["metadata"]
@@ -112,7 +112,7 @@ def test_a_pod_on_a_node_gets_its_grace(kubectl: Kubectl, unique: str) -> None:
     assert names(kubectl, "pods") == []
 
 
-def test_deleting_a_namespace_empties_it(kubectl: Kubectl, unique: str) -> None:
+def test_namespace_deletion_deletes_its_objects(kubectl: Kubectl, unique: str) -> None:
     name = f"{unique}-gone"
     kubectl("create", "namespace", name)
     kubectl("create", "--namespace", name, "-f", "-", input=[config_map("a"), pod("p"), vcjob("j")])

@@ -1,4 +1,4 @@
-"""kubectl describe: kubectl reads several kinds and puts them together, so all must be there."""
+"""kubectl describe, which reads several kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def event(kubectl: Kubectl, about: dict[str, str], reason: str, message: str) ->
 
 
 def words(text: str) -> str:
-    """Text with runs of blanks as one, so that alignment does not matter."""
+    """Collapse blanks, so that alignment does not matter."""
     return "\n".join(" ".join(line.split()) for line in text.splitlines())
 
 
@@ -130,7 +130,7 @@ def test_a_deployment_a_service_and_a_quota(kubectl: Kubectl) -> None:
     assert "Port: <unset> 80/TCP" in text
 
 
-def test_events_are_listed_and_followed(kubectl: Kubectl) -> None:
+def test_events_are_listed_and_watched(kubectl: Kubectl) -> None:
     kubectl.create(pod("p"))
     about = {"kind": "Pod", "name": "p", "apiVersion": "v1"}
     kubectl.create(event(kubectl, about, "Queued", "first"))

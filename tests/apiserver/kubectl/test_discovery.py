@@ -1,4 +1,4 @@
-"""What kubectl learns of the server: kinds, versions, fields."""
+"""kubectl's discovery: kinds, versions, fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_api_resources_lists_every_kind_with_its_short_names(kubectl: Kubectl) -
     assert ("customresourcedefinitions", "apiextensions.k8s.io/v1") in rows
 
 
-def test_api_resources_can_be_narrowed(kubectl: Kubectl) -> None:
+def test_api_resources_can_be_filtered(kubectl: Kubectl) -> None:
     rows = kubectl.rows("api-resources", "--api-group=batch.volcano.sh", "-o", "wide")
     assert sorted(row["NAME"] for row in rows) == ["cronjobs", "jobs"]
     assert all("deletecollection" in row["VERBS"] for row in rows)
@@ -31,7 +31,7 @@ def test_api_versions(kubectl: Kubectl) -> None:
     assert {"v1", "apps/v1", "batch/v1", "batch.volcano.sh/v1alpha1"} <= set(versions)
 
 
-def test_the_server_tells_its_version_and_where_it_is(kubectl: Kubectl) -> None:
+def test_version_and_cluster_info_show_version_and_address(kubectl: Kubectl) -> None:
     assert "Server Version: v1.36" in kubectl("version")
     assert "Kubernetes control plane is running at https://127.0.0.1:" in kubectl("cluster-info")
     versions = kubectl.json("version")
@@ -46,7 +46,7 @@ def test_explain_a_field_of_a_built_in_kind(kubectl: Kubectl) -> None:
     assert "name\t<string> -required-" in text
 
 
-def test_explain_a_custom_kind_whole(kubectl: Kubectl) -> None:
+def test_explain_a_custom_kind_recursively(kubectl: Kubectl) -> None:
     text = kubectl("explain", "vcjob", "--recursive")
     assert "GROUP:      batch.volcano.sh" in text
     assert "VERSION:    v1alpha1" in text

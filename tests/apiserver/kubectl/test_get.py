@@ -8,7 +8,7 @@ from tests.apiserver.kubectl.conftest import Kubectl, as_text
 from tests.apiserver.kubectl.manifests import config_map, pod, queue, vcjob
 
 
-def test_pods_have_the_columns_everybody_knows(kubectl: Kubectl) -> None:
+def test_pods_have_kubectl_columns(kubectl: Kubectl) -> None:
     kubectl.create(pod("a"))
     (row,) = kubectl.rows("get", "pods")
     assert list(row) == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
@@ -19,7 +19,7 @@ def test_pods_have_the_columns_everybody_knows(kubectl: Kubectl) -> None:
     assert row["AGE"].endswith("s")
 
 
-def test_wide_pods_show_where_they_are(kubectl: Kubectl) -> None:
+def test_wide_pods_show_their_node(kubectl: Kubectl) -> None:
     kubectl.create(pod("a"))
     status = {
         "status": {
@@ -72,7 +72,7 @@ def test_yaml_hides_managed_fields_unless_asked(kubectl: Kubectl) -> None:
     assert "manager: kubectl-create" in shown
 
 
-def test_label_and_field_selectors_choose(kubectl: Kubectl) -> None:
+def test_label_and_field_selectors_filter(kubectl: Kubectl) -> None:
     kubectl.create(
         pod("a", labels={"tier": "front"}),
         pod("b", labels={"tier": "back"}, nodeName="n1"),
@@ -93,7 +93,7 @@ def test_label_and_field_selectors_choose(kubectl: Kubectl) -> None:
     assert "field label not supported: spec.colour" in refusal
 
 
-def test_all_namespaces_names_each(kubectl: Kubectl) -> None:
+def test_all_namespaces_shows_the_namespace_column(kubectl: Kubectl) -> None:
     kubectl.create(config_map("settings"))
     rows = kubectl.rows("get", "configmaps", "-A")
     mine = [row["NAME"] for row in rows if row["NAMESPACE"] == kubectl.namespace]
@@ -116,7 +116,7 @@ def test_rows_are_sorted_by_a_field(kubectl: Kubectl) -> None:
     assert [row["NAME"] for row in rows] == ["x", "y", "z"]
 
 
-def test_a_long_list_comes_in_pages_and_is_whole(kubectl: Kubectl) -> None:
+def test_paginated_list_is_complete(kubectl: Kubectl) -> None:
     kubectl.create(*(config_map(f"c{n:02}") for n in range(23)))
     done = kubectl.run("get", "cm", "-o", "name", "--chunk-size=5", "-v=6")
     made = [f"configmap/c{n:02}" for n in range(23)]
@@ -125,7 +125,7 @@ def test_a_long_list_comes_in_pages_and_is_whole(kubectl: Kubectl) -> None:
     assert "continue=" in done.stderr
 
 
-def test_nothing_found_is_said(kubectl: Kubectl) -> None:
+def test_empty_list_is_reported(kubectl: Kubectl) -> None:
     done = kubectl.run("get", "pods")
     assert done.stdout == ""
     assert done.stderr == f"No resources found in {kubectl.namespace} namespace.\n"
@@ -199,7 +199,7 @@ def test_a_watch_shows_changes_as_they_come(kubectl: Kubectl) -> None:
         watching.line_with("b", "Pending")
 
 
-def test_a_watch_tells_additions_from_changes_and_deletions(kubectl: Kubectl) -> None:
+def test_watch_has_added_modified_and_deleted_events(kubectl: Kubectl) -> None:
     with kubectl.follow("get", "cm", "-w", "--output-watch-events") as watching:
         kubectl.create(config_map("a"))
         watching.line_with("ADDED", "a")
@@ -238,5 +238,5 @@ def test_status_and_scale_are_readable_as_subresources(kubectl: Kubectl) -> None
         ("/metrics", "apiserver_request_total"),
     ],
 )
-def test_raw_paths_answer(kubectl: Kubectl, path: str, want_text: str) -> None:
+def test_raw_paths_are_served(kubectl: Kubectl, path: str, want_text: str) -> None:
     assert want_text in kubectl("get", "--raw", path)

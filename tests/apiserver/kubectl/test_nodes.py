@@ -1,4 +1,4 @@
-"""Commands that reach a node: logs and exec through an agent, taint, cordon and drain."""
+"""Commands that reach a node: logs and exec through a node agent, taint, cordon and drain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STDIN, STDOUT, STDERR, CLOSE = 0, 1, 2, 255
 
 
 class FakeAgent:
-    """A node agent whose containers print three lines and know a few commands."""
+    """A node agent whose containers print three lines and run a few commands."""
 
     def __init__(self) -> None:
         self.asked: list[LogRequest | StreamRequest] = []
@@ -56,7 +56,7 @@ class FakeAgent:
 
 @pytest.fixture
 def agent(cluster: ServerThread, unique: str) -> FakeAgent:
-    """An agent for a node that has the test's name."""
+    """A node agent for a node with the test's name."""
     made = FakeAgent()
     cluster.create("v1", "Node", node(unique))
     cluster.server.nodes.register(unique, made)
@@ -85,7 +85,7 @@ def test_logs_of_one_of_several_containers(kubectl: Kubectl, agent: FakeAgent, u
     assert "container nope is not valid for pod p" in kubectl.fails("logs", "p", "-c", "nope")
 
 
-def test_logs_of_a_pod_that_is_nowhere(kubectl: Kubectl) -> None:
+def test_logs_of_an_unbound_pod_are_refused(kubectl: Kubectl) -> None:
     kubectl.create(pod("p"), pod("q", nodeName="no-such-node"))
     assert "is waiting to start" in kubectl.fails("logs", "p")
     assert "no node agent for node 'no-such-node' is connected" in kubectl.fails("logs", "q")
@@ -112,7 +112,7 @@ def test_exec_passes_input_through(kubectl: Kubectl, agent: FakeAgent, unique: s
     assert (last.stdin, last.stdout, last.stderr, last.tty) == (True, True, True, False)
 
 
-def test_a_refused_exec_says_why(kubectl: Kubectl, agent: FakeAgent, unique: str) -> None:
+def test_refused_exec_reports_the_reason(kubectl: Kubectl, agent: FakeAgent, unique: str) -> None:
     kubectl.create(pod("p"), pod("q", nodeName=unique))
     assert "pod p does not have a host assigned" in kubectl.fails("exec", "p", "--", "ls")
     said = kubectl.fails("exec", "q", "-c", "nope", "--", "ls")
@@ -143,7 +143,7 @@ def test_taints_are_set_and_removed(kubectl: Kubectl, unique: str) -> None:
     assert "taints" not in kubectl.json("get", "node", unique)["spec"]
 
 
-def test_a_cordoned_node_shows_it(kubectl: Kubectl, unique: str) -> None:
+def test_cordoned_node_shows_scheduling_disabled(kubectl: Kubectl, unique: str) -> None:
     kubectl.create(node(unique))
     assert kubectl("cordon", unique) == f"node/{unique} cordoned\n"
     (row,) = kubectl.rows("get", "node", unique)

@@ -1,4 +1,4 @@
-"""Mistakes in manifests: named by field, refused or warned about as asked."""
+"""Field validation of manifests: Strict, Warn and Ignore."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def test_strict_validation_refuses_unknown_fields(kubectl: Kubectl) -> None:
     assert 'unknown field "spec.containers[0].imge"' in said
 
 
-def test_strict_is_what_kubectl_asks_for_by_itself(kubectl: Kubectl) -> None:
+def test_kubectl_requests_strict_validation_by_default(kubectl: Kubectl) -> None:
     said = kubectl.fails("apply", "-f", "-", input={**config_map("c"), "dta": {}})
     assert 'unknown field "dta"' in said
 
 
-def test_warnings_are_shown_and_the_object_is_made(kubectl: Kubectl) -> None:
+def test_warn_validation_shows_warnings_and_creates_the_object(kubectl: Kubectl) -> None:
     done = kubectl.run("create", "-f", "-", "--validate=warn", input=pod("p", hostNames="x"))
     assert done.returncode == 0
     assert done.stderr == 'Warning: unknown field "spec.hostNames"\n'
@@ -47,7 +47,7 @@ def test_duplicate_fields_are_found(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "cm", "c")["data"] == {"a": "2"}
 
 
-def test_wrong_types_are_named(kubectl: Kubectl) -> None:
+def test_wrong_type_names_the_field(kubectl: Kubectl) -> None:
     wrong = deployment("d", replicas="three")
     said = kubectl.fails("create", "-f", "-", input=wrong)
     assert "Error from server (BadRequest)" in said
@@ -55,7 +55,7 @@ def test_wrong_types_are_named(kubectl: Kubectl) -> None:
     assert "replicas" in said
 
 
-def test_rules_beyond_the_schema_name_the_field(kubectl: Kubectl) -> None:
+def test_validation_error_names_the_field(kubectl: Kubectl) -> None:
     said = kubectl.fails("create", "-f", "-", input=pod("p", containers=[]))
     assert said.startswith('The Pod "p" is invalid: ')
     assert "spec.containers: Required value" in said
@@ -63,7 +63,7 @@ def test_rules_beyond_the_schema_name_the_field(kubectl: Kubectl) -> None:
     assert 'metadata.name: Invalid value: "No_Good"' in said
 
 
-def test_what_may_not_change_stays(kubectl: Kubectl) -> None:
+def test_immutable_field_cannot_be_changed(kubectl: Kubectl) -> None:
     kubectl.create(pod("p"))
     body = '{"spec":{"containers":[{"name":"main","image":"other"}],"hostname":"x"}}'
     said = kubectl.fails("patch", "pod", "p", "-p", body)

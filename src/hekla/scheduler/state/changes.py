@@ -1,8 +1,8 @@
-"""Everything that may change what the scheduler knows of a cluster, as data.
+"""Every change of the scheduler's cluster state, as data.
 
-Watch events, and what is assumed of our own writes until the watch confirms them, become changes;
-`apply` is the one place where they meet the cluster. So they can be held back while a cycle reads
-it, and written down and applied again: the same changes in the same order give the same state.
+Watch events, and assumptions about writes that the watch has not confirmed, become changes. `apply`
+is the only place that writes them to the cluster. So changes can be held back while a cycle reads
+the cluster, and recorded and applied again: equal changes in equal order give equal state.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ ConditionRows: TypeAlias = tuple[tuple[str, str, str, str], ...]
 
 
 class Put(msgspec.Struct, frozen=True, tag="put", omit_defaults=True):
-    """An object as the watch showed it; its type is that of its kind."""
+    """An object from the watch; its type is that of its kind."""
 
     kind: str
     object: Any
     is_step: bool = False
-    """Of a pod: only where it is and how far it has come differ from what was put before."""
+    """For a pod: only node, phase and conditions differ from the previous version."""
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
-    """An object that is no more."""
+    """A deleted object."""
 
     kind: str
     namespace: str
@@ -45,7 +45,7 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
 
 
 class Assumed(msgspec.Struct, frozen=True, tag="assumed", omit_defaults=True):
-    """A bind was sent: the pod counts as being there, with what was written on it."""
+    """A bind was sent: the pod counts as placed, with the annotations written to it."""
 
     uid: str
     node: str
@@ -53,7 +53,7 @@ class Assumed(msgspec.Struct, frozen=True, tag="assumed", omit_defaults=True):
 
 
 class Unbound(msgspec.Struct, frozen=True, tag="unbound"):
-    """A bind failed or was not sent: the pod waits again."""
+    """A bind failed or was not sent: the pod is pending again."""
 
     uid: str
     node: str
@@ -66,13 +66,13 @@ class Leaves(msgspec.Struct, frozen=True, tag="leaves"):
 
 
 class Stays(msgspec.Struct, frozen=True, tag="stays"):
-    """An eviction was refused: the pod is as before, and for a while nobody counts on its going."""
+    """An eviction was refused: the pod runs on, and for a while is not considered as a victim."""
 
     uid: str
 
 
 class Evictable(msgspec.Struct, frozen=True, tag="evictable"):
-    """That while is over."""
+    """A pod whose eviction was refused may be considered as a victim again."""
 
     uid: str
 
@@ -96,7 +96,7 @@ def condition_rows(conditions: Iterable[ConditionFields]) -> ConditionRows:
 
 
 class GroupWritten(msgspec.Struct, frozen=True, tag="group-written", omit_defaults=True):
-    """The status of a PodGroup was sent, or will be when it is its turn."""
+    """The status of a PodGroup was sent, or is queued for sending."""
 
     job: str
     phase: str
@@ -106,7 +106,7 @@ class GroupWritten(msgspec.Struct, frozen=True, tag="group-written", omit_defaul
 
 
 class PodWritten(msgspec.Struct, frozen=True, tag="pod-written"):
-    """The condition PodScheduled of a pod was sent, or (all empty) could not be."""
+    """The condition PodScheduled of a pod was sent; all empty if that failed."""
 
     uid: str
     condition: tuple[str, str, str]
@@ -114,55 +114,55 @@ class PodWritten(msgspec.Struct, frozen=True, tag="pod-written"):
 
 
 class QueueWritten(msgspec.Struct, frozen=True, tag="queue-written"):
-    """What a queue has allocated was sent, or (None) is not known to the server."""
+    """The allocated amounts of a queue were sent; None if the server does not have them."""
 
     queue: str
     allocated: Mapping[str, str | int | float] | None
 
 
 class Due(msgspec.Struct, frozen=True, tag="due"):
-    """Jobs and queues that the next cycle has to look at though nothing changed in them."""
+    """Jobs and queues that the next cycle visits though they did not change."""
 
     jobs: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
 
 
 class Resources(msgspec.Struct, frozen=True, tag="resources"):
-    """The resources heard of so far, in that order: it decides which of two is named first."""
+    """The resources in the order of their rows, which decides the order in messages."""
 
     names: tuple[str, ...]
 
 
 class Elapsed(msgspec.Struct, frozen=True, tag="elapsed", omit_defaults=True):
-    """It is later than before, and somebody keeps account of what is held over time."""
+    """Time passed, for the usage history."""
 
     at: float
     half_life_s: float
     tidy: bool = False
-    """Whether accounts that matter to nobody are given up."""
+    """Whether accounts without usage are removed."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag="recalled"):
-    """What was written down, at a time, of the past."""
+    """Usage accounts as they were stored at a time."""
 
     at: float
     accounts: tuple[Past, ...]
 
 
 class Measured(msgspec.Struct, frozen=True, tag="measured"):
-    """The load of nodes, by the seconds over which readings are means and by node."""
+    """Node loads, by the period of their means and by node."""
 
     periods: Mapping[int, Mapping[str, Reading]]
 
 
 class Rescheduled(msgspec.Struct, frozen=True, tag="rescheduled"):
-    """Nodes that are too busy were looked at, and who shall leave them was chosen."""
+    """Overloaded nodes were rebalanced at this time."""
 
     at: float
 
 
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
-    """A cycle has looked at everything that was due."""
+    """A cycle visited everything that was due."""
 
 
 Change: TypeAlias = (
@@ -188,7 +188,7 @@ Change: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How objects of a kind come into the cluster and out of it."""
+    """How objects of a kind are added to the cluster and removed from it."""
 
     type: type[Any]
     put: Callable[[Cluster, Any], None]
@@ -286,10 +286,10 @@ def _discard(mapping: dict[Any, Any], key: object) -> None:
 
 
 def attempt(cluster: Cluster, change: Change) -> bool:
-    """Make one change if it can be made; the others must not be lost with one that cannot."""
+    """Apply one change; on an error, log it and continue with the next."""
     try:
         apply(cluster, change)
-    except Exception:  # our own mistake, met with an object that nobody thought of
+    except Exception:  # an error of hekla itself, found with an unusual object
         log.exception("%s cannot be taken in and is passed over", _described(change))
         return False
     return True
@@ -306,7 +306,7 @@ def _described(change: Change) -> str:
 
 
 def apply(cluster: Cluster, change: Change) -> None:
-    """Make one change. What it speaks of may be gone by now: then it means nothing."""
+    """Apply one change. A change of an object that no longer exists has no effect."""
     match change:
         case Put(is_step=True):
             cluster.advance_pod(change.object)

@@ -1,12 +1,13 @@
-"""Scheduling classes: tasks that ask for the same are decided once.
+"""Task classes: tasks with equal scheduling constraints, for which decisions are computed once.
 
-A class holds what its tasks request and everything that filters and scores derive from their specs.
-What depends only on labels and taints of nodes is computed once and kept (`static`), cycle after
-cycle, until the cluster's labels change.
+A class holds the requests of its tasks and everything that filters and scores derive from their
+specs. What depends only on labels and taints of nodes is computed once and cached (`static`) across
+cycles, until the cluster's labels change.
 
-Labels of the pod itself are part of a class only where they matter for its placement: with pod
+The labels of a pod are part of its class only where they matter for its placement: with pod
 affinity or topology spread. Labels that number the pods of a set never are, or each pod would be a
-class of its own; a selector on such a label sees the labels of one pod for all of its class.
+class of its own. A selector on such a label therefore sees the labels of one pod for the whole
+class.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NUMBERING_LABELS: Final = frozenset(
     }
 )
 
-# kube-scheduler's stand-ins when spreading containers that request nothing.
+# kube-scheduler's defaults for containers without requests, in scores that spread pods.
 DEFAULT_CPU_MILLI: Final = 100.0
 DEFAULT_MEMORY_BYTES: Final = 200.0 * 2**20
 
@@ -53,7 +54,7 @@ HostPort = tuple[str, str, int]
 
 
 class TaskClass:
-    """What equal tasks share."""
+    """The constraints and requests that equal tasks share."""
 
     __slots__ = (
         "__weakref__",
@@ -101,15 +102,15 @@ class TaskClass:
         self.rows: tuple[int, ...] = tuple(
             r for r in range(len(dimensions)) if self.request_r[r] > 0
         )
-        """The resources asked for; nothing else is ever compared."""
+        """The rows of the requested resources. Other rows are never compared."""
         self.amounts: tuple[float, ...] = tuple(float(self.request_r[r]) for r in self.rows)
         self._by_row = dict(zip(self.rows, self.amounts, strict=True))
         self.is_best_effort = all(amount < EPSILON for amount in self.amounts)
         spec = msgspec.to_builtins(shape)
         self.limits: tuple[float, float] = _limits(spec)
-        """CPU in thousandths and memory in bytes that the pods may use at most; 0 if not said."""
+        """The limits of CPU in thousandths and memory in bytes; 0 for no limit."""
         self.qos = QOS.index(qos_class(spec))
-        """How little it matters if they fall behind: an index into `QOS`."""
+        """The QoS class, as an index into `QOS`."""
         self.nonzero_cpu, self.nonzero_memory = _nonzero(shape, self.request_r)
         self.node_selector: dict[str, str] = shape.node_selector or {}
         self.affinity: Affinity = shape.affinity or Affinity()
@@ -128,28 +129,28 @@ class TaskClass:
             for volume in shape.volumes or ()
             if volume.ephemeral is not None
         )
-        """The storage classes of the volumes that each pod is made anew."""
+        """The storage classes of generic ephemeral volumes."""
         self.priority = shape.priority
         self.strategy: tuple[str, str] | None = None
-        """How the pods want nodes scored by resources: the type, and weights as JSON."""
+        """The resource strategy of the pods: the type, and weights as JSON."""
         self.devices: Request | None = None
-        """What the pods ask of cards."""
+        """The device request."""
         self.numa_policy = ""
         self.whole_cpus: tuple[int, ...] = ()
-        """CPUs that containers of Guaranteed pods have for themselves, where kubelet pins them."""
+        """Exclusive CPUs of containers in Guaranteed pods, where kubelet pins them."""
         self._static: dict[str, tuple[int, Any]] = {}
 
     def amount(self, row: int) -> float:
-        """How much of a resource is asked for."""
+        """Return the requested amount of a resource."""
         return self._by_row.get(row, 0.0)
 
     @property
     def has_pod_terms(self) -> bool:
-        """Whether where other pods are matters to these."""
+        """Whether the class has pod affinity or topology spread terms."""
         return bool(self.affinity.pod_affinity or self.affinity.pod_anti_affinity or self.spread)
 
     def static(self, name: str, version: int, compute: Callable[[], Any]) -> Any:
-        """A value that holds until nodes' labels or taints change; computed at most once."""
+        """Return a value that is cached until labels or taints of nodes change."""
         known = self._static.get(name)
         if known is None or known[0] != version:
             known = self._static[name] = (version, compute())
@@ -160,7 +161,7 @@ class TaskClass:
 
 
 class Classes:
-    """The one place where classes are made. A class lives as long as a task has it."""
+    """Interns task classes. A class lives as long as a task has it."""
 
     def __init__(self, dimensions: Dimensions) -> None:
         self._dimensions = dimensions
@@ -207,13 +208,13 @@ class Classes:
         return len(self._known)
 
     def fit_rows(self) -> None:
-        """Lengthen every request after a new resource was heard of."""
+        """Lengthen the request vectors after a new resource was interned."""
         for known in list(self._known.values()):
             known.request_r = padded(known.request_r, self._dimensions.capacity)
 
 
 def _request(shape: wire.PodShape, dimensions: Dimensions) -> tuple[FloatArray, tuple[str, ...]]:
-    """The effective request of a pod, and what is wrong with it."""
+    """Return the effective request of a pod, and its problems."""
     spec = msgspec.to_builtins(shape)
     problems: list[str] = []
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
@@ -229,7 +230,7 @@ def _request(shape: wire.PodShape, dimensions: Dimensions) -> tuple[FloatArray, 
 
 
 def _limits(spec: Mapping[str, Any]) -> tuple[float, float]:
-    """The limits of CPU and memory, if they can be read."""
+    """Return the limits of CPU and memory; 0 for an invalid value."""
     try:
         found = pod_resources.pod_limits(spec)
     except QuantityError:
@@ -242,7 +243,7 @@ def _limits(spec: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _whole_cpus(shape: wire.PodShape) -> tuple[int, ...]:
-    """What containers ask that want whole CPUs; the others share what is left."""
+    """Return the exclusive CPUs of each container; 0 for containers in the shared pool."""
     out = []
     for container in shape.containers or ():
         asked = (container.resources.requests if container.resources else None) or {}
@@ -262,14 +263,14 @@ def _ephemeral_class(source: Mapping[str, Any]) -> str:
 
 
 def _drop_nonsense(container: dict[str, Any]) -> list[str]:
-    """Take unreadable and negative requests out, so that one bad value cannot hide in a sum."""
+    """Remove invalid and negative requests, so that a bad value cannot hide in a sum."""
     requests = (container.get("resources") or {}).get("requests") or {}
     problems = []
     for name in list(requests):
         probe = Dimensions()
         _, wrong = probe.vector({name: requests[name]})
         try:
-            parse_quantity(requests[name])  # resources that are no row are read too
+            parse_quantity(requests[name])  # resources without a row are checked too
         except QuantityError as error:
             wrong = wrong or [f"{name}: {error}"]
         if wrong and "more than any machine" not in wrong[0]:
@@ -279,7 +280,7 @@ def _drop_nonsense(container: dict[str, Any]) -> list[str]:
 
 
 def _nonzero(shape: wire.PodShape, request_r: FloatArray) -> tuple[float, float]:
-    """The request as kube-scheduler's LeastAllocated sees it."""
+    """Return the request as kube-scheduler's LeastAllocated counts it."""
     cpu, memory = float(request_r[CPU]), float(request_r[MEMORY])
     for container in shape.containers or ():
         asked = (container.resources.requests if container.resources else None) or {}
@@ -301,7 +302,7 @@ def _host_ports(shape: wire.PodShape) -> tuple[HostPort, ...]:
 
 
 def ports_conflict(wanted: tuple[HostPort, ...], taken: Mapping[HostPort, int]) -> bool:
-    """Whether a host port is taken; the address 0.0.0.0 stands for all of them."""
+    """Tell whether host ports conflict; the address 0.0.0.0 stands for all."""
     for address, protocol, number in wanted:
         for other, its_protocol, its_number in taken:
             if (protocol, number) == (its_protocol, its_number) and (
@@ -312,5 +313,5 @@ def ports_conflict(wanted: tuple[HostPort, ...], taken: Mapping[HostPort, int]) 
 
 
 def pod_of(manifest: Mapping[str, Any]) -> wire.Pod:
-    """A pod from its manifest, for tests and tools."""
+    """Decode a pod from its manifest, for tests and tools."""
     return convert(manifest, wire.Pod)

@@ -1,10 +1,10 @@
-"""Everything the scheduler knows of a cluster, folded together from one object at a time.
+"""The cluster state that a cycle decides on, built from one object at a time.
 
-Objects may come in any order: pods before their PodGroup, their node or their queue, and the other
-way round; the result is the same. Nothing here talks to a server: the cache feeds it from watches,
-tests and simulations from lists. A cycle reads it and leaves it as it was.
+Objects may arrive in any order: pods before their PodGroup, node or queue, and the other way round.
+The result is the same. Nothing here does I/O: the cache feeds it from watches, tests and
+simulations from lists. A cycle reads it and leaves it as it was.
 
-What is about nodes alone is in `machines`, what is about jobs and queues in `claimants`.
+`nodes.NodeTable` holds the nodes, `jobs.JobTable` the jobs and queues.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from hekla.scheduler.state.usage_history import History, Owner, Past
 
 DEFAULT_TASK_PRIORITY = 1
 _IN_PLACE = (BINDING, BOUND, RUNNING)
-"""States of a task on its node between which its node's books do not change."""
+"""Statuses of a task on a node between which the node's columns do not change."""
 MAX_RECALLED = 256
-"""Resources that may be known before one from the past is left out."""
+"""The number of resources beyond which stored usage adds no new ones."""
 
 
 class Cluster:
@@ -73,10 +73,10 @@ class Cluster:
         self.claims: dict[tuple[str, str], core.PersistentVolumeClaim] = {}
         self.volumes: dict[str, core.PersistentVolume] = {}
         self.storage_classes: dict[str, core.StorageClass] = {}
-        """By name. A claim of a class that is not here is taken to be provided where its pod goes,
-        so without them (the embedded cluster has none) nothing waits for volumes."""
+        """By name. A claim of an unknown class counts as provisioned where its pod goes, so without
+        storage classes (the embedded cluster has none) no pod waits for volumes."""
         self.csi_nodes: dict[str, core.CSINode] = {}
-        """By node name: how many volumes it can attach. Without, there is no limit."""
+        """By node name: how many volumes it can attach. Without an entry there is no limit."""
         self.quotas: dict[str, dict[str, core.ResourceQuota]] = {}
         self.budgets: dict[tuple[str, str], core.PodDisruptionBudget] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -87,23 +87,23 @@ class Cluster:
         self._tree: tuple[int, Tree] | None = None
         self.label_groups: dict[tuple[str, tuple[tuple[str, str], ...]], LabelGroup] = {}
         self.term_classes: dict[TaskClass, int] = {}
-        """How many tasks have each such class, placed or not."""
+        """The number of tasks of each class with pod affinity terms, placed or not."""
         self.leaving: dict[str, Status] = {}
-        """Tasks that we told to leave and that the watch does not show leaving; their status."""
+        """Tasks whose eviction was sent and not confirmed by the watch, with their old status."""
         self.unevictable: set[str] = set()
-        """Tasks whose eviction was refused a moment ago: nobody counts on their leaving."""
+        """Tasks whose eviction was refused recently. They are not considered as victims."""
         self.rescheduled_at = 0.0
-        """When nodes that are too busy were looked at last."""
+        """When overloaded nodes were rebalanced last."""
         self._scheduler_names = frozenset(scheduler_names)
 
     # --- reading ------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Bring columns and sums in order; call before reading. Costs nothing without changes."""
+        """Update columns and sums; call before reading. Costs nothing without changes."""
         self._fit_rows()
         self.node_table.arrange()
         if len(self.label_groups) > 2 * len(self.tasks) + 64:
-            # Labels of pods long gone must not pile up.
+            # Drop label groups without pods.
             used = {id(task.group) for task in self.tasks.values()}
             self.label_groups = {k: g for k, g in self.label_groups.items() if id(g) in used}
         if self.job_table.history is not None:
@@ -111,7 +111,7 @@ class Cluster:
         self.job_table.refresh_sums()
 
     def mark_clean(self) -> None:
-        """The cycle's results are written or on their way: nothing is due until the next change."""
+        """Record that the results of a cycle are written or being written."""
         self.job_table.mark_clean()
 
     def _fit_rows(self) -> None:
@@ -152,14 +152,14 @@ class Cluster:
             self.job_table.add_other(meta.uid, f"{meta.namespace}/{group}" if group else "")
         old = self.tasks.get(meta.uid)
         if old is not None and old.status == BINDING and not spec.node_name and not is_leaving(pod):
-            # The watch runs behind our own bind; the pod is where we put it.
+            # The watch is behind our own bind: the task stays on its node.
             return
         if old is not None:
             self._drop(old)
         task = self._task(pod)
         if task.uid in self.leaving:
             if task.status in (BOUND, RUNNING):
-                # The watch runs behind our own eviction.
+                # The watch is behind our own eviction.
                 self.leaving[task.uid], task.status = task.status, RELEASING
             else:
                 del self.leaving[task.uid]
@@ -175,10 +175,10 @@ class Cluster:
             self.node_table.add_task(task)
 
     def advance_pod(self, pod: wire.Pod) -> None:
-        """As `set_pod`, for a pod of which only node, phase and conditions are news.
+        """Update a pod of which only node, phase and conditions changed; like `set_pod`.
 
-        Most news is of this kind: a pod is bound where we said, and then it runs. Its place is
-        booked already, so there is nothing to do but to count it among others.
+        Most events are of this kind: a pod is bound where we placed it, and then it runs. Its
+        resources are accounted already, so only its status changes.
         """
         task, status = self.tasks.get(pod.metadata.uid), status_of(pod)
         if (
@@ -262,7 +262,7 @@ class Cluster:
     # --- where tasks are ----------------------------------------------------------------------
 
     def assume(self, task: Task, node_name: str, notes: Mapping[str, str] | None = None) -> None:
-        """A bind was sent: the task is there until the watch says otherwise."""
+        """Place a task whose bind was sent, until the watch confirms it."""
         task.node_name = node_name
         self._note(task, notes or {})
         if task.job is not None:
@@ -273,7 +273,7 @@ class Cluster:
         self.node_table.add_task(task)
 
     def forget(self, task: Task) -> None:
-        """A bind failed: the task waits again."""
+        """Make a task pending again: its bind failed."""
         if task.status != BINDING:
             return
         self.node_table.remove_task(task)
@@ -286,7 +286,7 @@ class Cluster:
         task.notes, task.cards = {}, ()
 
     def _note(self, task: Task, annotations: Mapping[str, str]) -> None:
-        """What a task was given on its node."""
+        """Record the devices and CPUs that a task has on its node."""
         wanted = task.klass.devices
         if wanted is not None:
             task.notes = recorded(wanted, annotations)
@@ -296,13 +296,13 @@ class Cluster:
             task.notes = {**task.notes, wellknown.TOPOLOGY_DECISION: decision}
 
     def release(self, task: Task) -> None:
-        """An eviction was sent: the task is leaving until the watch or a failure says otherwise."""
+        """Mark a task as releasing: its eviction was sent."""
         if task.status in (BOUND, RUNNING):
             self.leaving[task.uid] = task.status
             self._restate(task, RELEASING)
 
     def retain(self, task: Task) -> None:
-        """An eviction failed: the task stays as it was."""
+        """Restore the status of a task: its eviction failed."""
         status = self.leaving.pop(task.uid, None)
         if status is not None:
             self._restate(task, status)
@@ -331,7 +331,7 @@ class Cluster:
     # --- over time ----------------------------------------------------------------------------
 
     def elapse(self, at: float, half_life_s: float, *, tidy: bool = False) -> None:
-        """It is later: what jobs hold counts from the time told before up to here."""
+        """Advance the usage history to a time."""
         if self.job_table.history is None:
             self.job_table.history = History(self.dimensions, at, half_life_s)
             for job in self.jobs.values():
@@ -342,7 +342,7 @@ class Cluster:
             self.job_table.history.prune(self.node_table.total_r)
 
     def shares(self, now: float) -> dict[Owner, float]:
-        """The part of the cluster that everybody had over time; empty if nobody keeps account."""
+        """Return the usage shares of all owners; empty without a history."""
         return (
             {}
             if self.job_table.history is None
@@ -350,7 +350,7 @@ class Cluster:
         )
 
     def recall(self, accounts: Iterable[Past], at: float) -> None:
-        """What was written down of the past, by this process or the one before it."""
+        """Add stored usage accounts, of this process or an earlier one."""
         if self.job_table.history is None:
             return
         told = list(accounts)
@@ -374,7 +374,7 @@ class Cluster:
 
     @property
     def tree(self) -> Tree:
-        """The HyperNodes over the nodes as they are arranged now."""
+        """The tree of HyperNodes over the current nodes."""
         if self._tree is None or self._tree[0] != self.node_table.labels_version:
             made = Tree(self.hypernodes.values(), self.node_table.labels, self._patterns)
             self._tree = (self.node_table.labels_version, made)

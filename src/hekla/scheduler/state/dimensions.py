@@ -1,9 +1,8 @@
-"""Resource names as row numbers, and amounts as plain floats in one fixed unit per resource.
+"""Resource names as row numbers, and amounts as floats in one fixed unit per resource.
 
-The one thing a newcomer gets wrong is the unit. CPU and countable resources (GPUs) are in
-thousandths, memory and other byte counts in bytes; `pods` is not a row at all, because Volcano
-counts pods in a filter of its own and leaves them out of every comparison. All amounts are whole
-numbers, so sums in float64 are exact and taking back what was added restores every bit.
+Note: CPU and countable resources (GPUs) are in thousandths, memory and other byte counts in bytes.
+`pods` has no row, because Volcano counts pods in a filter and leaves them out of every comparison.
+All amounts are whole numbers, so sums in float64 are exact and subtraction restores every bit.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ MEMORY: Final = 1
 PODS: Final = "pods"
 
 EPSILON: Final = 0.1
-"""Volcano's tolerance in every dimension: a request passes if it exceeds the room by less."""
+"""Volcano's tolerance in every dimension: a request fits if it exceeds the idle amount by less."""
 
 MAX_AMOUNT: Final = float(2**50)
-"""Larger amounts are cut to this. No machine has a PiB of memory, and below it sums stay exact."""
+"""Larger amounts are cut to this. No node has a PiB of memory, and below it sums stay exact."""
 
 _BYTES: Final = ("memory", "ephemeral-storage", "storage")
 _FIRST_CAPACITY: Final = 16
@@ -41,10 +40,10 @@ _BY_CARD: Final = frozenset(
 
 
 def is_counted(name: str) -> bool:
-    """Whether a name is a row: not `pods`, `count/jobs`, `requests.cpu` and their like.
+    """Tell whether a name has a row: not `pods`, `count/jobs`, `requests.cpu` and similar.
 
-    PodGroups carry such names in minResources, for quotas. What is asked of each card of several
-    adds up to nothing that a node has; `deviceshare` counts it card by card.
+    PodGroups have such names in minResources, for quotas. A request per device is no amount of a
+    node; `deviceshare` counts it device by device.
     """
     if name.startswith(("count/", "requests.", "limits.")) or name in _BY_CARD:
         return False
@@ -58,19 +57,19 @@ def is_counted(name: str) -> bool:
 
 
 def is_bytes(name: str) -> bool:
-    """Whether a resource is counted in bytes rather than in thousandths."""
+    """Tell whether a resource is counted in bytes rather than in thousandths."""
     return name in _BYTES or name.startswith("hugepages-")
 
 
 def amount_of(name: str, text: str | int | float) -> float:
-    """A quantity in the unit of its row; raises QuantityError for nonsense."""
+    """Return a quantity in the unit of its row; QuantityError if it is invalid."""
     quantity = parse_quantity(text)
     value = quantity.value() if is_bytes(name) or name == PODS else quantity.milli_value()
     return float(max(min(value, int(MAX_AMOUNT)), -int(MAX_AMOUNT)))
 
 
 def show_amount(name: str, amount: float) -> str:
-    """An amount as people write it: `2`, `500m`, `1.5Gi`."""
+    """Format an amount as people write it: `2`, `500m`, `1.5Gi`."""
     if not is_bytes(name):
         return f"{amount / 1000:g}" if amount % 10 == 0 else f"{amount:g}m"
     for suffix, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
@@ -80,7 +79,7 @@ def show_amount(name: str, amount: float) -> str:
 
 
 class Dimensions:
-    """The rows: cpu, memory, then every other resource in the order it was first heard of."""
+    """The rows: cpu, memory, then every other resource in the order of its first use."""
 
     def __init__(self) -> None:
         self.names: list[str] = ["cpu", "memory"]
@@ -91,11 +90,11 @@ class Dimensions:
         return len(self.names)
 
     def row(self, name: str) -> int | None:
-        """The row of a resource, or None if nobody has or wants it."""
+        """Return the row of a resource, or None if no object has it."""
         return self._rows.get(name)
 
     def intern(self, name: str) -> int:
-        """The row of a resource, made if need be. `capacity` may grow: then pad your vectors."""
+        """Return the row of a resource, adding it if needed. Pad vectors if `capacity` grows."""
         row = self._rows.get(name)
         if row is None:
             row = self._rows[name] = len(self.names)
@@ -108,9 +107,9 @@ class Dimensions:
         return np.zeros(self.capacity)
 
     def vector(self, amounts: Mapping[str, str | int | float]) -> tuple[FloatArray, list[str]]:
-        """Amounts by name as a vector, and what is wrong with them.
+        """Return amounts by name as a vector, and the problems with them.
 
-        What is no resource of a machine is left out: `pods`, and names that only quotas know.
+        Names without a row are left out: `pods`, and names that only quotas use.
         """
         parsed: dict[int, float] = {}
         problems: list[str] = []
@@ -134,7 +133,7 @@ class Dimensions:
         return out, problems
 
     def show(self, vector: FloatArray) -> dict[str, str]:
-        """The non-zero amounts of a vector, by name."""
+        """Return the non-zero amounts of a vector, by name."""
         return {
             name: show_amount(name, float(vector[row]))
             for row, name in enumerate(self.names)
@@ -143,7 +142,7 @@ class Dimensions:
 
 
 def padded(vector: FloatArray, capacity: int) -> FloatArray:
-    """The vector at least `capacity` long; the same object if it is already."""
+    """Return the vector at least `capacity` long; the same object if it is already."""
     if len(vector) >= capacity:
         return vector
     out = np.zeros(capacity)
@@ -152,14 +151,14 @@ def padded(vector: FloatArray, capacity: int) -> FloatArray:
 
 
 def share(part: float, whole: float) -> float:
-    """part / whole; of nothing, nothing is 0 and something is 1."""
+    """Return part / whole; 0/0 is 0, and anything else of 0 is 1."""
     if whole == 0:
         return 0.0 if part == 0 else 1.0
     return part / whole
 
 
 def largest_share(part_r: FloatArray, whole_r: FloatArray, rows: Iterable[int]) -> float:
-    """The dominant share over some rows."""
+    """Return the dominant share over some rows."""
     largest = 0.0
     for row in rows:
         part, whole = part_r.item(row), whole_r.item(row)
@@ -170,5 +169,5 @@ def largest_share(part_r: FloatArray, whole_r: FloatArray, rows: Iterable[int]) 
 
 
 def less_equal(left_r: FloatArray, right_r: FloatArray) -> bool:
-    """Volcano's LessEqual with zero for what is missing: every row, with tolerance."""
+    """Compare as Volcano's LessEqual with zero defaults: every row, with tolerance."""
     return bool(np.all(left_r < right_r + EPSILON))

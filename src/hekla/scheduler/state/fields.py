@@ -1,4 +1,4 @@
-"""Single fields of objects as the scheduler wants them; nonsense becomes a harmless default."""
+"""Fields of API objects in the form that the scheduler needs; defaults for invalid values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def status_of(pod: wire.Pod) -> Status:
 
 
 def condition_of(pod: wire.Pod) -> tuple[str, str, str]:
-    """What it says about being scheduled: status, reason, message."""
+    """Return status, reason and message of the condition PodScheduled."""
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled":
             return condition.status, condition.reason, condition.message
@@ -50,7 +50,7 @@ def condition_of(pod: wire.Pod) -> tuple[str, str, str]:
 
 
 def cooldown_end(pod: wire.Pod) -> float:
-    """Until when a pod that was just scheduled is left alone; 0 if it asks for no such time."""
+    """Return the end of a pod's cooldown after scheduling; 0 if it requests none."""
     labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
     text = labels.get(wellknown.COOLDOWN_TIME) or annotations.get(wellknown.COOLDOWN_TIME)
     if not text:
@@ -66,18 +66,18 @@ def cooldown_end(pod: wire.Pod) -> float:
 
 
 def started(pod: wire.Pod) -> float:
-    """When its node began with it; when it was made, if its node has not said."""
+    """Return when the node started the pod, or its creation time."""
     return seconds(pod.status.start_time or pod.metadata.creation_timestamp)
 
 
 def is_revocable(annotations: Mapping[str, str]) -> bool:
-    """Whether a pod may use nodes that are lent for some hours of the day."""
+    """Tell whether a pod may use revocable nodes."""
     zone = annotations.get(wellknown.REVOCABLE_ZONE)
     return zone == "*" if zone is not None else truth(annotations.get(wellknown.PREEMPTABLE))
 
 
 def truth(text: str | None) -> bool:
-    """As Go reads a flag; nonsense is false."""
+    """Parse a boolean as Go does; an invalid value is False."""
     return text is not None and text.lower() in ("1", "t", "true")
 
 
@@ -92,7 +92,7 @@ def seconds(text: str | None) -> float:
 
 
 def index_of(name: str) -> int:
-    """The number at the end of `job-role-7`; -1 for names of fewer than three parts."""
+    """Return the number at the end of `job-role-7`; -1 for names of fewer than three parts."""
     parts = name.rsplit("-", 2)
     return int(parts[2]) if len(parts) == 3 and parts[2].isdecimal() else -1
 
@@ -105,13 +105,13 @@ def integer(text: str | None) -> int | None:
 
 
 def oversubscribed(text: str | None) -> float:
-    """An oversubscription annotation: a whole number, or nothing."""
+    """Parse an oversubscription annotation: a whole number, or 0."""
     value = integer(text)
     return float(value) if value is not None and 0 <= value < 2**50 else 0.0
 
 
 def two_groups(pod: str, annotations: Mapping[str, str]) -> str:
-    """What to say of a pod that two PodGroups claim, by two annotations; empty otherwise."""
+    """Return the problem of a pod with two PodGroup annotations; empty otherwise."""
     one, other = annotations.get(wellknown.GROUP_NAME), annotations.get(wellknown.GROUP_NAME_ALIAS)
     if not one or not other or one == other:
         return ""

@@ -89,10 +89,10 @@ class JobTable:
         domain: str | None,
         conditions: tuple[scheduling.PodGroupCondition, ...],
     ) -> None:
-        """The status of a PodGroup was decided: it counts until the watch says otherwise.
+        """Take over a decided status of a PodGroup until the watch confirms it.
 
-        There is nothing more to write about it then: one that had to wait for its turn would
-        otherwise be looked at, and decided to be written, in every cycle until it is.
+        Nothing is left to write for it. Otherwise a write that waits in the queue would be decided
+        again in every cycle.
         """
         job = self.jobs.get(key)
         if job is not None:
@@ -104,8 +104,8 @@ class JobTable:
         job = self.jobs.get(f"{namespace}/{name}")
         if job is None:
             return
-        # Pods that are left are as if the group had never been: what is known must depend on what
-        # exists, not on what did.
+        # The remaining pods get a new job without a group: state depends on the objects that
+        # exist, not on earlier ones.
         self.forget(job)
         tasks = list(job.tasks.values())
         for task in tasks:
@@ -129,7 +129,7 @@ class JobTable:
             jobs.pop(job.key, None)
 
     def mark_changed(self, job: Job, *, is_written: bool = False) -> None:
-        """Something about a job changed; with `is_written`, only what is said of it."""
+        """Mark a job for the next cycle; with `is_written`, only its status changed."""
         self.changed_queues[job.queue_name] = None
         self._stale_sums[job.key] = job
         if self.history is not None:
@@ -158,8 +158,8 @@ class JobTable:
         queue.uid = obj.uid
         queue.created = seconds(obj.metadata.creation_timestamp)
         queue.weight, queue.priority, queue.parent = spec.weight, spec.priority, spec.parent
-        # A queue just made has no state until its controller has seen it; Volcano's webhook and
-        # controller make it Open, so that is how it counts.
+        # A new queue has no state until its controller has seen it. Volcano's webhook and
+        # controller make it Open.
         queue.state = obj.status.state or QueueState.OPEN
         queue.is_reclaimable = spec.reclaimable is not False
         queue.annotations = obj.annotations
@@ -169,7 +169,7 @@ class JobTable:
         queue.guarantee_r, bad2 = self.dimensions.vector(spec.guarantee.resource)
         queue.deserved_r, bad3 = self.dimensions.vector(spec.deserved)
         queue.problems = (*bad1, *bad2, *bad3)
-        # A guarantee that no cluster can give would take everything from everybody else.
+        # A guarantee beyond any cluster would leave nothing for the other queues.
         queue.guarantee_r[queue.guarantee_r >= MAX_AMOUNT] = 0.0
         queue.has_guarantee = bool(queue.guarantee_r.any())
         self.fit_rows()
@@ -248,12 +248,12 @@ class JobTable:
             job.problems = (*kept, *wrong)
 
     def priority_of_class(self, name: str) -> int | None:
-        """The value of a priority class; None if there is none of the name."""
+        """Return the value of a priority class; None if it does not exist."""
         found = self._priority_classes.get(name)
         return None if found is None else found.value
 
     def _priority(self, name: str) -> tuple[int, tuple[str, ...]]:
-        """The value of a priority class; of the global default where none is named, else 0."""
+        """Return the value of a priority class, or of the global default, or 0."""
         named = self._priority_classes.get(name)
         if named is not None:
             return named.value, ()
@@ -266,7 +266,7 @@ class JobTable:
     # --- pods of other schedulers -------------------------------------------------------------
 
     def add_other(self, uid: str, key: str) -> None:
-        """A pod that another scheduler looks after, and the job it belongs to."""
+        """Record a pod of another scheduler, and its job."""
         if key and uid not in self._others:
             self._others[uid] = key
             self._others_of.setdefault(key, set()).add(uid)
@@ -283,7 +283,7 @@ class JobTable:
                 self.mark_changed(self.jobs[key])
 
     def _is_others(self, job: Job) -> bool:
-        """Whether all its pods name another scheduler: that one speaks about it, and we do not."""
+        """Tell whether all pods of a job name another scheduler, which then writes its status."""
         others = self._others_of.get(job.key)
         return others is not None and job.tasks.keys() <= others
 

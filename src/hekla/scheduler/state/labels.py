@@ -1,7 +1,7 @@
 """Labels, taints and names of nodes as integers, so that a selector is a few array operations.
 
-Built for a key when the first selector asks for it, and thrown away when any node's labels, taints
-or place in the matrix change. Heartbeats change none of these.
+A key is built on its first use, and dropped when labels, taints or columns of nodes change.
+Heartbeats change none of these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ABSENT = -1
 
 
 class LabelColumn:
-    """One label key over all nodes: each node's value as a number, ABSENT where it has none."""
+    """One label key over all nodes: the value of each node as a number, ABSENT for none."""
 
     __slots__ = ("ids_n", "values")
 
@@ -31,14 +31,14 @@ class LabelColumn:
         self.ids_n: IntArray = np.asarray(ids, dtype=np.int64)
 
     def among(self, wanted: Iterable[str]) -> BoolArray:
-        """Where the value is one of these."""
+        """Return the mask of nodes with one of these values."""
         ids = [self.values[text] for text in wanted if text in self.values]
         if len(ids) == 1:
             return np.equal(self.ids_n, ids[0])
         return np.isin(self.ids_n, ids)
 
     def where(self, test_by_value: Mapping[int, bool]) -> BoolArray:
-        """Where a test of the distinct values holds; absent never does."""
+        """Return the mask of nodes whose value passes a test; ABSENT never does."""
         table = np.zeros(len(self.values) + 1, dtype=bool)
         for value, is_match in test_by_value.items():
             table[value] = is_match
@@ -46,7 +46,7 @@ class LabelColumn:
 
 
 class NodeLabels:
-    """Everything that filters ask about nodes' labels and taints."""
+    """Labels and taints of all nodes, as filters need them."""
 
     def __init__(
         self,
@@ -73,21 +73,21 @@ class NodeLabels:
         return known
 
     def matches_selector(self, selector: Mapping[str, str]) -> BoolArray:
-        """Where every label of a nodeSelector is as asked."""
+        """Return the mask of nodes that match a nodeSelector."""
         out = np.ones(len(self.names), dtype=bool)
         for key, value in selector.items():
             out &= self.column(key).among((value,))
         return out
 
     def matches_terms(self, selector: NodeSelector) -> BoolArray:
-        """Where any term of a required node affinity holds; no term, no node."""
+        """Return the mask of nodes that match a term of a required node affinity."""
         out = np.zeros(len(self.names), dtype=bool)
         for term in selector.node_selector_terms:
             out |= self.matches_term(term)
         return out
 
     def matches_term(self, term: NodeSelectorTerm) -> BoolArray:
-        """Where all requirements of a term hold; an empty term matches nothing."""
+        """Return the mask of nodes that match all requirements; none for an empty term."""
         if not term.match_expressions and not term.match_fields:
             return np.zeros(len(self.names), dtype=bool)
         out = np.ones(len(self.names), dtype=bool)
@@ -101,13 +101,13 @@ class NodeLabels:
         return out
 
     def tolerated(self, tolerations: Sequence[Toleration], effects: tuple[str, ...]) -> BoolArray:
-        """Where every taint with one of these effects is tolerated."""
+        """Return the mask of nodes whose taints with one of these effects are all tolerated."""
         return np.equal(self.intolerable(tolerations, effects), 0)
 
     def intolerable(
         self, tolerations: Sequence[Toleration], effects: tuple[str, ...]
     ) -> FloatArray:
-        """How many taints with one of these effects are not tolerated, for each node."""
+        """Return the number of taints with one of these effects that are not tolerated."""
         counts = [
             sum(
                 1

@@ -1,7 +1,7 @@
-"""What was measured on each node, and the same as arrays over the nodes.
+"""Measured loads of nodes, and the same as arrays over the nodes.
 
-A reading is the mean over a period that ended at a time. What a newcomer gets wrong: a node without
-a reading, or with an old one, is neither idle nor busy; nothing is known of it.
+A reading is the mean over a period that ended at a time. Note: a node without a reading, or with a
+stale one, is neither idle nor overloaded; its load is unknown.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy as np
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray
 
 STALE_S: Final = 300.0
-"""A reading older than this does not count; Volcano's number."""
+"""The age from which a reading is stale; Volcano's number."""
 USAGE_PERIOD_S: Final = 600
-"""Of the means that `usage` decides by; Volcano's number."""
+"""The period of the means that `usage` uses; Volcano's number."""
 AS_GIVEN_S: Final = 0
-"""The period of a source that has one of its own."""
+"""The period of a source with a fixed period."""
 _DIGITS: Final = 2
 _LOWEST, _HIGHEST = -5.0, 1000.0
-"""Rates are extrapolated, so a little below nothing is nothing, and much above all is all. What is
-outside was not measured on a node."""
+"""Rates are extrapolated, so values slightly below 0 count as 0 and values above 100 as 100. Values
+outside these limits are not loads."""
 
 
 class Reading(msgspec.Struct, frozen=True, array_like=True):
-    """Percent of a node's CPU and memory in use, and when that was so."""
+    """The used CPU and memory of a node in percent, and the time."""
 
     cpu: float
     memory: float
@@ -39,11 +39,11 @@ class Reading(msgspec.Struct, frozen=True, array_like=True):
 Readings = Mapping[str, Reading]
 """By node."""
 ByPeriod = Mapping[int, Readings]
-"""By the seconds over which they are means."""
+"""By period in seconds."""
 
 
 def percent(value: float) -> float | None:
-    """A part of a node in percent, or None if that is no sensible number."""
+    """Return a load in percent, or None if the value is none."""
     if not (math.isfinite(value) and _LOWEST <= value <= _HIGHEST):
         return None
     return round(min(max(value, 0.0), 100.0), _DIGITS)
@@ -51,7 +51,7 @@ def percent(value: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """Readings in the order of the nodes; where there is none, `at` is minus infinity."""
+    """Readings by column; `at` is minus infinity where there is none."""
 
     cpu_n: FloatArray
     memory_n: FloatArray

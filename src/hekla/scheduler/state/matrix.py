@@ -1,12 +1,12 @@
 """The cluster as arrays: one column per node, one row per resource, contiguous over the nodes.
 
-Columns are in order of node name once `refresh` has run, so the lowest index is the deterministic
-winner of every tie, whatever the order in which nodes were heard of. `Matrix` is the cache's own
-copy; a session works on `Columns` copied from it and never writes here.
+After `refresh`, columns are in order of node name, so the lowest index wins every tie, whatever the
+order in which nodes arrived. `Matrix` is the cache's own copy. A session works on `Columns` copied
+from it and never writes here.
 
-Accounting is Volcano's: a task on a node takes from idle and adds to used; a releasing one also
-adds to releasing; a pipelined one only to pipelined. What a node will have is
-`idle + releasing - pipelined`.
+Accounting is Volcano's: a task on a node reduces idle and adds to used; a releasing task also adds
+to releasing; a pipelined task adds to pipelined only. Future idle is `idle + releasing -
+pipelined`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Columns:
     releasing_rn: FloatArray
     pipelined_rn: FloatArray
     nonzero_2n: FloatArray
-    """CPU and memory in use, with kube-scheduler's 100m and 200Mi for who asks for nothing."""
+    """Used CPU and memory, with kube-scheduler's 100m and 200Mi for pods without requests."""
     pods_n: FloatArray
     max_pods_n: FloatArray
     is_unschedulable_n: BoolArray
     is_ready_n: BoolArray
 
     def future_idle(self, row: int, index: IntArray | None = None) -> FloatArray:
-        """What will be free of one resource, on some nodes or all, once all that leaves has."""
+        """Return the future idle amount of a resource, on some nodes or all."""
         future_n: FloatArray
         if index is None:
             future_n = self.idle_rn[row] + self.releasing_rn[row] - self.pipelined_rn[row]
@@ -59,7 +59,7 @@ class Columns:
         return future_n
 
     def copy(self, rows: int, columns: int) -> Columns:
-        """A copy that a session may change; what it never changes is shared."""
+        """Return a copy for a session; arrays that sessions do not change are shared."""
         twin = Columns()
         twin.allocatable_rn = self.allocatable_rn[:rows, :columns]
         for name in ("idle_rn", "used_rn", "releasing_rn", "pipelined_rn"):
@@ -73,7 +73,7 @@ class Columns:
 
 
 class Matrix(Columns):
-    """The cache's arrays, with room to grow in both directions."""
+    """The cache's arrays, which grow in both directions."""
 
     __slots__ = ("_dimensions", "count")
 
@@ -90,7 +90,7 @@ class Matrix(Columns):
         self.is_ready_n = np.ones(columns, dtype=bool)
 
     def append(self) -> int:
-        """A new, empty column."""
+        """Add an empty column and return its index."""
         if self.count == self.pods_n.shape[0]:
             self._reshape(self.idle_rn.shape[0], 2 * self.count)
         self.clear(self.count)
@@ -104,12 +104,12 @@ class Matrix(Columns):
         self.is_unschedulable_n[column], self.is_ready_n[column] = False, True
 
     def fit_rows(self) -> None:
-        """Make room for every known resource."""
+        """Add rows for new resources."""
         if self._dimensions.capacity > self.idle_rn.shape[0]:
             self._reshape(self._dimensions.capacity, self.pods_n.shape[0])
 
     def arrange(self, order: Sequence[int]) -> None:
-        """Keep the columns named, in the order given."""
+        """Keep these columns, in this order."""
         picked: IntArray = np.asarray(order, dtype=np.int64)
         width = self.pods_n.shape[0]
         for name in self._arrays():

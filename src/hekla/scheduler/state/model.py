@@ -1,9 +1,10 @@
-"""Task, Job, Queue and Node: what the scheduler knows, with Volcano's arithmetic on it.
+"""Task, Job, Queue and Node of the scheduler, with Volcano's arithmetic.
 
-A Job is a PodGroup with its pods, a Task one pod. Their sums (`allocated_r`, counts by status and
-role) are kept up to date by `Job.move`, the only way a task changes status; nothing is added up
-anew in a cycle. What a newcomer gets wrong: BestEffort tasks (no request) count towards readiness
-while still Pending, and Succeeded ones count for ever.
+A Job is a PodGroup with its pods, a Task one pod. `Job.move` is the only way in which a task
+changes status; it updates all sums (`allocated_r`, counts by status and role), so a cycle sums up
+nothing.
+
+Note: BestEffort tasks count as ready while they are Pending, and Succeeded tasks count for ever.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _READY: Final = tuple(status in READY_CLASS for status in Status)
 
 
 class LabelGroup:
-    """Pods of one namespace with equal labels, and on which nodes how many of them are."""
+    """Pods of one namespace with equal labels, and their number by node."""
 
     __slots__ = ("labels", "namespace", "per_node")
 
@@ -121,23 +122,23 @@ class Task:
         self.nominated_node = ""
         self.created = 0.0
         self.started = 0.0
-        """When its node began with it, if that is known."""
+        """When the node started the pod, if known."""
         self.index = -1
         self.is_gated = False
         self.is_queue_gated = False
         self.is_preemptable = True
         self.is_revocable = False
-        """Whether it may run on nodes that are lent for some hours of the day."""
+        """Whether the pod may run on revocable nodes."""
         self.cooldown_end = 0.0
-        """Until when it asked not to be disturbed."""
+        """The end of the pod's cooldown, during which it is not evicted."""
         self.preemption_policy = ""
         self.problem = ""
-        """What is odd about the pod, though it can be scheduled."""
+        """A problem of the pod that does not stop scheduling."""
         self.group: LabelGroup | None = None
         self.notes: Mapping[str, str] = {}
-        """Annotations that say what it was given on its node."""
+        """Annotations with the devices and CPUs that the pod has on its node."""
         self.cards: tuple[DeviceAllocation, ...] = ()
-        """The cards it has there."""
+        """The devices that the pod has on its node."""
         self.condition: tuple[str, str, str] = ("", "", "")
         """Status, reason and message of PodScheduled as the API server has it."""
 
@@ -151,12 +152,12 @@ class Task:
 
     @property
     def is_schedulable(self) -> bool:
-        """Pending, and held back by no gate but Volcano's own."""
+        """Whether the task is pending without gates, except Volcano's own."""
         return self.status == PENDING and not self.is_gated
 
     @property
     def order(self) -> tuple[int, int, float, str]:
-        """Volcano's last word on task order: number in the name, then age, then uid."""
+        """Volcano's default task order: number in the name, then age, then uid."""
         return (0 if self.index >= 0 else 1, self.index, self.created, self.uid)
 
     def __repr__(self) -> str:
@@ -164,7 +165,7 @@ class Task:
 
 
 class Queue:
-    """A queue and what its jobs hold and want."""
+    """A queue, with the sums of its jobs."""
 
     def __init__(self, name: str, dimensions: Dimensions) -> None:
         self.name = name
@@ -177,7 +178,7 @@ class Queue:
         self.is_reclaimable = True
         self.annotations: Mapping[str, str] = {}
         self.affinity: QueueAffinity | None = None
-        """Groups of nodes that it may use, must not, or would rather (not)."""
+        """Required, preferred and avoided node groups."""
         self.capability_r: FloatArray = dimensions.zeros()
         self.guarantee_r: FloatArray = dimensions.zeros()
         self.has_guarantee = False
@@ -189,14 +190,14 @@ class Queue:
         self.inqueue_r: FloatArray = dimensions.zeros()
         self.elastic_r: FloatArray = dimensions.zeros()
         self.pipelined_r: FloatArray = dimensions.zeros()
-        """Requests of pipelined tasks: in a session only, room that others are leaving."""
+        """Requests of pipelined tasks; in a session only."""
         self.allocated_pods = 0
         self.allocated_written: Mapping[str, str | int | float] | None = None
         """`status.allocated` as the API server has it."""
 
     @property
     def claimed_r(self) -> FloatArray:
-        """What its jobs hold and what they were promised: both count against its limits."""
+        """Allocated and pipelined amounts. Both count against the queue's limits."""
         claimed_r: FloatArray = self.allocated_r + self.pipelined_r
         return claimed_r
 
@@ -209,7 +210,7 @@ class Queue:
 
 
 class Node:
-    """A machine: its place in the matrix, and what filters ask about besides numbers."""
+    """A node: its column in the matrix, and what filters need besides numbers."""
 
     __slots__ = (
         "annotations",
@@ -235,13 +236,13 @@ class Node:
         self.is_unschedulable = False
         self.is_ready = True
         self.cards: Mapping[str, tuple[Card, ...]] = {}
-        """Cards that pods may share, by kind."""
+        """Shareable devices by kind."""
         self.tasks: dict[str, Task] = {}
         self.ports: dict[HostPort, int] = {}
 
     @property
     def is_known(self) -> bool:
-        """Whether the node object was seen; pods may name a node before it is."""
+        """Whether the node object exists; pods may name a node before it does."""
         return self.index >= 0
 
     def __repr__(self) -> str:
@@ -274,9 +275,9 @@ class Job:
         self.tasks: dict[str, Task] = {}
         self.by_status: tuple[dict[str, Task], ...] = tuple({} for _ in Status)
         self.by_role: dict[str, list[int]] = {}
-        """Tasks of each role counted by status; best-effort Pending ones also at the end."""
+        """The number of tasks by role and status; the last entry is pending BestEffort tasks."""
         self.ready_count = 0
-        """Tasks that count towards the minimum: allocated in any sense, or succeeded."""
+        """Tasks that count towards the minimum: allocated, bound, running or succeeded."""
         self.pending_best_effort = 0
         self.allocated_r: FloatArray = dimensions.zeros()
         self.pending_r: FloatArray = dimensions.zeros()
@@ -285,9 +286,9 @@ class Job:
         self.pipelined_r: FloatArray = dimensions.zeros()
         self.backoff_until = 0.0
         self.topology: NetworkTopology | None = None
-        """How close together its members must be, or would like to be."""
+        """The network topology constraint of the PodGroup."""
         self.domain = ""
-        """The HyperNode that its PodGroup says its members are in, or were in last."""
+        """The HyperNode of the members, as the PodGroup has it."""
         self.policies: tuple[Policy, ...] = ()
         self._subgroups: dict[tuple[Policy, tuple[str, ...]], SubGroup] = {}
 
@@ -305,7 +306,7 @@ class Job:
         task.job = None
 
     def set_policies(self, policies: tuple[Policy, ...]) -> None:
-        """Part the members anew."""
+        """Assign the members to sub-groups again."""
         self.policies, self._subgroups = policies, {}
         for task in self.tasks.values():
             task.subgroup = self._subgroup_of(task)
@@ -315,7 +316,7 @@ class Job:
         return None if found is None else self._subgroups.setdefault(found.key, found)
 
     def move(self, tasks: Iterable[Task], status: Status) -> None:
-        """Change the status of tasks that share a class, a role and a status."""
+        """Change the status of tasks with equal class, role and status."""
         moved = list(tasks)
         if not moved:
             return
@@ -329,7 +330,7 @@ class Job:
             del source[task.uid]
             target[task.uid] = task
         if _ALLOCATED[old] and _ALLOCATED[status]:
-            # Bound, then running: it holds what it held.
+            # From bound to running: the sums stay.
             tally = self.by_role[first.role]
             tally[old] -= count
             tally[status] += count
@@ -381,7 +382,7 @@ class Job:
 
     @property
     def claimed_r(self) -> FloatArray:
-        """What it holds and what it was promised."""
+        """Allocated and pipelined amounts."""
         claimed_r: FloatArray = self.allocated_r + self.pipelined_r
         return claimed_r
 
@@ -407,7 +408,7 @@ class Job:
 
     @property
     def checks_roles(self) -> bool:
-        """Role minimums count only if together they do not exceed the job's own minimum."""
+        """Whether role minimums count: only if their sum does not exceed the job's minimum."""
         return self.min_member >= sum(self.min_task_member.values())
 
     def role_count(self, role: str, *statuses: Status) -> int:
@@ -419,7 +420,7 @@ class Job:
         return 0 if tally is None else tally[-1] + sum(tally[status] for status in READY_CLASS)
 
     def short_roles(self, *, pipelined: bool = False, valid: bool = False) -> list[str]:
-        """Roles that lack members for their minimum, by name."""
+        """Return the roles below their minimum, by name."""
         if not self.min_task_member or not self.checks_roles:
             return []
         short = []
@@ -436,7 +437,7 @@ class Job:
         return short
 
     def subgroup_ready(self, *, pipelined: bool = False) -> dict[SubGroup, int]:
-        """How many members of each sub-group count as ready, or will once others have left."""
+        """Return the number of ready members by sub-group, with `pipelined` those too."""
         counts: dict[SubGroup, int] = {}
         for task in self.tasks.values():
             if task.subgroup is None:
@@ -451,7 +452,7 @@ class Job:
         return counts
 
     def short_policies(self, *, pipelined: bool = False, valid: bool = False) -> list[Policy]:
-        """Policies of which too few sub-groups are ready; with `valid`, too few exist."""
+        """Return the policies with too few ready sub-groups; with `valid`, with too few at all."""
         wanted = [policy for policy in self.policies if policy.least > 0]
         if not wanted:
             return []

@@ -1,7 +1,7 @@
-"""The nodes and what is on them: columns of the matrix, labels, images, ports.
+"""Nodes and the tasks on them: columns of the matrix, labels, images, ports.
 
-What a task takes from its node is booked here and nowhere else, so the columns are always the sum
-of the tasks. Pods may name a node before it is heard of: they wait on it without a column.
+Only this module accounts a task on its node, so a column is always the sum of its tasks. Pods may
+name a node before it exists; their node has no column until then.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class NodeTable:
         self.nodes: dict[str, Node] = {}
         self.node_list: list[Node] = []
         self.node_names: list[str] = []
-        """Both in the order of the columns."""
+        """Nodes and names in the order of the columns."""
         self.placed_terms: dict[TaskClass, dict[str, int]] = {}
-        """Classes with pod affinity, and on which nodes how many of their tasks are."""
+        """The number of placed tasks by class with pod affinity and by node."""
         self.labels_version = 0
-        """Raised whenever a node's labels, taints or place change; static filters hang on it."""
+        """Changes with labels, taints and columns of nodes. Cached static filters depend on it."""
         self.images_version = 0
         self.has_images = False
         self.total_r: FloatArray = self.dimensions.zeros()
@@ -55,13 +55,13 @@ class NodeTable:
         self._ledgers = Ledgers()
         self.layouts = Layouts()
         self.readings: dict[int, dict[str, Reading]] = {}
-        """How busy nodes are, by the seconds over which that is a mean."""
+        """Node loads, by the period of their means."""
         self.recent: dict[str, Task] | None = None
-        """Tasks on nodes of which no reading may tell yet; kept once there are readings."""
+        """Placed tasks that node loads may not include yet; None without loads."""
         self._loads: dict[int, tuple[int, Loads]] = {}
 
     def arrange(self) -> None:
-        """Bring the columns into the order of the nodes' names."""
+        """Sort the columns by node name."""
         if not self.nodes_changed:
             return
         self.node_list = sorted(
@@ -76,7 +76,7 @@ class NodeTable:
         self.total_r = self.matrix.allocatable_rn[:, : self.matrix.count].sum(axis=1)
 
     def fit_rows(self) -> None:
-        """Lengthen vectors after a new resource was heard of; rare."""
+        """Lengthen vectors after a new resource was interned."""
         self.matrix.fit_rows()
         self.classes.fit_rows()
         self.total_r = padded(self.total_r, self.dimensions.capacity)
@@ -92,11 +92,11 @@ class NodeTable:
         return self._labels
 
     def ledger(self, kind: str) -> Ledger:
-        """Who has which cards of a kind, on all nodes as they are arranged."""
+        """Return the device allocations of a kind, on all nodes."""
         return self._ledgers.of(kind, self.node_list, self.labels_version)
 
     def image_index(self) -> dict[str, tuple[IntArray, FloatArray]]:
-        """Which nodes have an image, and how large it is there."""
+        """Return the nodes that have an image, and its size there."""
         if self._images[0] != self.images_version:
             found: dict[str, tuple[list[int], list[float]]] = {}
             for node in self.node_list:
@@ -112,7 +112,7 @@ class NodeTable:
         return self._images[1]
 
     def measure(self, periods: ByPeriod) -> None:
-        """How busy nodes are now; of nodes that are not named, what was read before counts on."""
+        """Set node loads; nodes without a new reading keep the previous one."""
         self.readings = {
             period_s: {
                 name: reading
@@ -132,7 +132,7 @@ class NodeTable:
         }
 
     def loads(self, period_s: int) -> Loads:
-        """How busy each node is, in the order of the columns."""
+        """Return the loads by column."""
         known = self._loads.get(period_s)
         if known is None or known[0] != self.labels_version:
             readings = self.readings.get(period_s) or self.readings.get(AS_GIVEN_S) or {}
@@ -160,8 +160,8 @@ class NodeTable:
             node.cards = cards
             self._ledgers.changed(node)
         node.is_unschedulable = obj.spec.unschedulable
-        # Volcano leaves conditions to the taints that Kubernetes sets; without a node controller
-        # there are none, so a node that says it is not ready is believed.
+        # Volcano relies on the taints that Kubernetes sets from conditions. Without a node
+        # controller there are none, so the Ready condition counts.
         ready = [c.status for c in obj.status.conditions if c.type == "Ready"]
         node.is_ready = not ready or ready[0] == "True"
         self._write_node(node, obj)
@@ -187,7 +187,7 @@ class NodeTable:
         self.recount(node)
 
     def recount(self, node: Node) -> None:
-        """Write a node's column anew from its tasks."""
+        """Compute a node's column from its tasks."""
         matrix, i = self.matrix, node.index
         for ledger in (matrix.used_rn, matrix.releasing_rn, matrix.pipelined_rn):
             ledger[:, i] = 0.0

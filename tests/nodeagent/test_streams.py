@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kubernetes import client as official
@@ -13,9 +15,11 @@ from kubernetes import config as official_config
 from kubernetes.stream import portforward
 
 from hekla.kube.resources import PODS
+from hekla.nodeagent import streams
 from tests.nodeagent.conftest import Machine
 
 KUBECTL = shutil.which("kubectl", path=str(Path(sys.executable).parent))
+OUTPUT_BYTES = 2_000_000
 SERVE = (
     "import http.server\n"
     "class H(http.server.BaseHTTPRequestHandler):\n"
@@ -127,3 +131,32 @@ async def test_port_of_a_pod_is_forwarded_through_the_server(machine: Machine) -
 
     assert b"200" in (await asyncio.to_thread(ask)).splitlines()[0]
     await machine.client.delete(PODS, "p", namespace="default", grace_period_s=0)
+
+
+class SlowClient:
+    """Channels of a client that reads its first chunk late, and sends nothing."""
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    async def send(self, channel: int, data: bytes) -> None:
+        if not self.received:
+            for _ in range(1000):  # iterations of the loop in which more output is read
+                await asyncio.sleep(0)
+        self.received += data
+
+    async def receive(self) -> tuple[int, bytes] | None:
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_terminal_output_is_complete_if_the_client_reads_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MAX_CHUNKS_AHEAD", 2)
+    client = SlowClient()
+    script = f"head -c {OUTPUT_BYTES} /dev/zero | tr '\\0' x"
+    request = SimpleNamespace(tty=True)
+    status = await streams.run_stream(["sh", "-c", script], dict(os.environ), request, client)
+    assert status["status"] == "Success"
+    assert len(client.received) == OUTPUT_BYTES

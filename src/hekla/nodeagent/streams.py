@@ -9,7 +9,8 @@ import os
 import pty
 import struct
 import termios
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from hekla.units.objects import Object
 
 STDIN, STDOUT, STDERR, RESIZE, CLOSE = 0, 1, 2, 4, 255
 CHUNK = 32 * 1024
+MAX_CHUNKS_AHEAD = 64
 
 
 async def run_stream(
@@ -79,59 +81,67 @@ async def _feed(child: asyncio.subprocess.Process, channels: Any) -> None:
 
 
 async def _with_terminal(line: list[str], variables: dict[str, str], channels: Any) -> int:
-    ours, theirs = pty.openpty()
-    loop = asyncio.get_running_loop()
-    output: asyncio.Queue[bytes] = asyncio.Queue(64)
+    controller, terminal = pty.openpty()
     try:
         child = await asyncio.create_subprocess_exec(
             *line,
             env={"TERM": "xterm", **variables},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
             start_new_session=True,
             preexec_fn=_take_terminal,
         )
     finally:
-        os.close(theirs)
-
-    def readable() -> None:
-        try:
-            data = os.read(ours, CHUNK)
-        except OSError:
-            data = b""
-        if not data or output.full():
-            loop.remove_reader(ours)
-        output.put_nowait(data)
-
-    async def carry() -> None:
-        while data := await output.get():
-            await channels.send(STDOUT, data)
-            if output.empty():
-                loop.add_reader(ours, readable)
-
-    async def feed() -> None:
-        while (piece := await channels.receive()) is not None:
-            channel, data = piece
-            if channel == STDIN:
-                os.write(ours, data)
-            elif channel == RESIZE:
-                _resize(ours, data)
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-
-    loop.add_reader(ours, readable)
-    feeding = asyncio.create_task(feed())
+        os.close(terminal)
+    feeding = asyncio.create_task(_feed_terminal(child, controller, channels))
     try:
-        await carry()
+        async with aclosing(_read_terminal(controller)) as output:
+            async for data in output:
+                await channels.send(STDOUT, data)
         return await child.wait()
     finally:
         feeding.cancel()
-        loop.remove_reader(ours)
-        os.close(ours)
+        os.close(controller)
         if child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
+
+
+async def _read_terminal(controller: int) -> AsyncGenerator[bytes, None]:
+    """Yield the output of a terminal, and read no more than a bounded queue ahead."""
+    loop = asyncio.get_running_loop()
+    output: asyncio.Queue[bytes] = asyncio.Queue(MAX_CHUNKS_AHEAD)
+
+    def on_readable() -> None:
+        try:
+            data = os.read(controller, CHUNK)
+        except OSError:
+            data = b""
+        output.put_nowait(data)
+        if not data or output.full():
+            loop.remove_reader(controller)
+
+    loop.add_reader(controller, on_readable)
+    try:
+        while data := await output.get():
+            yield data
+            if output.empty():
+                loop.add_reader(controller, on_readable)
+    finally:
+        loop.remove_reader(controller)
+
+
+async def _feed_terminal(child: asyncio.subprocess.Process, controller: int, channels: Any) -> None:
+    """Pass on the client's input and window size; kill the command when the client disconnects."""
+    while (piece := await channels.receive()) is not None:
+        channel, data = piece
+        if channel == STDIN:
+            os.write(controller, data)
+        elif channel == RESIZE:
+            _resize(controller, data)
+    with contextlib.suppress(ProcessLookupError):
+        child.kill()
 
 
 async def forward_ports(hosts: Sequence[str], ports: Sequence[int], channels: Any) -> None:

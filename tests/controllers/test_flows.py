@@ -163,13 +163,13 @@ def test_failing_probes_are_repeated_until_they_succeed() -> None:
     }
     of = flow(step("a"), step("b", "a", probe=probe))
     jobs = [made(of, "a", "Running")]
-    asked = all_probes(FlowView(of, jobs, TEMPLATES))
+    probes = all_probes(FlowView(of, jobs, TEMPLATES))
     want_probes = [Probe("http", "f-a", "worker", 80, "/ok"), Probe("tcp", "f-a", "worker", 81)]
-    assert want_probes == asked
-    waiting = next_step(FlowView(of, jobs, TEMPLATES, {asked[0]: True, asked[1]: False}))
+    assert want_probes == probes
+    waiting = next_step(FlowView(of, jobs, TEMPLATES, {probes[0]: True, probes[1]: False}))
     assert created(waiting) == []
     assert any(isinstance(each, RequeueAfter) for each in waiting)
-    ready = next_step(FlowView(of, jobs, TEMPLATES, dict.fromkeys(asked, True)))
+    ready = next_step(FlowView(of, jobs, TEMPLATES, dict.fromkeys(probes, True)))
     assert created(ready) == ["f-b"]
 
 

@@ -146,11 +146,11 @@ def test_discovery_converges_from_any_initial_state(
 
 
 BROKEN = {
-    "no list": ("networkTopologyDiscovery: x", "must be a list"),
-    "no YAML": ("{", "invalid YAML"),
-    "a label twice": (CONFIG.replace("x/spine", "x/rack"), "duplicate nodeLabel"),
+    "not a list": ("networkTopologyDiscovery: x", "must be a list"),
+    "invalid YAML": ("{", "invalid YAML"),
+    "a duplicate label": (CONFIG.replace("x/spine", "x/rack"), "duplicate nodeLabel"),
     "a type too long": (CONFIG.replace("pods:", "p" * 21 + ":"), "at most 20"),
-    "no label": (CONFIG.replace("nodeLabel: x/rack", "label: x/rack"), "needs a nodeLabel"),
+    "a missing label": (CONFIG.replace("nodeLabel: x/rack", "label: x/rack"), "needs a nodeLabel"),
 }
 
 

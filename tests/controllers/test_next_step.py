@@ -434,10 +434,10 @@ def test_finished_job_ignores_commands_and_keeps_its_version() -> None:
 
 
 DEPENDS = {
-    "all waits for the last": (None, ["Running", "Pending"], False),
-    "all is content when every one is ready": (None, ["Running", "Running"], True),
-    "any is content with one": ("any", ["Running", "Pending"], True),
-    "any wants at least one": ("any", ["Pending", "Pending"], False),
+    "all: one is not ready": (None, ["Running", "Pending"], False),
+    "all: every one is ready": (None, ["Running", "Running"], True),
+    "any: one is ready": ("any", ["Running", "Pending"], True),
+    "any: none is ready": ("any", ["Pending", "Pending"], False),
 }
 
 

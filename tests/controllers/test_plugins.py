@@ -196,9 +196,9 @@ def test_ray_without_a_head_task_raises() -> None:
 
 
 RANKS = {
-    "a master's is its index": ("master", 0, None, "0"),
-    "a worker's comes after the masters": ("worker", 1, None, "2"),
-    "a RANK in the environment wins": ("worker", 1, "7", "7"),
+    "the rank of a master is its index": ("master", 0, None, "0"),
+    "the rank of a worker follows the masters": ("worker", 1, None, "2"),
+    "RANK in the environment takes precedence": ("worker", 1, "7", "7"),
 }
 
 
@@ -234,7 +234,7 @@ def test_custom_plugin_is_a_class() -> None:
 FLAGS = {
     "one dash": (["-port=1"], {"port": 1}),
     "two dashes": (["--port=1"], {"port": 1}),
-    "a value of its own": (["--name", "x"], {"name": "x"}),
+    "value as the next argument": (["--name", "x"], {"name": "x"}),
     "a bare boolean is true": (["--on", "--port=2"], {"on": True, "port": 2}),
     "a boolean's value needs the equals sign": (["--on", "false", "--port=2"], {"on": True}),
     "a boolean can be false": (["--on=F"], {"on": False}),

@@ -119,9 +119,9 @@ def asking(name: str, replicas: int, least: int | None, cpu: str, priority: str 
 
 
 MINIMUM: dict[str, tuple[int, list[tuple[int, int | None, str]], str]] = {
-    "below the tasks' sum: pods in order": (2, [(2, 2, "1"), (2, 2, "10")], "2"),
-    "the tasks' minimum first": (3, [(4, 1, "1"), (2, 2, "10")], "21"),
-    "then what is left of the replicas": (4, [(4, 1, "1"), (2, 2, "10")], "22"),
+    "less than the sum of the tasks: pods in order": (2, [(2, 2, "1"), (2, 2, "10")], "2"),
+    "the minimum of the tasks first": (3, [(4, 1, "1"), (2, 2, "10")], "21"),
+    "then the remaining replicas": (4, [(4, 1, "1"), (2, 2, "10")], "22"),
     "tasks without a minimum fill up": (3, [(1, 1, "1"), (2, None, "10")], "21"),
 }
 

@@ -109,35 +109,35 @@ def tasks(**phases: dict[str, int]) -> dict[str, dict[str, int]]:
 
 RUNNING = {
     "a job without replicas stays": (Facts(0, 0), Counts(), None),
-    "enough succeeded, others still run": (
+    "minSuccess is reached while others run": (
         Facts(3, 2, min_success=1),
         Counts(succeeded=1, running=2),
         JobPhase.COMPLETED,
     ),
-    "all done, enough succeeded": (FACTS, Counts(succeeded=2, failed=1), JobPhase.COMPLETED),
-    "all done, too few succeeded": (FACTS, Counts(succeeded=1, failed=2), JobPhase.FAILED),
-    "all done, fewer than minSuccess": (
+    "all finished, enough succeeded": (FACTS, Counts(succeeded=2, failed=1), JobPhase.COMPLETED),
+    "all finished, too few succeeded": (FACTS, Counts(succeeded=1, failed=2), JobPhase.FAILED),
+    "all finished, fewer than minSuccess": (
         Facts(3, 1, min_success=3),
         Counts(succeeded=2, failed=1),
         JobPhase.FAILED,
     ),
-    "all done, one task below its own minimum": (
+    "all finished, one task below its minAvailable": (
         Facts(4, 4, tasks=(("ps", 1, 1), ("worker", 3, 1))),
         Counts(succeeded=3, failed=1, by_task=tasks(ps={"Failed": 1}, worker={"Succeeded": 3})),
         JobPhase.FAILED,
     ),
-    "a task's minimum does not count when the job asks for less in all": (
+    "minAvailable of a task is ignored if that of the job is lower than the sum": (
         Facts(4, 3, tasks=(("ps", 1, 1), ("worker", 3, 3))),
         Counts(succeeded=3, failed=1, by_task=tasks(ps={"Failed": 1}, worker={"Succeeded": 3})),
         JobPhase.COMPLETED,
     ),
-    "a task that has no pods is not held against the job": (
+    "a task without pods does not fail the job": (
         Facts(1, 1, tasks=(("ps", 0, 0), ("worker", 1, 1))),
         Counts(succeeded=1, by_task=tasks(worker={"Succeeded": 1})),
         JobPhase.COMPLETED,
     ),
-    "too many fall back to pending": (FACTS, Counts(pending=2, running=1), P),
-    "as many as may be missing wait": (FACTS, Counts(pending=1, running=2), None),
+    "too many pending pods set the job to Pending": (FACTS, Counts(pending=2, running=1), P),
+    "pending pods beyond minAvailable do not": (FACTS, Counts(pending=1, running=2), None),
 }
 
 

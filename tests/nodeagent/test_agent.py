@@ -381,7 +381,7 @@ async def test_gpus_stay_allocated_when_the_agent_restarts(
 
 async def test_numatopology_is_reported(machine: Machine) -> None:
     if not cpu_locations():
-        pytest.skip("needs a kernel that tells its NUMA nodes in sysfs")
+        pytest.skip("needs NUMA nodes in sysfs")
     async with machine.client.watch(NUMA_TOPOLOGIES) as events:
         found = (await anext(events)).object
     assert found["metadata"]["name"] == NODE

@@ -176,11 +176,11 @@ async def test_exclusive_cpu_is_removed_from_other_running_pods(machine: Machine
     assert len(alone) == 1
     while (await seen("other")) & alone:
         pass  # the pod is ended at once; its output is read first
-    told: list[Object] = []
+    allocations: list[Object] = []
     async with machine.client.watch(NUMA_TOPOLOGIES) as events:
-        while not told:
-            told = (await anext(events)).object["spec"].get("podAllocations") or []
-    (allocation,) = told[0]["containerAllocations"]
+        while not allocations:
+            allocations = (await anext(events)).object["spec"].get("podAllocations") or []
+    (allocation,) = allocations[0]["containerAllocations"]
     assert parse_cpuset(allocation["allocations"]["cpu"]) == alone
     await machine.stop_agent()
     machine.start_agent(cpu_policy="static")

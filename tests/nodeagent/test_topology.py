@@ -30,8 +30,8 @@ def test_numatopology_has_numa_node_socket_and_core_of_each_cpu(tmp_path: Path) 
     assert {cpu: info.numa for cpu, info in found.spec.cpu_detail.items()} == {
         "0": 0, "1": 0, "4": 0, "2": 1, "3": 1, "5": 1,
     }  # fmt: skip
-    told = found.spec.cpu_detail["5"]
-    assert (told.socket, told.core) == (1, 2)
+    detail = found.spec.cpu_detail["5"]
+    assert (detail.socket, detail.core) == (1, 2)
     assert found.spec.policies["CPUManagerPolicy"] == "none"
 
 
@@ -48,6 +48,6 @@ def test_numatopology_lists_exclusive_cpus_of_existing_pods(tmp_path: Path) -> N
     pod = {"metadata": {"uid": "u1", "name": "p", "namespace": "default"}}
     found = convert(numa_topology("n", cpus, {"u1": pod}), Numatopology)
     assert found.spec.policies["TopologyManagerPolicy"] == "single-numa-node"
-    (told,) = found.spec.pod_allocations
-    assert (told.uid, told.name) == ("u1", "p")
-    assert told.container_allocations[0].allocations == {"cpu": "2-3"}
+    (detail,) = found.spec.pod_allocations
+    assert (detail.uid, detail.name) == ("u1", "p")
+    assert detail.container_allocations[0].allocations == {"cpu": "2-3"}

@@ -28,6 +28,8 @@ def seconds_left(job: Object, now: float) -> float | None:
 
 
 class GarbageController(Reconciler):
+    """Deletes expired jobs."""
+
     name = "gc-controller"
     workers = 1
 

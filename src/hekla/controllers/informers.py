@@ -41,7 +41,7 @@ def owner_uid(obj: Object) -> list[str]:
     return [] if owner is None else [str(owner.get("uid"))]
 
 
-def is_volcano_job_ref(owner: Object | None) -> bool:
+def is_volcano_job_ref(owner: Mapping[str, object] | None) -> bool:
     return (
         owner is not None
         and owner.get("kind") == "Job"

@@ -6,13 +6,24 @@ Objects stay dicts from the watch to the patch: a typed struct would lose unknow
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from hekla.units.objects import Object
 from hekla.units.timestamps import TimestampError, parse_time
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped kinds) and name."""
+
+
+class OwnerReference(TypedDict, total=False):
+    """An entry of `metadata.ownerReferences`."""
+
+    apiVersion: Required[str]
+    kind: Required[str]
+    name: Required[str]
+    uid: Required[str]
+    controller: bool
+    blockOwnerDeletion: bool
 
 
 def key_of(obj: Object) -> Key:
@@ -59,11 +70,11 @@ def seconds(text: Any) -> float | None:
         return None
 
 
-def controller_of(obj: Object) -> Object | None:
+def controller_of(obj: Object) -> OwnerReference | None:
     """Return the owner reference of the controller of an object, if any."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
-            found: Object = owner
+            found: OwnerReference = owner
             return found
     return None
 
@@ -73,7 +84,7 @@ def is_controlled_by(obj: Object, uid: str) -> bool:
     return owner is not None and owner.get("uid") == uid
 
 
-def owner_reference(api_version: str, kind: str, obj: Object) -> Object:
+def owner_reference(api_version: str, kind: str, obj: Object) -> OwnerReference:
     """Return a reference that makes `obj` the controller of another object."""
     return {
         "apiVersion": api_version,

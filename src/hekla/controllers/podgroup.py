@@ -1,5 +1,5 @@
 """PodGroups for pods that do not belong to a Volcano Job: bare pods, and pods of ReplicaSets,
-StatefulSets, DaemonSets and Kubernetes' Jobs, if their scheduler is ours.
+StatefulSets, DaemonSets and Kubernetes' Jobs, if they name our scheduler.
 
 Pods of one owner share a group, `podgroup-<uid of the owner>`; a bare pod has a group for itself.
 The group follows the owner's annotations, and is deleted when the owner is scaled to zero.

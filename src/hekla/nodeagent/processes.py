@@ -93,10 +93,10 @@ async def wait(process: Process) -> int | None:
         if not process.is_alive:
             return _reap(process.pid)
         loop = asyncio.get_running_loop()
-        gone: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(descriptor, _finish, gone)
+        exited: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(descriptor, _finish, exited)
         try:
-            await gone
+            await exited
         finally:
             loop.remove_reader(descriptor)
     finally:
@@ -104,9 +104,9 @@ async def wait(process: Process) -> int | None:
     return _reap(process.pid)
 
 
-def _finish(gone: asyncio.Future[None]) -> None:
-    if not gone.done():
-        gone.set_result(None)
+def _finish(exited: asyncio.Future[None]) -> None:
+    if not exited.done():
+        exited.set_result(None)
 
 
 def _reap(pid: int) -> int | None:

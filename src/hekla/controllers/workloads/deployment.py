@@ -1,4 +1,4 @@
-"""Decide about Deployments: one replica set per template, and the rollout from one to the next.
+"""Reconcile Deployments: one replica set per template, and the rollout from one to the next.
 
 `next_step` is pure. `rollout` computes the sizes of the sets, `deployment_status` the status; this
 module finds the new set, its revision, and the history to keep. `kubectl rollout` reads what is

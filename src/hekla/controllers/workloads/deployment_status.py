@@ -122,7 +122,7 @@ def _moved(old_status: Object, counts: dict[str, int]) -> bool:
 
 
 def _is_new(known: Object, new: Object | None) -> bool:
-    """Return whether the condition is about an earlier, complete rollout."""
+    """Return whether the condition belongs to an earlier, complete rollout."""
     if known.get("reason") != "NewReplicaSetAvailable" or new is None:
         return False
     return f'"{name_of(new)}"' not in str(known.get("message"))

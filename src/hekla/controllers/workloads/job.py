@@ -1,4 +1,4 @@
-"""Decide about Kubernetes' Jobs: run pods until enough have succeeded. Pure.
+"""Reconcile Kubernetes' Jobs: run pods until enough have succeeded. Pure.
 
 `next_step` has two parts. First it counts the ended pods (`job_tracking`) and checks whether the
 job is finished; a finished job gets a condition (`SuccessCriteriaMet`, `FailureTarget`), its

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from hekla.controllers.informers import OWNER, InformerFactory, MutationCache
 from hekla.controllers.metrics import Metrics
-from hekla.controllers.objects import Key, controller_of, key_of, labels_of, uid_of
+from hekla.controllers.objects import Key, OwnerReference, controller_of, key_of, labels_of, uid_of
 from hekla.controllers.reconciler import Reconciler
 from hekla.controllers.workloads.effects import Effect
 from hekla.controllers.workloads.pods import label_selector
@@ -88,7 +88,7 @@ class WorkloadReconciler(Reconciler):
             self.writer.forget(uid_of(old))
         super().enqueue(event, old, new)
 
-    def is_ours(self, owner: Object) -> bool:
+    def is_ours(self, owner: OwnerReference) -> bool:
         """Return whether an owner reference names an object of this kind."""
         return (
             owner.get("kind") == self.resource.kind

@@ -1,4 +1,4 @@
-"""Decide about ReplicaSets, and ReplicationControllers, which differ only in their selector.
+"""Reconcile ReplicaSets and ReplicationControllers, which differ only in their selector.
 
 `next_step` is pure: the set and its pods in, effects out. Pods that end or are deleted are
 replaced; surplus pods are deleted in the order of `deletion_order`.

@@ -1,4 +1,4 @@
-"""Decide about StatefulSets: pods with stable names, ordinals and claims.
+"""Reconcile StatefulSets: pods with stable names, ordinals and claims.
 
 `next_step` is pure. Pods are created in order, each when those before it are available, and deleted
 in reverse order; with `podManagementPolicy: Parallel` all at once. An update goes from the last pod

@@ -118,9 +118,9 @@ def known_plugins() -> Mapping[str, type[JobPlugin]]:
 
 def plugins_of(job: Object) -> list[JobPlugin]:
     """Return a job's plugins in a fixed order; Volcano's is random."""
-    asked: Mapping[str, Sequence[str] | None] = job["spec"].get("plugins") or {}
+    requested: Mapping[str, Sequence[str] | None] = job["spec"].get("plugins") or {}
     known = known_plugins()
-    found = [known[name](asked[name] or ()) for name in asked if name in known]
+    found = [known[name](requested[name] or ()) for name in requested if name in known]
     return sorted(found, key=lambda plugin: (plugin.order, plugin.name))
 
 

@@ -1,7 +1,7 @@
 """Crash consistency of Kubernetes' own workloads.
 
-As `test_crashes`, with lifecycles of these kinds. Names of pods are random, so their roles are
-compared; and no pod may be created more often than without a crash.
+As `test_crash_consistency`, with lifecycles of these kinds. Names of pods are random, so their
+roles are compared; and no pod may be created more often than without a crash.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hekla.sdk import (
         AsyncJobHandle,
         Job,
+        JobEnded,
         JobHandle,
         LogLine,
         Queue,
@@ -27,6 +28,7 @@ __version__ = "0.2.0"
 __all__ = [
     "AsyncJobHandle",
     "Job",
+    "JobEnded",
     "JobHandle",
     "LogLine",
     "Queue",

@@ -93,18 +93,7 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
             "controllers": controllers.run,
         }
         if config.agent:
-            agent = Agent(
-                await client("agent"),
-                node_name(),
-                config.data_dir / "node",
-                images=Images.load(images_path(), host_images=config.host_images),
-                network=BridgeNetwork(config.data_dir)
-                if _wants_bridge(config.pod_network)
-                else None,
-                simulated_gpus=config.simulated_gpus,
-                cpu_policy=config.cpu_manager_policy,
-                topology_policy=config.topology_manager_policy,
-            )
+            agent = _agent(config, await client("agent"))
             server.nodes.register(agent.node, agent)
             components["agent"] = agent.run
         if config.simulated_nodes:
@@ -117,6 +106,19 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
         if config.agent:
             stack.push_async_callback(agent.drain, STOP_GRACE_S)
         yield server
+
+
+def _agent(config: LocalConfig, client: Client) -> Agent:
+    return Agent(
+        client,
+        node_name(),
+        config.data_dir / "node",
+        images=Images.load(images_path(), host_images=config.host_images),
+        network=BridgeNetwork(config.data_dir) if _wants_bridge(config.pod_network) else None,
+        simulated_gpus=config.simulated_gpus,
+        cpu_policy=config.cpu_manager_policy,
+        topology_policy=config.topology_manager_policy,
+    )
 
 
 async def _keep_running(name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -116,3 +116,13 @@ async def test_async_sdk_follows_a_job_until_it_finishes(cluster: Path) -> None:
         lines = [line.text async for line in job.logs(follow=True)]
         assert lines == ["a", "b"]
         assert await job.wait(timeout_s=180) == "Completed"
+
+
+async def test_async_logs_of_one_task_exclude_other_tasks(cluster: Path) -> None:
+    async with Client(kubeconfig.load(cluster), component="test") as client:
+        wanted = Task("wanted", image="host", command="echo wanted", cpu="10m")
+        later = Task("later", image="host", command="echo later", cpu="10m", depends_on=["wanted"])
+        job = await submit_async(Job("one-task", [wanted, later], min_available=1), client=client)
+        lines = [line.text async for line in job.logs(follow=True, task="wanted")]
+        assert lines == ["wanted"]
+        assert await job.wait(timeout_s=180) == "Completed"

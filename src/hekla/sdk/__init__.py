@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from hekla.sdk.async_handle import AsyncJobHandle, submit_async
     from hekla.sdk.builders import Job, Queue, Task
     from hekla.sdk.handle import JobHandle, create_queue, submit
+    from hekla.sdk.job_wait import JobEnded
     from hekla.sdk.logs import LogLine
 
 __all__ = [
     "AsyncJobHandle",
     "Job",
+    "JobEnded",
     "JobHandle",
     "LogLine",
     "Queue",
@@ -50,6 +52,7 @@ _HOMES = {
     "AsyncJobHandle": "async_handle",
     "submit_async": "async_handle",
     "Job": "builders",
+    "JobEnded": "job_wait",
     "Queue": "builders",
     "Task": "builders",
     "JobHandle": "handle",

@@ -14,7 +14,6 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from hekla.api import wellknown
 from hekla.api.wellknown import Action
 from hekla.kube.client import Client
 from hekla.kube.errors import BadRequest, Gone, KubeError, NotFound, TransportError
@@ -33,7 +32,8 @@ async def submit_async(
 ) -> AsyncJobHandle:
     """Create a job from a builder or a manifest and return its handle at once.
 
-    job = await submit_async(Job("hello", [Task(command="echo hi")]), client=client)
+    Example:
+        job = await submit_async(Job("hello", [Task(command="echo hi")]), client=client)
     """
     manifest = job if isinstance(job, dict) else job.manifest()
     return AsyncJobHandle(client, await client.create(JOBS, manifest, namespace=namespace))
@@ -42,8 +42,9 @@ async def submit_async(
 class AsyncJobHandle:
     """A job on a cluster, for asyncio; `object` is its last known state.
 
-    job = await AsyncJobHandle.of("hello", client=client)
-    phase = await job.wait(timeout_s=600)
+    Example:
+        job = await AsyncJobHandle.of("hello", client=client)
+        phase = await job.wait(timeout_s=600)
     """
 
     def __init__(self, client: Client, job: Object) -> None:
@@ -60,10 +61,12 @@ class AsyncJobHandle:
 
     @property
     def name(self) -> str:
+        """The name of the job."""
         return str(self.object["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
+        """The namespace of the job."""
         return str(self.object["metadata"]["namespace"])
 
     @property
@@ -72,6 +75,7 @@ class AsyncJobHandle:
         return job_phases.phase_of(self.object)
 
     async def refresh(self) -> Object:
+        """Read the job again and return it."""
         self.object = await self._client.get(JOBS, self.name, namespace=self.namespace)
         return self.object
 
@@ -111,9 +115,8 @@ class AsyncJobHandle:
             await asyncio.gather(reader, return_exceptions=True)
 
     async def pods(self, task: str = "") -> list[Object]:
-        selector = job_commands.pods_selector(self.name)
-        if task:
-            selector += f",{wellknown.TASK_SPEC}={task}"
+        """Return the pods of the job, or of one task, sorted by name."""
+        selector = job_commands.pods_selector(self.name, task)
         found = await self._client.list(PODS, namespace=self.namespace, label_selector=selector)
         return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
@@ -122,6 +125,7 @@ class AsyncJobHandle:
         await self._client.create(COMMANDS, job_commands.command(self.object, Action.ABORT_JOB))
 
     async def resume(self) -> None:
+        """Resume a suspended job."""
         await self._client.create(COMMANDS, job_commands.command(self.object, Action.RESUME_JOB))
 
     async def scale(
@@ -135,6 +139,7 @@ class AsyncJobHandle:
         )
 
     async def delete(self) -> None:
+        """Delete the job and its pods."""
         await self._client.delete(JOBS, self.name, namespace=self.namespace)
 
     async def _states(self) -> AsyncIterator[Object]:
@@ -196,7 +201,7 @@ class AsyncJobHandle:
                 for pod in await self.pods(task):
                     readers.read_new_runs(pod)
                 async with self._watch(
-                    PODS, "", job_commands.pods_selector(self.name), ""
+                    PODS, "", job_commands.pods_selector(self.name, task), ""
                 ) as events:
                     async for event in events:
                         readers.read_new_runs(event.object)

@@ -34,6 +34,7 @@ class Task:
     and `gpu` are the requests of each pod; `requests` takes any other resource by name. `policies`
     maps an event to an action.
 
+    Example:
         Task("worker", command="python train.py", replicas=4, cpu=2, memory="4Gi",
              policies={"TaskCompleted": "CompleteJob"})
     """
@@ -103,7 +104,8 @@ class Task:
 class Job:
     """A Volcano Job: tasks that are scheduled together, in a queue.
 
-    Job("train", [Task("worker", command="python train.py", replicas=4)], queue="ml")
+    Example:
+        Job("train", [Task("worker", command="python train.py", replicas=4)], queue="ml")
     """
 
     name: str = field(kw_only=False)
@@ -152,6 +154,7 @@ class Queue:
     `guarantee` is reserved for the queue, `deserved` is reclaimed from other queues on demand,
     `capability` is its upper limit.
 
+    Example:
         Queue("ml", weight=3, capability={"nvidia.com/gpu": 8})
     """
 

@@ -45,8 +45,9 @@ def submit(
 ) -> JobHandle:
     """Create a job from a builder or a manifest and return its handle at once.
 
-    job = submit(Job("hello", [Task(command="echo hi")]))
-    assert job.wait() == "Completed"
+    Example:
+        job = submit(Job("hello", [Task(command="echo hi")]))
+        assert job.wait() == "Completed"
     """
     client = client or default_client()
     manifest = as_manifest(job)
@@ -58,7 +59,8 @@ def submit(
 def create_queue(queue: Queue | Object, *, client: SyncClient | None = None) -> Object:
     """Create a queue and return the stored object.
 
-    create_queue(Queue("ml", weight=3))
+    Example:
+        create_queue(Queue("ml", weight=3))
     """
     client = client or default_client()
     manifest = as_manifest(queue)
@@ -69,9 +71,10 @@ def create_queue(queue: Queue | Object, *, client: SyncClient | None = None) -> 
 class JobHandle:
     """A job on a cluster; `object` is its last known state, `refresh` reads it again.
 
-    job = JobHandle.of("hello")
-    for line in job.logs(follow=True):
-        print(line)
+    Example:
+        job = JobHandle.of("hello")
+        for line in job.logs(follow=True):
+            print(line)
     """
 
     def __init__(self, client: SyncClient, job: Object) -> None:
@@ -91,10 +94,12 @@ class JobHandle:
 
     @property
     def name(self) -> str:
+        """The name of the job."""
         return str(self.object["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
+        """The namespace of the job."""
         return str(self.object["metadata"]["namespace"])
 
     @property
@@ -103,6 +108,7 @@ class JobHandle:
         return job_phases.phase_of(self.object)
 
     def refresh(self) -> Object:
+        """Read the job again and return it."""
         self.object = self._client.get(JOBS, self.name, namespace=self.namespace)
         return self.object
 
@@ -121,6 +127,7 @@ class JobHandle:
         return job_logs(self._client, self.name, namespace=self.namespace, follow=follow, task=task)
 
     def pods(self) -> list[Object]:
+        """Return the pods of the job."""
         found = self._client.list(
             PODS, namespace=self.namespace, label_selector=job_commands.pods_selector(self.name)
         )
@@ -131,6 +138,7 @@ class JobHandle:
         self._command(Action.ABORT_JOB)
 
     def resume(self) -> None:
+        """Resume a suspended job."""
         self._command(Action.RESUME_JOB)
 
     def scale(self, replicas: int, *, task: str = "", min_available: int | None = None) -> None:
@@ -143,6 +151,7 @@ class JobHandle:
         )
 
     def delete(self) -> None:
+        """Delete the job and its pods."""
         self._client.delete(JOBS, self.name, namespace=self.namespace)
 
     def _command(self, action: str) -> None:

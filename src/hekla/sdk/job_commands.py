@@ -70,9 +70,10 @@ def scale_patch(
     return patch
 
 
-def pods_selector(job: str) -> str:
-    """Return the label selector of a job's pods."""
-    return f"{wellknown.JOB_NAME}={job}"
+def pods_selector(job: str, task: str = "") -> str:
+    """Return the label selector of the pods of a job, or of one of its tasks."""
+    selector = f"{wellknown.JOB_NAME}={job}"
+    return f"{selector},{wellknown.TASK_SPEC}={task}" if task else selector
 
 
 def group_name(job: Object) -> str:

@@ -17,7 +17,14 @@ RETRY_S = 1.0
 
 
 class JobEnded(Exception):
-    """The job finished in another phase than the awaited one; `job` is its last state."""
+    """The job finished in another phase than the awaited one; `job` is its last state.
+
+    Example:
+        try:
+            job.wait("Running")
+        except JobEnded as error:
+            print(error.job["status"])
+    """
 
     def __init__(self, job: Object) -> None:
         super().__init__(f"the job finished as {job_phases.phase_of(job)}")

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
-from hekla.api import wellknown
 from hekla.kube.errors import BadRequest, KubeError, NotFound
 from hekla.kube.resources import JOBS, PODS
 from hekla.kube.responses import LineSplitter
@@ -29,7 +28,8 @@ WATCH_S = 10.0
 class LogLine:
     """One line of output of a container; `str()` prefixes the pod's name.
 
-    LogLine(pod="hello-worker-0", container="worker", text="hi")
+    Example:
+        LogLine(pod="hello-worker-0", container="worker", text="hi")
     """
 
     pod: str
@@ -78,9 +78,7 @@ def _read_all(
 
 def pods_of(client: SyncClient, job: str, namespace: str, task: str = "") -> list[Object]:
     """Return the pods of a job, sorted by name."""
-    selector = job_commands.pods_selector(job)
-    if task:
-        selector += f",{wellknown.TASK_SPEC}={task}"
+    selector = job_commands.pods_selector(job, task)
     found = client.list(PODS, namespace=namespace, label_selector=selector)
     return sorted(found, key=_natural)
 
@@ -225,9 +223,7 @@ class _Follower:
         resource = JOBS if kind == "jobs" else PODS
         labels, fields = "", f"metadata.name={self._job}"
         if kind == "pods":
-            labels, fields = job_commands.pods_selector(self._job), ""
-            if self._task:
-                labels += f",{wellknown.TASK_SPEC}={self._task}"
+            labels, fields = job_commands.pods_selector(self._job, self._task), ""
         try:
             with SyncClient(self._client.config, component="logs") as client:
                 while not self._stopped.is_set():

@@ -8,6 +8,7 @@
     errors.py          failures with a hint, and "did you mean"
     manifests.py       manifest files, validated before they are sent
     list_watch.py      lists with --watch
+    verbs.py           create, delete, list, get and describe for one kind
     fairshare.py       usage over time, as the scheduler records it
     jobs.py submission.py job_view.py job_runtime.py explain.py     `vcctl job`
     queues.py queue_top.py flows.py templates.py pods.py podgroups.py version.py completion.py

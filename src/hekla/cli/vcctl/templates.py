@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from hekla.cli.vcctl.commands import Noun
-from hekla.cli.vcctl.flows import Verbs, add_verbs
 from hekla.cli.vcctl.output import Column, named, spaced
+from hekla.cli.vcctl.verbs import Verbs, add_verbs
 from hekla.kube.resources import JOB_TEMPLATES
 
 

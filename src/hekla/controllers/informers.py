@@ -42,6 +42,7 @@ def owner_uid(obj: Object) -> list[str]:
 
 
 def is_volcano_job_ref(owner: Mapping[str, object] | None) -> bool:
+    """Return whether a reference names a Volcano Job."""
     return (
         owner is not None
         and owner.get("kind") == "Job"

@@ -80,6 +80,7 @@ def controller_of(obj: Object) -> OwnerReference | None:
 
 
 def is_controlled_by(obj: Object, uid: str) -> bool:
+    """Return whether the object with this UID is the controller of `obj`."""
     owner = controller_of(obj)
     return owner is not None and owner.get("uid") == uid
 

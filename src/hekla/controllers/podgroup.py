@@ -63,6 +63,7 @@ def wants_group(pod: Object, schedulers: Sequence[str]) -> bool:
 
 
 def group_name_for(pod: Object) -> str:
+    """Return the name of the group of a pod, from its owner or itself."""
     owner = controller_of(pod)
     return f"{wellknown.BARE_POD_GROUP_PREFIX}{owner['uid'] if owner else uid_of(pod)}"
 

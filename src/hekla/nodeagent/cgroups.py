@@ -22,6 +22,8 @@ CPUSET = "cpuset"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """The limits of a container."""
+
     memory_bytes: int | None = None
     cpu_milli: int | None = None
     processes: int | None = None

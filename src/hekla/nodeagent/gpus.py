@@ -31,6 +31,7 @@ class Gpu:
 
 
 def simulate_gpus(count: int) -> list[Gpu]:
+    """Return simulated GPUs."""
     return [Gpu(f"GPU-simulated-{i}", SIMULATED_MEMORY, "Simulated-GPU") for i in range(count)]
 
 

@@ -80,11 +80,15 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True)
 class StartContainer:
+    """Start the next run of a container."""
+
     container: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopContainer:
+    """Stop a running container."""
+
     container: str
 
 
@@ -106,6 +110,7 @@ Effect = StartContainer | StopContainer | RequeueAt | PodFinished
 
 
 def is_sidecar(container: Object) -> bool:
+    """Return whether an init container is a sidecar."""
     return container.get("restartPolicy") == "Always"
 
 

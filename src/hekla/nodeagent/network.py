@@ -30,6 +30,7 @@ class NetworkError(Exception):
 
 
 def run(command: list[str], given: str = "") -> str:
+    """Run a command; return its output, or raise NetworkError."""
     done = subprocess.run(
         command, input=given, capture_output=True, text=True, timeout=20, check=False
     )

@@ -17,23 +17,9 @@ MAX_PODS = 500
 
 def node_object(name: str, now: str, gpus: Sequence[Gpu] = (), mode: str = HAMI_CORE) -> Object:
     """Return the Node of this machine. Its GPUs are offered whole and as shares."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    capacity = {
-        "cpu": str(len(os.sched_getaffinity(0))),
-        "memory": f"{memory // 1024}Ki",
-        "pods": str(MAX_PODS),
-    }
+    capacity = _capacity(gpus)
     annotations = {}
     if gpus:
-        memory = sum(gpu.memory for gpu in gpus)
-        capacity |= {
-            wellknown.NVIDIA_GPU: str(len(gpus)),
-            wellknown.GPU_NUMBER: str(len(gpus)),
-            wellknown.GPU_MEMORY: str(memory),
-            wellknown.VGPU_NUMBER: str(SHARES * len(gpus)),
-            wellknown.VGPU_MEMORY: str(memory),
-            wellknown.VGPU_CORES: str(100 * len(gpus)),
-        }
         described = [(gpu.id, gpu.memory, gpu.type) for gpu in gpus]
         annotations[wellknown.NODE_VGPU_REGISTER] = register(described, SHARES, mode)
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(
@@ -79,6 +65,26 @@ def node_object(name: str, now: str, gpus: Sequence[Gpu] = (), mode: str = HAMI_
             },
         },
     }
+
+
+def _capacity(gpus: Sequence[Gpu]) -> dict[str, str]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    capacity = {
+        "cpu": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory // 1024}Ki",
+        "pods": str(MAX_PODS),
+    }
+    if gpus:
+        gpu_memory = sum(gpu.memory for gpu in gpus)
+        capacity |= {
+            wellknown.NVIDIA_GPU: str(len(gpus)),
+            wellknown.GPU_NUMBER: str(len(gpus)),
+            wellknown.GPU_MEMORY: str(gpu_memory),
+            wellknown.VGPU_NUMBER: str(SHARES * len(gpus)),
+            wellknown.VGPU_MEMORY: str(gpu_memory),
+            wellknown.VGPU_CORES: str(100 * len(gpus)),
+        }
+    return capacity
 
 
 def _os_name() -> str:

@@ -127,10 +127,12 @@ def exit_code(path: Path, seen: int | None = None) -> int:
 
 
 def terminate(process: Process) -> None:
+    """Send SIGTERM to a process group."""
     _signal_group(process, signal.SIGTERM)
 
 
 def kill(process: Process) -> None:
+    """Send SIGKILL to a process group."""
     _signal_group(process, signal.SIGKILL)
 
 

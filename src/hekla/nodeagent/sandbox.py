@@ -194,6 +194,8 @@ def _as_oneself(way: Isolation) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
+    """A bind mount in a container."""
+
     source: Path
     target: str
     read_only: bool = False

@@ -48,6 +48,7 @@ def _is_through(container: Object, known: ContainerRecord) -> bool:
 
 
 def container_status(container: Object, known: ContainerRecord, initialized: bool) -> Object:
+    """Return the status of one container."""
     status: Object = {
         "name": container["name"],
         "image": container["image"],

@@ -46,6 +46,7 @@ def references(pod: Object) -> tuple[set[str], set[str]]:
 
 
 def decode_config_map(obj: Object | None) -> dict[str, str] | None:
+    """Return the values of a config map; None for a missing one."""
     if obj is None:
         return None
     binary = {
@@ -56,6 +57,7 @@ def decode_config_map(obj: Object | None) -> dict[str, str] | None:
 
 
 def decode_secret(obj: Object | None) -> dict[str, str] | None:
+    """Return the values of a secret; None for a missing one."""
     if obj is None:
         return None
     return {

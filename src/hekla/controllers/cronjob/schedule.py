@@ -80,6 +80,8 @@ VOLCANO: Final = CronJobKind(
 
 @dataclass(frozen=True)
 class CronView:
+    """The input of a decision about one cron job."""
+
     cron: Object
     now: float
     jobs: Sequence[Object] = ()
@@ -129,14 +131,14 @@ def _start_due_run(
     if is_truncated:
         message = f"more than {MAX_MISSED} runs were missed; only the latest is started"
         effects.append(EmitEvent("Warning", CronReason.TOO_MANY_MISSED_TIMES, message))
-    wake = RequeueAfter(_seconds_to_next(next_time, view.now, zone) + REQUEUE_MARGIN_S)
+    requeue = RequeueAfter(_seconds_to_next(next_time, view.now, zone) + REQUEUE_MARGIN_S)
     if due is None:
-        return [*effects, wake], active, last
+        return [*effects, requeue], active, last
     policy = view.spec.get("concurrencyPolicy") or "Allow"
     if active and policy == "Forbid":
         message = f"a run is still active: {active[0]['metadata']['name']}"
         return (
-            [*effects, EmitEvent("Normal", CronReason.FORBID_CONCURRENT, message), wake],
+            [*effects, EmitEvent("Normal", CronReason.FORBID_CONCURRENT, message), requeue],
             active,
             last,
         )
@@ -145,7 +147,7 @@ def _start_due_run(
         active = []
     body = job_for_run(view.cron, due, zone if view.spec.get("timeZone") else UTC, view.kind)
     effects.append(CreateJob(body))
-    return [*effects, wake], [*active, body], due
+    return [*effects, requeue], [*active, body], due
 
 
 def latest_missed(

@@ -45,14 +45,14 @@ class HyperNodeController(Reconciler):
     ) -> None:
         super().__init__(informers, recorder, metrics)
         release = os.environ.get("HELM_RELEASE_NAME") or "volcano"
-        self._place = (
+        self._config_key = (
             os.environ.get("KUBE_POD_NAMESPACE") or wellknown.SYSTEM_NAMESPACE,
             f"{release}-controller-configmap",
         )
         self._hypernodes = informers.cache(HYPER_NODES)
         self._nodes = informers.partial_cache(NODES, transform=_name_and_labels)
         self._config = informers.partial_cache(
-            CONFIGMAPS, namespace=self._place[0], name=self._place[1]
+            CONFIGMAPS, namespace=self._config_key[0], name=self._config_key[1]
         )
         self._hypernodes.add_handler(self._on_hypernode)
         self._nodes.add_handler(self._on_node)
@@ -86,7 +86,7 @@ class HyperNodeController(Reconciler):
         return [each for each in found if each is not None and not is_deleting(each)]
 
     async def _discover(self) -> None:
-        config = self._config.get(*self._place)
+        config = self._config.get(*self._config_key)
         if config is None:
             return
         try:

@@ -44,17 +44,23 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CreateHyperNode:
+    """Create a HyperNode."""
+
     body: Object
 
 
 @dataclass(frozen=True, slots=True)
 class PatchHyperNode:
+    """Merge-patch a HyperNode."""
+
     name: str
     patch: Object
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteHyperNode:
+    """Delete a HyperNode, by UID."""
+
     name: str
     uid: str
 

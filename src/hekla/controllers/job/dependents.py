@@ -11,7 +11,6 @@ from typing import Final
 
 from hekla.api import wellknown
 from hekla.api.wellknown import (
-    Action,
     GroupCondition,
     JobPhase,
     JobReason,
@@ -35,7 +34,7 @@ from hekla.controllers.job.effects import (
 from hekla.controllers.job.events import EVICTED_PODS, has_returned, stored_evictions
 from hekla.controllers.job.plugins import plugins_of
 from hekla.controllers.job.pods import PodMaker, claim_name, pod_name
-from hekla.controllers.job.state import transition_for
+from hekla.controllers.job.state import phase_after_sync
 from hekla.controllers.job.status import claim_marks, plugin_marks, status_patch
 from hekla.controllers.job.view import (
     JobView,
@@ -59,9 +58,8 @@ MISSING_CLAIM_RETRY_S: Final = 5.0
 
 def sync_dependents(view: JobView) -> list[Effect]:
     """Return the effects that sync the dependents and the status of a Pending or Running job."""
-    first = _patch_job(view)
-    if first:
-        return first
+    if patches := _patch_job(view):
+        return patches
     effects, claims = _claims(view)
     if claims is None:
         return effects + _record(view, None, {})
@@ -82,11 +80,10 @@ def sync_dependents(view: JobView) -> list[Effect]:
         **plugin_marks([plugin.name for plugin in plugins if plugin.is_tracked]),
         **claim_marks(claims),
     }
-    transition = transition_for(view.phase, Action.SYNC_JOB, view.facts)
-    follow = transition.rule(view.facts, view.counts) if transition.rule else None
-    if follow is None and pods:
+    next_phase = phase_after_sync(view.phase, view.facts, view.counts)
+    if next_phase is None and pods:
         return effects  # the counts are about to change; write them once, afterwards
-    return effects + _record(view, follow, controlled)
+    return effects + _record(view, next_phase, controlled)
 
 
 def _record(view: JobView, phase: str | None, controlled: dict[str, str]) -> list[Effect]:
@@ -186,6 +183,7 @@ def _pending_reason(group: Object) -> str:
 
 
 def is_admitted(group: Object | None) -> bool:
+    """Return whether the scheduler has admitted a PodGroup."""
     phase = ((group or {}).get("status") or {}).get("phase")
     return phase not in (None, "", PodGroupPhase.PENDING)
 

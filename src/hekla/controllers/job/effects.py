@@ -21,23 +21,31 @@ from hekla.units.objects import Object
 
 @dataclass(frozen=True, slots=True)
 class CreateGroup:
+    """Create the job's PodGroup."""
+
     body: Object
 
 
 @dataclass(frozen=True, slots=True)
 class PatchGroup:
+    """Merge-patch the job's PodGroup."""
+
     name: str
     patch: Object
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
+    """Delete the job's PodGroup, by UID."""
+
     name: str
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateClaim:
+    """Create a persistent volume claim of the job."""
+
     body: Object
 
 
@@ -65,6 +73,8 @@ class DropObjects:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
+    """Create a pod of the job."""
+
     body: Object
 
 
@@ -77,6 +87,8 @@ class MarkPod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
+    """Delete a pod of the job, by UID."""
+
     pod: Object
 
 
@@ -91,6 +103,8 @@ class SetStatus:
 
 @dataclass(frozen=True, slots=True)
 class FinishCommand:
+    """Delete a command that was carried out."""
+
     command: Object
 
 

@@ -210,6 +210,7 @@ def _evicted_before(view: JobView) -> Iterator[ObservedEvent]:
 
 
 def has_returned(view: JobView, name: str) -> bool:
+    """Return whether a pod of that name exists and has started."""
     pod = view.by_name.get(name)
     return pod is not None and not is_deleting(pod) and pod_phase(pod) != PodPhase.PENDING
 
@@ -246,6 +247,7 @@ failed_at = finished_at
 
 
 def partition_of(pod: Object) -> str | None:
+    """Return the partition in a pod's labels."""
     labels = pod["metadata"].get("labels") or {}
     found = labels.get(wellknown.PARTITION_ID)
     return None if found is None else str(found)

@@ -46,6 +46,7 @@ def _applies(policy: Object, event: ObservedEvent) -> bool:
 
 
 def timeout_s(policy: Object) -> float:
+    """Return the timeout of a policy; 0 for none."""
     text = policy.get("timeout")
     if not text:
         return 0.0

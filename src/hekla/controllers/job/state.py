@@ -73,6 +73,7 @@ Rule = Callable[[Facts, Counts], str | None]
 
 
 def rule_pending(facts: Facts, counts: Counts) -> str | None:
+    """Rule P: a pending job runs when its minimum has started."""
     started = counts.running + counts.succeeded + counts.failed
     return JobPhase.RUNNING if facts.min_available <= started else None
 
@@ -209,3 +210,9 @@ def transition_for(phase: str, action: str, facts: Facts) -> Transition:
     if transition.is_retry and facts.retries_are_spent:
         return _OUT_OF_RETRIES
     return transition
+
+
+def phase_after_sync(phase: str, facts: Facts, counts: Counts) -> str | None:
+    """Return the phase to which a plain sync leads; None to stay."""
+    rule = transition_for(phase, Action.SYNC_JOB, facts).rule
+    return None if rule is None else rule(facts, counts)

@@ -101,8 +101,10 @@ def _tasks(counts: Counts, old: Object, has_finished: bool) -> Object:
 
 
 def plugin_marks(names: list[str]) -> dict[str, str]:
+    """Return the entries of plugins in `status.controlledResources`."""
     return {wellknown.CONTROLLED_PLUGIN.format(name=name): name for name in names}
 
 
 def claim_marks(names: list[str]) -> dict[str, str]:
+    """Return the entries of claims in `status.controlledResources`."""
     return {wellknown.CONTROLLED_VOLUME.format(name=name): name for name in names}

@@ -43,7 +43,13 @@ from hekla.controllers.job.events import (
 )
 from hekla.controllers.job.plugins import plugins_of
 from hekla.controllers.job.policies import matching_policy
-from hekla.controllers.job.state import TARGETED, PodOperation, Transition, transition_for
+from hekla.controllers.job.state import (
+    TARGETED,
+    PodOperation,
+    Transition,
+    phase_after_sync,
+    transition_for,
+)
 from hekla.controllers.job.status import status_patch
 from hekla.controllers.job.view import JobView, is_finished, task_of, version_of
 from hekla.controllers.objects import (
@@ -164,8 +170,8 @@ def _store_evictions(view: JobView, pending: list[ObservedEvent]) -> list[Effect
     A deleted pod has no object that holds it.
     """
     known = stored_evictions(view.job)
-    alive = view.phase in _ACTIVE
-    wanted = {name: at for name, at in known.items() if alive and not has_returned(view, name)}
+    is_active = view.phase in _ACTIVE
+    wanted = {name: at for name, at in known.items() if is_active and not has_returned(view, name)}
     for event in pending:
         wanted.setdefault(event.pod, event.since)
     if wanted == known:
@@ -183,13 +189,12 @@ def _apply_action(
     """Return the effects of an action; none if it changes nothing in this phase."""
     transition = transition_for(view.phase, action, view.facts)
     if transition.operation is PodOperation.KILL_TARGET:
-        return _restart_part(view, transition, action, events, why)
+        return _restart_targets(view, transition, action, events, why)
     if transition.to is None and transition.operation is not PodOperation.KILL_ALL:
         return []
     if transition.to is None and not any(view.is_current(pod) for pod in view.pods):
         return []  # restarting already, and no pod of the current version is left
-    spent = transition.to == JobPhase.FAILED
-    if spent:
+    if transition.to == JobPhase.FAILED:
         why = f"{why}, but all {view.facts.max_retry} retries are used"
     patch = status_patch(
         view,
@@ -207,7 +212,7 @@ def _apply_action(
     ]
 
 
-def _restart_part(
+def _restart_targets(
     view: JobView, transition: Transition, action: str, events: list[ObservedEvent], why: str
 ) -> list[Effect]:
     """Restart the pods that the events select. Pods that no event names are annotated first."""
@@ -264,9 +269,7 @@ def _sync_phase(view: JobView) -> list[Effect]:
     effects = _delete_pods(pod for pod in view.pods if not is_finished(pod))
     if view.phase in _ENDED:
         return effects + _clean_up(view, bool(effects))
-    transition = transition_for(view.phase, Action.SYNC_JOB, view.facts)
-    follow = transition.rule(view.facts, view.counts) if transition.rule and not effects else None
-    return effects + _record(view, follow)
+    return effects + _record(view, None if effects else _next_phase(view))
 
 
 def _restarting(view: JobView) -> list[Effect]:
@@ -277,9 +280,12 @@ def _restarting(view: JobView) -> list[Effect]:
         effects.append(
             PatchGroup(group["metadata"]["name"], {"status": {"phase": PodGroupPhase.INQUEUE}})
         )
-    transition = transition_for(view.phase, Action.SYNC_JOB, view.facts)
-    follow = transition.rule(view.facts, view.counts) if transition.rule and not effects else None
-    return effects + _store_evictions(view, []) + _record(view, follow)
+    next_phase = None if effects else _next_phase(view)
+    return effects + _store_evictions(view, []) + _record(view, next_phase)
+
+
+def _next_phase(view: JobView) -> str | None:
+    return phase_after_sync(view.phase, view.facts, view.counts)
 
 
 def _pods_to_restart(view: JobView) -> Iterable[Object]:

@@ -128,6 +128,7 @@ def is_finished(pod: Object) -> bool:
 
 
 def task_of(pod: Object) -> str:
+    """Return the name of a pod's task."""
     return annotations_of(pod).get(wellknown.TASK_SPEC) or labels_of(pod).get(
         wellknown.TASK_SPEC, ""
     )

@@ -92,16 +92,16 @@ class JobWriter:
 
     async def apply(self, effects: list[Effect]) -> float | None:
         """Apply effects in order; return the seconds after which to reconcile again, if any."""
-        requeue: list[float] = []
+        waits_s: list[float] = []
         for kind, several in groupby(effects, key=type):
             if kind in (CreatePod, DeletePod, MarkPod):
-                requeue += await self._write_in_parallel(list(several))
+                waits_s += await self._write_in_parallel(list(several))
                 continue
             for effect in several:
-                again_s = await self._apply_one(effect)
-                if again_s is not None:
-                    requeue.append(again_s)
-        return min(requeue) if requeue else None
+                after_s = await self._apply_one(effect)
+                if after_s is not None:
+                    waits_s.append(after_s)
+        return min(waits_s) if waits_s else None
 
     async def _write_in_parallel(self, effects: list[Effect]) -> list[float]:
         """Write pods in parallel, all of them even if some fail; then raise the first failure."""

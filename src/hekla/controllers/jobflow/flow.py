@@ -62,6 +62,8 @@ Effect = CreateJob | DeleteJob | SetStatus | EmitEvent | RequeueAfter
 
 @dataclass(frozen=True)
 class FlowView:
+    """The input of a decision about one flow."""
+
     flow: Object
     jobs: Sequence[Object] = ()
     """The jobs that the flow owns."""
@@ -83,6 +85,7 @@ class FlowView:
 
 
 def job_name(flow: Object, name: str) -> str:
+    """Return the name of the job of a step."""
     return f"{flow['metadata']['name']}-{name}"
 
 

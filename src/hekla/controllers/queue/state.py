@@ -36,22 +36,30 @@ _CLOSED: Final = (QueueState.CLOSED, QueueState.CLOSING)
 
 @dataclass(frozen=True, slots=True)
 class PatchQueue:
+    """Merge-patch the queue."""
+
     patch: Object
 
 
 @dataclass(frozen=True, slots=True)
 class SetState:
+    """Set the state of the queue; `action` is the reason of the Event."""
+
     state: str
     action: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetCounts:
+    """Set the PodGroup counts in the status."""
+
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class FinishCommand:
+    """Delete a command that was carried out or rejected."""
+
     command: Object
 
 
@@ -68,6 +76,8 @@ Effect = PatchQueue | SetState | SetCounts | FinishCommand | RejectCommand | Req
 
 @dataclass(frozen=True)
 class QueueView:
+    """The input of a decision about one queue."""
+
     queue: Object
     now: float
     parent: Object | None = None

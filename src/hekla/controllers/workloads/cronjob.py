@@ -15,12 +15,14 @@ TIMESTAMP: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
 
 def outcome(job: Object) -> str:
+    """Return how a job finished, as `CronJobKind.outcome`."""
     if holds(job, COMPLETE):
         return SUCCEEDED
     return FAILED if holds(job, JOB_FAILED) else ""
 
 
 def ended(job: Object) -> str | None:
+    """Return when a job finished."""
     found: str | None = status_of(job).get("completionTime")
     return found
 

@@ -64,6 +64,8 @@ NO_LIMIT: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class DeploymentView:
+    """The input of a decision about one deployment."""
+
     deployment: Object
     now: float
     sets: Sequence[Object] = ()
@@ -108,6 +110,7 @@ def new_and_old_sets(view: DeploymentView) -> tuple[Object | None, list[Object]]
 
 
 def template_of(replica_set: Object) -> Object:
+    """Return the template of a replica set without the hash label."""
     return without_hash(replica_set["spec"].get("template") or {})
 
 
@@ -189,6 +192,7 @@ def _new_set(view: DeploymentView, old: list[Object]) -> list[Effect]:
 
 
 def revision(replica_set: Object) -> int:
+    """Return the revision of a replica set; 0 if it has none."""
     text = annotations_of(replica_set).get(REVISION, "")
     return int(text) if text.isdecimal() else 0
 

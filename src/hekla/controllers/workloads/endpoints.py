@@ -38,6 +38,8 @@ SLICE_SIZE: Final = 100
 
 @dataclass(frozen=True)
 class ServiceView:
+    """The input of a decision about one service."""
+
     service: Object
     pods: Sequence[Object] = ()
     endpoints: Object | None = None
@@ -58,6 +60,7 @@ class Address:
 
 
 def selector_of(service: Object) -> LabelSelector | None:
+    """Return the selector of a service; None if its endpoints are not managed."""
     spec = service.get("spec") or {}
     given = spec.get("selector")
     if not given or spec.get("type") == "ExternalName":

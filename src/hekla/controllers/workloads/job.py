@@ -64,6 +64,8 @@ MET, TARGET, SUSPENDED = "SuccessCriteriaMet", "FailureTarget", "Suspended"
 
 @dataclass(frozen=True)
 class JobView:
+    """The input of a decision about one job."""
+
     job: Object
     now: float
     pods: Sequence[Object] = ()
@@ -97,6 +99,7 @@ class FinishedCondition:
 
 
 def holds(job: Object, kind: str) -> bool:
+    """Return whether a condition of a job is True."""
     return (condition(job, kind) or {}).get("status") == "True"
 
 

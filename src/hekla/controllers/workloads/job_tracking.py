@@ -29,11 +29,13 @@ IGNORE, FAIL_JOB, FAIL_INDEX = "Ignore", "FailJob", "FailIndex"
 
 
 def index_of(pod: Object) -> int | None:
+    """Return the completion index of a pod."""
     text = annotations_of(pod).get(INDEX, "")
     return int(text) if text.isdecimal() else None
 
 
 def is_tracked(pod: Object) -> bool:
+    """Return whether a pod has the tracking finalizer."""
     return FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 

@@ -122,6 +122,7 @@ def is_active(pod: Object) -> bool:
 
 
 def condition(obj: Object, kind: str) -> Object | None:
+    """Return a condition of an object by its type."""
     for each in status_of(obj).get("conditions") or ():
         if each.get("type") == kind:
             found: Object = each

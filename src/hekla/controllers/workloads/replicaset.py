@@ -42,6 +42,8 @@ REPLICA_FAILURE: Final = "ReplicaFailure"
 
 @dataclass(frozen=True)
 class ReplicaSetView:
+    """The input of a decision about one replica set or replication controller."""
+
     owner: Object
     now: float
     pods: Sequence[Object] = ()

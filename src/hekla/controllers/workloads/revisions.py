@@ -93,4 +93,5 @@ class Revisions:
 
 
 def patch_of(template: Object) -> Object:
+    """Return the data of a revision: a patch that restores the template."""
     return {"spec": {"template": {**template, "$patch": "replace"}}}

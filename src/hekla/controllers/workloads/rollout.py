@@ -40,6 +40,7 @@ def oldest_first(sets: Iterable[Object]) -> list[Object]:
 
 
 def is_rolling(deployment: Object) -> bool:
+    """Return whether the strategy is RollingUpdate."""
     return (deployment["spec"].get("strategy") or {}).get("type") != "Recreate"
 
 

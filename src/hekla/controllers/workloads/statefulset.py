@@ -54,6 +54,8 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 
 @dataclass(frozen=True)
 class StatefulSetView:
+    """The input of a decision about one stateful set."""
+
     owner: Object
     now: float
     pods: Sequence[Object] = ()

@@ -9,11 +9,13 @@ from hekla.units.objects import Object
 
 
 def host(job: Object, task: Object, index: int) -> str:
+    """Return the host name of a pod."""
     fixed = task["template"].get("spec", {}).get("hostname")
     return str(fixed or f"{job['metadata']['name']}-{task.get('name')}-{index}")
 
 
 def address(job: Object, task: Object, index: int) -> str:
+    """Return the DNS name of a pod."""
     subdomain = task["template"].get("spec", {}).get("subdomain") or job["metadata"]["name"]
     return f"{host(job, task, index)}.{subdomain}"
 

@@ -8,6 +8,8 @@ from hekla.units.objects import Object
 
 
 class HcclRank(JobPlugin, name="hcclrank"):
+    """Annotates pods with their rank."""
+
     is_tracked = False
     order = 10  # after the plugins that set RANK
 

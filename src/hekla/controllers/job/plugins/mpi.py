@@ -16,6 +16,8 @@ from hekla.units.objects import Object
 
 
 class Mpi(JobPlugin, name="mpi"):
+    """Sets MPI_HOST in the master, and opens a port in every pod."""
+
     master: str = "master"
     worker: str = "worker"
     port: int = 22

@@ -170,6 +170,7 @@ def mount(pod: Object, volume: Object, mounts: Object) -> None:
 
 
 def task_named(job: Object, name: str) -> Object | None:
+    """Return a task of a job by its name."""
     for task in job["spec"].get("tasks") or ():
         if task.get("name") == name:
             found: Object = task
@@ -178,5 +179,6 @@ def task_named(job: Object, name: str) -> Object | None:
 
 
 def replicas_of(job: Object, name: str) -> int:
+    """Return the replicas of a task; 0 for a missing one."""
     task = task_named(job, name)
     return 0 if task is None else int(task.get("replicas") or 0)

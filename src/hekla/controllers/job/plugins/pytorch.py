@@ -24,6 +24,8 @@ _WAIT = (
 
 
 class PyTorch(JobPlugin, name="pytorch"):
+    """Sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK."""
+
     master: str = "master"
     worker: str = "worker"
     port: int = 23456

@@ -18,6 +18,8 @@ from hekla.units.objects import Object
 
 
 class Ray(JobPlugin, name="ray"):
+    """Sets the commands of head and workers, and requests a Service."""
+
     flag_names = {  # noqa: RUF012 - as Volcano spells them
         "head_container": "headContainer",
         "worker_container": "workerContainer",

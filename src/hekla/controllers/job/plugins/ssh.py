@@ -50,6 +50,8 @@ def _encoded(text: str) -> str:
 
 
 class Ssh(JobPlugin, name="ssh"):
+    """Mounts a key pair into every pod, and requests its Secret."""
+
     ssh_key_file_path: str = wellknown.SSH_PATH
     ssh_private_key: str = ""
     ssh_public_key: str = ""

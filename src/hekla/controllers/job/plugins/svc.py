@@ -37,6 +37,8 @@ def hosts(job: Object) -> dict[str, str]:
 
 
 class Svc(JobPlugin, name="svc"):
+    """Sets host names, and requests a Service, a ConfigMap and a NetworkPolicy."""
+
     publish_not_ready_addresses: bool = False
     disable_network_policy: bool = False
     inject_hosts_env: bool = True

@@ -17,6 +17,8 @@ from hekla.units.objects import Object
 
 
 class TensorFlow(JobPlugin, name="tensorflow"):
+    """Sets TF_CONFIG."""
+
     ps: str = "ps"
     worker: str = "worker"
     chief: str = "chief"

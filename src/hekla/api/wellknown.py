@@ -398,7 +398,12 @@ class GroupCondition:
     READY_EVENT: Final = "pod group is ready"
 
 
-FLOW_JOB_CREATED: Final = "Created"
+class FlowReason:
+    """Reasons of events on job flows."""
+
+    JOB_CREATED: Final = "Created"
+    MISSING_TEMPLATE: Final = "MissingTemplate"
+    FOREIGN_JOB: Final = "ForeignJob"
 
 
 class PodReason:

@@ -32,7 +32,13 @@ from hekla.kube.stores import Handler, Indexer
 from hekla.units.clock import Clock
 from hekla.units.objects import Object
 
+# Names of indexes.
 OWNER: Final = "owner"
+TARGET: Final = "target"
+QUEUE: Final = "queue"
+PARENT: Final = "parent"
+TEMPLATE: Final = "template"
+ORPHANS: Final = "orphans"
 
 
 def owner_uid(obj: Object) -> list[str]:
@@ -77,13 +83,13 @@ def _orphan_namespace(obj: Object) -> Iterable[str]:
 
 
 INDEXES: Final[Mapping[str, Mapping[str, Indexer[Object]]]] = {
-    str(COMMANDS): {"target": _target},
-    str(PODGROUPS): {"queue": _queue},
-    str(QUEUES): {"parent": _parent},
-    str(JOBS): {"template": _template},
-    str(PODS): {"orphans": _orphan_namespace},
-    str(REPLICA_SETS): {"orphans": _orphan_namespace},
-    str(CONTROLLER_REVISIONS): {"orphans": _orphan_namespace},
+    str(COMMANDS): {TARGET: _target},
+    str(PODGROUPS): {QUEUE: _queue},
+    str(QUEUES): {PARENT: _parent},
+    str(JOBS): {TEMPLATE: _template},
+    str(PODS): {ORPHANS: _orphan_namespace},
+    str(REPLICA_SETS): {ORPHANS: _orphan_namespace},
+    str(CONTROLLER_REVISIONS): {ORPHANS: _orphan_namespace},
 }
 """Indexes by kind; every kind is also indexed by the UID of its controller."""
 

@@ -49,6 +49,7 @@ from hekla.units.timestamps import format_time
 log = logging.getLogger("hekla.nodeagent")
 
 REGISTER_RETRY_S = 1.0
+COMPONENT = "hekla-agent"
 
 
 class Agent:
@@ -91,7 +92,7 @@ class Agent:
             client, PODS, dict, field_selector=f"spec.nodeName={node}"
         )
         self._endpoints: Informer[Object] = Informer(client, ENDPOINTS, dict)
-        self._recorder = EventRecorder(client, component="hekla-agent", host=node)
+        self._recorder = EventRecorder(client, component=COMPONENT, host=node)
         self._api = PodApi(client, self._recorder, self._clock)
         self._server = PodServer(self._workers, self._clock)
 
@@ -182,7 +183,7 @@ class Agent:
             if topology is not None:
                 try:
                     await self._client.apply(
-                        NUMA_TOPOLOGIES, topology, field_manager="hekla-agent", force=True
+                        NUMA_TOPOLOGIES, topology, field_manager=COMPONENT, force=True
                     )
                 except KubeError as error:
                     log.info("Numatopology of node %s is not reported: %s", self.node, error)

@@ -37,9 +37,9 @@ def node_object(name: str, now: str, gpus: Sequence[Gpu] = (), mode: str = HAMI_
         "metadata": {
             "name": name,
             "labels": {
-                "kubernetes.io/hostname": name,
-                "kubernetes.io/os": "linux",
-                "kubernetes.io/arch": architecture,
+                wellknown.LABEL_HOSTNAME: name,
+                wellknown.LABEL_OS: "linux",
+                wellknown.LABEL_ARCH: architecture,
             },
             "annotations": annotations,
         },

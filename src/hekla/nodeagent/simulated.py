@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from hekla.api.wellknown import PodPhase
+from hekla.api.wellknown import LABEL_HOSTNAME, PodPhase
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, KubeError
 from hekla.kube.informers import Informer
@@ -94,7 +94,7 @@ class SimulatedNodes:
         ready = {"type": "Ready", "status": "True", "reason": "Simulated",
                  "lastTransitionTime": now, "lastHeartbeatTime": now}  # fmt: skip
         node: Object = {
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, LABEL: "true"}},
+            "metadata": {"name": name, "labels": {LABEL_HOSTNAME: name, LABEL: "true"}},
             "status": {
                 "capacity": self._capacity,
                 "allocatable": self._capacity,

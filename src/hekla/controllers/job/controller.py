@@ -13,7 +13,7 @@ from typing import Final
 
 from hekla.api.wellknown import JobPhase, JobReason
 from hekla.controllers.effects import EmitEvent
-from hekla.controllers.informers import OWNER, InformerFactory, is_volcano_job_ref
+from hekla.controllers.informers import OWNER, TARGET, InformerFactory, is_volcano_job_ref
 from hekla.controllers.job.pods import group_name, queue_of
 from hekla.controllers.job.sync import next_step
 from hekla.controllers.job.view import JobView
@@ -137,7 +137,7 @@ class JobController(Reconciler):
             pods=sorted(self._pods.by_index(OWNER, uid), key=key_of),
             commands=[
                 command
-                for command in self._commands.by_index("target", f"Job/{namespace}/{name}")
+                for command in self._commands.by_index(TARGET, f"Job/{namespace}/{name}")
                 if is_volcano_job_ref(command["target"])
                 and (command["target"].get("uid") or uid) == uid
             ],

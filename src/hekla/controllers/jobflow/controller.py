@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from hekla.api import wellknown
-from hekla.api.wellknown import FlowPhase, PodPhase
+from hekla.api.wellknown import FlowPhase, FlowReason, PodPhase
 from hekla.controllers.informers import OWNER, InformerFactory
 from hekla.controllers.job.view import task_of
 from hekla.controllers.job_owner import JobOwnerReconciler
@@ -89,7 +89,7 @@ class JobFlowController(JobOwnerReconciler):
 
     def on_foreign_job(self, owner: Object, name: str, error: AlreadyExists) -> None:
         message = f"job {name} exists and is not owned by this JobFlow"
-        self.emit_event(JOB_FLOWS, owner, "Warning", "ForeignJob", message)
+        self.emit_event(JOB_FLOWS, owner, "Warning", FlowReason.FOREIGN_JOB, message)
         raise error
 
     def on_status_set(self, owner: Object, patch: Object) -> None:

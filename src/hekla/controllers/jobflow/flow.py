@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from hekla.api import wellknown
-from hekla.api.wellknown import FLOW_JOB_CREATED, FlowPhase, JobPhase, PodPhase
+from hekla.api.wellknown import FlowPhase, FlowReason, JobPhase, PodPhase
 from hekla.controllers.effects import CreateJob, DeleteJob, EmitEvent, RequeueAfter, SetStatus
 from hekla.controllers.objects import (
     created_at,
@@ -114,12 +114,12 @@ def _deploy(view: FlowView) -> list[Effect]:
         template = view.templates.get(flow["name"])
         if template is None:
             message = f"JobTemplate {flow['name']} does not exist; create it to continue the flow"
-            effects.append(EmitEvent("Warning", "MissingTemplate", message))
+            effects.append(EmitEvent("Warning", FlowReason.MISSING_TEMPLATE, message))
             continue
         body = job_of(view.flow, flow, template)
         effects.append(CreateJob(body))
         message = f"job {body['metadata']['name']} is created"
-        effects.append(EmitEvent("Normal", FLOW_JOB_CREATED, message))
+        effects.append(EmitEvent("Normal", FlowReason.JOB_CREATED, message))
     return [*effects, RequeueAfter(PROBE_PERIOD_S)] if is_probing else effects
 
 

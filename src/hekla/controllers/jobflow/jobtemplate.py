@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hekla.api import wellknown
-from hekla.controllers.informers import InformerFactory
+from hekla.controllers.informers import TEMPLATE, InformerFactory
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import Key, annotations_of, is_deleting, status_of
 from hekla.controllers.reconciler import Reconciler
@@ -44,7 +44,7 @@ class JobTemplateController(Reconciler):
         template = self._templates.get(*key)
         if template is None or is_deleting(template):
             return None
-        jobs = self._jobs.by_index("template", f"{key[0]}.{key[1]}")
+        jobs = self._jobs.by_index(TEMPLATE, f"{key[0]}.{key[1]}")
         names = sorted(job["metadata"]["name"] for job in jobs)
         if names != (status_of(template).get("jobDependsOnList") or []):
             written = await self.client.patch_status(

@@ -12,7 +12,7 @@ from hekla.api.volcano.queues import BUILTIN_QUEUES
 from hekla.api.wellknown import Action
 from hekla.controllers.command import delete_command
 from hekla.controllers.effects import RequeueAfter
-from hekla.controllers.informers import InformerFactory
+from hekla.controllers.informers import PARENT, QUEUE, TARGET, InformerFactory
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import Key, is_deleting, key_of, status_of, uid_of
 from hekla.controllers.queue.state import (
@@ -90,7 +90,7 @@ class QueueController(Reconciler):
         self.queue.add(key_of(queue))
         before, after = status_of(old or {}).get("state"), status_of(new or {}).get("state")
         if before != after:
-            for child in self._queues.by_index("parent", queue["metadata"]["name"]):
+            for child in self._queues.by_index(PARENT, queue["metadata"]["name"]):
                 self.queue.add(key_of(child))
 
     def _on_group(self, event: str, old: Object | None, new: Object | None) -> None:
@@ -122,10 +122,10 @@ class QueueController(Reconciler):
             queue,
             self.clock.now(),
             parent=None if name == wellknown.ROOT_QUEUE else self._queues.get("", parent),
-            groups=self._groups.by_index("queue", name),
+            groups=self._groups.by_index(QUEUE, name),
             commands=[
                 command
-                for command in self._commands.by_index("target", f"Queue//{name}")
+                for command in self._commands.by_index(TARGET, f"Queue//{name}")
                 if not is_deleting(command)
             ],
         )

@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
+from hekla.api.wellknown import LAST_APPLIED
 from hekla.controllers.objects import (
     annotations_of,
     created_at,
@@ -56,7 +57,7 @@ _NOT_COPIED: Final = (
     HISTORY,
     rollout.DESIRED,
     rollout.MAXIMUM,
-    "kubectl.kubernetes.io/last-applied-configuration",
+    LAST_APPLIED,
     "deprecated.deployment.rollback.to",
 )
 NO_LIMIT: Final = 2**31 - 1

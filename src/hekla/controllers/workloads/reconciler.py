@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from hekla.controllers.informers import OWNER, InformerFactory, MutationCache
+from hekla.controllers.informers import ORPHANS, OWNER, InformerFactory, MutationCache
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import Key, OwnerReference, controller_of, key_of, labels_of, uid_of
 from hekla.controllers.reconciler import Reconciler
@@ -21,7 +21,6 @@ from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
 FOREIGN_RETRY_S: Final = 5.0
-ORPHANS: Final = "orphans"
 
 
 class WorkloadReconciler(Reconciler):

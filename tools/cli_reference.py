@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from hekla.cli.vcctl import main, shortcuts
-from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.commands import VcctlCommand
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 
@@ -46,7 +46,7 @@ scripts expect it.
 COMMON = ("kubeconfig", "master", "context", "debug")
 
 
-def leaves() -> Iterator[tuple[str, Leaf]]:
+def leaves() -> Iterator[tuple[str, VcctlCommand]]:
     """Every command and the words that lead to it."""
     context = click.Context(main.vcctl)
     for name in main.vcctl.list_commands(context):
@@ -60,8 +60,8 @@ def leaves() -> Iterator[tuple[str, Leaf]]:
         yield name, _leaf(getattr(shortcuts, name))
 
 
-def _leaf(command: object) -> Leaf:
-    assert isinstance(command, Leaf), command
+def _leaf(command: object) -> VcctlCommand:
+    assert isinstance(command, VcctlCommand), command
     return command
 
 
@@ -86,7 +86,7 @@ def _options(command: click.Command) -> list[click.Option]:
     return [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
 
 
-def _section(path: str, command: Leaf) -> Iterator[str]:
+def _section(path: str, command: VcctlCommand) -> Iterator[str]:
     if len(path.split()) != 2 or not path.startswith("vcctl "):
         yield f"### `{path}`\n\n"
     words = " ".join(

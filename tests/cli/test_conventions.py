@@ -13,7 +13,7 @@ import click
 import pytest
 
 from hekla.cli.vcctl import main, shortcuts
-from hekla.cli.vcctl.commands import Leaf, go_spelling
+from hekla.cli.vcctl.commands import VcctlCommand, parse_go_flags
 from hekla.cli.vcctl.errors import did_you_mean
 from hekla.cli.vcctl.options import job_target
 from tests.cli.conftest import Run
@@ -84,7 +84,7 @@ def test_go_syntax_keeps_values_and_words_after_two_dashes() -> None:
     command = click.Command(
         "x", params=[click.Option(["-n", "--name"]), click.Option(["-w"], is_flag=True)]
     )
-    assert go_spelling(command, ["-n=a", "-n", "-w=true", "-w=true", "--", "-n=b"]) == [
+    assert parse_go_flags(command, ["-n=a", "-n", "-w=true", "-w=true", "--", "-n=b"]) == [
         *("-n", "a", "-n", "-w=true", "-w", "--", "-n=b")
     ]
 
@@ -183,7 +183,7 @@ def test_invalid_name_is_rejected(vcctl: Run) -> None:
     ("path", "command"), list(commands()), ids=[path for path, _ in commands()]
 )
 def test_every_command_has_help_with_an_example(path: str, command: click.Command) -> None:
-    assert isinstance(command, Leaf)
+    assert isinstance(command, VcctlCommand)
     assert command.get_short_help_str()
     assert command.examples, f"{path} shows no example"
     for param in command.params:

@@ -11,7 +11,7 @@ import yaml
 
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.jsonpath import render
-from hekla.cli.vcctl.output import Column, Table, formatted, named
+from hekla.cli.vcctl.output import Column, Table, formatted, name_of
 from hekla.kube.resources import JOBS
 from tests.cli.conftest import Run
 
@@ -75,7 +75,11 @@ def test_lists_are_lists_even_when_empty() -> None:
 
 
 def test_columns_are_padded_fixed_or_by_their_longest_cell() -> None:
-    columns = (Column("Name", named, gap=3), Column("N", lambda _: 7, 4), Column("Last", named, 2))
+    columns = (
+        Column("Name", name_of, gap=3),
+        Column("N", lambda _: 7, 4),
+        Column("Last", name_of, 2),
+    )
     table = Table(columns, [{"metadata": {"name": "longer"}}])
     assert table.header() == "Name     N   Last"
     assert table.row({"metadata": {"name": "x"}}) == "x        7   x "
@@ -83,7 +87,7 @@ def test_columns_are_padded_fixed_or_by_their_longest_cell() -> None:
 
 
 def test_fixed_column_grows_for_long_cells() -> None:
-    columns = (Column("Name", named, 5), Column("N", lambda _: 7, 4))
+    columns = (Column("Name", name_of, 5), Column("N", lambda _: 7, 4))
     assert Table(columns, [{"metadata": {"name": "12345"}}]).header() == "Name  N   "
 
 

@@ -182,7 +182,7 @@ def _job(phase: str, **status: Any) -> dict[str, Any]:
 
 
 def _answer(job: dict[str, Any], queue: Any = None, pods: Any = ()) -> list[str]:
-    return list(explain.reasons(job, None, queue, list(pods), []))[1:3]
+    return list(explain.explanation(job, None, queue, list(pods), []))[1:3]
 
 
 def test_explain_has_a_reason_and_next_step_for_each_state() -> None:

@@ -165,4 +165,4 @@ def test_wait_conditions() -> None:
     assert job_phases.is_reached(job("Running"), "started")
     assert not job_phases.is_reached(job(""), "started")
     assert job_phases.is_reached(job("Aborted"), "Aborted")
-    assert job_phases.is_beyond(job("Completed"), "Running")
+    assert job_phases.is_unreachable(job("Completed"), "Running")

@@ -64,11 +64,15 @@ def decode(text: str) -> tuple[DeviceAllocation, ...]:
         for entry in part.split(":"):
             words = entry.split(",")
             if len(words) >= 4 and words[2].isdecimal() and words[3].isdecimal():
-                out.append(DeviceAllocation(words[0], whole(words[2]), whole(words[3]), container))
+                out.append(
+                    DeviceAllocation(
+                        words[0], parse_amount(words[2]), parse_amount(words[3]), container
+                    )
+                )
     return tuple(out)
 
 
-def whole(digits: str) -> int:
+def parse_amount(digits: str) -> int:
     """Return a decimal number, limited to MAX_AMOUNT."""
     return min(int(digits), MAX_AMOUNT) if len(digits) <= 15 else MAX_AMOUNT
 
@@ -82,7 +86,7 @@ def encode(containers: int, allocations: Iterable[DeviceAllocation], kind: str) 
 
 
 def gpu_indices(annotations: Mapping[str, str]) -> list[str]:
-    """Return the GPU indices of a pod that requests GPU memory or whole GPUs."""
+    """Return the GPU indices of a pod that requests GPU memory or parse_amount GPUs."""
     text = annotations.get(wellknown.GPU_INDEX, "")
     return [word.strip() for word in text.split(",") if word.strip()]
 

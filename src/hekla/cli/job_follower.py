@@ -33,7 +33,7 @@ from hekla.kube.errors import AlreadyExists, ApiError
 from hekla.kube.informers import Informer
 from hekla.kube.resources import COMMANDS, JOB_FLOWS, JOBS, PODGROUPS, PODS, Resource, resource
 from hekla.sdk import job_commands
-from hekla.sdk.async_handle import Readers
+from hekla.sdk.async_handle import LogReaders
 from hekla.units.objects import Object
 
 TERMINAL_PHASES = {*JobPhase.FINISHED, JobPhase.ABORTED}
@@ -72,7 +72,7 @@ class JobFollower:
         self._submitted: set[str] = set()
         self._flows: dict[str, Object] = {}
         self._namespaces: set[str] = set()
-        self._readers = Readers(
+        self._readers = LogReaders(
             client, lambda line: screen.output(line.pod, line.text), from_the_start=True
         )
         self._exit_codes: list[int] = []

@@ -91,7 +91,7 @@ class AsyncJobHandle:
                 self.object = job
                 if job_phases.is_reached(job, until):
                     return self.phase
-                if job_phases.is_beyond(job, until):
+                if job_phases.is_unreachable(job, until):
                     raise JobEnded(job)
         raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{self.name}" was deleted')
 
@@ -172,7 +172,7 @@ class AsyncJobHandle:
 
     async def _read_all(self, lines: asyncio.Queue[LogLine | None], task: str) -> None:
         """Read each container that starts, until the job has finished."""
-        readers = Readers(self._client, lines.put_nowait)
+        readers = LogReaders(self._client, lines.put_nowait)
         finished = asyncio.create_task(self._until_finished())
         following = asyncio.create_task(self._follow_pods(readers, task))
         try:
@@ -195,7 +195,7 @@ class AsyncJobHandle:
             if job_phases.is_finished(job):
                 return
 
-    async def _follow_pods(self, readers: Readers, task: str) -> None:
+    async def _follow_pods(self, readers: LogReaders, task: str) -> None:
         while True:
             try:
                 for pod in await self.pods(task):
@@ -211,7 +211,7 @@ class AsyncJobHandle:
                 await asyncio.sleep(RETRY_S)
 
 
-class Readers:
+class LogReaders:
     """Reads the logs of containers concurrently, and the runs of one container in order."""
 
     def __init__(

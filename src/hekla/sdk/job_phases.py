@@ -34,6 +34,6 @@ def is_reached(job: Object, until: str) -> bool:
     return phase == until
 
 
-def is_beyond(job: Object, until: str) -> bool:
+def is_unreachable(job: Object, until: str) -> bool:
     """Return whether a job has finished and can no longer meet the condition."""
     return is_finished(job) and not is_reached(job, until)

@@ -87,6 +87,6 @@ def wait(
     for job in states(client, JOBS, name, namespace=namespace, timeout_s=timeout_s):
         if job_phases.is_reached(job, until):
             return job
-        if job_phases.is_beyond(job, until):
+        if job_phases.is_unreachable(job, until):
             raise JobEnded(job)
     raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{name}" was deleted')

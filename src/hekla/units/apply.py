@@ -40,9 +40,9 @@ from hekla.units.ownership import (
     Entry,
     Moment,
     entries_of,
-    in_order,
     managed_fields_after_update,
     new_entry,
+    sort_entries,
 )
 from hekla.units.shapes import Shape
 
@@ -91,14 +91,14 @@ def apply(
         merged = _pruned_map(merged, shape, fields, held)
 
     difference = Changes({}, {}) if live is None else changes(live, merged, shape, ignored)
-    others = _settled(others, difference, force)
+    others = _remaining_entries(others, difference, force)
     if config_fields:
         changed = live is None or difference.changed or difference.removed
         own = new_entry(manager, "Apply", api_version, subresource, config_fields, now)
-        if last and not changed and _same_claim(last, own):
+        if last and not changed and _same_entry(last, own):
             own = last
         others.append(own)
-    return _finished(merged, in_order(others))
+    return _finished(merged, sort_entries(others))
 
 
 def applied_fields(config: dict[str, Any], shape: Shape) -> FieldSet:
@@ -109,16 +109,16 @@ def applied_fields(config: dict[str, Any], shape: Shape) -> FieldSet:
             continue
         if key == "metadata" and isinstance(value, dict):
             value = {name: item for name, item in value.items() if name not in UNOWNED_METADATA}
-            below = _claims(value, shape.field(key), key)
+            below = _owned_fields(value, shape.field(key), key)
             if below:
                 fields["f:metadata"] = {name: tree for name, tree in below.items() if name != SELF}
             continue
-        below = _claims(value, shape.field(key), key)
+        below = _owned_fields(value, shape.field(key), key)
         fields["f:" + key] = _with_self(below, value, shape, key)
     return fields
 
 
-def _claims(value: Any, shape: Shape, path: str) -> FieldSet:
+def _owned_fields(value: Any, shape: Shape, path: str) -> FieldSet:
     """Return the tree below a path; {} for a leaf, such as an empty container.
 
     Kubernetes gives empty maps an owner but not empty lists, so that the latter can never be
@@ -129,13 +129,13 @@ def _claims(value: Any, shape: Shape, path: str) -> FieldSet:
             return {}
         fields: FieldSet = {}
         for key, item in value.items():
-            below = _claims(item, shape.field(key), f"{path}.{key}")
+            below = _owned_fields(item, shape.field(key), f"{path}.{key}")
             fields["f:" + key] = _with_self(below, item, shape, key)
         return fields
     if isinstance(value, list) and shape.list_type != "atomic":
         fields = {}
         for element, item in _indexed(value, shape, path).items():
-            below = _claims(item, shape.items, path)
+            below = _owned_fields(item, shape.items, path)
             fields[element] = {SELF: {}, **below} if below else {}
         return fields
     return {}
@@ -203,7 +203,7 @@ def _split(
     return last, others
 
 
-def _settled(others: list[Entry], difference: Changes, force: bool) -> list[Entry]:
+def _remaining_entries(others: list[Entry], difference: Changes, force: bool) -> list[Entry]:
     """Return the fields that other managers keep; raise if they own fields that would change."""
     conflicts: list[Conflict] = []
     settled: list[Entry] = []
@@ -217,9 +217,7 @@ def _settled(others: list[Entry], difference: Changes, force: bool) -> list[Entr
                     entry["apiVersion"],
                     field_path(path),
                 )
-                for path in sorted(
-                    iterate(intersect(before, difference.changed)), key=_leaves_first
-                )
+                for path in sorted(iterate(intersect(before, difference.changed)), key=_by_depth)
             ]
         fields = subtract(subtract(before, difference.changed), difference.removed)
         if fields is before:
@@ -231,13 +229,13 @@ def _settled(others: list[Entry], difference: Changes, force: bool) -> list[Entr
     return settled
 
 
-def _leaves_first(path: Sequence[str]) -> tuple[tuple[bool, str], ...]:
+def _by_depth(path: Sequence[str]) -> tuple[tuple[bool, str], ...]:
     """Sort as Kubernetes does: paths of a level come before deeper ones."""
     last = len(path) - 1
     return tuple((depth != last, element) for depth, element in enumerate(path))
 
 
-def _same_claim(last: Entry, own: Entry) -> bool:
+def _same_entry(last: Entry, own: Entry) -> bool:
     return all(last.get(key) == own[key] for key in ("apiVersion", "fieldsV1"))
 
 

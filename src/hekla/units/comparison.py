@@ -119,7 +119,7 @@ def changes(
         child = shape.field(key)
         if key == "metadata":
             before, after = _owned_metadata(before), _owned_metadata(after)
-        _note(changed, removed, "f:" + key, before, after, child)
+        _record(changed, removed, "f:" + key, before, after, child)
     return Changes(changed, removed)
 
 
@@ -136,7 +136,7 @@ class _Absent:
 _ABSENT: Final = _Absent()
 
 
-def _note(
+def _record(
     changed: FieldSet, removed: FieldSet, element: str, before: Any, after: Any, shape: Shape
 ) -> None:
     """Compare one field and record the result under `element`."""
@@ -184,7 +184,7 @@ def _map_differences(
     for key, value in after.items():
         previous = before.get(key, _ABSENT)
         if previous is not value and previous != value:
-            _note(changed, removed, "f:" + key, previous, value, shape.field(key))
+            _record(changed, removed, "f:" + key, previous, value, shape.field(key))
     for key, value in before.items():
         if key not in after:
             removed["f:" + key] = all_fields(value, shape.field(key))
@@ -208,7 +208,7 @@ def _list_differences(
             removed[element] = _item_fields(previous, shape)
             changed[element] = _item_fields(item, shape)
         else:
-            _note(changed, removed, element, previous, item, shape.items)
+            _record(changed, removed, element, previous, item, shape.items)
     for element, item in before.items():
         if element not in after:
             removed[element] = _item_fields(item, shape)

@@ -23,9 +23,9 @@ __all__ = [
     "Entry",
     "Moment",
     "entries_of",
-    "in_order",
     "managed_fields_after_update",
     "new_entry",
+    "sort_entries",
 ]
 
 Entry: TypeAlias = dict[str, Any]
@@ -80,7 +80,7 @@ def managed_fields_after_update(
             result.append({**entry, "fieldsV1": fields})
     if changed:
         result.append(new_entry(*identity, union(own, changed), now))
-    return in_order(_capped(result))
+    return sort_entries(_capped(result))
 
 
 def _without_members(fields: FieldSet, blank: dict[str, Any]) -> FieldSet:
@@ -118,7 +118,7 @@ def new_entry(
     return entry
 
 
-def in_order(entries: list[Entry]) -> list[Entry]:
+def sort_entries(entries: list[Entry]) -> list[Entry]:
     """Sort appliers first, then by time; ties by name, version and subresource."""
     if len(entries) > 1:
         entries.sort(key=_order)
@@ -185,13 +185,13 @@ def _checked(entries: list[Any]) -> list[Entry]:
         return [
             {**entry, "fieldsV1": check_fields(entry.get("fieldsV1") or {})}
             for entry in entries
-            if _is_entry(entry) or _refuse(entry)
+            if _is_entry(entry) or _reject(entry)
         ]
     except FieldSetError:
         return []
 
 
-def _refuse(entry: Any) -> bool:
+def _reject(entry: Any) -> bool:
     raise FieldSetError(f"managedFields: {entry!r} needs operation, apiVersion and fieldsType")
 
 
@@ -199,7 +199,7 @@ def entries_of(item: dict[str, Any] | None) -> list[Entry]:
     """Return the entries of a stored object; raise FieldSetError if they are invalid."""
     entries = _raw_entries(item) or []
     for entry in entries:
-        _is_entry(entry) or _refuse(entry)
+        _is_entry(entry) or _reject(entry)
     return entries
 
 

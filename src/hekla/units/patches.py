@@ -43,7 +43,7 @@ def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
             f"JSON patch: has {len(operations)} operations, {MAX_OPERATIONS} are allowed; "
             "split it, or send a merge patch"
         )
-    _refuse_deep(document, "the document")
+    _reject_deep(document, "the document")
     result = copy_json(document)
     copied = 0
     for number, operation in enumerate(operations):
@@ -53,12 +53,12 @@ def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
             copied += _copied_size(result, operation)
             if copied > MAX_COPIED:
                 raise PatchError(f"JSON patch operation {number}: copies too much data")
-        result = _carry_out(result, number, _as_upstream(result, operation))
-    _refuse_deep(result, "the patched document")
+        result = _apply_operation(result, number, _as_kubernetes(result, operation))
+    _reject_deep(result, "the patched document")
     return result
 
 
-def _as_upstream(document: Any, operation: Mapping[str, Any]) -> Mapping[str, Any]:
+def _as_kubernetes(document: Any, operation: Mapping[str, Any]) -> Mapping[str, Any]:
     """Set a missing field on `replace`, as Kubernetes' library does; RFC 6902 rejects it."""
     if operation.get("op") != "replace" or not isinstance(operation.get("path"), str):
         return operation
@@ -71,7 +71,7 @@ def _as_upstream(document: Any, operation: Mapping[str, Any]) -> Mapping[str, An
     return {**operation, "op": "add"} if is_object else operation
 
 
-def _carry_out(document: Any, number: int, operation: Mapping[str, Any]) -> Any:
+def _apply_operation(document: Any, number: int, operation: Mapping[str, Any]) -> Any:
     name = f"JSON patch operation {number} ({operation.get('op')} {operation.get('path')!r})"
     try:
         return jsonpatch.apply_patch(document, [operation], in_place=True)
@@ -106,7 +106,7 @@ def merge_patch(document: Any, patch: Any, *, share: bool = False) -> Any:
     With `share`, unchanged parts are the document's own dicts and lists instead of copies: ten
     times cheaper, for callers that never modify objects.
     """
-    _refuse_deep(patch, "the merge patch")
+    _reject_deep(patch, "the merge patch")
     if not isinstance(patch, dict):
         return copy_json(patch)
     merged = _merge(document if isinstance(document, dict) else {}, patch)
@@ -145,6 +145,6 @@ def create_merge_patch(old: Any, new: Any) -> Any:
     return patch
 
 
-def _refuse_deep(value: Any, what: str) -> None:
+def _reject_deep(value: Any, what: str) -> None:
     if is_too_deep(value):
         raise PatchError(f"patch: {what} is nested deeper than {MAX_DEPTH} levels; flatten it")

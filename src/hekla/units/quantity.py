@@ -83,7 +83,7 @@ class Quantity:
         try:
             return _parse_cached(text)
         except TypeError:  # unhashable: a JSON list or object
-            _refuse(text, "must be a string or a number")
+            _reject(text, "must be a string or a number")
 
     @staticmethod
     def from_milli(n: int) -> Quantity:
@@ -193,7 +193,7 @@ def _divide_up(nanos: int, unit: int) -> int:
     return -(-nanos // unit) if nanos >= 0 else nanos // unit
 
 
-def _refuse(text: object, reason: str) -> NoReturn:
+def _reject(text: object, reason: str) -> NoReturn:
     shown = repr(text)
     if len(shown) > 80:
         shown = shown[:77] + "..."
@@ -209,27 +209,27 @@ def _parse_cached(text: str | int | float) -> Quantity:
     if isinstance(text, str):
         return _parse(text)
     if isinstance(text, bool):
-        _refuse(text, "must be a string or a number")
+        _reject(text, "must be a string or a number")
     if isinstance(text, int):
         if abs(text) >= 10**MAX_EXPONENT:
-            _refuse("a huge integer", "is too large")
+            _reject("a huge integer", "is too large")
         return _parse(str(text))
     if isinstance(text, float):
         if not math.isfinite(text):
-            _refuse(text, "must be finite")
+            _reject(text, "must be finite")
         return _parse(repr(text))
-    _refuse(text, "must be a string or a number")
+    _reject(text, "must be a string or a number")
 
 
 def _parse(text: str) -> Quantity:
     if len(text) > MAX_TEXT:
-        _refuse(text, f"is longer than {MAX_TEXT} characters")
+        _reject(text, f"is longer than {MAX_TEXT} characters")
     match = _NUMBER.fullmatch(text)
     if match is None:
-        _refuse(text, "does not look like a number with a suffix")
+        _reject(text, "does not look like a number with a suffix")
     sign, whole, fraction, suffix = match.groups(default="")
     if not whole and not fraction:
-        _refuse(text, "has no digits")
+        _reject(text, "has no digits")
     digits = (whole.lstrip("0") or "0") + fraction
     if suffix in _BINARY_SUFFIXES:
         nanos, format = _binary(int(digits), len(fraction), _BINARY_SUFFIXES[suffix])
@@ -250,10 +250,10 @@ def _decimal_exponent(text: str, suffix: str) -> tuple[int, Format]:
         return known, "DecimalSI"
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
-        _refuse(text, f"has the unknown suffix {suffix!r}")
+        _reject(text, f"has the unknown suffix {suffix!r}")
     exponent = int(match[1])
     if abs(exponent) > MAX_EXPONENT:
-        _refuse(text, f"has an exponent beyond ±{MAX_EXPONENT}")
+        _reject(text, f"has an exponent beyond ±{MAX_EXPONENT}")
     return exponent, "DecimalExponent"
 
 

@@ -274,7 +274,7 @@ class _LabelParser:
             if token == "":
                 return found
             if token != ",":
-                self._refuse(token, "',' or the end")
+                self._reject(token, "',' or the end")
 
     def _requirement(self) -> Requirement:
         negated = self._peek() == "!"
@@ -283,7 +283,7 @@ class _LabelParser:
         key = self._word("a label key")
         if negated:
             if self._peek() not in ("", ","):
-                self._refuse(self._peek(), f"nothing after '!{key}'")
+                self._reject(self._peek(), f"nothing after '!{key}'")
             return Requirement.checked(key, "!")
         if self._peek() in ("", ","):
             return Requirement.checked(key, "exists")
@@ -295,11 +295,11 @@ class _LabelParser:
                 # `x=` requires the empty value
                 value = "" if self._peek() in ("", ",") else self._word("a value")
                 return Requirement.checked(key, token, [value])
-        self._refuse(token, "one of =, ==, !=, in, notin, >, <")
+        self._reject(token, "one of =, ==, !=, in, notin, >, <")
 
     def _value_list(self) -> list[str]:
         if (token := self._take()) != "(":
-            self._refuse(token, "'('")
+            self._reject(token, "'('")
         values: list[str] = []
         while True:
             # nothing between commas, or next to a parenthesis, is the empty value
@@ -308,12 +308,12 @@ class _LabelParser:
             if token == ")":
                 return values
             if token != ",":
-                self._refuse(token, "',' or ')'")
+                self._reject(token, "',' or ')'")
 
     def _word(self, what: str) -> str:
         token = self._take()
         if token == "" or token[0] in "=!(),><":
-            self._refuse(token, what)
+            self._reject(token, what)
         return token
 
     def _peek(self) -> str:
@@ -325,7 +325,7 @@ class _LabelParser:
             self._at += 1
         return token
 
-    def _refuse(self, token: str, expected: str) -> NoReturn:
+    def _reject(self, token: str, expected: str) -> NoReturn:
         found = repr(token) if token else "the end"
         raise SelectorError(f"label selector {self._text!r}: found {found}, expected {expected}")
 

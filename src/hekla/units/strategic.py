@@ -50,7 +50,7 @@ def _merge_map(original: Object, patch: Object, shape: Shape, path: str) -> Obje
         case "merge":
             pass  # the default; Kubernetes rejects it here
         case directive:
-            _refuse(path, f"unknown $patch directive {directive!r}; use replace, delete or merge")
+            _reject(path, f"unknown $patch directive {directive!r}; use replace, delete or merge")
     result = _retained(original, patch, path) if _RETAIN in patch else dict(original)
     ordered = _reduce_and_order(result, patch, shape, path)
     for key, value in patch.items():
@@ -82,10 +82,10 @@ def _merge_value(current: Any, value: Any, shape: Shape, path: str) -> Any:
 def _retained(original: Object, patch: Object, path: str) -> Object:
     keys = patch[_RETAIN]
     if not isinstance(keys, list):
-        _refuse(path, "$retainKeys must be a list of field names")
+        _reject(path, "$retainKeys must be a list of field names")
     for key, value in patch.items():
         if value is not None and not _is_directive(key) and key not in keys:
-            _refuse(path, f"sets {key!r} but leaves it out of $retainKeys; name it there")
+            _reject(path, f"sets {key!r} but leaves it out of $retainKeys; name it there")
     return {key: value for key, value in original.items() if key in keys}
 
 
@@ -96,14 +96,14 @@ def _reduce_and_order(result: Object, patch: Object, shape: Shape, path: str) ->
         if directive.startswith(_DELETE_FROM):
             field = directive.removeprefix(_DELETE_FROM)
             if not isinstance(values, list):
-                _refuse(path, f"{directive} must be a list")
+                _reject(path, f"{directive} must be a list")
             if isinstance(result.get(field), list):
                 result[field] = [item for item in result[field] if item not in values]
     for directive, order in patch.items():
         if directive.startswith(_ORDER):
             field = directive.removeprefix(_ORDER)
             if not isinstance(order, list):
-                _refuse(path, f"{directive} must be a list")
+                _reject(path, f"{directive} must be a list")
             if patch.get(field, order) is None:
                 continue  # the list itself is deleted
             _merge_in_order(result, patch, shape.field(field), field, order, f"{path}.{field}")
@@ -117,7 +117,7 @@ def _merge_in_order(
     live, changes = result.get(field), patch.get(field)
     for name, value in (("the document", live), ("the patch", changes)):
         if value is not None and not isinstance(value, list):
-            _refuse(path, f"is ordered by the patch, but is no list in {name}")
+            _reject(path, f"is ordered by the patch, but is no list in {name}")
     key = shape.patch_merge_key
     _check_order(changes or [], order, key, path)
     if changes is None:
@@ -142,7 +142,7 @@ def _check_order(changes: list[Any], order: list[Any], key: str | None, path: st
             continue
         wanted = _identity(item, key, path)
         if wanted not in places[start:]:
-            _refuse(path, f"$setElementOrder does not name {wanted!r} in the patch's own order")
+            _reject(path, f"$setElementOrder does not name {wanted!r} in the patch's own order")
         start = places.index(wanted, start) + 1
 
 
@@ -154,7 +154,7 @@ def _merge_list(live: list[Any], changes: list[Any], shape: Shape, path: str) ->
         return _arrange(merged, changes, live, None, path)
     key = shape.patch_merge_key
     if key is None:
-        _refuse(path, "is merged element by element, but its schema names no merge key")
+        _reject(path, "is merged element by element, but its schema names no merge key")
     return _merge_list_of_maps(live, changes, shape, key, path)
 
 
@@ -166,7 +166,7 @@ def _merge_list_of_maps(
     replaces = False
     for item in changes:
         if not isinstance(item, dict):
-            _refuse(path, f"mixes objects with {item!r}; every element needs {key!r}")
+            _reject(path, f"mixes objects with {item!r}; every element needs {key!r}")
         match item.get(_DIRECTIVE, "merge"):
             case "merge":
                 wanted.append({name: value for name, value in item.items() if name != _DIRECTIVE})
@@ -176,7 +176,7 @@ def _merge_list_of_maps(
                 gone = _identity(item, key, path)
                 kept = [each for each in kept if _identity(each, key, path) != gone]
             case directive:
-                _refuse(path, f"unknown $patch directive {directive!r}")
+                _reject(path, f"unknown $patch directive {directive!r}")
     if replaces:
         return [_clean_map(item) for item in wanted]
     merged = list(kept)
@@ -223,17 +223,17 @@ def _identity(item: Any, key: str | None, path: str) -> Any:
     if key is None:
         value = item
     elif not isinstance(item, dict) or key not in item:
-        _refuse(path, f"has an element without its merge key {key!r}; add it")
+        _reject(path, f"has an element without its merge key {key!r}; add it")
     else:
         value = item[key]
     if isinstance(value, (dict, list)):
-        _refuse(path, f"{value!r} cannot identify an element of a merged list")
+        _reject(path, f"{value!r} cannot identify an element of a merged list")
     return value
 
 
 def _hashable(live: list[Any], changes: list[Any], path: str) -> bool:
     if any(isinstance(item, list) for item in (*live, *changes)):
-        _refuse(path, "lists of lists cannot be merged")
+        _reject(path, "lists of lists cannot be merged")
     return True
 
 
@@ -269,5 +269,5 @@ def _clean_list(items: list[Any]) -> list[Any]:
     return cleaned
 
 
-def _refuse(path: str, reason: str) -> NoReturn:
+def _reject(path: str, reason: str) -> NoReturn:
     raise PatchError(f"strategic merge patch: {path or 'the object'}: {reason}")

@@ -78,8 +78,8 @@ def check(queue: Object, old: Object | None, view: View) -> FieldErrors:
         if in_place:
             return
     if moved or _resources(queue) != _resources(old or {}):
-        yield from _above(queue, view)
-        yield from _below(queue, view)
+        yield from _check_ancestors(queue, view)
+        yield from _check_children(queue, view)
 
 
 def check_delete(queue: Object, view: View) -> FieldErrors:
@@ -204,7 +204,7 @@ def _holds_pods(queue: Object) -> bool:
         return False
 
 
-def _above(queue: Object, view: View) -> FieldErrors:
+def _check_ancestors(queue: Object, view: View) -> FieldErrors:
     """Check against the limits of the ancestors."""
     capability = _share(queue, "capability")
     for name, amount in capability.items():
@@ -227,7 +227,7 @@ def _above(queue: Object, view: View) -> FieldErrors:
             yield from _sum_within(field, [queue, *siblings], parent)
 
 
-def _below(queue: Object, view: View) -> FieldErrors:
+def _check_children(queue: Object, view: View) -> FieldErrors:
     """Check against the amounts of the children."""
     children = children_of(queue["metadata"]["name"], view)
     if not children:

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class Leaf(click.Command):
+class VcctlCommand(click.Command):
     """A command without subcommands. `additive` ones are not Volcano's and print only results to
     stdout.
     """
@@ -46,7 +46,7 @@ class Leaf(click.Command):
         self.additive = additive
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, go_spelling(self, args))
+        return super().parse_args(ctx, parse_go_flags(self, args))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -59,7 +59,7 @@ class Leaf(click.Command):
             ctx.exit(failure.code)
 
     def _report(self, ctx: click.Context, failure: CommandFailed) -> None:
-        line = f"Failed to{_words(ctx)}: {failure.message}"
+        line = f"Failed to{_command_words(ctx)}: {failure.message}"
         as_volcano = not self.additive and not ctx.params.get("output")
         if as_volcano and not sys.stdout.isatty():
             click.echo(line)
@@ -75,26 +75,26 @@ class Leaf(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-class Noun(click.Group):
+class VcctlGroup(click.Group):
     """A group such as `vcctl job`.
 
-    `later` names commands of other modules as `module:attribute` below this package. They are
+    `lazy` names commands of other modules as `module:attribute` below this package. They are
     imported on demand, so that `vcctl job list` does not import `vcctl job submit`.
     """
 
-    command_class = Leaf
+    command_class = VcctlCommand
 
-    def __init__(self, *args: Any, later: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, lazy: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         kwargs["context_settings"] = {**SETTINGS, **kwargs.get("context_settings", {})}
         super().__init__(*args, **kwargs)
-        self._later = dict(later or {})
+        self._lazy = dict(lazy or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*self.commands, *self._later})
+        return sorted({*self.commands, *self._lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.commands and cmd_name in self._later:
-            module, attribute = self._later[cmd_name].split(":")
+        if cmd_name not in self.commands and cmd_name in self._lazy:
+            module, attribute = self._lazy[cmd_name].split(":")
             found: click.Command = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
             self.add_command(found, cmd_name)
         return super().get_command(ctx, cmd_name)
@@ -124,7 +124,7 @@ class Noun(click.Group):
         ctx.exit(0)
 
 
-def _words(ctx: click.Context) -> str:
+def _command_words(ctx: click.Context) -> str:
     """Return ` view job` for `vcctl job view`: from the command up to the group, without the
     program.
     """
@@ -136,7 +136,7 @@ def _words(ctx: click.Context) -> str:
     return "".join(f" {word}" for word in words)
 
 
-def go_spelling(command: click.Command, args: Sequence[str]) -> list[str]:
+def parse_go_flags(command: click.Command, args: Sequence[str]) -> list[str]:
     """Rewrite arguments in the syntax of Go's flag package for click."""
     flags: set[str] = set()
     valued: set[str] = set()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.commands import VcctlCommand
 
 SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(
-    cls=Leaf,
+    cls=VcctlCommand,
     additive=True,
     examples=[
         "source <(vcctl completion bash)",

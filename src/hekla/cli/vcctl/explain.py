@@ -12,10 +12,10 @@ import click
 
 from hekla.api import wellknown
 from hekla.api.wellknown import GroupCondition, JobPhase, PodGroupPhase, PodPhase, QueueState
-from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.commands import VcctlCommand
 from hekla.cli.vcctl.job_view import event_time
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
-from hekla.cli.vcctl.output import age, named, part, phase_colour, spaced
+from hekla.cli.vcctl.output import age, field_at, name_of, namespace_of, phase_colour
 from hekla.kube.resources import EVENTS, PODGROUPS, PODS, QUEUES
 from hekla.sdk import job_commands, job_phases
 from hekla.units.objects import Object
@@ -30,7 +30,7 @@ _QUOTA_NAMES = (
 
 
 @click.command(
-    cls=Leaf,
+    cls=VcctlCommand,
     additive=True,
     examples=["vcctl job explain my-job", "vcctl job explain -N my-job -n ml"],
 )
@@ -42,22 +42,22 @@ def explain(session: Session, target: Target) -> None:
 
     client = session.client
     job = find_job(session, target, "explain")
-    namespace = spaced(job)
+    namespace = namespace_of(job)
     group = client.find(PODGROUPS, job_commands.group_name(job), namespace=namespace)
-    queue = client.find(QUEUES, part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE)
+    queue = client.find(QUEUES, field_at(job, "spec", "queue") or wellknown.DEFAULT_QUEUE)
     pods = client.list(
-        PODS, namespace=namespace, label_selector=job_commands.pods_selector(named(job))
+        PODS, namespace=namespace, label_selector=job_commands.pods_selector(name_of(job))
     ).items
     about = {obj["metadata"]["uid"] for obj in (job, group, *pods) if obj is not None}
     events = [
         event
         for event in client.list(EVENTS, namespace=namespace)
-        if part(event, "involvedObject", "uid") in about
+        if field_at(event, "involvedObject", "uid") in about
     ]
-    click.echo("\n".join(reasons(job, group, queue, pods, events)))
+    click.echo("\n".join(explanation(job, group, queue, pods, events)))
 
 
-def reasons(
+def explanation(
     job: Object,
     group: Object | None,
     queue: Object | None,
@@ -66,8 +66,8 @@ def reasons(
 ) -> Iterator[str]:
     """Yield the explanation: the reason first, then its details."""
     phase = job_phases.phase_of(job)
-    yield f"job {spaced(job)}/{named(job)} is {click.style(phase, fg=phase_colour(phase))}"
-    answer = _answer(job, group, queue, pods)
+    yield f"job {namespace_of(job)}/{name_of(job)} is {click.style(phase, fg=phase_colour(phase))}"
+    answer = _reason(job, group, queue, pods)
     for clause in answer.split("; "):
         yield f"  {clause}"
     for hint in _next_steps(job, group, queue, pods):
@@ -75,10 +75,10 @@ def reasons(
     yield from _group_lines(group, answer)
     yield from _queue_line(job, queue)
     yield from _pod_lines(pods)
-    yield from _event_lines(event for event in events if not _says_again(event, answer))
+    yield from _event_lines(event for event in events if not _repeats_reason(event, answer))
 
 
-def _says_again(event: Object, answer: str) -> bool:
+def _repeats_reason(event: Object, answer: str) -> bool:
     """Return whether an event only repeats the reason: the scheduler writes it in both places."""
     message = str(event.get("message") or "")
     return bool(message) and (message in answer or answer in message)
@@ -86,12 +86,15 @@ def _says_again(event: Object, answer: str) -> bool:
 
 def verdict(group: Object | None) -> Object | None:
     """Return the newest condition; older ones stay true forever."""
-    conditions = part(group or {}, "status", "conditions") or []
+    conditions = field_at(group or {}, "status", "conditions") or []
     return max(conditions, key=lambda one: str(one.get("lastTransitionTime") or ""), default=None)
 
 
-def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[Object]) -> str:
-    phase, name = job_phases.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
+def _reason(job: Object, group: Object | None, queue: Object | None, pods: list[Object]) -> str:
+    phase, name = (
+        job_phases.phase_of(job),
+        field_at(job, "spec", "queue") or wellknown.DEFAULT_QUEUE,
+    )
     if phase == JobPhase.ABORTED:
         return "it is suspended and can be resumed"
     if phase == JobPhase.COMPLETED:
@@ -99,7 +102,7 @@ def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[
     if phase in (JobPhase.FAILED, JobPhase.TERMINATED):
         return _why_failed(job, pods)
     if phase == JobPhase.RUNNING:
-        waiting = sum(part(pod, "status", "phase") == PodPhase.PENDING for pod in pods)
+        waiting = sum(field_at(pod, "status", "phase") == PodPhase.PENDING for pod in pods)
         return (
             f"the gang is running; {waiting} more pods are pending"
             if waiting
@@ -107,7 +110,7 @@ def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[
         )
     if queue is None:
         return f"queue {name!r} does not exist"
-    state = part(queue, "status", "state") or QueueState.OPEN
+    state = field_at(queue, "status", "state") or QueueState.OPEN
     if state != QueueState.OPEN:
         return f"queue {name!r} is {state}: it admits no jobs"
     if group is None:
@@ -115,7 +118,7 @@ def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[
     newest = verdict(group)
     if newest is not None and newest.get("type") == GroupCondition.UNSCHEDULABLE:
         return str(newest.get("message") or newest.get("reason") or "it does not fit")
-    if part(group, "status", "phase") in (None, "", PodGroupPhase.PENDING):
+    if field_at(group, "status", "phase") in (None, "", PodGroupPhase.PENDING):
         return f"queue {name!r} has not admitted it yet"
     return _why_not_started(pods) or "it is admitted, and its pods are being scheduled"
 
@@ -123,38 +126,43 @@ def _answer(job: Object, group: Object | None, queue: Object | None, pods: list[
 def _why_not_started(pods: list[Object]) -> str:
     """Return what keeps a bound pod from starting, such as a missing image."""
     for pod in pods:
-        for status in part(pod, "status", "containerStatuses") or ():
-            waiting = part(status, "state", "waiting") or {}
+        for status in field_at(pod, "status", "containerStatuses") or ():
+            waiting = field_at(status, "state", "waiting") or {}
             if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
                 why = ": ".join(filter(None, (waiting["reason"], waiting.get("message"))))
-                return f"it is admitted, and pod {named(pod)} cannot start: {why}"
+                return f"it is admitted, and pod {name_of(pod)} cannot start: {why}"
     return ""
 
 
 def _why_failed(job: Object, pods: list[Object]) -> str:
     for pod in pods:
-        for status in part(pod, "status", "containerStatuses") or ():
-            ended = part(status, "state", "terminated") or part(status, "lastState", "terminated")
+        for status in field_at(pod, "status", "containerStatuses") or ():
+            ended = field_at(status, "state", "terminated") or field_at(
+                status, "lastState", "terminated"
+            )
             if ended and ended.get("exitCode"):
                 why = ended.get("message") or ended.get("reason") or ""
-                description = f"pod {named(pod)} exited with code {ended['exitCode']}"
+                description = f"pod {name_of(pod)} exited with code {ended['exitCode']}"
                 return f"{description}: {why}" if why else description
-    failed = part(job, "status", "failed") or 0
+    failed = field_at(job, "status", "failed") or 0
     return f"{failed} of its pods failed" if failed else "it was terminated before it completed"
 
 
 def _next_steps(
     job: Object, group: Object | None, queue: Object | None, pods: list[Object]
 ) -> Iterator[str]:
-    phase, name = job_phases.phase_of(job), part(job, "spec", "queue") or wellknown.DEFAULT_QUEUE
-    me = f"-N {named(job)} -n {spaced(job)}"
+    phase, name = (
+        job_phases.phase_of(job),
+        field_at(job, "spec", "queue") or wellknown.DEFAULT_QUEUE,
+    )
+    me = f"-N {name_of(job)} -n {namespace_of(job)}"
     if phase == JobPhase.ABORTED:
         yield f"vcctl job resume {me}"
     elif phase in (JobPhase.FAILED, JobPhase.TERMINATED):
         yield f"vcctl job logs {me}"
     elif phase == JobPhase.PENDING and queue is None:
         yield f"vcctl queue create -n {name}"
-    elif phase == JobPhase.PENDING and part(queue or {}, "status", "state") in (
+    elif phase == JobPhase.PENDING and field_at(queue or {}, "status", "state") in (
         QueueState.CLOSED,
         QueueState.CLOSING,
     ):
@@ -169,7 +177,7 @@ def _group_lines(group: Object | None, answer: str) -> Iterator[str]:
     spec, status = group.get("spec") or {}, group.get("status") or {}
     yield ""
     phase = status.get("phase") or PodGroupPhase.PENDING
-    yield f"PodGroup {named(group)}: {phase}, {spec.get('minMember', 0)} members minimum"
+    yield f"PodGroup {name_of(group)}: {phase}, {spec.get('minMember', 0)} members minimum"
     if requested := _amounts(spec.get("minResources")):
         yield f"  minResources {requested}"
     for condition in status.get("conditions") or ():
@@ -183,9 +191,9 @@ def _group_lines(group: Object | None, answer: str) -> Iterator[str]:
 def _queue_line(job: Object, queue: Object | None) -> Iterator[str]:
     if queue is None:
         return
-    state = part(queue, "status", "state") or QueueState.OPEN
-    used = _amounts(part(queue, "status", "allocated")) or "nothing"
-    yield f"Queue {named(queue)}: {state}, uses {used}"
+    state = field_at(queue, "status", "state") or QueueState.OPEN
+    used = _amounts(field_at(queue, "status", "allocated")) or "nothing"
+    yield f"Queue {name_of(queue)}: {state}, uses {used}"
 
 
 def _amounts(found: Object | None) -> str:
@@ -202,12 +210,12 @@ def _pod_lines(pods: list[Object]) -> Iterator[str]:
         return
     counts: dict[str, int] = {}
     for pod in pods:
-        phase = part(pod, "status", "phase") or PodPhase.PENDING
+        phase = field_at(pod, "status", "phase") or PodPhase.PENDING
         counts[phase] = counts.get(phase, 0) + 1
     yield "Pods: " + ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))
     said: dict[str, int] = {}
     for pod in pods:
-        for condition in part(pod, "status", "conditions") or ():
+        for condition in field_at(pod, "status", "conditions") or ():
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
                 text = condition.get("message") or condition.get("reason") or ""
                 said[text] = said.get(text, 0) + 1
@@ -220,5 +228,5 @@ def _event_lines(events: Iterable[Object]) -> Iterator[str]:
     if newest:
         yield "Events, newest last:"
     for event in newest:
-        what = f"{part(event, 'involvedObject', 'kind')} {event.get('reason', '')}"
+        what = f"{field_at(event, 'involvedObject', 'kind')} {event.get('reason', '')}"
         yield f"  {age(event_time(event))} ago  {what}: {event.get('message', '')}"

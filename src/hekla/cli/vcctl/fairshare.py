@@ -21,7 +21,7 @@ from hekla.api.fairshare import QUEUES_KEY, SHARES_KEY, Queues, Shares
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import Session
-from hekla.cli.vcctl.output import part
+from hekla.cli.vcctl.output import field_at
 from hekla.kube.resources import CONFIGMAPS
 from hekla.units.durations import format_duration
 from hekla.units.objects import Object
@@ -33,7 +33,7 @@ FULL, FREE = "█", "·"
 NAMED = f"metadata.name={wellknown.FAIRSHARE_CONFIG_MAP}"
 
 
-def find_account(session: Session, namespace: str = "") -> Object:
+def find_usage_record(session: Session, namespace: str = "") -> Object:
     """Return the ConfigMap of the given namespace, else of the default one, else the only one."""
     client, name = session.client, wellknown.FAIRSHARE_CONFIG_MAP
     usual = namespace or wellknown.SYSTEM_NAMESPACE
@@ -44,10 +44,10 @@ def find_account(session: Session, namespace: str = "") -> Object:
     if len(others) == 1:
         return others[0]
     if others:
-        places = sorted(one["metadata"]["namespace"] for one in others)
+        namespaces = sorted(one["metadata"]["namespace"] for one in others)
         raise CommandFailed(
-            f"several schedulers record usage, in the namespaces {', '.join(places)}",
-            hint=f"choose one: --scheduler-namespace {places[0]}",
+            f"several schedulers record usage, in the namespaces {', '.join(namespaces)}",
+            hint=f"choose one: --scheduler-namespace {namespaces[0]}",
         )
     where = f"namespace {namespace} has" if namespace else "there is"
     raise CommandFailed(
@@ -56,7 +56,7 @@ def find_account(session: Session, namespace: str = "") -> Object:
     )
 
 
-def account_changes(session: Session, account: Object) -> Iterator[Object]:
+def usage_record_changes(session: Session, account: Object) -> Iterator[Object]:
     """Yield every later state of the ConfigMap."""
     client, place = session.client, account["metadata"]["namespace"]
     # From a list: the object's own version may be too old to watch from.
@@ -74,7 +74,7 @@ def shares_of(account: Object) -> Shares:
 
 def _decoded(account: Object, key: str, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(part(account, "data", key) or "", type=kind)
+        return msgspec.json.decode(field_at(account, "data", key) or "", type=kind)
     except msgspec.DecodeError as error:
         meta = account["metadata"]
         raise CommandFailed(
@@ -86,16 +86,16 @@ def _decoded(account: Object, key: str, kind: type[T]) -> T:
 def ranking(shares: Shares, level: str) -> Iterator[str]:
     """Yield namespaces or users, highest usage first."""
     usage: Mapping[str, float] = getattr(shares, level)
-    had = {_plain(name): share for name, share in usage.items()}
-    width = max(map(len, (level, *had)))
+    shares_by_name = {_escaped(name): share for name, share in usage.items()}
+    width = max(map(len, (level, *shares_by_name)))
     yield f"{level:<{width}}  usage"
-    for name, share in sorted(had.items(), key=lambda one: (-one[1], one[0])):
+    for name, share in sorted(shares_by_name.items(), key=lambda one: (-one[1], one[0])):
         yield f"{name:<{width}}  {_bar(share)} {share:>6.1%}"
     past = format_duration(shares.half_life_s)
     yield f"of the cluster; usage counts half after every {past}"
 
 
-def _plain(name: str) -> str:
+def _escaped(name: str) -> str:
     """User names come from manifests: escape control characters for the terminal."""
     return name if name.isprintable() else repr(name)
 

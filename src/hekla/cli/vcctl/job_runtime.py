@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from hekla.api.wellknown import JobPhase
-from hekla.cli.vcctl.commands import Leaf, note
+from hekla.cli.vcctl.commands import VcctlCommand, note
 from hekla.cli.vcctl.errors import TIMED_OUT, CommandFailed, did_you_mean
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
-from hekla.cli.vcctl.output import named, phase_colour, spaced
+from hekla.cli.vcctl.output import name_of, namespace_of, phase_colour
 from hekla.units.objects import Object
 
 PHASES = tuple(
@@ -39,7 +39,7 @@ def _until(_: click.Context, param: click.Parameter, value: str) -> str:
 
 
 @click.command(
-    cls=Leaf,
+    cls=VcctlCommand,
     additive=True,
     examples=[
         "vcctl job wait my-job",
@@ -69,32 +69,36 @@ def wait(session: Session, target: Target, until: str, timeout: float | None) ->
     job = find_job(session, target, "wait")
     try:
         job = job_wait.wait(
-            session.client, named(job), namespace=spaced(job), until=until, timeout_s=timeout
+            session.client,
+            name_of(job),
+            namespace=namespace_of(job),
+            until=until,
+            timeout_s=timeout,
         )
     except job_wait.JobEnded as ended:
         job = ended.job
-        _say_phase(job)
+        _print_phase(job)
         click.get_current_context().exit(1)
     except TimeoutError as error:
         raise CommandFailed(
             str(error),
-            hint=f"`vcctl job explain {named(job)}` shows the reason",
+            hint=f"`vcctl job explain {name_of(job)}` shows the reason",
             code=TIMED_OUT,
         ) from error
-    _say_phase(job)
+    _print_phase(job)
     if until == "finished" and job_phases.phase_of(job) != JobPhase.COMPLETED:
         click.get_current_context().exit(1)
 
 
-def _say_phase(job: Object) -> None:
+def _print_phase(job: Object) -> None:
     from hekla.sdk import job_phases
 
     phase = job_phases.phase_of(job)
-    click.echo(f"job {named(job)} is {click.style(phase, fg=phase_colour(phase))}")
+    click.echo(f"job {name_of(job)} is {click.style(phase, fg=phase_colour(phase))}")
 
 
 @click.command(
-    cls=Leaf,
+    cls=VcctlCommand,
     additive=True,
     examples=[
         "vcctl job logs my-job",
@@ -127,28 +131,28 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
     )
     lines = job_logs(
         session.client,
-        named(job),
-        namespace=spaced(job),
+        name_of(job),
+        namespace=namespace_of(job),
         task=given["task"],
         container=given["container"],
         options=options,
     )
     printer = LinePrinter(prefix=prefix)
     if options.follow:
-        _say_waiting(job)
+        _print_pending(job)
     for line in lines:
         printer.show(line)
     if not printer.seen and not options.follow:
-        pods = pods_of(session.client, named(job), spaced(job), given["task"])
+        pods = pods_of(session.client, name_of(job), namespace_of(job), given["task"])
         description = f"{len(pods)} pods have" if pods else "no pods yet:"
-        click.echo(f"job {named(job)}: {description} no output", err=True)
+        click.echo(f"job {name_of(job)}: {description} no output", err=True)
 
 
-def _say_waiting(job: Object) -> None:
+def _print_pending(job: Object) -> None:
     from hekla.sdk import job_phases
 
     if job_phases.phase_of(job) == JobPhase.PENDING:
-        note(f"job {named(job)} is Pending; `vcctl job explain {named(job)}` says why")
+        note(f"job {name_of(job)} is Pending; `vcctl job explain {name_of(job)}` says why")
 
 
 class LinePrinter:
@@ -174,13 +178,13 @@ def finish(session: Session, name: str, namespace: str, *, logs: bool) -> None:
         for line in job_logs(session.client, name, namespace=namespace, follow=True):
             printer.show(line)
     job = job_wait.wait(session.client, name, namespace=namespace)
-    _say_phase(job)
+    _print_phase(job)
     if job_phases.phase_of(job) != JobPhase.COMPLETED:
         click.get_current_context().exit(1)
 
 
 @click.command(
-    cls=Leaf,
+    cls=VcctlCommand,
     additive=True,
     examples=["vcctl job scale my-job -r 8", "vcctl job scale my-job -r 8 --task worker -m 4"],
 )
@@ -204,8 +208,8 @@ def scale(
         patch = job_commands.scale_patch(job, replicas, task=task, min_available=min_available)
     except ValueError as error:
         raise CommandFailed(str(error), hint="select one with --task") from error
-    made = session.client.patch(JOBS, named(job), patch, namespace=spaced(job), kind="json")
+    made = session.client.patch(JOBS, name_of(job), patch, namespace=namespace_of(job), kind="json")
     gang = made["spec"].get("minAvailable")
-    click.echo(f"scale job {named(job)} successfully")
+    click.echo(f"scale job {name_of(job)} successfully")
     if gang != job["spec"].get("minAvailable"):
         click.echo(f"  minAvailable is now {gang}", err=True)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hekla.cli.vcctl.output import age, part
+from hekla.cli.vcctl.output import age, field_at
 from hekla.kube.resources import EVENTS
 from hekla.kube.sync_client import SyncClient
 from hekla.units.objects import Object
@@ -34,14 +34,16 @@ def events_of(client: SyncClient, job: Object) -> list[Object]:
     selector = f"involvedObject.name={metadata['name']},involvedObject.kind=Job"
     listed = client.list(EVENTS, namespace=metadata["namespace"], field_selector=selector)
     mine = [
-        event for event in listed if part(event, "involvedObject", "uid") in (None, metadata["uid"])
+        event
+        for event in listed
+        if field_at(event, "involvedObject", "uid") in (None, metadata["uid"])
     ]
     return sorted(mine, key=event_time)
 
 
 def event_time(event: Object) -> str:
     return str(
-        part(event, "series", "lastObservedTime")
+        field_at(event, "series", "lastObservedTime")
         or event.get("lastTimestamp")
         or event.get("eventTime")
         or event["metadata"].get("creationTimestamp")
@@ -128,16 +130,16 @@ def _policies(level: int, owner: Object) -> Iterator[str]:
 
 
 def _task(task: Object) -> Iterator[str]:
-    pod = part(task, "template", "spec") or {}
+    pod = field_at(task, "template", "spec") or {}
     yield _line(2, "Name", task.get("name", ""))
     yield _line(2, "Replicas", task.get("replicas", 0))
     if task.get("minAvailable") is not None:
         yield _line(2, "Min Available", task["minAvailable"])
-    if part(task, "dependsOn", "name"):
+    if field_at(task, "dependsOn", "name"):
         yield _line(2, "Depends On", ", ".join(task["dependsOn"]["name"]))
     yield from _policies(2, task)
     yield _line(2, "Template")
-    metadata = part(task, "template", "metadata") or {}
+    metadata = field_at(task, "template", "metadata") or {}
     if metadata.get("labels") or metadata.get("annotations"):
         yield _line(3, "Metadata")
         yield _line(4, "Labels", _map(metadata.get("labels")))
@@ -214,7 +216,7 @@ def event_lines(events: list[Object]) -> Iterator[str]:
     yield f"{'Type':<15}{'Reason':<40}{'Age':<30}{'Form':<40}Message"
     yield f"{'-------':<15}{'-------':<40}{'-------':<30}{'-------':<40}-------"
     for event in events:
-        source = part(event, "source", "component") or event.get("reportingComponent") or ""
+        source = field_at(event, "source", "component") or event.get("reportingComponent") or ""
         yield (
             f"{event.get('type', ''):<15}{event.get('reason', ''):<40}{_age(event):<30}"
             f"{source:<40}{event.get('message', '')}"
@@ -222,7 +224,7 @@ def event_lines(events: list[Object]) -> Iterator[str]:
 
 
 def _age(event: Object) -> str:
-    count = part(event, "series", "count") or event.get("count") or 1
+    count = field_at(event, "series", "count") or event.get("count") or 1
     last = age(event_time(event))
     if count <= 1:
         return last

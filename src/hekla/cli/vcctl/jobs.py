@@ -7,15 +7,15 @@ import click
 from hekla.api import wellknown
 from hekla.api.wellknown import Action
 from hekla.cli.vcctl import list_watch
-from hekla.cli.vcctl.commands import Noun, note
+from hekla.cli.vcctl.commands import VcctlGroup, note
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
 from hekla.cli.vcctl.options import (
     Session,
     Target,
     all_namespaces_option,
+    complete_names,
     connected,
     label_option,
-    live,
     namespace_option,
     one_job,
     watch_option,
@@ -23,13 +23,13 @@ from hekla.cli.vcctl.options import (
 from hekla.cli.vcctl.output import (
     Column,
     age_of,
-    counted,
-    named,
+    field_at,
+    name_of,
+    namespace_of,
+    number_at,
     output_option,
-    part,
     phase_colour,
     show_object,
-    spaced,
     text_at,
 )
 from hekla.kube.errors import Forbidden, NotFound
@@ -38,8 +38,8 @@ from hekla.units.objects import Object
 
 
 @click.group(
-    cls=Noun,
-    later={
+    cls=VcctlGroup,
+    lazy={
         "run": "submission:run_command",
         "submit": "submission:submit",
         "wait": "job_runtime:wait",
@@ -53,27 +53,27 @@ def job() -> None:
 
 
 def _replicas(job: Object) -> int:
-    return sum(task.get("replicas") or 0 for task in part(job, "spec", "tasks") or ())
+    return sum(task.get("replicas") or 0 for task in field_at(job, "spec", "tasks") or ())
 
 
 def _type(job: Object) -> str:
-    return str((part(job, "metadata", "labels") or {}).get(wellknown.JOB_TYPE) or "Batch")
+    return str((field_at(job, "metadata", "labels") or {}).get(wellknown.JOB_TYPE) or "Batch")
 
 
-NAMESPACE_COLUMN = Column("Namespace", spaced, gap=3)
+NAMESPACE_COLUMN = Column("Namespace", namespace_of, gap=3)
 COLUMNS = (
-    Column("Name", named, gap=3),
+    Column("Name", name_of, gap=3),
     Column("Creation", lambda job: text_at("metadata", "creationTimestamp")(job)[:10], 15),
     Column("Phase", text_at("status", "state", "phase"), 12, colour=phase_colour),
     Column("JobType", _type, 12),
     Column("Replicas", _replicas, 12),
-    Column("Min", counted("status", "minAvailable"), 6),
-    Column("Pending", counted("status", "pending"), 10),
-    Column("Running", counted("status", "running"), 10),
-    Column("Succeeded", counted("status", "succeeded"), 12),
-    Column("Failed", counted("status", "failed"), 10),
-    Column("Unknown", counted("status", "unknown"), 12),
-    Column("RetryCount", counted("status", "retryCount"), 10),
+    Column("Min", number_at("status", "minAvailable"), 6),
+    Column("Pending", number_at("status", "pending"), 10),
+    Column("Running", number_at("status", "running"), 10),
+    Column("Succeeded", number_at("status", "succeeded"), 12),
+    Column("Failed", number_at("status", "failed"), 10),
+    Column("Unknown", number_at("status", "unknown"), 12),
+    Column("RetryCount", number_at("status", "retryCount"), 10),
     Column("Queue", text_at("spec", "queue"), gap=3, wide=True),
     Column("Priority", text_at("spec", "priorityClassName"), gap=3, wide=True),
     Column("Age", age_of, 8, wide=True),
@@ -97,9 +97,9 @@ def list_jobs(
 
     def wanted(job: Object) -> bool:
         return (
-            (not queue or part(job, "spec", "queue") == queue)
-            and (not scheduler or part(job, "spec", "schedulerName") == scheduler)
-            and selector in named(job)
+            (not queue or field_at(job, "spec", "queue") == queue)
+            and (not scheduler or field_at(job, "spec", "schedulerName") == scheduler)
+            and selector in name_of(job)
             and (not phases or text_at("status", "state", "phase")(job).lower() in phases)
         )
 
@@ -131,7 +131,9 @@ def phases_of(text: str) -> frozenset[str]:
 )
 @namespace_option
 @all_namespaces_option
-@click.option("-q", "--queue", default="", help="Only this queue.", shell_complete=live(QUEUES))
+@click.option(
+    "-q", "--queue", default="", help="Only this queue.", shell_complete=complete_names(QUEUES)
+)
 @click.option("-S", "--scheduler", default="", help="Only jobs of this scheduler.")
 @click.option("--selector", default="", help="Only names that contain this text.")
 @label_option
@@ -188,11 +190,11 @@ def _other_jobs(session: Session, target: Target, namespace: str) -> str:
             f'there is a namespace "{name}": -n alone is the job\'s name; '
             f"for a job in that namespace use -N NAME -n {name}"
         )
-    names = [named(one) for one in client.list(JOBS, namespace=namespace)]
+    names = [name_of(one) for one in client.list(JOBS, namespace=namespace)]
     if near := did_you_mean(name, names):
         return near
     try:
-        elsewhere = [spaced(one) for one in client.list(JOBS) if named(one) == name]
+        elsewhere = [namespace_of(one) for one in client.list(JOBS) if name_of(one) == name]
     except Forbidden:
         elsewhere = []
     if elsewhere:
@@ -226,7 +228,7 @@ def view(session: Session, target: Target, output: str) -> None:
     click.echo(job_view.report(found, job_view.events_of(session.client, found)))
 
 
-def send(session: Session, target: Target, verb: str, action: str) -> Object:
+def send_command(session: Session, target: Target, verb: str, action: str) -> Object:
     """Create a Command for a job."""
     from hekla.sdk import job_commands
 
@@ -240,8 +242,10 @@ def send(session: Session, target: Target, verb: str, action: str) -> Object:
 @connected
 def suspend(session: Session, target: Target) -> None:
     """Suspend a job: terminate its pods and keep the job."""
-    found = send(session, target, "suspend", Action.ABORT_JOB)
-    note(f"requested suspension of job {named(found)}; resume: `vcctl job resume {named(found)}`")
+    found = send_command(session, target, "suspend", Action.ABORT_JOB)
+    note(
+        f"requested suspension of job {name_of(found)}; resume: `vcctl job resume {name_of(found)}`"
+    )
 
 
 @job.command(examples=["vcctl job resume my-job", "vcctl job resume -N my-job -n ml"])
@@ -249,8 +253,8 @@ def suspend(session: Session, target: Target) -> None:
 @connected
 def resume(session: Session, target: Target) -> None:
     """Resume a suspended job."""
-    found = send(session, target, "resume", Action.RESUME_JOB)
-    note(f"requested resumption of job {named(found)}; wait: `vcctl job wait {named(found)}`")
+    found = send_command(session, target, "resume", Action.RESUME_JOB)
+    note(f"requested resumption of job {name_of(found)}; wait: `vcctl job wait {name_of(found)}`")
 
 
 def delete_job(session: Session, target: Target, verb: str = "delete") -> None:

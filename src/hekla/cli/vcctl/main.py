@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from hekla.cli.vcctl.commands import Noun, run
+from hekla.cli.vcctl.commands import VcctlGroup, run
 from hekla.cli.vcctl.errors import did_you_mean
 
 # The location of each command: `module:attribute` below this package.
@@ -24,7 +24,7 @@ COMMANDS = {
 SHORTCUTS = ("vsub", "vjobs", "vqueues", "vcancel", "vsuspend", "vresume")
 
 
-class Tree(Noun):
+class RootGroup(VcctlGroup):
     """The root group: unlike in other groups, an unknown word is an error."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -46,9 +46,9 @@ class Tree(Noun):
         raise click.UsageError(f"{description}; {near}" if near else description, ctx)
 
 
-vcctl = Tree(
+vcctl = RootGroup(
     name="vcctl",
-    later=COMMANDS,
+    lazy=COMMANDS,
     help="Jobs and queues of a Volcano or hekla cluster, from the command line.",
     epilog="`vcctl COMMAND --help` shows examples.",
 )

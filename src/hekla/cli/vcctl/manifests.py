@@ -38,7 +38,7 @@ def read(path: str) -> list[Object]:
     return documents
 
 
-def checked(client: SyncClient, obj: Object) -> None:
+def validate(client: SyncClient, obj: Object) -> None:
     """Reject what the server would reject, and warn about unknown fields."""
     from hekla.sdk import validation
 

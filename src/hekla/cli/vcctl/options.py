@@ -61,7 +61,7 @@ class Session:
             return kubeconfig.load(self._path or None, context=self._context or None)
         except ConfigError:
             # After `hekla up`, vcctl works without an exported KUBECONFIG.
-            own = own_kubeconfig()
+            own = local_kubeconfig()
             if self._path or os.environ.get("KUBECONFIG") or not own.exists():
                 raise
             return kubeconfig.load(own, context=self._context or None)
@@ -82,7 +82,7 @@ class Session:
         return self.config.namespace
 
 
-def own_kubeconfig() -> Path:
+def local_kubeconfig() -> Path:
     """Return the kubeconfig of `hekla up` in its default data directory."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "hekla" / "kubeconfig"
@@ -149,15 +149,15 @@ def job_target(word: str | None, name: str, n: str, namespace: str) -> Target:
     """
     if word and name and word != name:
         raise click.UsageError(f'two jobs given: "{word}" and "{name}"; give one')
-    named = name or word or ""
-    if not named:
+    chosen = name or word or ""
+    if not chosen:
         return Target(n, namespace or None, by_n=bool(n))
     if n and namespace and n != namespace:
         raise click.UsageError(f'two namespaces given: -n "{n}" and --namespace "{namespace}"')
-    return Target(named, namespace or n or None)
+    return Target(chosen, namespace or n or None)
 
 
-def live(resource: Resource[Obj]) -> Callable[..., list[CompletionItem]]:
+def complete_names(resource: Resource[Obj]) -> Callable[..., list[CompletionItem]]:
     """Complete the names of existing objects; nothing if the cluster is not reachable."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -192,7 +192,7 @@ def one_job(function: F) -> F:
     def called(*args: Any, word: str | None, name: str, n: str, namespace: str, **rest: Any) -> Any:
         return function(*args, target=job_target(word, name, n, namespace), **rest)
 
-    jobs = live(JOBS)
+    jobs = complete_names(JOBS)
     for option in reversed(
         (
             click.argument("word", metavar="[NAME]", required=False, shell_complete=jobs),
@@ -209,7 +209,7 @@ def one_job(function: F) -> F:
                 "--namespace",
                 default="",
                 help="Namespace.  [default: the context's]",
-                shell_complete=live(NAMESPACES),
+                shell_complete=complete_names(NAMESPACES),
             ),
         )
     ):
@@ -224,7 +224,7 @@ def namespace_option(function: F) -> F:
         "--namespace",
         default="",
         help="Namespace.  [default: the context's]",
-        shell_complete=live(NAMESPACES),
+        shell_complete=complete_names(NAMESPACES),
     )(function)
 
 
@@ -250,9 +250,9 @@ def queue_name(text: str = "Name of the queue.", **more: Any) -> Callable[[F], F
     """Add -n as the name, since queues have no namespace."""
 
     def add(function: F) -> F:
-        return click.option("-n", "--name", help=text, shell_complete=live(QUEUES), **more)(
-            function
-        )
+        return click.option(
+            "-n", "--name", help=text, shell_complete=complete_names(QUEUES), **more
+        )(function)
 
     return add
 

@@ -65,10 +65,10 @@ class Table:
 
     def row(self, obj: Object) -> str:
         parts = zip(self._columns, self._cells(obj), self._widths, strict=True)
-        return "".join(_painted(column, text, width) for column, text, width in parts)
+        return "".join(_coloured(column, text, width) for column, text, width in parts)
 
 
-def _painted(column: Column, text: str, width: int) -> str:
+def _coloured(column: Column, text: str, width: int) -> str:
     padded = f"{text:<{width}}"
     colour = column.colour(text) if column.colour is not None else None
     return click.style(text, fg=colour) + padded[len(text) :] if colour else padded
@@ -154,7 +154,7 @@ def show_list(
 def formatted(resource: Resource[Object], found: Object, output: str) -> str:
     """Print an object, or `{"items": […]}` for a list, in the format of -o."""
     listed = "items" in found and "metadata" not in found
-    items = [presentable(resource, one) for one in (found["items"] if listed else [found])]
+    items = [with_kind(resource, one) for one in (found["items"] if listed else [found])]
     whole = {"apiVersion": "v1", "kind": "List", "items": items} if listed else items[0]
     if output == "json":
         return json.dumps(whole, indent=4, ensure_ascii=False)
@@ -177,7 +177,7 @@ def _echo(text: str, output: str) -> None:
     click.echo(text, nl=not output.startswith("jsonpath="))  # a template has no implicit line break
 
 
-def presentable(resource: Resource[Object], obj: Object) -> Object:
+def with_kind(resource: Resource[Object], obj: Object) -> Object:
     """Return the object with its kind and without managed fields."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     return {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
@@ -203,7 +203,7 @@ def age_of(obj: Object) -> str:
     return age(obj["metadata"].get("creationTimestamp"))
 
 
-def part(obj: Object, *path: str) -> Any:
+def field_at(obj: Object, *path: str) -> Any:
     """Return the value at `path`, or None if any part of it is unset."""
     value: Any = obj
     for step in path:
@@ -211,19 +211,19 @@ def part(obj: Object, *path: str) -> Any:
     return value
 
 
-def counted(*path: str) -> Callable[[Object], int]:
+def number_at(*path: str) -> Callable[[Object], int]:
     """Return a cell with a number that is zero if unset."""
-    return lambda obj: part(obj, *path) or 0
+    return lambda obj: field_at(obj, *path) or 0
 
 
 def text_at(*path: str) -> Callable[[Object], str]:
     """Return a cell with a text that is empty if unset."""
-    return lambda obj: str(part(obj, *path) or "")
+    return lambda obj: str(field_at(obj, *path) or "")
 
 
-def named(obj: Object) -> str:
+def name_of(obj: Object) -> str:
     return str(obj["metadata"].get("name", ""))
 
 
-def spaced(obj: Object) -> str:
+def namespace_of(obj: Object) -> str:
     return str(obj["metadata"].get("namespace", ""))

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import click
 
 from hekla.cli.vcctl import list_watch
-from hekla.cli.vcctl.commands import Noun
+from hekla.cli.vcctl.commands import VcctlGroup
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
 from hekla.cli.vcctl.job_view import event_lines, event_time
 from hekla.cli.vcctl.options import (
     Session,
     all_namespaces_option,
+    complete_names,
     connected,
     label_option,
-    live,
     namespace_option,
     watch_option,
 )
@@ -23,34 +23,34 @@ from hekla.cli.vcctl.output import (
     Column,
     age,
     age_of,
-    counted,
-    named,
+    field_at,
+    name_of,
+    namespace_of,
+    number_at,
     output_option,
-    part,
     phase_colour,
     show_object,
-    spaced,
     text_at,
 )
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import EVENTS, PODGROUPS, QUEUES
 from hekla.units.objects import Object
 
-NAMESPACE_COLUMN = Column("Namespace", spaced, gap=3)
+NAMESPACE_COLUMN = Column("Namespace", namespace_of, gap=3)
 COLUMNS = (
-    Column("Name", named, gap=3),
+    Column("Name", name_of, gap=3),
     Column("Phase", text_at("status", "phase"), 12, colour=phase_colour),
-    Column("MinMember", counted("spec", "minMember"), 12),
-    Column("Running", counted("status", "running"), 10),
-    Column("Succeeded", counted("status", "succeeded"), 12),
-    Column("Failed", counted("status", "failed"), 10),
+    Column("MinMember", number_at("spec", "minMember"), 12),
+    Column("Running", number_at("status", "running"), 10),
+    Column("Succeeded", number_at("status", "succeeded"), 12),
+    Column("Failed", number_at("status", "failed"), 10),
     Column("Queue", text_at("spec", "queue"), gap=3),
     Column("Age", age_of, 8),
     Column("Priority", text_at("spec", "priorityClassName"), gap=3, wide=True),
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=VcctlGroup)
 def podgroup() -> None:
     """List and show PodGroups."""
 
@@ -62,7 +62,9 @@ def podgroup() -> None:
 )
 @namespace_option
 @all_namespaces_option
-@click.option("-q", "--queue", default="", help="Only this queue.", shell_complete=live(QUEUES))
+@click.option(
+    "-q", "--queue", default="", help="Only this queue.", shell_complete=complete_names(QUEUES)
+)
 @label_option
 @click.option("--phase", default="", help="Only these phases, such as Pending,Inqueue.")
 @output_option
@@ -82,7 +84,7 @@ def list_(
     phases = {word.strip().lower() for word in phase.split(",") if word.strip()}
 
     def wanted(group: Object) -> bool:
-        return (not queue or part(group, "spec", "queue") == queue) and (
+        return (not queue or field_at(group, "spec", "queue") == queue) and (
             not phases or text_at("status", "phase")(group).lower() in phases
         )
 
@@ -99,9 +101,13 @@ def list_(
 
 
 @podgroup.command(additive=True, examples=["vcctl podgroup view my-group -n ml"])
-@click.argument("word", metavar="[NAME]", required=False, shell_complete=live(PODGROUPS))
+@click.argument("word", metavar="[NAME]", required=False, shell_complete=complete_names(PODGROUPS))
 @click.option(
-    "-N", "--name", default="", help="Name of the PodGroup.", shell_complete=live(PODGROUPS)
+    "-N",
+    "--name",
+    default="",
+    help="Name of the PodGroup.",
+    shell_complete=complete_names(PODGROUPS),
 )
 @namespace_option
 @output_option
@@ -128,16 +134,16 @@ def view(session: Session, word: str | None, name: str, namespace: str, output: 
 
 
 def _near(session: Session, wanted: str, where: str) -> str:
-    names = [named(one) for one in session.client.list(PODGROUPS, namespace=where)]
+    names = [name_of(one) for one in session.client.list(PODGROUPS, namespace=where)]
     return did_you_mean(wanted, names) or f"`vcctl podgroup list -n {where}` lists them"
 
 
 def report(group: Object, events: list[Object]) -> Iterator[str]:
     """Yield a PodGroup as text."""
     spec, status = group.get("spec") or {}, group.get("status") or {}
-    yield f"Name:\t{named(group)}"
-    yield f"Namespace:\t{spaced(group)}"
-    for owner in part(group, "metadata", "ownerReferences") or ():
+    yield f"Name:\t{name_of(group)}"
+    yield f"Namespace:\t{namespace_of(group)}"
+    for owner in field_at(group, "metadata", "ownerReferences") or ():
         yield f"Owner:\t{owner.get('kind')}/{owner.get('name')}"
     yield f"Queue:\t{spec.get('queue', '')}"
     yield f"Min Member:\t{spec.get('minMember', 0)}"

@@ -8,33 +8,33 @@ from typing import Any
 import click
 
 from hekla.api import wellknown
-from hekla.cli.vcctl.commands import Noun
+from hekla.cli.vcctl.commands import VcctlGroup
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import (
     Session,
     all_namespaces_option,
+    complete_names,
     connected,
     label_option,
-    live,
     namespace_option,
     watch_option,
 )
 from hekla.cli.vcctl.output import (
     Column,
-    named,
+    field_at,
+    name_of,
+    namespace_of,
     output_option,
-    part,
     phase_colour,
     show_list,
     show_object,
-    spaced,
 )
 from hekla.kube.resources import JOBS, PODS, QUEUES
 from hekla.units.objects import Object
 
 
-@click.group(cls=Noun)
+@click.group(cls=VcctlGroup)
 def pod() -> None:
     """List the pods of jobs and queues."""
 
@@ -52,7 +52,7 @@ def _column(header: str, index: int, *, wide: bool = False) -> Column:
     return Column(header, lambda pod: _cells(pod)[index], width, 8, colour=colour, wide=wide)
 
 
-NAMESPACE_COLUMN = Column("Namespace", spaced, len("Namespace") + 2, 8)
+NAMESPACE_COLUMN = Column("Namespace", namespace_of, len("Namespace") + 2, 8)
 COLUMNS = (
     _column("Name", 0),
     _column("Ready", 1),
@@ -65,11 +65,11 @@ COLUMNS = (
 
 
 def _label(pod: Object, key: str) -> str:
-    return str((part(pod, "metadata", "labels") or {}).get(key) or "")
+    return str((field_at(pod, "metadata", "labels") or {}).get(key) or "")
 
 
 def _in_queue(pod: Object, queue: str) -> bool:
-    annotations = part(pod, "metadata", "annotations") or {}
+    annotations = field_at(pod, "metadata", "annotations") or {}
     return queue in (_label(pod, wellknown.QUEUE_NAME), annotations.get(wellknown.POD_QUEUE_NAME))
 
 
@@ -83,8 +83,10 @@ def _selector(job: str, queue: str, labels: str) -> str:
     "list",
     examples=["vcctl pod list -j my-job", "vcctl pod list -q ml -A", "vcctl pod list -o wide -w"],
 )
-@click.option("-j", "--job", default="", help="Only this job.", shell_complete=live(JOBS))
-@click.option("-q", "--queue", default="", help="Only this queue.", shell_complete=live(QUEUES))
+@click.option("-j", "--job", default="", help="Only this job.", shell_complete=complete_names(JOBS))
+@click.option(
+    "-q", "--queue", default="", help="Only this queue.", shell_complete=complete_names(QUEUES)
+)
 @namespace_option
 @all_namespaces_option
 @label_option
@@ -105,7 +107,7 @@ def list_(
     where = None if all_namespaces else namespace or session.namespace
     selector = _selector(job, queue, labels)
     listed = session.client.list(PODS, namespace=where, label_selector=selector)
-    pods = sorted(listed, key=lambda one: (spaced(one), named(one)))
+    pods = sorted(listed, key=lambda one: (namespace_of(one), name_of(one)))
     if job and queue:
         if any(_label(one, wellknown.QUEUE_NAME) != queue for one in pods):
             raise CommandFailed(

@@ -19,12 +19,18 @@ import click
 
 from hekla.api import wellknown
 from hekla.api.fairshare import Queues, QueueShare
-from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.commands import VcctlCommand
 from hekla.cli.vcctl.errors import CommandFailed
-from hekla.cli.vcctl.fairshare import account_changes, find_account, queues_of, ranking, shares_of
+from hekla.cli.vcctl.fairshare import (
+    find_usage_record,
+    queues_of,
+    ranking,
+    shares_of,
+    usage_record_changes,
+)
 from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import Session, connected, watch_option
-from hekla.cli.vcctl.output import named, part
+from hekla.cli.vcctl.output import field_at, name_of
 from hekla.cli.vcctl.queues import Counts, counts_of
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import QUEUES
@@ -41,7 +47,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command(
-    cls=Leaf,
+    cls=VcctlCommand,
     additive=True,
     examples=[
         "vcctl queue top",
@@ -92,22 +98,22 @@ Shown = tuple[str, Iterator[Object]]
 
 def _show_queues(session: Session, only: Sequence[str], place: str) -> Shown:
     listed = session.client.list(QUEUES)
-    text = "\n".join(tree(listed.items, counts_of(session), only, _pasts(session, place)))
+    text = "\n".join(tree(listed.items, counts_of(session), only, _usage_of_queues(session, place)))
     # The scheduler writes a queue's usage to its status: redraw on any change of a queue.
     return text, changes(session.client, QUEUES, listed.resource_version)
 
 
 def _show_ranking(session: Session, level: str, place: str) -> Shown:
-    account = find_account(session, place)
-    return "\n".join(ranking(shares_of(account), level)), account_changes(session, account)
+    account = find_usage_record(session, place)
+    return "\n".join(ranking(shares_of(account), level)), usage_record_changes(session, account)
 
 
-def _pasts(session: Session, place: str) -> Queues:
+def _usage_of_queues(session: Session, place: str) -> Queues:
     """Return queue usage over time; nothing if it is not recorded or not readable, unless
     requested.
     """
     try:
-        return queues_of(find_account(session, place))
+        return queues_of(find_usage_record(session, place))
     except (KubeError, CommandFailed):
         if place:
             raise
@@ -118,28 +124,28 @@ def tree(
     queues: Sequence[Object],
     counts: Counts,
     only: Sequence[str] = (),
-    pasts: Queues | None = None,
+    usages: Queues | None = None,
 ) -> Iterator[str]:
     """Yield the tree. Queues with a missing parent are shown below the root."""
-    names = {named(queue) for queue in queues}
+    names = {name_of(queue) for queue in queues}
     below: dict[str, list[Object]] = {}
     root: Object = {"metadata": {"name": wellknown.ROOT_QUEUE}}
-    for queue in sorted(queues, key=named):
-        if named(queue) == wellknown.ROOT_QUEUE:
+    for queue in sorted(queues, key=name_of):
+        if name_of(queue) == wellknown.ROOT_QUEUE:
             root = queue
             continue
-        parent = part(queue, "spec", "parent") or wellknown.ROOT_QUEUE
+        parent = field_at(queue, "spec", "parent") or wellknown.ROOT_QUEUE
         at = parent if parent in names else wellknown.ROOT_QUEUE
         below.setdefault(at, []).append(queue)
-    widest = max((_depth_of(q, queues) * 3 + len(named(q)) for q in queues), default=4)
-    whole = _amounts(part(root, "status", "allocated"))
+    widest = max((_depth_of(q, queues) * 3 + len(name_of(q)) for q in queues), default=4)
+    whole = _amounts(field_at(root, "status", "allocated"))
     width = max(widest, 4) + 2
-    yield from _branch(root, below, counts, only, whole, pasts or {}, "", "", width, set())
+    yield from _branch(root, below, counts, only, whole, usages or {}, "", "", width, set())
 
 
 def _depth_of(queue: Object, queues: Sequence[Object]) -> int:
-    parents = {named(one): part(one, "spec", "parent") or "" for one in queues}
-    depth, at = 0, named(queue)
+    parents = {name_of(one): field_at(one, "spec", "parent") or "" for one in queues}
+    depth, at = 0, name_of(queue)
     while at and at != wellknown.ROOT_QUEUE and depth <= len(queues):
         depth, at = depth + 1, parents.get(at, "")
     return depth
@@ -151,21 +157,21 @@ def _branch(
     counts: Counts,
     only: Sequence[str],
     whole: Amounts,
-    pasts: Queues,
+    usages: Queues,
     lead: str,
     trunk: str,
     width: int,
     seen: set[str],
 ) -> Iterator[str]:
-    name = named(queue)
+    name = name_of(queue)
     if name in seen:
         return  # a cycle of parents: draw each queue once
     seen.add(name)
     children = below.get(name, [])
-    past = pasts.get(name)
-    bars = list(resource_bars(queue, only, whole, past))
+    usage = usages.get(name)
+    bars = list(resource_bars(queue, only, whole, usage))
     label = f"{lead}{name}"
-    yield f"{label:<{width}} {_headline(queue, counts, past)}".rstrip()
+    yield f"{label:<{width}} {_headline(queue, counts, usage)}".rstrip()
     stem = trunk + ("│  " if children else "   ")
     for bar in bars:
         yield f"{stem:<{width}} {bar}"
@@ -177,7 +183,7 @@ def _branch(
             counts,
             only,
             whole,
-            pasts,
+            usages,
             trunk + ("└─ " if last else "├─ "),
             trunk + ("   " if last else "│  "),
             width,
@@ -185,15 +191,17 @@ def _branch(
         )
 
 
-def _headline(queue: Object, counts: Counts, past: QueueShare | None = None) -> str:
-    state = part(queue, "status", "state")
-    words = [f"weight {part(queue, 'spec', 'weight')}"] if part(queue, "spec", "weight") else []
+def _headline(queue: Object, counts: Counts, usage: QueueShare | None = None) -> str:
+    state = field_at(queue, "status", "state")
+    words = (
+        [f"weight {field_at(queue, 'spec', 'weight')}"] if field_at(queue, "spec", "weight") else []
+    )
     if state and state != "Open":
         words.append(click.style(str(state), fg="red"))
-    for phase, count in sorted(counts.get(named(queue), {}).items()):
+    for phase, count in sorted(counts.get(name_of(queue), {}).items()):
         words.append(f"{count} {phase.lower()}")
-    if past is not None:
-        words.append(f"usage {past.share:.1%} of the cluster")
+    if usage is not None:
+        words.append(f"usage {usage.share:.1%} of the cluster")
     return ", ".join(words)
 
 
@@ -211,15 +219,15 @@ def resource_bars(
     queue: Object,
     only: Sequence[str] = (),
     whole: Amounts | None = None,
-    past: QueueShare | None = None,
+    usage: QueueShare | None = None,
 ) -> Iterator[str]:
     """Yield one line for each resource that the queue uses or deserves; `whole`: of all."""
-    used = _amounts(part(queue, "status", "allocated"))
-    deserved = _amounts(part(queue, "spec", "deserved"))
-    if not deserved and past is not None:
-        deserved = _amounts(past.deserved)  # the current share of its weight
-    guarantee = _amounts(part(queue, "spec", "guarantee", "resource"))
-    capability = _amounts(part(queue, "spec", "capability"))
+    used = _amounts(field_at(queue, "status", "allocated"))
+    deserved = _amounts(field_at(queue, "spec", "deserved"))
+    if not deserved and usage is not None:
+        deserved = _amounts(usage.deserved)  # the current share of its weight
+    guarantee = _amounts(field_at(queue, "spec", "guarantee", "resource"))
+    capability = _amounts(field_at(queue, "spec", "capability"))
     names = {n for some in (used, deserved, guarantee, capability) for n, v in some.items() if v}
     names.discard(wellknown.PODS)
     if only:

@@ -11,14 +11,14 @@ import click
 from hekla.api import wellknown
 from hekla.api.wellknown import Action, PodGroupPhase, QueueState
 from hekla.cli.vcctl import manifests
-from hekla.cli.vcctl.commands import Noun, note, warn
+from hekla.cli.vcctl.commands import VcctlGroup, note, warn
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
 from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import (
     Session,
+    complete_names,
     connected,
     label_option,
-    live,
     pairs,
     queue_name,
     resources,
@@ -26,10 +26,10 @@ from hekla.cli.vcctl.options import (
 )
 from hekla.cli.vcctl.output import (
     Column,
-    counted,
-    named,
+    field_at,
+    name_of,
+    number_at,
     output_option,
-    part,
     phase_colour,
     show_list,
     show_object,
@@ -44,7 +44,7 @@ Counts = dict[str, Counter[str]]
 OPEN, CLOSE, UPDATE = "open", "close", "update"
 
 
-@click.group(cls=Noun, later={"top": "queue_top:top"})
+@click.group(cls=VcctlGroup, lazy={"top": "queue_top:top"})
 def queue() -> None:
     """Create, list and change queues."""
 
@@ -53,8 +53,8 @@ def group_counts(groups: Iterable[Object]) -> Counts:
     """Count PodGroups by queue and phase, which Volcano's queue status no longer contains."""
     counts: Counts = {}
     for group in groups:
-        name = part(group, "spec", "queue") or wellknown.DEFAULT_QUEUE
-        phase = part(group, "status", "phase") or PodGroupPhase.PENDING
+        name = field_at(group, "spec", "queue") or wellknown.DEFAULT_QUEUE
+        phase = field_at(group, "status", "phase") or PodGroupPhase.PENDING
         counts.setdefault(name, Counter())[phase] += 1
     return counts
 
@@ -72,11 +72,11 @@ def columns(counts: Counts) -> tuple[Column, ...]:
     """Return the table of `queue list` and `queue get`."""
 
     def count(phase: str) -> Callable[[Object], int]:
-        return lambda queue: counts.get(named(queue), Counter())[phase]
+        return lambda queue: counts.get(name_of(queue), Counter())[phase]
 
     return (
-        Column("Name", named, 25),
-        Column("Weight", counted("spec", "weight"), 8),
+        Column("Name", name_of, 25),
+        Column("Weight", number_at("spec", "weight"), 8),
         Column("State", text_at("status", "state"), 8, colour=phase_colour),
         Column("Parent", text_at("spec", "parent"), 8),
         Column("Inqueue", count(PodGroupPhase.INQUEUE), 8),
@@ -93,7 +93,7 @@ def columns(counts: Counts) -> tuple[Column, ...]:
 
 def _amounts(*path: str) -> Callable[[Object], str]:
     def cell(queue: Object) -> str:
-        found = part(queue, *path) or {}
+        found = field_at(queue, *path) or {}
         return ",".join(f"{name}={amount}" for name, amount in sorted(found.items())) or "<none>"
 
     return cell
@@ -131,7 +131,7 @@ def find_queue(session: Session, name: str) -> Object:
 
 
 def _other_queues(session: Session, name: str) -> str:
-    names = [named(one) for one in session.client.list(QUEUES)]
+    names = [name_of(one) for one in session.client.list(QUEUES)]
     return did_you_mean(name, names) or f"queues: {', '.join(sorted(names))}"
 
 
@@ -144,7 +144,9 @@ def _name(name: str | None, word: str | None, missing: str, verb: str) -> str:
     return found
 
 
-_word = click.argument("word", metavar="[NAME]", required=False, shell_complete=live(QUEUES))
+_word = click.argument(
+    "word", metavar="[NAME]", required=False, shell_complete=complete_names(QUEUES)
+)
 
 
 @queue.command(examples=["vcctl queue get -n ml", "vcctl queue get ml -o yaml"])
@@ -173,7 +175,7 @@ def get(session: Session, word: str | None, name: str | None, output: str) -> No
 @queue_name("Name of the queue.  [default: test]", default=None)
 @click.option("-w", "--weight", default=1, show_default=True, help="Weight among its siblings.")
 @click.option("-S", "--state", default="Open", show_default=True, help="Open or Closed.")
-@click.option("--parent", default="", help="Parent queue.", shell_complete=live(QUEUES))
+@click.option("--parent", default="", help="Parent queue.", shell_complete=complete_names(QUEUES))
 @click.option(
     "--guarantee", default="", callback=resources, help="Guaranteed resources, such as cpu=4."
 )
@@ -216,7 +218,7 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
     )
     manifest = built.manifest()
     if given["check"]:
-        manifests.checked(session.client, manifest)
+        manifests.validate(session.client, manifest)
     made = session.client.create(QUEUES, manifest)
     if given["state"] == QueueState.CLOSED:
         # Volcano sets the state in the new object, where servers ignore it.
@@ -224,7 +226,7 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
     if given["output"] and given["output"] != "wide":
         show_object(QUEUES, made, given["output"])
     else:
-        note(f"queue {named(made)} created")
+        note(f"queue {name_of(made)} created")
 
 
 @queue.command(examples=["vcctl queue delete -n my-queue"])

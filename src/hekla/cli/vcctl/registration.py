@@ -16,7 +16,7 @@ COMMANDS = (
 )
 
 
-class Later(click.Command):
+class LazyCommand(click.Command):
     """A placeholder for a command that is imported when it is called."""
 
     def __init__(self, name: str, where: str, help: str) -> None:
@@ -37,4 +37,4 @@ class Later(click.Command):
 
 def register(group: click.Group) -> None:
     for name, where, help in COMMANDS:
-        group.add_command(Later(name, where, help))
+        group.add_command(LazyCommand(name, where, help))

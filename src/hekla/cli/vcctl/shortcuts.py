@@ -12,22 +12,22 @@ import click
 
 from hekla.api.wellknown import Action, PodGroupPhase
 from hekla.cli.vcctl import jobs
-from hekla.cli.vcctl.commands import Leaf, note
+from hekla.cli.vcctl.commands import VcctlCommand, note
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.options import (
     Session,
     Target,
     all_namespaces_option,
+    complete_names,
     connected,
     label_option,
-    live,
     resources,
     watch_option,
 )
 from hekla.cli.vcctl.output import (
     Column,
-    counted,
-    named,
+    name_of,
+    number_at,
     output_option,
     phase_colour,
     show_list,
@@ -38,13 +38,15 @@ from hekla.cli.vcctl.queues import counts_of, find_queue
 from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, plain_job
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 
-_name = click.option("-n", "--name", default="", help="Name of the job.", shell_complete=live(JOBS))
+_name = click.option(
+    "-n", "--name", default="", help="Name of the job.", shell_complete=complete_names(JOBS)
+)
 _namespace = click.option(
     "-N",
     "--namespace",
     default="",
     help="Namespace.  [default: the context's]",
-    shell_complete=live(NAMESPACES),
+    shell_complete=complete_names(NAMESPACES),
 )
 
 
@@ -57,7 +59,7 @@ def _target(name: str, namespace: str, verb: str) -> Target:
 
 
 @click.command(
-    cls=Leaf,
+    cls=VcctlCommand,
     examples=["vsub -n my-job -i busybox -r 2 -c 'echo hello'", "vsub -n my-job -N ml -R cpu=2"],
 )
 @_name
@@ -106,10 +108,12 @@ def vsub(
         command=command,
     )
     made = create(session, manifest, namespace or None, check=check)
-    click.echo(f"run job {named(made)} successfully")
+    click.echo(f"run job {name_of(made)} successfully")
 
 
-@click.command(cls=Leaf, examples=["vjobs", "vjobs --all-namespaces", "vjobs -n my-job -N ml"])
+@click.command(
+    cls=VcctlCommand, examples=["vjobs", "vjobs --all-namespaces", "vjobs -n my-job -N ml"]
+)
 @_name
 @_namespace
 @click.option("-S", "--scheduler", default="", help="Only jobs of this scheduler.")
@@ -158,7 +162,7 @@ def vjobs(
     )
 
 
-@click.command(cls=Leaf, examples=["vcancel -n my-job", "vcancel -n my-job -N ml"])
+@click.command(cls=VcctlCommand, examples=["vcancel -n my-job", "vcancel -n my-job -N ml"])
 @_name
 @_namespace
 @connected
@@ -168,28 +172,28 @@ def vcancel(session: Session, name: str, namespace: str) -> None:
     click.echo(f"cancel job {name} successfully")
 
 
-@click.command(cls=Leaf, examples=["vsuspend -n my-job", "vsuspend -n my-job -N ml"])
+@click.command(cls=VcctlCommand, examples=["vsuspend -n my-job", "vsuspend -n my-job -N ml"])
 @_name
 @_namespace
 @connected
 def vsuspend(session: Session, name: str, namespace: str) -> None:
     """Suspend a job: terminate its pods and keep the job."""
-    jobs.send(session, _target(name, namespace, "suspend"), "suspend", Action.ABORT_JOB)
+    jobs.send_command(session, _target(name, namespace, "suspend"), "suspend", Action.ABORT_JOB)
     note(f"requested suspension of job {name}; `vresume -n {name}` resumes it")
 
 
-@click.command(cls=Leaf, examples=["vresume -n my-job", "vresume -n my-job -N ml"])
+@click.command(cls=VcctlCommand, examples=["vresume -n my-job", "vresume -n my-job -N ml"])
 @_name
 @_namespace
 @connected
 def vresume(session: Session, name: str, namespace: str) -> None:
     """Resume a suspended job."""
-    jobs.send(session, _target(name, namespace, "resume"), "resume", Action.RESUME_JOB)
+    jobs.send_command(session, _target(name, namespace, "resume"), "resume", Action.RESUME_JOB)
     note(f"requested resumption of job {name}")
 
 
-@click.command(cls=Leaf, examples=["vqueues", "vqueues -n ml"])
-@click.option("-n", "--name", default="", help="One queue.", shell_complete=live(QUEUES))
+@click.command(cls=VcctlCommand, examples=["vqueues", "vqueues -n ml"])
+@click.option("-n", "--name", default="", help="One queue.", shell_complete=complete_names(QUEUES))
 @output_option
 @connected
 def vqueues(session: Session, name: str, output: str) -> None:
@@ -202,11 +206,11 @@ def vqueues(session: Session, name: str, output: str) -> None:
     counts = counts_of(session)
 
     def count(phase: str) -> Any:
-        return lambda queue: counts.get(named(queue), Counter())[phase]
+        return lambda queue: counts.get(name_of(queue), Counter())[phase]
 
     columns = (
-        Column("Name", named, 25),
-        Column("Weight", counted("spec", "weight"), 8),
+        Column("Name", name_of, 25),
+        Column("Weight", number_at("spec", "weight"), 8),
         Column("State", text_at("status", "state"), 8, colour=phase_colour),
         Column("Inqueue", count(PodGroupPhase.INQUEUE), 8),
         Column("Pending", count(PodGroupPhase.PENDING), 8),

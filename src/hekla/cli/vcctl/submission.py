@@ -12,9 +12,9 @@ import click
 
 from hekla.api import wellknown
 from hekla.cli.vcctl import manifests
-from hekla.cli.vcctl.commands import Leaf, note
+from hekla.cli.vcctl.commands import VcctlCommand, note
 from hekla.cli.vcctl.errors import CommandFailed
-from hekla.cli.vcctl.options import Session, connected, live, pairs, plugins_of, resources
+from hekla.cli.vcctl.options import Session, complete_names, connected, pairs, plugins_of, resources
 from hekla.cli.vcctl.output import as_yaml, output_option, show_object
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 from hekla.units.objects import Object
@@ -75,7 +75,7 @@ def create(session: Session, manifest: Object, namespace: str | None, *, check: 
     where = namespace or inside or session.namespace
     if check:
         metadata["namespace"] = where
-        manifests.checked(session.client, manifest)
+        manifests.validate(session.client, manifest)
     return session.client.create(JOBS, manifest, namespace=where)
 
 
@@ -106,7 +106,7 @@ _check = click.option(
 
 @click.command(
     "run",
-    cls=Leaf,
+    cls=VcctlCommand,
     examples=[
         "vcctl job run -f job.yaml",
         "vcctl job run -N my-job -i busybox -r 3 -m 2 -R cpu=500m,memory=64Mi",
@@ -179,7 +179,7 @@ def _amounts(text: str) -> dict[str, str]:
 
 
 @click.command(
-    cls=Leaf,
+    cls=VcctlCommand,
     additive=True,
     examples=[
         "vcctl job submit hello --image busybox -- echo hello",
@@ -196,9 +196,9 @@ def _amounts(text: str) -> dict[str, str]:
     "--namespace",
     default="",
     help="Namespace.  [default: the context's]",
-    shell_complete=live(NAMESPACES),
+    shell_complete=complete_names(NAMESPACES),
 )
-@click.option("-q", "--queue", default="", help="Queue.", shell_complete=live(QUEUES))
+@click.option("-q", "--queue", default="", help="Queue.", shell_complete=complete_names(QUEUES))
 @click.option("-i", "--image", default="busybox", show_default=True, help="Image of its pods.")
 @click.option("-c", "--command", default="", help="Shell command, instead of -- COMMAND.")
 @click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from hekla.cli.vcctl.commands import Noun
-from hekla.cli.vcctl.output import Column, named, spaced
+from hekla.cli.vcctl.commands import VcctlGroup
+from hekla.cli.vcctl.output import Column, name_of, namespace_of
 from hekla.cli.vcctl.verbs import Verbs, add_verbs
 from hekla.kube.resources import JOB_TEMPLATES
 
 
-@click.group(cls=Noun)
+@click.group(cls=VcctlGroup)
 def jobtemplate() -> None:
     """Create, list and delete the templates of flows."""
 
@@ -19,6 +19,6 @@ TEMPLATES = Verbs(
     JOB_TEMPLATES,
     "jobtemplate",
     "job template name must be specified",
-    (Column("Name", named, gap=4), Column("Namespace", spaced, gap=4)),
+    (Column("Name", name_of, gap=4), Column("Namespace", namespace_of, gap=4)),
 )
 add_verbs(jobtemplate, TEMPLATES)

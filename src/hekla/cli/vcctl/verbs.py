@@ -17,20 +17,20 @@ from hekla.cli.vcctl.errors import FAILURE, CommandFailed, did_you_mean, failure
 from hekla.cli.vcctl.options import (
     Session,
     all_namespaces_option,
+    complete_names,
     connected,
     label_option,
-    live,
     namespace_option,
     watch_option,
 )
 from hekla.cli.vcctl.output import (
     Column,
     formatted,
-    named,
+    name_of,
+    namespace_of,
     output_option,
     show_list,
     show_object,
-    spaced,
 )
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.resources import Resource
@@ -61,7 +61,7 @@ class Verbs:
 
     def _near(self, session: Session, name: str, namespace: str) -> str:
         found = session.client.list(self.resource, namespace=namespace)
-        near = did_you_mean(name, map(named, found))
+        near = did_you_mean(name, map(name_of, found))
         return near or f"`vcctl {self.noun} list -n {namespace}` lists them"
 
     def each(
@@ -90,9 +90,9 @@ class Verbs:
     def create(self, session: Session, document: Object, *, check: bool) -> str:
         document.setdefault("apiVersion", self.resource.api_version)
         if check:
-            manifests.checked(session.client, document)
+            manifests.validate(session.client, document)
         session.client.create(self.resource, document)
-        return f"Created {self.resource.kind}: {spaced(document)}/{named(document)}"
+        return f"Created {self.resource.kind}: {namespace_of(document)}/{name_of(document)}"
 
     def delete(self, session: Session, name: str, namespace: str) -> str:
         self.find(session, name, namespace)
@@ -128,7 +128,7 @@ def add_verbs(group: click.Group, verbs: Verbs) -> None:
 
 def _name_options(verbs: Verbs) -> Decorator:
     """Return the decorator that adds a name, as an argument or as -N."""
-    complete = live(verbs.resource)
+    complete = complete_names(verbs.resource)
     help_text = f"Name of the {verbs.resource.kind}."
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,7 +188,7 @@ def _add_delete(group: click.Group, verbs: Verbs) -> None:
         if file:
 
             def act(document: Object) -> str:
-                return verbs.delete(session, named(document), spaced(document))
+                return verbs.delete(session, name_of(document), namespace_of(document))
 
             _exit_if(verbs.each(session, file, where, "delete", act), strict)
             return

@@ -9,7 +9,7 @@ import sys
 import click
 
 from hekla import __version__
-from hekla.cli.vcctl.commands import Leaf
+from hekla.cli.vcctl.commands import VcctlCommand
 
 UNSTAMPED = "Not provided."
 # Go's names of platforms, which scripts compare with.
@@ -29,7 +29,7 @@ def lines() -> list[str]:
     ]
 
 
-@click.command(cls=Leaf, examples=["vcctl version"])
+@click.command(cls=VcctlCommand, examples=["vcctl version"])
 def version() -> None:
     """Show the version of this program."""
     click.echo("\n".join(lines()))

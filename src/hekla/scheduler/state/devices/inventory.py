@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Final
 
 from hekla.api import wellknown
-from hekla.api.devices import whole
+from hekla.api.devices import parse_amount
 from hekla.scheduler.state.devices.hardware import CHIPS, geometries
 from hekla.units.quantity import QuantityError, parse_quantity
 
@@ -125,7 +125,7 @@ def _vgpu(words: list[str], number: int, groups: Mapping[str, int]) -> Iterator[
     if len(words) < 5 or not (words[1].isdecimal() and words[2].isdecimal()):
         return
     uuid, kind, is_healthy = words[0], words[3], words[4].lower() == "true"
-    shares, memory = min(whole(words[1]), UNLIMITED), min(whole(words[2]), MAX_MEMORY)
+    shares, memory = min(parse_amount(words[1]), UNLIMITED), min(parse_amount(words[2]), MAX_MEMORY)
     mode = words[5] if len(words) > 5 and words[5] else HAMI_CORE
     group = groups.get(uuid, groups.get(str(number), -1))
     yield Card(uuid, memory, shares, kind, mode, is_healthy, number, group=group)

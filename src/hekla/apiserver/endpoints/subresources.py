@@ -76,9 +76,7 @@ class Subresources:
     async def scale(self, served: Served, request: Request) -> Response:
         target = request.target
         if target.verb == "get":
-            entry = self.resources.find(served, target.namespace, target.name)
-            found = await self.resources.in_version(served, decode(entry.body))
-            scale = _scale_of(served, found)
+            scale = await self._current_scale(served, request)
             if request.wants.shape == "Table":
                 include = request.query.get("includeObject", "Metadata")
                 scale = self.handlers.tables.scale(scale, include)
@@ -87,61 +85,33 @@ class Subresources:
         options.subresource, options.is_reviewed = "", True
         change_scale: Change
         if target.verb == "update":
-            asked = self._body(request)
-            change_scale = lambda _: asked  # noqa: E731 - one of two ways to get the same thing
+            body = self._body(request)
+            change_scale = lambda _: body  # noqa: E731 - a patch yields such a function, too
         elif target.verb == "patch":
             change_scale, _ = patch_change(served, request, options, self.resources.now())
         else:
             raise errors.method_not_allowed()
-        assert served.scale is not None
-        path = served.scale.spec_replicas
-
-        def change(obj: Object) -> Object:
-            scale = change_scale(_scale_of(served, obj))
-            for part in ("metadata", "spec"):
-                if not isinstance(scale.get(part) or {}, dict):
-                    raise errors.bad_request(f"{part} of a Scale must be an object")
-            replicas = (scale.get("spec") or {}).get("replicas", 0)
-            if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-                raise errors.invalid(
-                    "autoscaling",
-                    "Scale",
-                    target.name,
-                    [
-                        {
-                            "reason": "FieldValueInvalid",
-                            "message": f"Invalid value: {replicas!r}: must be greater than or "
-                            "equal to 0",
-                            "field": "spec.replicas",
-                        }
-                    ],
-                )
-            asked_version = (scale.get("metadata") or {}).get("resourceVersion")
-            if asked_version:
-                obj["metadata"]["resourceVersion"] = asked_version
-            _put(obj, path, replicas)
-            return obj
-
         admission = self.resources.admission
         if admission.covers("UPDATE", served, "scale"):
-            entry = self.resources.find(served, target.namespace, target.name)
-            found = await self.resources.in_version(served, decode(entry.body))
-            old = _scale_of(served, found)
-            is_reviewed = await admission.review_subresource(
-                "UPDATE",
-                served,
-                target.name,
-                target.namespace,
-                "scale",
-                change_scale(_scale_of(served, found)),
-                options,
-                old,
+            old = await self._current_scale(served, request)
+            new = change_scale(await self._current_scale(served, request))
+            reviewed = await admission.review_subresource(
+                "UPDATE", served, target.name, target.namespace, "scale", new, options, old
             )
-            change_scale = lambda _: is_reviewed  # noqa: E731
+            change_scale = lambda _: reviewed  # noqa: E731
+
+        def change(obj: Object) -> Object:
+            _apply_scale(served, obj, change_scale(_scale_of(served, obj)), target.name)
+            return obj
+
         written = await self.resources.update(
             served, target.namespace, target.name, change, options
         )
         return Response.of(_scale_of(served, written.obj))
+
+    async def _current_scale(self, served: Served, request: Request) -> Object:
+        entry = self.resources.find(served, request.target.namespace, request.target.name)
+        return _scale_of(served, await self.resources.in_version(served, decode(entry.body)))
 
     # Pods
 
@@ -337,6 +307,26 @@ def _put(obj: Object, path: str, value: Any) -> None:
     for part in parents:
         obj = obj.setdefault(part, {})
     obj[last] = value
+
+
+def _apply_scale(served: Served, obj: Object, scale: Object, name: str) -> None:
+    """Set the replicas of an object to those of a Scale, with its resourceVersion."""
+    for part in ("metadata", "spec"):
+        if not isinstance(scale.get(part) or {}, dict):
+            raise errors.bad_request(f"{part} of a Scale must be an object")
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+        cause = {
+            "reason": "FieldValueInvalid",
+            "message": f"Invalid value: {replicas!r}: must be greater than or equal to 0",
+            "field": "spec.replicas",
+        }
+        raise errors.invalid("autoscaling", "Scale", name, [cause])
+    version = (scale.get("metadata") or {}).get("resourceVersion")
+    if version:
+        obj["metadata"]["resourceVersion"] = version
+    assert served.scale is not None
+    _put(obj, served.scale.spec_replicas, replicas)
 
 
 def _scale_of(served: Served, obj: Object) -> Object:

@@ -260,15 +260,15 @@ _CREATED = printer((NAME, CREATED_AT), created_at)
 _BINDINGS = printer(
     (
         NAME,
-        Column("Role", "The role that is given."),
+        Column("Role", "The bound role."),
         AGE,
-        wide("Users", "Users it is given to."),
-        wide("Groups", "Groups it is given to."),
-        wide("ServiceAccounts", "Service accounts it is given to."),
+        wide("Users", "Bound users."),
+        wide("Groups", "Bound groups."),
+        wide("ServiceAccounts", "Bound service accounts."),
     ),
     _binding,
 )
-_WEBHOOKS = printer((NAME, number("Webhooks", "How many calls it configures."), AGE), _webhooks)
+_WEBHOOKS = printer((NAME, number("Webhooks", "Number of webhooks."), AGE), _webhooks)
 _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
 
@@ -282,13 +282,13 @@ CLUSTER: dict[str, Printer] = {
     "persistentvolumes": printer(
         (
             NAME,
-            Column("Capacity", "How much it holds."),
-            Column("Access Modes", "How it can be mounted, in short form."),
-            Column("Reclaim Policy", "What happens to it when its claim goes."),
-            Column("Status", "Whether it is free, bound or on its way out."),
-            Column("Claim", "The claim that has it."),
+            Column("Capacity", "Capacity."),
+            Column("Access Modes", "Access modes, abbreviated."),
+            Column("Reclaim Policy", "What happens to it when its claim is deleted."),
+            Column("Status", "Available, Bound, Released or Failed."),
+            Column("Claim", "The bound claim."),
             Column("StorageClass", "Its storage class."),
-            Column("VolumeAttributesClass", "Its class of changeable attributes."),
+            Column("VolumeAttributesClass", "Its VolumeAttributesClass."),
             Column("Reason", "Why it is in that status."),
             AGE,
             wide("VolumeMode", "Filesystem or Block."),
@@ -298,12 +298,12 @@ CLUSTER: dict[str, Printer] = {
     "persistentvolumeclaims": printer(
         (
             NAME,
-            Column("Status", "Whether it has a volume."),
-            Column("Volume", "The volume it has."),
-            Column("Capacity", "How much that holds."),
-            Column("Access Modes", "How it can be mounted, in short form."),
-            Column("StorageClass", "The storage class it asks for."),
-            Column("VolumeAttributesClass", "The class of changeable attributes it asks for."),
+            Column("Status", "Pending, Bound or Lost."),
+            Column("Volume", "The bound volume."),
+            Column("Capacity", "Capacity of the volume."),
+            Column("Access Modes", "Access modes, abbreviated."),
+            Column("StorageClass", "The requested storage class."),
+            Column("VolumeAttributesClass", "The requested VolumeAttributesClass."),
             AGE,
             wide("VolumeMode", "Filesystem or Block."),
         ),
@@ -312,10 +312,10 @@ CLUSTER: dict[str, Printer] = {
     "storage.k8s.io/storageclasses": printer(
         (
             NAME,
-            Column("Provisioner", "Who makes the volumes."),
-            Column("ReclaimPolicy", "What happens to a volume when its claim goes."),
-            Column("VolumeBindingMode", "When a volume is made and bound."),
-            Column("AllowVolumeExpansion", "Whether volumes may grow."),
+            Column("Provisioner", "The provisioner of volumes."),
+            Column("ReclaimPolicy", "What happens to a volume when its claim is deleted."),
+            Column("VolumeBindingMode", "When a volume is provisioned and bound."),
+            Column("AllowVolumeExpansion", "Whether volumes can be expanded."),
             AGE,
         ),
         _storage_class,
@@ -327,11 +327,11 @@ CLUSTER: dict[str, Printer] = {
         (
             NAME,
             flag("AttachRequired", "Whether volumes are attached before they are mounted."),
-            flag("PodInfoOnMount", "Whether the driver is told about the pod."),
+            flag("PodInfoOnMount", "Whether the driver gets information about the pod."),
             flag("StorageCapacity", "Whether the driver reports free capacity."),
             Column("TokenRequests", "Audiences of the tokens the driver gets."),
-            flag("RequiresRepublish", "Whether the driver is called again and again."),
-            Column("Modes", "Lifecycles of the volumes it makes."),
+            flag("RequiresRepublish", "Whether the driver is called periodically."),
+            Column("Modes", "Supported volume lifecycles."),
             AGE,
         ),
         _csi_driver,
@@ -339,8 +339,8 @@ CLUSTER: dict[str, Printer] = {
     "storage.k8s.io/csistoragecapacities": printer(
         (
             NAME,
-            Column("StorageClassName", "The storage class it is about."),
-            Column("Capacity", "How much is free."),
+            Column("StorageClassName", "The storage class."),
+            Column("Capacity", "Free capacity."),
         ),
         _storage_capacity,
     ),
@@ -350,20 +350,20 @@ CLUSTER: dict[str, Printer] = {
             Column("Attacher", "The driver that attaches it.", format="name"),
             Column("PV", "The volume."),
             Column("Node", "The node it is attached to."),
-            flag("Attached", "Whether that is done."),
+            flag("Attached", "Whether it is attached."),
             AGE,
         ),
         _attachment,
     ),
     "networking.k8s.io/networkpolicies": printer(
-        (NAME, Column("Pod-Selector", "Labels of the pods it is for."), AGE), _network_policy
+        (NAME, Column("Pod-Selector", "Labels of the selected pods."), AGE), _network_policy
     ),
     "networking.k8s.io/ingresses": printer(
         (
             NAME,
-            Column("Class", "Who carries it out."),
-            Column("Hosts", "Host names it answers to."),
-            Column("Address", "Where it is reached."),
+            Column("Class", "The ingress class."),
+            Column("Hosts", "Host names."),
+            Column("Address", "Addresses."),
             Column("Ports", "80, and 443 with TLS."),
             AGE,
         ),
@@ -372,29 +372,31 @@ CLUSTER: dict[str, Printer] = {
     "scheduling.k8s.io/priorityclasses": printer(
         (
             NAME,
-            number("Value", "The priority of its pods; more goes first."),
+            number("Value", "The priority of its pods; higher values come first."),
             flag("Global-Default", "Whether pods that name no class get this one."),
             AGE,
-            Column("PreemptionPolicy", "Whether its pods may push others out."),
+            Column("PreemptionPolicy", "Whether its pods may preempt others."),
         ),
         _priority_class,
     ),
-    "coordination.k8s.io/leases": printer((NAME, Column("Holder", "Who has it now."), AGE), _lease),
+    "coordination.k8s.io/leases": printer(
+        (NAME, Column("Holder", "The current holder."), AGE), _lease
+    ),
     "node.k8s.io/runtimeclasses": printer(
         (NAME, Column("Handler", "The runtime's name for this configuration."), AGE),
         _runtime_class,
     ),
     "apiregistration.k8s.io/apiservices": printer(
-        (NAME, Column("Service", "Who serves it."), AGE),
+        (NAME, Column("Service", "The service that serves it."), AGE),
         lambda obj, now: [name_of(obj), "Local", age_of(obj, now)],
     ),
     "certificates.k8s.io/certificatesigningrequests": printer(
         (
             NAME,
             AGE,
-            Column("SignerName", "Who is asked to sign."),
-            Column("Requestor", "Who asks."),
-            Column("Condition", "What became of it."),
+            Column("SignerName", "The requested signer."),
+            Column("Requestor", "The requesting user."),
+            Column("Condition", "Approved, Denied, Issued, Failed or Pending."),
         ),
         _signing_request,
     ),
@@ -409,8 +411,8 @@ CLUSTER: dict[str, Printer] = {
     f"{_ADMISSION}/validatingadmissionpolicies": printer(
         (
             NAME,
-            number("ValidationRules", "How many rules it has."),
-            Column("ParamKind", "The kind its parameters have."),
+            number("ValidationRules", "Number of validations."),
+            Column("ParamKind", "Kind of the parameters."),
             AGE,
         ),
         _admission_policy,
@@ -418,8 +420,8 @@ CLUSTER: dict[str, Printer] = {
     f"{_ADMISSION}/validatingadmissionpolicybindings": printer(
         (
             NAME,
-            Column("PolicyName", "The policy it puts into force."),
-            Column("ParamRef", "Where its parameters are."),
+            Column("PolicyName", "The bound policy."),
+            Column("ParamRef", "Reference to the parameters."),
             AGE,
         ),
         _admission_binding,

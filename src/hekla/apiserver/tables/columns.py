@@ -56,7 +56,7 @@ AGE = Column("Age", "Time since the object was created.")
 CREATED_AT = Column("Created At", "When the object was created.", type="date")
 CONTAINERS = Column("Containers", "Names of the containers in the template.", priority=WIDE)
 IMAGES = Column("Images", "Images of the containers in the template.", priority=WIDE)
-SELECTOR = Column("Selector", "Labels by which it finds its pods.", priority=WIDE)
+SELECTOR = Column("Selector", "Labels of the selected pods.", priority=WIDE)
 
 
 def wide(name: str, description: str, type: str = "string") -> Column:

@@ -211,11 +211,11 @@ EVENTS = printer(
     (
         Column("Last Seen", "Time since it happened last."),
         Column("Type", "Normal or Warning."),
-        Column("Reason", "Why it was reported, in one word for programs."),
-        Column("Object", "What it is about."),
+        Column("Reason", "The reason, in one machine-readable word."),
+        Column("Object", "The object of the event."),
         wide("Subobject", "Which part of that object, such as a container."),
-        wide("Source", "Who reported it, and where."),
-        Column("Message", "What happened, for people."),
+        wide("Source", "The component and host that reported it."),
+        Column("Message", "A human-readable description."),
         wide("First Seen", "Time since it happened first."),
         wide("Count", "How often it has happened."),
         Column("Name", NAME.description, format="name", priority=WIDE),
@@ -225,28 +225,28 @@ EVENTS = printer(
 
 CORE: dict[str, Printer] = {
     "namespaces": printer(
-        (NAME, Column("Status", "Active, or Terminating while it is being emptied."), AGE),
+        (NAME, Column("Status", "Active or Terminating."), AGE),
         _namespace,
     ),
     "nodes": printer(
         (
             NAME,
-            Column("Status", "Whether the node is ready, and whether it takes new pods."),
-            Column("Roles", "Roles its labels give it."),
+            Column("Status", "Whether the node is ready and schedulable."),
+            Column("Roles", "Roles, from its labels."),
             AGE,
             Column("Version", "Version of its agent."),
             wide("Internal-IP", "Its address inside the cluster."),
             wide("External-IP", "Its address outside the cluster."),
             wide("OS-Image", "The operating system it reports."),
             wide("Kernel-Version", "The kernel it reports, and the processor architecture."),
-            wide("Container-Runtime", "What runs the containers there."),
+            wide("Container-Runtime", "The container runtime."),
         ),
         _node,
     ),
     "services": printer(
         (
             NAME,
-            Column("Type", "How the service is made reachable."),
+            Column("Type", "The type of the service."),
             Column("Cluster-IP", "Its address inside the cluster."),
             Column("External-IP", "Its address outside the cluster."),
             Column("Port(s)", "Ports it listens on, with node ports after a colon."),
@@ -268,17 +268,22 @@ CORE: dict[str, Printer] = {
         ),
         _endpoint_slice,
     ),
-    "configmaps": printer((NAME, Column("Data", "How many entries it has."), AGE), _config_map),
+    "configmaps": printer((NAME, Column("Data", "Number of entries."), AGE), _config_map),
     "secrets": printer(
-        (NAME, Column("Type", "What its entries mean."), Column("Data", "How many entries."), AGE),
+        (
+            NAME,
+            Column("Type", "The type of the secret."),
+            Column("Data", "Number of entries."),
+            AGE,
+        ),
         _secret,
     ),
     "serviceaccounts": printer((NAME, AGE), _name_and_age),
     "resourcequotas": printer(
         (
             NAME,
-            Column("Request", "Used and allowed, for objects and for what pods request."),
-            Column("Limit", "Used and allowed, for what pods are limited to."),
+            Column("Request", "Used and hard limits of objects and requests."),
+            Column("Limit", "Used and hard limits of pod limits."),
             AGE,
         ),
         _resource_quota,

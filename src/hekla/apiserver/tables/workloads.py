@@ -32,9 +32,9 @@ from hekla.apiserver.tables.formats import (
 from hekla.units.objects import Object
 from hekla.units.timestamps import TimestampError, parse_time
 
-_DESIRED = number("Desired", "How many pods it should have.")
-_CURRENT = number("Current", "How many pods it has.")
-_READY = number("Ready", "How many of its pods are ready.")
+_DESIRED = number("Desired", "Desired number of pods.")
+_CURRENT = number("Current", "Number of pods.")
+_READY = number("Ready", "Number of ready pods.")
 
 
 def _template(obj: Object) -> Object:
@@ -197,7 +197,7 @@ def _scale(obj: Object, now: float) -> list[Any]:
     return [name_of(obj), desired.get("replicas", 0), current.get("replicas", 0), age_of(obj, now)]
 
 
-SCALE = printer((NAME, _DESIRED, number("Available", "How many pods it has."), AGE), _scale)
+SCALE = printer((NAME, _DESIRED, number("Available", "Number of pods."), AGE), _scale)
 _REPLICAS = printer(
     (NAME, _DESIRED, _CURRENT, _READY, AGE, CONTAINERS, IMAGES, SELECTOR), _replicas
 )
@@ -206,9 +206,9 @@ WORKLOADS: dict[str, Printer] = {
     "apps/deployments": printer(
         (
             NAME,
-            Column("Ready", "Pods that are ready, of all it should have."),
-            Column("Up-to-date", "Pods that follow the newest template."),
-            Column("Available", "Pods that have been ready for long enough."),
+            Column("Ready", "Ready and desired number of pods."),
+            Column("Up-to-date", "Pods of the newest template."),
+            Column("Available", "Available pods."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -219,7 +219,7 @@ WORKLOADS: dict[str, Printer] = {
     "apps/replicasets": _REPLICAS,
     "replicationcontrollers": _REPLICAS,
     "apps/statefulsets": printer(
-        (NAME, Column("Ready", "Pods that are ready, of all it should have."), AGE, CONTAINERS,
+        (NAME, Column("Ready", "Ready and desired number of pods."), AGE, CONTAINERS,
          IMAGES),
         _stateful_set,
     ),
@@ -229,8 +229,8 @@ WORKLOADS: dict[str, Printer] = {
             _DESIRED,
             _CURRENT,
             _READY,
-            number("Up-to-date", "Pods that follow the newest template."),
-            number("Available", "Pods that have been ready for long enough."),
+            number("Up-to-date", "Pods of the newest template."),
+            number("Available", "Available pods."),
             Column("Node Selector", "Labels of the nodes it covers."),
             AGE,
             CONTAINERS,
@@ -242,8 +242,8 @@ WORKLOADS: dict[str, Printer] = {
     "apps/controllerrevisions": printer(
         (
             NAME,
-            Column("Controller", "Whose history this is part of."),
-            Column("Revision", "Its number in that history."),
+            Column("Controller", "The controller of this revision."),
+            Column("Revision", "Number of the revision."),
             AGE,
         ),
         _controller_revision,
@@ -252,8 +252,8 @@ WORKLOADS: dict[str, Printer] = {
         (
             NAME,
             Column("Status", "Running, or how it ended."),
-            Column("Completions", "Pods that succeeded, of all that must."),
-            Column("Duration", "From its start to its end, or to now."),
+            Column("Completions", "Succeeded pods and required completions."),
+            Column("Duration", "Time from start to completion, or until now."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -264,11 +264,11 @@ WORKLOADS: dict[str, Printer] = {
     "batch/cronjobs": printer(
         (
             NAME,
-            Column("Schedule", "When jobs are made, in cron's notation."),
+            Column("Schedule", "The schedule in cron notation."),
             Column("Timezone", "The time zone of the schedule."),
-            flag("Suspend", "Whether no more jobs are made for now."),
+            flag("Suspend", "Whether it is suspended."),
             number("Active", "Jobs that are running."),
-            Column("Last Schedule", "Time since a job was made last."),
+            Column("Last Schedule", "Time since the last job was created."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -281,16 +281,16 @@ WORKLOADS: dict[str, Printer] = {
             NAME,
             Column("Containers", CONTAINERS.description),
             Column("Images", IMAGES.description),
-            Column("Pod Labels", "Labels that pods of this template get."),
+            Column("Pod Labels", "Labels of the pods."),
         ),
         _pod_template,
     ),
     "policy/poddisruptionbudgets": printer(
         (
             NAME,
-            Column("Min Available", "Pods that must stay, a number or a share."),
-            Column("Max Unavailable", "Pods that may be missing, a number or a share."),
-            number("Allowed Disruptions", "Pods that may be evicted right now."),
+            Column("Min Available", "Minimum number or percentage of available pods."),
+            Column("Max Unavailable", "Maximum number or percentage of unavailable pods."),
+            number("Allowed Disruptions", "Allowed disruptions."),
             AGE,
         ),
         _disruption_budget,

@@ -28,17 +28,17 @@ REPEATED = {
 @pytest.mark.parametrize("case", REPEATED)
 def test_duplicate_field_is_reported_by_path(case: str, media: str) -> None:
     body, want_paths = REPEATED[case]
-    asked = options("Warn")
-    bodies.read(body, media, asked)
-    assert asked.duplicates == [f'duplicate field "{path}"' for path in want_paths]
+    requested = options("Warn")
+    bodies.read(body, media, requested)
+    assert requested.duplicates == [f'duplicate field "{path}"' for path in want_paths]
 
 
 def test_duplicate_yaml_fields_are_reported() -> None:
-    asked = options("Warn")
-    assert bodies.read(b"a: {b: 1, b: 2}\n", bodies.YAML, asked) == {"a": {"b": 2}}
-    assert asked.duplicates == ['duplicate field "a.b"']
+    requested = options("Warn")
+    assert bodies.read(b"a: {b: 1, b: 2}\n", bodies.YAML, requested) == {"a": {"b": 2}}
+    assert requested.duplicates == ['duplicate field "a.b"']
     with pytest.raises(StatusError, match='line 2: key "b" already set in map'):
-        bodies.refuse_repeated(b"l:\n- {b: 1, b: 2}\n")
+        bodies.refuse_duplicates(b"l:\n- {b: 1, b: 2}\n")
 
 
 def test_yaml_aliases_are_refused() -> None:

@@ -111,13 +111,13 @@ async def test_watch_cache_is_bounded_by_events_and_bytes(tmp_path: Path) -> Non
     store = Store.open(tmp_path / "s.db", max_events=100, max_bytes=1 << 20)
     for _ in range(40):
         await asyncio.gather(*(put(store, f"n{i}") for i in range(50)))
-    log = store.table("things").log
-    kept = log.after(log.floor)
+    cache = store.table("things").watch_cache
+    kept = cache.after(cache.floor)
     assert 100 <= len(kept) <= 1200
-    assert not log.reaches(log.floor - 1)
+    assert not cache.reaches(cache.floor - 1)
     for _ in range(40):
         await put(store, "big", b"x" * 100_000)
-    assert sum(len(event.entry.body) for event in log.after(log.floor)) <= 1.3 * (1 << 20)
+    assert sum(len(event.entry.body) for event in cache.after(cache.floor)) <= 1.3 * (1 << 20)
     await store.close()
 
 

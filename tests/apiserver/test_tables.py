@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hekla.api import kinds
-from hekla.apiserver.registry.kinds import Registry, Served
+from hekla.apiserver.schema.kinds import Registry, Served
 from hekla.apiserver.tables import PRINTERS, Tables, printer_for
 from hekla.units.clock import ManualClock
 from hekla.units.objects import Object

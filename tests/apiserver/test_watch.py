@@ -120,7 +120,7 @@ async def test_a_single_object_can_be_watched_by_name(
 async def test_bookmarks_are_sent_on_request(
     client: Client, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "BOOKMARK_EVERY_S", 0.05)
+    monkeypatch.setattr(watch, "BOOKMARK_INTERVAL_S", 0.05)
     await client.create(PODS, pod("elsewhere"))
     version = (await client.list(CONFIGMAPS)).resource_version
     query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
@@ -195,9 +195,9 @@ async def test_slow_watcher_is_ended_and_costs_no_memory(
         for turn in range(60):  # without reading
             data = {"x": f"{turn:>6}" + "x" * 900_000}
             await client.patch(CONFIGMAPS, "big", {"data": data}, namespace="default")
-        log = server.store.table("configmaps").log
-        kept = sum(len(event.entry.body) for event in log.after(log.floor))
-        assert kept <= 1.3 * log.max_bytes
+        cache = server.store.table("configmaps").watch_cache
+        kept = sum(len(event.entry.body) for event in cache.after(cache.floor))
+        assert kept <= 1.3 * cache.max_bytes
         last = None
         async with asyncio.timeout(60):
             buffered = b""

@@ -12,15 +12,15 @@ from random import Random
 
 from hekla.apiserver import cel
 from hekla.apiserver.endpoints import bodies, protobuf
-from hekla.apiserver.endpoints.request_info import (
+from hekla.apiserver.errors import StatusError
+from hekla.apiserver.registry.options import Options
+from hekla.apiserver.request_info import (
     Query,
     parse_accept,
     parse_request_info,
     parse_revision,
 )
-from hekla.apiserver.errors import StatusError
-from hekla.apiserver.registry.kinds import Registry
-from hekla.apiserver.registry.options import Options
+from hekla.apiserver.schema.kinds import Registry
 from hekla.apiserver.storage import pagination
 from hekla.units import apply, patches
 from hekla.units.cron import CronError, parse_cron

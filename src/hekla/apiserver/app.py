@@ -22,17 +22,17 @@ from hekla.apiserver.endpoints.access_reviews import AccessReviews
 from hekla.apiserver.endpoints.discovery import Discovery
 from hekla.apiserver.endpoints.handlers import Handlers
 from hekla.apiserver.endpoints.messages import Request, Response
-from hekla.apiserver.endpoints.request_info import (
+from hekla.apiserver.endpoints.streams import Streams
+from hekla.apiserver.endpoints.subresources import Subresources
+from hekla.apiserver.flowcontrol import Flow, FlowControl
+from hekla.apiserver.metrics import Metrics
+from hekla.apiserver.request_info import (
     Query,
     RequestInfo,
     parse_accept,
     parse_request_info,
 )
-from hekla.apiserver.endpoints.streams import Streams
-from hekla.apiserver.endpoints.subresources import Subresources
-from hekla.apiserver.flowcontrol import Flow, FlowControl
-from hekla.apiserver.metrics import Metrics
-from hekla.apiserver.registry.kinds import Registry
+from hekla.apiserver.schema.kinds import Registry
 
 log = logging.getLogger("hekla.apiserver")
 
@@ -185,7 +185,7 @@ class App:
         request = Request(
             target=target,
             query=query,
-            wants=parse_accept(headers.get("accept", "")),
+            accept=parse_accept(headers.get("accept", "")),
             user=user,
             content_type=headers.get("content-type", ""),
             user_agent=headers.get("user-agent", ""),

@@ -169,8 +169,8 @@ def too_many_requests(message: str, retry_after_s: int = 1, **details: Any) -> S
     )
 
 
-def version_too_large(asked: int, current: int) -> StatusError:
-    message = f"Too large resource version: {asked}, current: {current}"
+def version_too_large(requested: int, current: int) -> StatusError:
+    message = f"Too large resource version: {requested}, current: {current}"
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,

@@ -41,9 +41,9 @@ from hekla.apiserver.endpoints.streams import Streams
 from hekla.apiserver.endpoints.subresources import Subresources
 from hekla.apiserver.flowcontrol import FlowControl, Limits
 from hekla.apiserver.metrics import Metrics
-from hekla.apiserver.registry import crds
-from hekla.apiserver.registry.kinds import Registry
 from hekla.apiserver.registry.resources import Resources
+from hekla.apiserver.schema import crds
+from hekla.apiserver.schema.kinds import Registry
 from hekla.apiserver.storage.store import Durability, Store
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError

@@ -166,10 +166,10 @@ class WebhookClient:
             raise WebhookError(f'Post "{url}": service "{name}" not found')
         service = msgspec.json.decode(entry.body)
         spec = service.get("spec") or {}
-        asked = next((p for p in spec.get("ports") or () if p.get("port") == port), None)
-        if asked is None:
+        requested = next((p for p in spec.get("ports") or () if p.get("port") == port), None)
+        if requested is None:
             raise WebhookError(f'Post "{url}": service "{name}" has no port {port}')
-        for host, target in self._addresses(namespace, name, asked):
+        for host, target in self._addresses(namespace, name, requested):
             return host, target
         raise WebhookError(f'Post "{url}": no endpoints available for service "{name}"')
 

@@ -19,16 +19,16 @@ class FakeAgent:
     """A node agent whose containers print three lines and run a few commands."""
 
     def __init__(self) -> None:
-        self.asked: list[LogRequest | StreamRequest] = []
+        self.requested: list[LogRequest | StreamRequest] = []
 
     async def logs(self, pod: Object, request: LogRequest) -> AsyncIterator[bytes]:
-        self.asked.append(request)
+        self.requested.append(request)
         lines = [f"{pod['metadata']['name']}/{request.container} line {n}\n" for n in range(3)]
         for line in lines if request.tail_lines is None else lines[-request.tail_lines :]:
             yield line.encode()
 
     async def stream(self, pod: Object, request: StreamRequest, channels: Channels) -> Object:
-        self.asked.append(request)
+        self.requested.append(request)
         match request.command:
             case ("echo", *words):
                 await channels.send(STDOUT, " ".join(words).encode() + b"\n")
@@ -68,7 +68,7 @@ def test_logs_of_the_only_container(kubectl: Kubectl, agent: FakeAgent, unique: 
     assert kubectl("logs", "p") == "p/main line 0\np/main line 1\np/main line 2\n"
     assert kubectl("logs", "p", "--tail=1") == "p/main line 2\n"
     kubectl("logs", "p", "--previous", "--timestamps", "--since=5m", "--limit-bytes=100")
-    last = agent.asked[-1]
+    last = agent.requested[-1]
     assert isinstance(last, LogRequest)
     assert (last.previous, last.timestamps, last.since_s, last.limit_bytes) == (
         True, True, 300, 100,
@@ -107,7 +107,7 @@ def test_exec_passes_input_through(kubectl: Kubectl, agent: FakeAgent, unique: s
     kubectl.create(pod("p", nodeName=unique))
     text = "line\n" * 20_000
     assert kubectl("exec", "-i", "p", "--", "cat", input=text) == text
-    last = agent.asked[-1]
+    last = agent.requested[-1]
     assert isinstance(last, StreamRequest)
     assert (last.stdin, last.stdout, last.stderr, last.tty) == (True, True, True, False)
 
@@ -129,7 +129,7 @@ def test_attach_joins_the_running_container(
 ) -> None:
     kubectl.create(pod("p", nodeName=unique))
     kubectl("attach", "p")
-    last = agent.asked[-1]
+    last = agent.requested[-1]
     assert isinstance(last, StreamRequest)
     assert (last.verb, last.container) == ("attach", "main")
 

@@ -29,9 +29,9 @@ from hekla.apiserver.admission.webhooks import Webhooks
 from hekla.units.objects import Object
 
 if TYPE_CHECKING:
-    from hekla.apiserver.registry.kinds import Served
     from hekla.apiserver.registry.options import Options
     from hekla.apiserver.registry.resources import Resources
+    from hekla.apiserver.schema.kinds import Served
 
 # Fields of a new object that are set after mutating webhooks, as in kube-apiserver.
 _NOT_YET = ("uid", "creationTimestamp", "generation")
@@ -122,7 +122,7 @@ class AdmissionChain:
             None if attributes.old is None else await shown(served, attributes.old),
             attributes.options,
             attributes.options.subresource,
-            _how(verb, attributes.options),
+            _options_object(verb, attributes.options),
         )
 
     async def review_subresource(
@@ -139,9 +139,11 @@ class AdmissionChain:
         """Review a write to a subresource of a different kind; return the resulting object."""
         if not self.covers(operation, served, subresource):
             return obj
-        how = {} if operation == "CONNECT" else _how(operation.lower(), options)
+        operation_options = (
+            {} if operation == "CONNECT" else _options_object(operation.lower(), options)
+        )
         review = AdmissionRequest(
-            operation, served, namespace, name, obj, old, options, subresource, how
+            operation, served, namespace, name, obj, old, options, subresource, operation_options
         )
         await self.webhooks.mutate(review)
         await self.policies.validate(review)
@@ -149,12 +151,15 @@ class AdmissionChain:
         return obj
 
 
-def _how(verb: str, options: Options) -> Object:
+def _options_object(verb: str, options: Options) -> Object:
     """Return the options object of a request as webhooks see it."""
-    how: Object = {"kind": f"{verb.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
+    operation_options: Object = {
+        "kind": f"{verb.capitalize()}Options",
+        "apiVersion": "meta.k8s.io/v1",
+    }
     if options.dry_run:
-        how["dryRun"] = ["All"]
+        operation_options["dryRun"] = ["All"]
     if verb != "delete":
-        how["fieldManager"] = options.manager
-        how["fieldValidation"] = options.field_validation
-    return how
+        operation_options["fieldManager"] = options.manager
+        operation_options["fieldValidation"] = options.field_validation
+    return operation_options

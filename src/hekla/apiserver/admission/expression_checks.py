@@ -16,7 +16,7 @@ from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, Relate
 from hekla.apiserver.admission.policies import POLICIES, variables_of
 from hekla.apiserver.admission.webhooks import MUTATING, VALIDATING
 from hekla.apiserver.auth.authenticator import SYSTEM
-from hekla.apiserver.registry.crds import CRDS
+from hekla.apiserver.schema.crds import CRDS
 from hekla.apiserver.schema.validation_rules import problems
 from hekla.units.objects import Object
 

@@ -16,16 +16,20 @@ VARIABLES = ("object", "oldObject", "request")
 def request_variable(review: AdmissionRequest) -> Object:
     """Return the variable `request`: an AdmissionRequest without its objects."""
     group, version, kind = review.kind
-    asked = review.served.kind
+    requested = review.served.kind
     variables: Object = {
         "kind": {"group": group, "version": version, "kind": kind},
-        "resource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
+        "resource": {
+            "group": requested.group,
+            "version": requested.version,
+            "resource": requested.plural,
+        },
         "name": review.name,
         "namespace": review.namespace,
         "operation": review.operation,
         "userInfo": user_info(review),
         "dryRun": review.options.dry_run,
-        "options": review.how,
+        "options": review.operation_options,
     }
     variables["requestKind"] = variables["kind"]
     variables["requestResource"] = variables["resource"]

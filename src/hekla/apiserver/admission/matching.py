@@ -14,7 +14,7 @@ import msgspec
 
 from hekla.api import kinds
 from hekla.apiserver import errors
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema.kinds import Served
 from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
 
@@ -39,7 +39,7 @@ class AdmissionRequest:
     old: Object | None
     options: Options
     subresource: str = ""
-    how: Object = field(default_factory=dict)
+    operation_options: Object = field(default_factory=dict)
     """The CreateOptions, UpdateOptions or DeleteOptions."""
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hekla.apiserver import errors
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.storage.watch_cache import Entry
 from hekla.units.objects import Object
 

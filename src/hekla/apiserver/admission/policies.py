@@ -26,7 +26,7 @@ from hekla.apiserver.admission.matching import (
     matched,
     namespace_object,
 )
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.storage.watch_cache import Event
 from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector

@@ -109,9 +109,9 @@ def usage_of(storage: str, obj: Object) -> Amounts:
         if kind in ("NodePort", "LoadBalancer"):
             used["services.nodeports"] = Quantity.from_int(len(obj["spec"].get("ports") or ()))
     elif storage == "persistentvolumeclaims":
-        asked = ((obj["spec"].get("resources") or {}).get("requests") or {}).get("storage")
-        if asked:
-            used["requests.storage"] = parse_quantity(asked)
+        requested = ((obj["spec"].get("resources") or {}).get("requests") or {}).get("storage")
+        if requested:
+            used["requests.storage"] = parse_quantity(requested)
             class_name = obj["spec"].get("storageClassName")
             if class_name:
                 prefix = f"{class_name}.storageclass.storage.k8s.io"

@@ -29,7 +29,7 @@ from hekla.apiserver.admission.matching import (
     Selectors,
     matched,
 )
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.storage.watch_cache import Event
 from hekla.apiserver.webhook_client import WebhookClient, WebhookError
 from hekla.units import patches
@@ -198,7 +198,7 @@ class Webhooks:
         called: list[tuple[_Invocation, int]] = []
         version = 0
         for invocation in invocations:
-            if self._wants(invocation.hook, review):
+            if self._matches(invocation.hook, review):
                 if await self._mutate_once(invocation, review):
                     changed, version = True, version + 1
                 called.append((invocation, version))
@@ -206,7 +206,7 @@ class Webhooks:
             if (
                 invocation.hook.is_reinvoked
                 and version > seen
-                and self._wants(invocation.hook, review)
+                and self._matches(invocation.hook, review)
             ):
                 changed |= await self._mutate_once(invocation, review)
         return changed
@@ -214,7 +214,9 @@ class Webhooks:
     async def validate(self, review: AdmissionRequest) -> None:
         """Call validating webhooks; raise the first refusal in their order."""
         invocations = self._invocations(False, review.operation, review.served, review.subresource)
-        wanted = [invocation for invocation in invocations if self._wants(invocation.hook, review)]
+        wanted = [
+            invocation for invocation in invocations if self._matches(invocation.hook, review)
+        ]
         if not wanted:
             return
         found = await asyncio.gather(
@@ -225,7 +227,7 @@ class Webhooks:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _wants(self, hook: Hook, review: AdmissionRequest) -> bool:
+    def _matches(self, hook: Hook, review: AdmissionRequest) -> bool:
         if not hook.selectors.match(review, self._store):
             return False
         if not hook.conditions.programs:

@@ -15,7 +15,7 @@ import msgspec
 
 from hekla.apiserver import errors
 from hekla.apiserver.auth.authenticator import MASTERS, User
-from hekla.apiserver.endpoints.request_info import RequestInfo
+from hekla.apiserver.request_info import RequestInfo
 from hekla.apiserver.storage.store import Store
 from hekla.units.selectors import LabelSelector
 
@@ -101,7 +101,7 @@ class Authorizer:
             yield from self._grants.get(("Group", group), ())
 
     def _refresh(self) -> None:
-        state = tuple(self._store.table(table).log.newest for table in _TABLES)
+        state = tuple(self._store.table(table).watch_cache.newest for table in _TABLES)
         if state == self._built_from:
             return
         grants: dict[tuple[str, str], list[_Grant]] = {}

@@ -80,10 +80,10 @@ class TokenIssuer:
         return jwt.encode(claims, self._private, ALGORITHM), now + seconds
 
     def answer(
-        self, account: dict[str, Any], asked: dict[str, Any], resources: Resources
+        self, account: dict[str, Any], requested: dict[str, Any], resources: Resources
     ) -> dict[str, Any]:
         """Return the TokenRequest with its status."""
-        spec = asked.get("spec") or {}
+        spec = requested.get("spec") or {}
         seconds = spec.get("expirationSeconds") or DEFAULT_SECONDS
         name = account["metadata"]["name"]
         if not isinstance(seconds, int) or not MIN_SECONDS <= seconds <= MAX_SECONDS:

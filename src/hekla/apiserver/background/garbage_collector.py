@@ -220,8 +220,8 @@ class GarbageCollector:
         table, namespace, name = self._address(node)
         served = self._resources.registry.of_storage(table)
         if served is not None:
-            how = DeleteOptions(propagation=propagation, uid=node.uid)
-            await self._resources.delete(served, namespace, name, how=how)
+            delete_options = DeleteOptions(propagation=propagation, uid=node.uid)
+            await self._resources.delete(served, namespace, name, delete_options=delete_options)
 
     async def _change(self, node: Node, change: object) -> None:
         table, namespace, name = self._address(node)

@@ -18,10 +18,10 @@ from hekla.apiserver import errors
 from hekla.apiserver.background.garbage_collector import GarbageCollector
 from hekla.apiserver.background.namespace_defaults import NamespaceDefaults
 from hekla.apiserver.background.usage_status import UsageStatusController
-from hekla.apiserver.registry.crds import CLEANUP, CRDS
-from hekla.apiserver.registry.kinds import Served
 from hekla.apiserver.registry.options import DeleteOptions, Options
 from hekla.apiserver.registry.resources import Resources
+from hekla.apiserver.schema.crds import CLEANUP, CRDS
+from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.storage.watch_cache import Entry, Event
 from hekla.units.objects import Object
 from hekla.units.timestamps import parse_time
@@ -39,7 +39,7 @@ class BackgroundTasks:
 
     def __init__(self, resources: Resources, authority: str) -> None:
         self._resources = resources
-        self._provisions = NamespaceDefaults(resources, authority)
+        self._namespace_defaults = NamespaceDefaults(resources, authority)
         self._garbage = GarbageCollector(resources)
         self._changed = asyncio.Event()
         self._changed.set()
@@ -47,14 +47,14 @@ class BackgroundTasks:
         self._terminating_namespaces: dict[str, None] = {}
         self._terminating_crds: dict[str, None] = {}
         self._orphaned_pods: dict[str, None] = {}
-        self._statuses = UsageStatusController(resources)
+        self._usage_status = UsageStatusController(resources)
         self._tasks: list[asyncio.Task[None]] = []
         store = resources.store
         for name, table in (("namespaces", self._on_namespace), (CRDS, self._on_crd)):
             for entry in store.table(name).entries.values():
                 table(Event(entry, None, False))
         for entry in store.table("namespaces").entries.values():
-            self._provisions.observe("namespaces", Event(entry, None, False))
+            self._namespace_defaults.observe("namespaces", Event(entry, None, False))
         store.subscribe(self._note)
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class BackgroundTasks:
 
     def _note(self, table: str, event: Event) -> None:
         self._garbage.observe(table, event)
-        self._provisions.observe(table, event)
+        self._namespace_defaults.observe(table, event)
         if table == "namespaces":
             self._on_namespace(event)
         elif table == CRDS:
@@ -81,14 +81,14 @@ class BackgroundTasks:
             self._orphaned_pods[event.entry.key] = None
         elif table == "nodes" and event.removed:
             self._orphaned_pods.update(dict.fromkeys(self._resources.store.table("pods").keys))
-        self._statuses.observe(table, event)
+        self._usage_status.observe(table, event)
         has_work = (
             self._terminating_namespaces
             or self._terminating_crds
             or self._orphaned_pods
             or not self._garbage.is_idle
-            or not self._provisions.is_idle
-            or not self._statuses.is_idle
+            or not self._namespace_defaults.is_idle
+            or not self._usage_status.is_idle
         )
         if has_work:
             self._changed.set()
@@ -113,11 +113,11 @@ class BackgroundTasks:
             self._changed.clear()
             for reconcile in (
                 self._garbage.reconcile,
-                self._provisions.reconcile,
+                self._namespace_defaults.reconcile,
                 self._empty_namespaces,
                 self._empty_definitions,
                 self._release_orphaned_pods,
-                self._statuses.reconcile,
+                self._usage_status.reconcile,
             ):
                 await self._attempt(reconcile)
 
@@ -151,7 +151,10 @@ class BackgroundTasks:
                 namespace, _, name = key.rpartition("/")
                 with contextlib.suppress(errors.StatusError):
                     await self._resources.delete(
-                        served, namespace, name, how=DeleteOptions(propagation="Background")
+                        served,
+                        namespace,
+                        name,
+                        delete_options=DeleteOptions(propagation="Background"),
                     )
             remains = remains or bool(store.table(table).range(prefix))
         return remains
@@ -200,9 +203,11 @@ class BackgroundTasks:
             node = pod["spec"].get("nodeName")
             if "deletionTimestamp" in pod["metadata"] and node and not store.get("nodes", node):
                 namespace, _, name = key.rpartition("/")
-                how = DeleteOptions(grace_s=0, uid=pod["metadata"]["uid"])
+                delete_options = DeleteOptions(grace_s=0, uid=pod["metadata"]["uid"])
                 with contextlib.suppress(errors.StatusError):
-                    await self._resources.delete(served, namespace, name, how=how)
+                    await self._resources.delete(
+                        served, namespace, name, delete_options=delete_options
+                    )
 
     async def _sweep(self) -> None:
         """Delete expired Events."""

@@ -8,8 +8,8 @@ from hekla.apiserver.auth.rbac import Authorizer
 from hekla.apiserver.auth.tokens import ISSUER, TokenIssuer
 from hekla.apiserver.endpoints import bodies
 from hekla.apiserver.endpoints.messages import Request, Response
-from hekla.apiserver.endpoints.request_info import RequestInfo
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.request_info import RequestInfo
+from hekla.apiserver.schema.kinds import Served
 from hekla.units.objects import Object
 
 
@@ -24,17 +24,17 @@ class AccessReviews:
     async def handle(self, served: Served, request: Request) -> Response:
         if request.target.verb != "create":
             raise errors.method_not_allowed()
-        asked = bodies.read(request.body, request.content_type, None)
-        if not isinstance(asked, dict):
+        requested = bodies.read(request.body, request.content_type, None)
+        if not isinstance(requested, dict):
             raise errors.bad_request(f"a {served.kind.kind} must be a JSON object")
-        spec = asked.get("spec") or {}
+        spec = requested.get("spec") or {}
         if not isinstance(spec, dict):
             raise errors.bad_request(f"spec of a {served.kind.kind} must be an object")
         status = self._status(served.kind.kind, spec, request)
         answer = {
             "kind": served.kind.kind,
             "apiVersion": served.kind.api_version,
-            "metadata": asked.get("metadata") or {"creationTimestamp": None},
+            "metadata": requested.get("metadata") or {"creationTimestamp": None},
             "spec": spec,
             "status": status,
         }

@@ -33,7 +33,7 @@ def read(body: bytes, content_type: str, options: Options | None) -> Any:
     if media == JSON:
         value = _read_json(body)
         if options is not None and options.find_duplicates:
-            _note_duplicates(_repeated_in_json(body), options)
+            _record_duplicates(_json_duplicates(body), options)
     elif media in (YAML, "text/yaml", "application/x-yaml"):
         if body.lstrip()[:1] == b"{":
             # Clients send JSON as YAML. The JSON decoder is faster and handles surrogate pairs;
@@ -42,7 +42,7 @@ def read(body: bytes, content_type: str, options: Options | None) -> Any:
                 return read(body, JSON, options)
         value = _read_yaml(body)
         if options is not None and options.find_duplicates:
-            _note_duplicates(_repeated_in_yaml(body), options)
+            _record_duplicates(_repeated_in_yaml(body), options)
     elif media == protobuf.MEDIA_TYPE:
         value = protobuf.read(body)
     else:
@@ -87,12 +87,12 @@ def _forbid_aliases(body: bytes) -> None:
 # Duplicate fields need a second pass over the body, so only on request.
 
 
-def _note_duplicates(paths: list[str], options: Options) -> None:
+def _record_duplicates(paths: list[str], options: Options) -> None:
     """Record duplicate fields; `decoding` reports them together with unknown fields."""
     options.duplicates = [f'duplicate field "{path}"' for path in dict.fromkeys(paths)]
 
 
-def _repeated_in_json(body: bytes) -> list[str]:
+def _json_duplicates(body: bytes) -> list[str]:
     """Return paths of duplicate fields. The parser returns inner objects first."""
     below: dict[int, tuple[Any, list[str]]] = {}
 
@@ -118,9 +118,9 @@ def _repeated_in_json(body: bytes) -> list[str]:
     return [path.removeprefix(".") for path in paths_in(top)]
 
 
-def refuse_repeated(body: bytes) -> None:
+def refuse_duplicates(body: bytes) -> None:
     """Refuse duplicate fields of a YAML document by line, as upstream."""
-    told: list[str] = []
+    messages: list[str] = []
 
     def walk(node: Any) -> None:
         if isinstance(node, yaml.SequenceNode):
@@ -131,13 +131,13 @@ def refuse_repeated(body: bytes) -> None:
             for key, value in node.value:
                 if key.value in seen:
                     line = key.start_mark.line + 1
-                    told.append(f'line {line}: key "{key.value}" already set in map')
+                    messages.append(f'line {line}: key "{key.value}" already set in map')
                 seen.add(key.value)
                 walk(value)
 
     walk(yaml.compose(body, Loader=_JsonLoader))
-    if told:
-        listed = "\n  ".join(told)
+    if messages:
+        listed = "\n  ".join(messages)
         raise errors.bad_request(f"error decoding YAML: yaml: unmarshal errors:\n  {listed}")
 
 

@@ -13,7 +13,7 @@ from hekla.api import kinds
 from hekla.apiserver.endpoints import openapi_protobuf
 from hekla.apiserver.endpoints.messages import Response
 from hekla.apiserver.endpoints.openapi import OpenApi
-from hekla.apiserver.registry.kinds import Registry, Served
+from hekla.apiserver.schema.kinds import Registry, Served
 from hekla.units.objects import Object
 
 VERSION = {

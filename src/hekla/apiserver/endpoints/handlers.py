@@ -17,12 +17,12 @@ from hekla.apiserver import errors
 from hekla.apiserver.endpoints import bodies
 from hekla.apiserver.endpoints.messages import JSON, Request, Response
 from hekla.apiserver.endpoints.patching import media_type, patch_change
-from hekla.apiserver.endpoints.request_info import Query, RequestInfo, parse_revision
 from hekla.apiserver.endpoints.watch import Shaper, Watch
 from hekla.apiserver.registry.decoding import check_identity
-from hekla.apiserver.registry.kinds import Served
 from hekla.apiserver.registry.options import DeleteOptions, Options, WriteResult
 from hekla.apiserver.registry.resources import Resources
+from hekla.apiserver.request_info import Query, RequestInfo, parse_revision
+from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.storage import pagination
 from hekla.apiserver.storage.selection import Matcher, matcher
 from hekla.apiserver.storage.watch_cache import Entry
@@ -118,7 +118,7 @@ class Handlers:
     def _respond_list(
         self, served: Served, request: Request, entries: Sequence[Entry], metadata: Object
     ) -> Response:
-        shape = request.wants.shape
+        shape = request.accept.shape
         if shape == "Table":
             objects = (decode(served.serve(entry.body)) for entry in entries)
             include = request.query.get("includeObject", "Metadata")
@@ -251,8 +251,10 @@ class Handlers:
 
     async def delete(self, served: Served, request: Request) -> Response:
         target = request.target
-        how, options = read_delete_options(request), request.options()
-        written = await self.resources.delete(served, target.namespace, target.name, options, how)
+        delete_options, options = read_delete_options(request), request.options()
+        written = await self.resources.delete(
+            served, target.namespace, target.name, options, delete_options
+        )
         if not written.removed or served.returns_deleted:
             served = await self.resources.ready(served, [written.body])
             return self.respond(served, request, written.body)
@@ -260,7 +262,7 @@ class Handlers:
 
     async def delete_collection(self, served: Served, request: Request) -> Response:
         query = request.query
-        how, options = read_delete_options(request), request.options()
+        delete_options, options = read_delete_options(request), request.options()
         page = pagination.page(
             self.store,
             served.storage,
@@ -272,7 +274,7 @@ class Handlers:
         async def delete(entry: Entry) -> None:
             namespace, _, name = entry.key.rpartition("/")
             try:
-                await self.resources.delete(served, namespace, name, options, how)
+                await self.resources.delete(served, namespace, name, options, delete_options)
             except errors.StatusError as error:
                 if error.code != 404:
                     raise
@@ -291,7 +293,7 @@ class Handlers:
         shaper = self._shaper(served, request)
         if shaper is not None:
             return Response(status, shaper(body) + b"\n")
-        if request.wants.yaml:
+        if request.accept.yaml:
             return Response(status, bodies.to_yaml(body), "application/yaml")
         return Response(status, body + b"\n")
 
@@ -300,7 +302,7 @@ class Handlers:
         return self.respond(served, request, written.body, status)
 
     def _shaper(self, served: Served, request: Request) -> Shaper | None:
-        shape = request.wants.shape
+        shape = request.accept.shape
         if shape == "Table":
             include = request.query.get("includeObject", "Metadata")
 
@@ -353,12 +355,12 @@ class Handlers:
 
     async def _fresh(self, query: Query) -> int | None:
         """Wait briefly for a revision that the client has seen and that is not yet published."""
-        asked = parse_revision(query.get("resourceVersion"))
-        if asked and asked > self.store.revision:
+        requested = parse_revision(query.get("resourceVersion"))
+        if requested and requested > self.store.revision:
             await self.store.stage()
-            if asked > self.store.revision:
-                raise errors.version_too_large(asked, self.store.revision)
-        return asked
+            if requested > self.store.revision:
+                raise errors.version_too_large(requested, self.store.revision)
+        return requested
 
 
 def partial_metadata(body: bytes) -> bytes:

@@ -10,8 +10,8 @@ import msgspec
 
 from hekla.apiserver import errors
 from hekla.apiserver.auth.authenticator import User
-from hekla.apiserver.endpoints.request_info import Query, RequestInfo, Wants
 from hekla.apiserver.registry.options import Options
+from hekla.apiserver.request_info import Accept, Query, RequestInfo
 
 JSON = "application/json"
 
@@ -39,7 +39,7 @@ class Request:
 
     target: RequestInfo
     query: Query
-    wants: Wants
+    accept: Accept
     user: User
     content_type: str = ""
     user_agent: str = ""
@@ -60,9 +60,9 @@ class Request:
                 f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", '
                 '"Warn"',
             )
-        asked = self.query.repeated.get("dryRun", [])
-        if any(value != "All" for value in asked):
-            listed = ", ".join(f'"{value}"' for value in asked)
+        requested = self.query.repeated.get("dryRun", [])
+        if any(value != "All" for value in requested):
+            listed = ", ".join(f'"{value}"' for value in requested)
             raise errors.invalid_options(
                 kind,
                 "dryRun",

@@ -16,7 +16,7 @@ import msgspec
 from hekla.api import schemas
 from hekla.apiserver.endpoints import openapi_protobuf
 from hekla.apiserver.endpoints.messages import Response
-from hekla.apiserver.registry.kinds import Registry, Served
+from hekla.apiserver.schema.kinds import Registry, Served
 from hekla.units.objects import Object
 
 _V2, _V3 = "#/definitions/", "#/components/schemas/"

@@ -11,10 +11,10 @@ import msgspec
 from hekla.apiserver import errors
 from hekla.apiserver.endpoints import bodies
 from hekla.apiserver.endpoints.messages import Request
-from hekla.apiserver.registry.kinds import Served
 from hekla.apiserver.registry.managed_fields import ignored_fields
 from hekla.apiserver.registry.options import Options
 from hekla.apiserver.registry.resources import Change
+from hekla.apiserver.schema.kinds import Served
 from hekla.units import apply, patches
 from hekla.units.objects import Object
 
@@ -60,7 +60,7 @@ def _apply_change(served: Served, request: Request, options: Options, now: str) 
         )
     applied = bodies.read(request.body, bodies.YAML, options)
     if options.duplicates and options.field_validation == "Strict":
-        bodies.refuse_repeated(request.body)
+        bodies.refuse_duplicates(request.body)
     force = request.query.flag("force")
     options.applies = True
     metadata = applied.get("metadata") if isinstance(applied, dict) else None
@@ -102,8 +102,8 @@ def _check_declared(served: Served, applied: Object) -> None:
     unknown = served.structure.check(copied).unknown
     if not unknown:
         return
-    told = [f"{path}: field not declared in schema" for path in unknown]
-    listed = told[0] if len(told) == 1 else "\n  ".join(["errors:", *told])
+    messages = [f"{path}: field not declared in schema" for path in unknown]
+    listed = messages[0] if len(messages) == 1 else "\n  ".join(["errors:", *messages])
     metadata = applied.get("metadata") or {}
     kind = served.kind
     raise errors.StatusError(

@@ -19,10 +19,10 @@ import msgspec
 from hekla.apiserver import errors
 from hekla.apiserver.auth.authenticator import User
 from hekla.apiserver.endpoints.nodeproxy import NodeAgent, Nodes, StreamRequest
-from hekla.apiserver.endpoints.request_info import Query, RequestInfo
 from hekla.apiserver.endpoints.subresources import only_container
 from hekla.apiserver.registry.options import Options
 from hekla.apiserver.registry.resources import Resources
+from hekla.apiserver.request_info import Query, RequestInfo
 from hekla.units.objects import Object
 
 Scope = MutableMapping[str, Any]

@@ -19,10 +19,10 @@ from hekla.apiserver.endpoints.messages import Request, Response
 from hekla.apiserver.endpoints.nodeproxy import LogRequest, Nodes
 from hekla.apiserver.endpoints.patching import patch_change
 from hekla.apiserver.registry import disruption
-from hekla.apiserver.registry.kinds import Served
 from hekla.apiserver.registry.options import DeleteOptions
 from hekla.apiserver.registry.resources import Change
 from hekla.apiserver.registry.server_metadata import check_delete_preconditions
+from hekla.apiserver.schema.kinds import Served
 from hekla.units.objects import Object
 
 SUCCESS = {
@@ -77,7 +77,7 @@ class Subresources:
         target = request.target
         if target.verb == "get":
             scale = await self._current_scale(served, request)
-            if request.wants.shape == "Table":
+            if request.accept.shape == "Table":
                 include = request.query.get("includeObject", "Metadata")
                 scale = self.handlers.tables.scale(scale, include)
             return Response.of(scale)
@@ -166,16 +166,18 @@ class Subresources:
         eviction = await self.resources.admission.review_subresource(
             "CREATE", served, target.name, target.namespace, "eviction", eviction, options
         )
-        inner = Request(request.target, request.query, request.wants, request.user)
+        inner = Request(request.target, request.query, request.accept, request.user)
         inner.body = msgspec.json.encode(eviction.get("deleteOptions") or {})
-        how: DeleteOptions = read_delete_options(inner)
+        delete_options: DeleteOptions = read_delete_options(inner)
         options.dry_run = request.query.is_dry_run
         disruption.check(self.resources, target.namespace, target.name)
-        await self._mark_disrupted(served, request, how)
-        await self.resources.delete(served, target.namespace, target.name, options, how)
+        await self._mark_disrupted(served, request, delete_options)
+        await self.resources.delete(served, target.namespace, target.name, options, delete_options)
         return Response.of(SUCCESS, 201)
 
-    async def _mark_disrupted(self, served: Served, request: Request, how: DeleteOptions) -> None:
+    async def _mark_disrupted(
+        self, served: Served, request: Request, delete_options: DeleteOptions
+    ) -> None:
         """Set the pod's DisruptionTarget condition."""
         target, options = request.target, request.options()
         options.subresource, options.is_reviewed = "status", True
@@ -189,7 +191,7 @@ class Subresources:
         }
 
         def mark(pod: Object) -> Object:
-            check_delete_preconditions(served, pod, how)
+            check_delete_preconditions(served, pod, delete_options)
             _set_condition(pod, condition)
             return pod
 
@@ -197,8 +199,8 @@ class Subresources:
             written = await self.resources.update(
                 served, target.namespace, target.name, mark, options
             )
-            if how.revision:  # set by this function
-                how.revision = written.obj["metadata"]["resourceVersion"]
+            if delete_options.revision:  # set by this function
+                delete_options.revision = written.obj["metadata"]["resourceVersion"]
 
     async def log(self, served: Served, request: Request) -> Response:
         if request.target.verb != "get":
@@ -247,7 +249,7 @@ class Subresources:
             raise errors.method_not_allowed()
         target = request.target
         account = decode(self.resources.find(served, target.namespace, target.name).body)
-        asked = await self.resources.admission.review_subresource(
+        requested = await self.resources.admission.review_subresource(
             "CREATE",
             served,
             target.name,
@@ -256,7 +258,7 @@ class Subresources:
             self._body(request),
             request.options(),
         )
-        return Response.of(self.issuer.answer(account, asked, self.resources), 201)
+        return Response.of(self.issuer.answer(account, requested, self.resources), 201)
 
 
 def _check_bindable(served: Served, pod: Object, node: str, uid: str | None) -> None:

@@ -18,8 +18,8 @@ from hekla.apiserver.storage.selection import Matcher
 from hekla.apiserver.storage.store import Store, Table
 from hekla.apiserver.storage.watch_cache import Entry, Event
 
-MAX_EVENTS_A_TURN = 500
-BOOKMARK_EVERY_S = 30.0
+MAX_EVENTS_PER_CHUNK = 500
+BOOKMARK_INTERVAL_S = 30.0
 
 Shaper = Callable[[bytes], bytes]
 Convert = Callable[[list[bytes]], Awaitable[None]]
@@ -77,32 +77,32 @@ class Watch:
         """Yield chunks of lines: existing objects first if `since` is None, then events."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout_s
-        next_bookmark = loop.time() + BOOKMARK_EVERY_S
+        next_bookmark = loop.time() + BOOKMARK_INTERVAL_S
         if since is None:
             position = self._store.revision
-            if self._convert is not None and (failure := await self._made_ready(self._present())):
+            if self._convert is not None and (failure := await self._convert_all(self._existing())):
                 yield failure
                 return
             first = self.initial()
             if initial_events_end and self._bookmark is not None:
                 first.append(self._line(b"BOOKMARK", self._bookmark(position, True)))
-            for start in range(0, len(first), MAX_EVENTS_A_TURN):
-                yield b"".join(first[start : start + MAX_EVENTS_A_TURN])
+            for start in range(0, len(first), MAX_EVENTS_PER_CHUNK):
+                yield b"".join(first[start : start + MAX_EVENTS_PER_CHUNK])
         else:
             position = since
         while not closing.is_set():
-            if not self._table.log.reaches(position):
+            if not self._table.watch_cache.reaches(position):
                 yield self._error(
                     errors.expired(
-                        f"too old resource version: {position} ({self._table.log.floor})"
+                        f"too old resource version: {position} ({self._table.watch_cache.floor})"
                     )
                 )
                 return
-            events = self._table.log.after(position, MAX_EVENTS_A_TURN)
+            events = self._table.watch_cache.after(position, MAX_EVENTS_PER_CHUNK)
             if events:
                 position = events[-1].revision
                 if self._convert is not None and (
-                    failure := await self._made_ready(_bodies(events))
+                    failure := await self._convert_all(_bodies(events))
                 ):
                     yield failure
                     return
@@ -112,7 +112,7 @@ class Watch:
                 continue
             now = loop.time()
             if self._bookmark is not None and now >= next_bookmark:
-                next_bookmark = now + BOOKMARK_EVERY_S
+                next_bookmark = now + BOOKMARK_INTERVAL_S
                 position = max(position, self._store.revision)
                 yield self._line(b"BOOKMARK", self._bookmark(position, False))
                 continue
@@ -121,12 +121,12 @@ class Watch:
             wake_at = min(ends, next_bookmark) if self._bookmark is not None else ends
             await self._wait(wake_at - now, closing)
 
-    def _present(self) -> list[bytes]:
+    def _existing(self) -> list[bytes]:
         keys = [self._name_key] if self._name_key else self._table.range(self._prefix)
         entries = self._table.entries
         return [entries[key].body for key in keys if key in entries]
 
-    async def _made_ready(self, bodies: list[bytes]) -> bytes | None:
+    async def _convert_all(self, bodies: list[bytes]) -> bytes | None:
         """Convert events; return the line that ends the watch if conversion fails."""
         assert self._convert is not None
         try:

@@ -1,1 +1,1 @@
-"""Served kinds, and create, update and delete of their objects."""
+"""Create, update and delete objects of all kinds, with their strategies."""

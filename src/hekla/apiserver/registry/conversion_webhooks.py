@@ -13,7 +13,7 @@ import msgspec
 
 from hekla.apiserver import errors
 from hekla.apiserver.registry.identifiers import Identifiers
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.webhook_client import WebhookClient, WebhookError
 from hekla.units.objects import Object
 

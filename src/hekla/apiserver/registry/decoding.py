@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hekla.apiserver import errors
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema.kinds import Served
 from hekla.units.objects import Object
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ def check_schema(served: Served, obj: Object, options: Options) -> None:
     if findings.type_errors:
         first = findings.type_errors[0]
         raise _undecodable(served, f"{first['field']}: {first['message']}")
-    told = [f'unknown field "{path[1:]}"' for path in findings.unknown] + options.duplicates
-    if told and options.field_validation == "Strict":
-        raise _undecodable(served, f"strict decoding error: {', '.join(told)}")
+    messages = [f'unknown field "{path[1:]}"' for path in findings.unknown] + options.duplicates
+    if messages and options.field_validation == "Strict":
+        raise _undecodable(served, f"strict decoding error: {', '.join(messages)}")
     if options.field_validation == "Warn":
-        options.warnings += told
+        options.warnings += messages
     if findings.errors:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
         raise errors.invalid(served.kind.group, served.kind.kind, name, findings.errors)

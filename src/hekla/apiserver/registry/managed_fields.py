@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hekla.api.empty_objects import EMPTY_OBJECTS
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema.kinds import Served
 from hekla.units.clock import Clock
 from hekla.units.objects import Object
 from hekla.units.ownership import managed_fields_after_update

@@ -26,9 +26,9 @@ from hekla.apiserver.registry import conversion_webhooks, server_metadata, strat
 from hekla.apiserver.registry.conversion_webhooks import ConversionWebhooks
 from hekla.apiserver.registry.decoding import check_identity, check_schema
 from hekla.apiserver.registry.identifiers import SUFFIX_LENGTH, Identifiers
-from hekla.apiserver.registry.kinds import Registry, Served
 from hekla.apiserver.registry.managed_fields import STATUS_LIKE, ManagedFields
 from hekla.apiserver.registry.options import DeleteOptions, Options, WriteResult
+from hekla.apiserver.schema.kinds import Registry, Served
 from hekla.apiserver.storage.store import Stale, Store, StoreError
 from hekla.apiserver.storage.watch_cache import Entry
 from hekla.apiserver.webhook_client import WebhookClient
@@ -340,17 +340,17 @@ class Resources:
         namespace: str,
         name: str,
         options: Options | None = None,
-        how: DeleteOptions | None = None,
+        delete_options: DeleteOptions | None = None,
     ) -> WriteResult:
         """Delete an object, or mark it for deletion if it has finalizers or a grace period."""
         options = options or Options()
-        how = how or DeleteOptions()
+        delete_options = delete_options or DeleteOptions()
         for _ in range(_STALE_RETRIES):
             entry = self.store.head(served.storage, served.key(namespace, name))
             if entry is None:
                 raise errors.not_found(served.kind.group, served.kind.plural, name)
             try:
-                return await self._delete(served, namespace, entry, options, how)
+                return await self._delete(served, namespace, entry, options, delete_options)
             except Stale:  # it changed during the webhook calls
                 continue
         raise errors.conflict(
@@ -358,19 +358,24 @@ class Resources:
         )
 
     async def _delete(
-        self, served: Served, namespace: str, entry: Entry, options: Options, how: DeleteOptions
+        self,
+        served: Served,
+        namespace: str,
+        entry: Entry,
+        options: Options,
+        delete_options: DeleteOptions,
     ) -> WriteResult:
         obj: Object = decode(entry.body)
         key = entry.key
-        server_metadata.check_delete_preconditions(served, obj, how)
+        server_metadata.check_delete_preconditions(served, obj, delete_options)
         attributes = Attributes("delete", served, namespace, obj, obj, options)
         self.admission.validate(attributes)
         if self.admission.needs_review(attributes):
             await self.admission.call_mutating(attributes)
             await self.admission.call_validating(attributes)
         before = decode(entry.body)
-        server_metadata.set_deletion_finalizers(obj, how.propagation)
-        grace = strategies.grace_period(served, obj, how.grace_s)
+        server_metadata.set_deletion_finalizers(obj, delete_options.propagation)
+        grace = strategies.grace_period(served, obj, delete_options.grace_s)
         if grace == 0 and not server_metadata.has_finalizers(served, obj):
             removed = await self._remove(served, entry, obj, options)
             return strategies.shown_removed(served, removed, self.now())

@@ -6,9 +6,9 @@ import msgspec
 
 from hekla.apiserver import errors
 from hekla.apiserver.registry import strategies
-from hekla.apiserver.registry.kinds import Served
 from hekla.apiserver.registry.managed_fields import STATUS_LIKE
 from hekla.apiserver.registry.options import DeleteOptions, Options
+from hekla.apiserver.schema.kinds import Served
 from hekla.units.objects import Object
 
 FOREGROUND = "foregroundDeletion"
@@ -26,10 +26,10 @@ def check_update_preconditions(served: Served, obj: Object, old: Object) -> None
             f"Precondition failed: UID in precondition: {metadata['uid']}, "
             f"UID in object meta: {was['uid']}",
         )
-    asked = metadata.get("resourceVersion")
-    if asked in (None, "", "0"):
+    requested = metadata.get("resourceVersion")
+    if requested in (None, "", "0"):
         return
-    if asked != was["resourceVersion"]:
+    if requested != was["resourceVersion"]:
         raise errors.conflict(kind.group, kind.plural, was["name"], errors.CHANGED_MEANWHILE)
 
 
@@ -107,18 +107,18 @@ def bump_generation(served: Served, obj: Object, old: Object) -> None:
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def check_delete_preconditions(served: Served, obj: Object, how: DeleteOptions) -> None:
+def check_delete_preconditions(served: Served, obj: Object, delete_options: DeleteOptions) -> None:
     metadata = obj["metadata"]
-    for label, asked, found in (
-        ("UID", how.uid, metadata["uid"]),
-        ("ResourceVersion", how.revision, metadata["resourceVersion"]),
+    for label, requested, found in (
+        ("UID", delete_options.uid, metadata["uid"]),
+        ("ResourceVersion", delete_options.revision, metadata["resourceVersion"]),
     ):
-        if asked and asked != found:
+        if requested and requested != found:
             raise errors.conflict(
                 served.kind.group,
                 served.kind.kind,  # not the resource, as upstream
                 metadata["name"],
-                f"Precondition failed: {label} in precondition: {asked}, "
+                f"Precondition failed: {label} in precondition: {requested}, "
                 f"{label} in object meta: {found}",
             )
 

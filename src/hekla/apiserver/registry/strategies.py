@@ -11,8 +11,8 @@ import msgspec
 
 from hekla.api import defaults
 from hekla.apiserver.auth.authenticator import User
-from hekla.apiserver.registry import crds
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema import crds
+from hekla.apiserver.schema.kinds import Served
 from hekla.units.objects import Object
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def prepare_create(served: Served, obj: Object, now: str, user: User) -> None:
         crds.prepare(obj, now)
     if served.kind.kind == "CertificateSigningRequest":
         # The signer must see the authenticated user, not the one in the request.
-        asked = {"username": user.name, "groups": list(user.groups)}
-        obj["spec"] = {**(obj.get("spec") or {}), **asked}
+        requested = {"username": user.name, "groups": list(user.groups)}
+        obj["spec"] = {**(obj.get("spec") or {}), **requested}
     if served.storage == "batch/jobs":
         defaults.workloads.select_own_pods(obj)
     if served.kind.kind == "ValidatingAdmissionPolicy":
@@ -78,12 +78,14 @@ def keeps_status(served: Served, subresource: str) -> bool:
     return subresource in ("binding", "finalize") and not served.custom
 
 
-def grace_period(served: Served, obj: Object, asked: int | None) -> int:
+def grace_period(served: Served, obj: Object, requested: int | None) -> int:
     """Return the grace period of a deletion in seconds; only pods have one."""
     if served.custom or served.kind.kind != "Pod":
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    grace = asked if asked is not None else int(spec.get("terminationGracePeriodSeconds", 30))
+    grace = (
+        requested if requested is not None else int(spec.get("terminationGracePeriodSeconds", 30))
+    )
     # The pod is not bound: no node agent will confirm its termination.
     if not spec.get("nodeName") or status.get("phase") in _FINISHED:
         return 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hekla.api import defaults, rules
 from hekla.apiserver import errors
-from hekla.apiserver.registry.kinds import Served
 from hekla.apiserver.registry.options import Options
+from hekla.apiserver.schema.kinds import Served
 from hekla.units.objects import Object
 
 

@@ -1,1 +1,1 @@
-"""Structural schemas and CEL validation rules of custom resources."""
+"""Served kinds: structural schemas, CEL rules, versions and CustomResourceDefinitions."""

@@ -67,7 +67,7 @@ def page(
         token = _decode_token(continue_token)
         start = token.start
         if token.rv > 0:  # a token without revision continues inconsistently, as the client chose
-            if not table.log.reaches(token.rv):
+            if not table.watch_cache.reaches(token.rv):
                 raise errors.expired(
                     "The provided continue parameter is too old to display a consistent list "
                     "result. You can start a new list without the continue parameter, or use the "
@@ -77,7 +77,7 @@ def page(
                 )
             revision = token.rv
     elif exact_revision is not None:
-        if not table.log.reaches(exact_revision):
+        if not table.watch_cache.reaches(exact_revision):
             raise errors.expired(
                 f"The resourceVersion for the provided list is too old: {exact_revision}"
             )

@@ -50,12 +50,12 @@ class Stale(Exception):
 class Table:
     """The committed objects of one resource in key order, and their watch cache."""
 
-    __slots__ = ("entries", "keys", "log", "waiters")
+    __slots__ = ("entries", "keys", "waiters", "watch_cache")
 
     def __init__(self, log: WatchCache) -> None:
         self.entries: dict[str, Entry] = {}
         self.keys: list[str] = []
-        self.log = log
+        self.watch_cache = log
         self.waiters: set[asyncio.Future[None]] = set()
 
     def range(self, prefix: str = "", start_after: str = "") -> list[str]:
@@ -71,7 +71,7 @@ class Table:
     def at(self, revision: int) -> tuple[list[str], dict[str, Entry]]:
         """Return keys and entries at `revision`, which the watch cache must cover."""
         entries = self.entries
-        newer = list(self.log.undo_until(revision))
+        newer = list(self.watch_cache.undo_until(revision))
         if not newer:
             return self.keys, entries
         entries = dict(entries)
@@ -330,7 +330,7 @@ class Store:
             table.entries[entry.key] = entry
         self.writes += 1
         self.revision = entry.revision
-        table.log.append(event)
+        table.watch_cache.append(event)
         staged = (resource, entry.key)
         if self._overlay.get(staged, self) is (None if event.removed else entry):
             del self._overlay[staged]

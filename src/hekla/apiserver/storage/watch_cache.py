@@ -15,7 +15,7 @@ _revision = attrgetter("revision")
 
 
 class _Metadata(msgspec.Struct):
-    leaves: str | None = msgspec.field(default=None, name="deletionTimestamp")
+    deletion_timestamp: str | None = msgspec.field(default=None, name="deletionTimestamp")
 
 
 class _Object(msgspec.Struct):
@@ -42,7 +42,9 @@ class Entry:
     def is_terminating(self) -> bool:
         """Whether it is being deleted. Schemas contain the same word, so the bytes alone are not
         enough."""
-        return b'"deletionTimestamp"' in self.body and bool(_meta.decode(self.body).metadata.leaves)
+        return b'"deletionTimestamp"' in self.body and bool(
+            _meta.decode(self.body).metadata.deletion_timestamp
+        )
 
 
 class Event:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hekla.apiserver.registry.kinds import Served
+from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.tables.cluster import CLUSTER, created_at
 from hekla.apiserver.tables.columns import CREATED_AT, NAME, Printer
 from hekla.apiserver.tables.core import CORE

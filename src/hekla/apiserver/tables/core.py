@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hekla.apiserver.registry import versions
+from hekla.apiserver.schema import versions
 from hekla.apiserver.tables.age import UNKNOWN, age
 from hekla.apiserver.tables.columns import AGE, NAME, SELECTOR, WIDE, Column, Printer, printer, wide
 from hekla.apiserver.tables.formats import (

@@ -15,7 +15,7 @@ import msgspec
 
 from hekla.api import kinds, schemas
 from hekla.api.kinds import Kind
-from hekla.apiserver.registry import versions
+from hekla.apiserver.schema import versions
 from hekla.apiserver.schema.structural import StructuralSchema
 from hekla.apiserver.schema.validation_rules import ValidationRules
 from hekla.apiserver.storage.selection import SELECTABLE, Fields

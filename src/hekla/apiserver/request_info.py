@@ -74,17 +74,17 @@ def parse_request_info(method: str, path: str, query: Mapping[str, str]) -> Requ
 
 
 @dataclass(slots=True)
-class Wants:
+class Accept:
     """The representation that the Accept header requests."""
 
     shape: str = "Object"  # Object, Table or PartialObjectMetadata
     yaml: bool = False
 
 
-def parse_accept(header: str) -> Wants:
+def parse_accept(header: str) -> Accept:
     """Return the first supported representation; protobuf and CBOR are skipped."""
     if not header:
-        return Wants()
+        return Accept()
     for option in header.split(","):
         media, *parameters = [part.strip() for part in option.split(";")]
         given = dict(part.split("=", 1) for part in parameters if "=" in part)
@@ -93,12 +93,12 @@ def parse_accept(header: str) -> Wants:
             if shape in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList"):
                 if given.get("g") != "meta.k8s.io" or given.get("v") not in ("v1", None):
                     continue
-                return Wants(shape.removesuffix("List"))
+                return Accept(shape.removesuffix("List"))
             if shape:
                 continue
-            return Wants()
+            return Accept()
         if media in ("application/yaml", "text/yaml"):
-            return Wants(yaml=True)
+            return Accept(yaml=True)
     raise errors.not_acceptable(
         "only the following media types are accepted: application/json, application/yaml"
     )

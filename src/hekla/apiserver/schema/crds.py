@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from hekla.apiserver.registry.kinds import Registry
-from hekla.apiserver.storage.store import Store
+from hekla.apiserver.schema.kinds import Registry
 from hekla.apiserver.storage.watch_cache import Event
 from hekla.units.objects import Object
+
+if TYPE_CHECKING:
+    from hekla.apiserver.storage.store import Store
 
 log = logging.getLogger("hekla.apiserver")
 

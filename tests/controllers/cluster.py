@@ -165,7 +165,7 @@ class Cluster:
         """Return whether an informer of the controllers lags behind the store."""
         if self._task is None or self.controllers is None:
             return False
-        if self.controllers.what_is_missing():
+        if self.controllers.not_ready_reason():
             return True
         needs = (cache for each in self.controllers._caches.values() for cache in each)
         return any(map(self._lags, needs))

@@ -158,7 +158,7 @@ async def test_no_decision_before_everything_was_seen(world: World) -> None:
         await scheduler._cache.pods.synced()
         await scheduler._cache.groups.synced()
     assert scheduler.cycles == 0
-    assert scheduler.what_is_missing().startswith("not seen yet: Node")
+    assert scheduler.not_ready_reason().startswith("not seen yet: Node")
     go.set()
     await world.bound("a-0")
-    assert scheduler.what_is_missing() == ""
+    assert scheduler.not_ready_reason() == ""

@@ -19,7 +19,7 @@ The functions build one exception type: callers branch on `code` and `reason`, w
 the response, not on a Python class.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -143,7 +143,7 @@ def not_acceptable(message: str) -> StatusError:
     return StatusError(406, "NotAcceptable", message, {})
 
 
-def invalid(group: str, kind: str, name: str, causes: Sequence[dict[str, str]]) -> StatusError:
+def invalid(group: str, kind: str, name: str, causes: Sequence[Mapping[str, Any]]) -> StatusError:
     """Return 422; each cause is `{"reason", "message", "field"}`."""
     lines = [f"{cause['field']}: {cause['message']}" for cause in causes]
     text = lines[0] if len(lines) == 1 else "[" + ", ".join(lines) + "]"

@@ -70,15 +70,15 @@ class Component(Protocol):
 
     async def run(self) -> None: ...
 
-    def what_is_missing(self) -> str: ...
+    def not_ready_reason(self) -> str: ...
 
-    def what_is_wrong(self) -> str: ...
+    def unhealthy_reason(self) -> str: ...
 
     async def render_metrics(self) -> bytes: ...
 
     def pages(self) -> Mapping[str, Page]: ...
 
-    def leads(self, is_leader: bool) -> None: ...
+    def set_leader(self, is_leader: bool) -> None: ...
 
 
 def run_component(name: str, options: Options, build: Callable[[Client], Component]) -> None:
@@ -111,7 +111,7 @@ async def serve(name: str, options: Options, build: Callable[[Client], Component
             await stack.enter_async_context(server)
             log.info("serving at %s", server.address)
         if elector is None:
-            component.leads(True)
+            component.set_leader(True)
             await component.run()
         else:
             await elector.run(_leading(component))
@@ -119,7 +119,7 @@ async def serve(name: str, options: Options, build: Callable[[Client], Component
 
 def _leading(component: Component) -> Callable[[], Awaitable[None]]:
     async def lead() -> None:
-        component.leads(True)
+        component.set_leader(True)
         await component.run()
 
     return lead
@@ -146,9 +146,13 @@ def _servers(
 ) -> list[WebServer]:
     def ready() -> str:
         # A standby replica is always ready: a rollout must not wait for it.
-        return component.what_is_missing() if elector is None or elector.is_leader else ""
+        return component.not_ready_reason() if elector is None or elector.is_leader else ""
 
-    checks = {"healthz": component.what_is_wrong, "livez": component.what_is_wrong, "readyz": ready}
+    checks = {
+        "healthz": component.unhealthy_reason,
+        "livez": component.unhealthy_reason,
+        "readyz": ready,
+    }
     wanted = []
     if options.enable_metrics:
         wanted.append(

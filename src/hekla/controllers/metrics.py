@@ -106,7 +106,7 @@ class Metrics:
         for gauge in self._groups.values():
             gauge.remove(queue)
 
-    def leads(self, is_leader: bool) -> None:
+    def set_leader(self, is_leader: bool) -> None:
         self._leader.set(is_leader)
 
     def get(self, name: str, **labels: str) -> int:

@@ -145,7 +145,7 @@ class Controllers:
             for name, controller in self.controllers.items():
                 group.create_task(_run_when_synced(controller, self._caches[name]), name=name)
 
-    def what_is_missing(self) -> str:
+    def not_ready_reason(self) -> str:
         """Name the kinds whose informers have not synced; empty if all have."""
         missing = {
             str(cache.informer.resource): cache.informer.problem
@@ -161,13 +161,13 @@ class Controllers:
             kind if problem is None else f"{kind} ({problem})" for kind, problem in missing.items()
         )
 
-    def what_is_wrong(self) -> str:
+    def unhealthy_reason(self) -> str:
         """Return why this process should restart: never, as a controller that fails ends it."""
         return ""
 
-    def leads(self, is_leader: bool) -> None:
+    def set_leader(self, is_leader: bool) -> None:
         """Record in the metrics whether this process is the leader."""
-        self.metrics.leads(is_leader)
+        self.metrics.set_leader(is_leader)
 
     def pages(self) -> dict[str, Callable[[], bytes]]:
         """Return no pages besides the metrics."""

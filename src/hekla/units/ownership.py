@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict, cast
 
 from hekla.units.comparison import changes, created
 from hekla.units.errors import FieldSetError
@@ -28,7 +28,19 @@ __all__ = [
     "sort_entries",
 ]
 
-Entry: TypeAlias = dict[str, Any]
+
+class Entry(TypedDict, total=False):
+    """An entry of `metadata.managedFields`."""
+
+    manager: str
+    operation: str
+    apiVersion: str
+    time: str
+    fieldsType: str
+    fieldsV1: dict[str, Any]
+    subresource: str
+
+
 Moment: TypeAlias = float | datetime | str
 """Unix seconds, an aware datetime, or its text."""
 
@@ -183,7 +195,7 @@ def _is_entry(entry: Any) -> bool:
 def _checked(entries: list[Any]) -> list[Entry]:
     try:
         return [
-            {**entry, "fieldsV1": check_fields(entry.get("fieldsV1") or {})}
+            {**cast(Entry, entry), "fieldsV1": check_fields(entry.get("fieldsV1") or {})}
             for entry in entries
             if _is_entry(entry) or _reject(entry)
         ]

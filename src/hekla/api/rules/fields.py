@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
-
-from hekla.units.objects import Object
+from typing import Any, Final, TypeAlias, TypedDict
 
 REQUIRED: Final = "FieldValueRequired"
 INVALID: Final = "FieldValueInvalid"
@@ -60,7 +58,15 @@ class FieldError:
 FieldErrors: TypeAlias = Iterator[FieldError]
 
 
-def causes(errors: Iterable[FieldError]) -> list[Object]:
+class Cause(TypedDict):
+    """An entry of a Status' `details.causes`."""
+
+    reason: str
+    message: str
+    field: str
+
+
+def causes(errors: Iterable[FieldError]) -> list[Cause]:
     """Return the `details.causes` of a Status."""
     return [{"reason": e.type, "message": e.body, "field": e.field} for e in errors]
 

@@ -314,7 +314,7 @@ class SchedulerMetrics:
                 }
             )
 
-    def leads(self, is_leader: bool) -> None:
+    def set_leader(self, is_leader: bool) -> None:
         self._leader.set(is_leader)
 
 

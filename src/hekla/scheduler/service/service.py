@@ -345,14 +345,14 @@ class Scheduler:
 
     # --- how it is ----------------------------------------------------------------------------
 
-    def what_is_wrong(self) -> str:
+    def unhealthy_reason(self) -> str:
         """Why this process should be started again; empty while it works."""
         began = self._cycle_began
         if began is not None and self._clock.monotonic() - began > STALLED_S:
             return f"a cycle has run for more than {STALLED_S:g} s"
         return ""
 
-    def what_is_missing(self) -> str:
+    def not_ready_reason(self) -> str:
         """Why it does not decide yet; empty once it does."""
         if self._is_synced:
             return ""
@@ -361,9 +361,9 @@ class Scheduler:
             kind if problem is None else f"{kind} ({problem})" for kind, problem in missing.items()
         )
 
-    def leads(self, is_leader: bool) -> None:
+    def set_leader(self, is_leader: bool) -> None:
         """Whether this process is the one that decides, for the metrics."""
-        self.metrics.leads(is_leader)
+        self.metrics.set_leader(is_leader)
 
     def pages(self) -> dict[str, Callable[[], bytes]]:
         """JSON for dashboards: `/verdicts` says of every job that waits why, `/fairshare` who had

@@ -16,7 +16,7 @@ import pytest
 from hekla.admission import app
 from hekla.admission.certificates import CertificateSecret
 from hekla.admission.service import SECRET, AdmissionService
-from hekla.admission.webhooks import HOOKS, Reach, configurations
+from hekla.admission.webhooks import HOOKS, WebhookAddress, configurations
 from hekla.apiserver.server import ApiServer, Config
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
@@ -181,7 +181,7 @@ async def test_a_renewed_certificate_is_served_and_trusted_without_a_restart(
 
 
 def test_no_webhook_covers_pods() -> None:
-    made = configurations(Reach("volcano-system", "hekla-admission"), b"CA")
+    made = configurations(WebhookAddress("volcano-system", "hekla-admission"), b"CA")
     resources = {r for one in made for r in one["webhooks"][0]["rules"][0]["resources"]}
     assert "pods" not in resources
     assert len(made) == len(HOOKS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hekla.apiserver.background import tasks
-from hekla.apiserver.background.tasks import stale_events
+from hekla.apiserver.background.tasks import expired_events
 from hekla.apiserver.storage.watch_cache import Entry
 from hekla.units.timestamps import format_time
 
@@ -28,11 +28,11 @@ def test_event_expires_an_hour_after_its_last_occurrence() -> None:
         event("repeated", 9000, lastTimestamp=fresh),
         event("series", 9000, eventTime=None, series={"count": 3, "lastObservedTime": fresh}),
     ]
-    assert stale_events(entries, NOW) == ["default/old"]
+    assert expired_events(entries, NOW) == ["default/old"]
 
 
 def test_oldest_events_beyond_the_limit_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "MAX_EVENTS", 3)
     entries = [event(f"e{number}", age=number) for number in range(5)]
-    assert stale_events(entries, NOW) == ["default/e4", "default/e3"]
-    assert stale_events(entries[:3], NOW) == []
+    assert expired_events(entries, NOW) == ["default/e4", "default/e3"]
+    assert expired_events(entries[:3], NOW) == []

@@ -59,20 +59,20 @@ def widget(**spec: Any) -> Object:
 
 
 @pytest.fixture(scope="module")
-def structure() -> StructuralSchema:
+def structural_schema() -> StructuralSchema:
     return StructuralSchema(SCHEMA, {}, custom=True)
 
 
-def test_schema_defaults_apply_at_every_level(structure: StructuralSchema) -> None:
+def test_schema_defaults_apply_at_every_level(structural_schema: StructuralSchema) -> None:
     one = widget(parts=[{"name": "a"}, {"name": "b", "count": 3}])
-    assert not structure.check(one).errors
+    assert not structural_schema.check(one).errors
     assert one["spec"]["mode"] == "fast"
     assert one["spec"]["parts"] == [{"name": "a", "count": 1}, {"name": "b", "count": 3}]
 
 
-def test_unknown_fields_are_dropped_and_reported(structure: StructuralSchema) -> None:
+def test_unknown_fields_are_dropped_and_reported(structural_schema: StructuralSchema) -> None:
     one = widget(sise=3, parts=[{"name": "a", "colour": "red"}], free={"any": {"thing": 1}})
-    findings = structure.check(one)
+    findings = structural_schema.check(one)
     assert not findings.errors
     assert sorted(findings.unknown) == [".spec.parts[0].colour", ".spec.sise"]
     assert "sise" not in one["spec"]
@@ -101,16 +101,16 @@ REFUSED: dict[str, tuple[Object, str, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_invalid_object_is_refused(structure: StructuralSchema, what: str) -> None:
+def test_invalid_object_is_refused(structural_schema: StructuralSchema, what: str) -> None:
     spec, field, reason = REFUSED[what]
-    (cause,) = structure.check(widget(**spec)).errors
+    (cause,) = structural_schema.check(widget(**spec)).errors
     assert (cause["field"], cause["reason"]) == (field, reason)
 
 
-def test_missing_required_field_is_named(structure: StructuralSchema) -> None:
+def test_missing_required_field_is_named(structural_schema: StructuralSchema) -> None:
     one = widget()
     del one["spec"]["size"]
-    (cause,) = structure.check(one).errors
+    (cause,) = structural_schema.check(one).errors
     assert cause == {
         "reason": "FieldValueRequired",
         "message": "Required value",
@@ -118,25 +118,25 @@ def test_missing_required_field_is_named(structure: StructuralSchema) -> None:
     }
 
 
-def test_null_is_kept_in_nullable_fields(structure: StructuralSchema) -> None:
+def test_null_is_kept_in_nullable_fields(structural_schema: StructuralSchema) -> None:
     one = widget(note=None, mode=None)
-    assert not structure.check(one).errors
+    assert not structural_schema.check(one).errors
     assert one["spec"]["note"] is None
     assert one["spec"]["mode"] == "fast", "a null where none may stand means: the default"
 
 
-def test_int_or_string_accepts_both(structure: StructuralSchema) -> None:
+def test_int_or_string_accepts_both(structural_schema: StructuralSchema) -> None:
     for port in (80, "http"):
-        assert not structure.check(widget(port=port)).errors
-    assert structure.check(widget(port=[1])).errors
+        assert not structural_schema.check(widget(port=port)).errors
+    assert structural_schema.check(widget(port=[1])).errors
 
 
-def test_metadata_is_validated_by_kubernetes_schema(structure: StructuralSchema) -> None:
+def test_metadata_is_validated_by_kubernetes_schema(structural_schema: StructuralSchema) -> None:
     one = widget()
     one["metadata"]["labels"] = {"a": 1}
-    assert structure.check(one).errors
+    assert structural_schema.check(one).errors
     one["metadata"] = {"name": "w", "nonsense": True}
-    assert structure.check(one).unknown == [".metadata.nonsense"]
+    assert structural_schema.check(one).unknown == [".metadata.nonsense"]
 
 
 values = st.recursive(
@@ -151,12 +151,12 @@ values = st.recursive(
 @given(spec=st.dictionaries(st.sampled_from([*SCHEMA["properties"]["spec"]["properties"], "x"]),
                             values))  # fmt: skip
 def test_accepted_object_is_accepted_again_unchanged(spec: Object) -> None:
-    structure = _shared()
+    structural_schema = _shared()
     one = {**widget(), "spec": spec}
-    if structure.check(one).errors:
+    if structural_schema.check(one).errors:
         return
     again = deepcopy(one)
-    findings = structure.check(again)
+    findings = structural_schema.check(again)
     assert not findings.errors
     assert not findings.unknown
     assert again == one

@@ -49,7 +49,7 @@ def json_body(data: bytes) -> None:
     with contextlib.suppress(StatusError):
         value = bodies.read(data, bodies.JSON, Options(find_duplicates=True))
         assert _pods is not None
-        _pods.structure.check(value if isinstance(value, dict) else {"spec": value})
+        _pods.structural_schema.check(value if isinstance(value, dict) else {"spec": value})
 
 
 def yaml_body(data: bytes) -> None:

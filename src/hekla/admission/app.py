@@ -48,7 +48,7 @@ class App:
             status, body = 200, await self._answer(scope, receive)
         except _Refused as error:
             status, body = error.status, str(error).encode()
-        except reviews.BadReview as error:
+        except reviews.InvalidReview as error:
             status, body = 400, str(error).encode()
         except Exception:
             log.exception("review failed at %s", scope["path"])
@@ -74,7 +74,7 @@ class App:
 
 
 async def _body(receive: Receive) -> bytes:
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -82,11 +82,11 @@ async def _body(receive: Receive) -> bytes:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise _Refused(400, "the client disconnected before the review was complete")
-                pieces.append(message.get("body", b""))
-                size += len(pieces[-1])
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
                 if size > MAX_BODY:
                     raise _Refused(413, f"a review is limited to {MAX_BODY} bytes")
                 if not message.get("more_body"):
-                    return b"".join(pieces)
+                    return b"".join(chunks)
     except TimeoutError as error:
         raise _Refused(408, "the review did not arrive in time") from error

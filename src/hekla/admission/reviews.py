@@ -20,7 +20,7 @@ Json = dict[str, Any]
 API_VERSION = "admission.k8s.io/v1"
 
 
-class BadReview(ValueError):
+class InvalidReview(ValueError):
     """The body is not a valid AdmissionReview."""
 
 
@@ -29,14 +29,14 @@ def read(body: bytes) -> Json:
     try:
         review = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadReview(f"the body is not JSON: {error}") from error
+        raise InvalidReview(f"the body is not JSON: {error}") from error
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
-        raise BadReview("the body is not an AdmissionReview")
+        raise InvalidReview("the body is not an AdmissionReview")
     if review.get("apiVersion") != API_VERSION:
-        raise BadReview(f"only {API_VERSION} is supported, not {review.get('apiVersion')!r}")
+        raise InvalidReview(f"only {API_VERSION} is supported, not {review.get('apiVersion')!r}")
     request = review.get("request")
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
-        raise BadReview("the review has no request with a uid")
+        raise InvalidReview("the review has no request with a uid")
     return request
 
 
@@ -78,7 +78,7 @@ def validate(request: Json, view: View) -> Json:
 def _object(request: Json, field: str) -> Json:
     obj = request.get(field)
     if not isinstance(obj, dict):
-        raise BadReview(f"the review has no {field}")
+        raise InvalidReview(f"the review has no {field}")
     obj.setdefault("metadata", {})
     obj.setdefault("spec", {})
     return obj

@@ -15,7 +15,7 @@ from pathlib import Path
 from hekla.admission.app import App
 from hekla.admission.certificates import Certificates, CertificateSecret
 from hekla.admission.view import InformerView
-from hekla.admission.webhooks import Reach, configurations
+from hekla.admission.webhooks import WebhookAddress, configurations
 from hekla.api import wellknown
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
@@ -31,7 +31,7 @@ CHECK_EVERY_S = 12 * 3600.0
 
 
 class AdmissionService:
-    """Serves reviews until cancelled. `reach` is the address for the API server."""
+    """Serves reviews until cancelled. The API server calls it at `address`."""
 
     def __init__(
         self,
@@ -39,26 +39,26 @@ class AdmissionService:
         *,
         host: str = "127.0.0.1",
         port: int = 8443,
-        reach: Reach | None = None,
+        address: WebhookAddress | None = None,
         namespace: str = wellknown.SYSTEM_NAMESPACE,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
         self._host, self._port = host, port
-        self._reach = reach
+        self._address = address
         self._clock = clock or SystemClock()
         self._secret = CertificateSecret(client, self._clock, namespace, SECRET)
 
     async def run(self) -> None:
         async with self.serving() as server:
-            await self._keep_renewed(server)
+            await self._renew_periodically(server)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[WebServer]:
         """Run the server with its webhooks installed."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        reach = self._reach or Reach(url=f"https://{host}:{self._port}")
-        certificates = await self._secret.ensure(reach.names)
+        address = self._address or WebhookAddress(url=f"https://{host}:{self._port}")
+        certificates = await self._secret.ensure(address.names)
         with tempfile.TemporaryDirectory(prefix="hekla-admission-") as directory:
             self._directory = Path(directory)
             files = self._write(certificates)
@@ -71,7 +71,7 @@ class AdmissionService:
                     port=self._port,
                 )
                 async with server:
-                    self._reach = self._reach or Reach(url=server.address)
+                    self._address = self._address or WebhookAddress(url=server.address)
                     await self._install(certificates)
                     yield server
 
@@ -84,13 +84,13 @@ class AdmissionService:
         return paths
 
     async def _install(self, certificates: Certificates) -> None:
-        assert self._reach is not None
-        for body in configurations(self._reach, certificates.authority.certificate):
+        assert self._address is not None
+        for body in configurations(self._address, certificates.authority.certificate):
             mutates = body["kind"].startswith("Mutating")
             resource = MUTATING_WEBHOOKS if mutates else VALIDATING_WEBHOOKS
             await self._client.apply(resource, body, field_manager=MANAGER, force=True)
 
-    async def _keep_renewed(self, server: WebServer) -> None:
+    async def _renew_periodically(self, server: WebServer) -> None:
         while True:
             await self._clock.sleep(CHECK_EVERY_S)
             try:
@@ -100,7 +100,7 @@ class AdmissionService:
 
     async def renew(self, server: WebServer) -> None:
         """Load the current certificates."""
-        assert self._reach is not None
-        certificates = await self._secret.ensure(self._reach.names)
+        assert self._address is not None
+        certificates = await self._secret.ensure(self._address.names)
         server.reload(*self._write(certificates))
         await self._install(certificates)

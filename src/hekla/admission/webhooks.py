@@ -63,7 +63,7 @@ HOOKS: tuple[Hook, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class WebhookAddress:
     """The service's address for the API server: a Service or a URL."""
 
     namespace: str = ""
@@ -91,7 +91,7 @@ class Reach:
         return (f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}")
 
 
-def configurations(reach: Reach, ca_pem: bytes) -> list[Json]:
+def configurations(address: WebhookAddress, ca_pem: bytes) -> list[Json]:
     """Return all webhook configurations, one object per hook, as Volcano's."""
     made = []
     for hook in HOOKS:
@@ -99,7 +99,7 @@ def configurations(reach: Reach, ca_pem: bytes) -> list[Json]:
         webhook: Json = {
             "name": hook.webhook_name,
             "admissionReviewVersions": ["v1"],
-            "clientConfig": reach.client_config(hook.path, ca_pem),
+            "clientConfig": address.client_config(hook.path, ca_pem),
             "failurePolicy": "Fail",
             "matchPolicy": "Equivalent",
             "sideEffects": "None",

@@ -299,7 +299,7 @@ async def _read_body(receive: Receive, headers: dict[str, str]) -> bytes:
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared) > MAX_BODY:
         raise errors.too_large(MAX_BODY)
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -309,13 +309,13 @@ async def _read_body(receive: Receive, headers: dict[str, str]) -> bytes:
                     raise errors.bad_request(
                         "the client closed the connection before the body was complete"
                     )
-                piece = message.get("body", b"")
-                size += len(piece)
+                chunk = message.get("body", b"")
+                size += len(chunk)
                 if size > MAX_BODY:
                     raise errors.too_large(MAX_BODY)
-                pieces.append(piece)
+                chunks.append(chunk)
                 if not message.get("more_body"):
-                    return b"".join(pieces)
+                    return b"".join(chunks)
     except TimeoutError as error:
         raise errors.StatusError(
             408, "Timeout", f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s"
@@ -338,24 +338,24 @@ async def _send(send: Send, receive: Receive, response: Response, warnings: list
     elif isinstance(body, AsyncIterator):
         await _stream(send, receive, body)
     else:
-        await _send_pieces(send, body)
+        await _send_chunks(send, body)
 
 
-async def _send_pieces(send: Send, pieces: Iterable[bytes]) -> None:
-    for piece in pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+async def _send_chunks(send: Send, chunks: Iterable[bytes]) -> None:
+    for chunk in chunks:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await asyncio.sleep(0)  # let other requests run between the chunks of a long list
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _stream(send: Send, receive: Receive, pieces: AsyncIterator[bytes]) -> None:
+async def _stream(send: Send, receive: Receive, chunks: AsyncIterator[bytes]) -> None:
     """Send chunks until the source ends or the client disconnects."""
 
     async def pump() -> None:
         # The client of an idle watch must get its headers now, not with the first event.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
-        async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        async for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     async def gone() -> None:
@@ -371,6 +371,6 @@ async def _stream(send: Send, receive: Receive, pieces: AsyncIterator[bytes]) ->
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        close = getattr(pieces, "aclose", None)
+        close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()

@@ -167,7 +167,7 @@ async def populate(resources: Resources) -> None:
         await _ensure_queue(resources, name)
 
 
-async def announce(resources: Resources, port: int) -> None:
+async def create_kubernetes_service(resources: Resources, port: int) -> None:
     """Create the Service `kubernetes` that clients look for; headless, as there is no service
     network."""
     ports = [{"name": "https", "port": 443, "targetPort": port, "protocol": "TCP"}]

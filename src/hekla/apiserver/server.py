@@ -129,14 +129,14 @@ class ApiServer:
         stack.push_async_callback(self.store.close)
         self.resources = Resources(self.store, self.registry, clock=config.clock)
         stack.callback(self.resources.webhook_client.close)
-        crds.follow(self.store, self.registry)
+        crds.subscribe(self.store, self.registry)
         self.issuer = TokenIssuer(
             self.store, _secret(pki / "sa.key", new_signing_key), config.clock
         )
         token = _secret(pki / "admin.token", _new_token).decode().strip()
         app = self._wire(token)
         await bootstrap.populate(self.resources)
-        self.resources.admission.follow()
+        self.resources.admission.subscribe()
         self._web = await stack.enter_async_context(
             WebServer(
                 app,
@@ -147,7 +147,7 @@ class ApiServer:
             )
         )
         stack.callback(self._end_watches)
-        await bootstrap.announce(self.resources, self.port)
+        await bootstrap.create_kubernetes_service(self.resources, self.port)
         ca = serving.ca_pem.decode()
         background = BackgroundTasks(self.resources, ca)
         background.start()

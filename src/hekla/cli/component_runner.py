@@ -22,7 +22,7 @@ import click
 import uvloop
 
 from hekla.admission.service import AdmissionService
-from hekla.admission.webhooks import Reach
+from hekla.admission.webhooks import WebhookAddress
 from hekla.api.wellknown import SYSTEM_NAMESPACE
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
@@ -193,20 +193,24 @@ def admission(
 ) -> None:
     if service and url:
         raise click.UsageError("--service and --url are mutually exclusive")
-    reach = Reach(url=url) if url else None
+    webhook_address = WebhookAddress(url=url) if url else None
     if service:
         namespace, slash, name = service.partition("/")
         if not slash:
             raise click.UsageError("--service is NAMESPACE/NAME")
-        reach = Reach(namespace=namespace, service=name)
-    if reach is None and host in ("0.0.0.0", "::"):
+        webhook_address = WebhookAddress(namespace=namespace, service=name)
+    if webhook_address is None and host in ("0.0.0.0", "::"):
         raise click.UsageError("give --service or --url: the address for the API server")
 
     async def serve() -> None:
         async with Client(kubeconfig.load(config), component="admission") as client:
-            namespace = reach.namespace if reach is not None else ""
+            namespace = webhook_address.namespace if webhook_address is not None else ""
             await AdmissionService(
-                client, host=host, port=port, reach=reach, namespace=namespace or SYSTEM_NAMESPACE
+                client,
+                host=host,
+                port=port,
+                address=webhook_address,
+                namespace=namespace or SYSTEM_NAMESPACE,
             ).run()
 
     _run(serve())

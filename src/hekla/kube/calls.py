@@ -255,7 +255,7 @@ def patch(
     )
 
 
-def expecting(body: Body, kind: PatchKind, version: str) -> Body:
+def with_expected_version(body: Body, kind: PatchKind, version: str) -> Body:
     """Return a patch that applies only at that resourceVersion (409 otherwise)."""
     if kind == "json":
         # Not a "test" operation: it fails with 422, and a lost race should be 409.

@@ -121,8 +121,8 @@ class Correlator:
 
     def decide(self, event: Event) -> Record | None:
         """Return what to send for an event, or None to drop it."""
-        message, key = self._combined(event)
-        if self._is_spam(event):
+        message, key = self._aggregated(event)
+        if self._is_rate_limited(event):
             return None
         return Record(event, message, key, self._stored.get(key))
 
@@ -135,7 +135,7 @@ class Correlator:
         """Forget the stored Event of `record`: it has expired on the server."""
         self._stored.drop(record.key)
 
-    def _combined(self, event: Event) -> tuple[str, Hashable]:
+    def _aggregated(self, event: Event) -> tuple[str, Hashable]:
         about = event.about
         group = (about.kind, about.namespace, about.name, about.uid, about.apiVersion)
         group_key = (*group, about.fieldPath, event.type, event.reason)
@@ -150,7 +150,7 @@ class Correlator:
             return message, (group_key, message)
         return bounded(COMBINED_PREFIX + message), (group_key, None)
 
-    def _is_spam(self, event: Event) -> bool:
+    def _is_rate_limited(self, event: Event) -> bool:
         about = event.about
         key = (about.kind, about.namespace, about.name, about.uid, about.apiVersion)
         bucket = self._buckets.get(key)

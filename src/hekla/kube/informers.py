@@ -265,7 +265,7 @@ class Informer(Generic[T]):
     async def _watch(self) -> None:
         self.stats.watches += 1
         started = self._clock.monotonic()
-        is_fruitful = False
+        is_healthy = False
         async with self._client.watch(
             self._raw,
             namespace=self._namespace,
@@ -277,19 +277,19 @@ class Informer(Generic[T]):
             self._recovered()
             try:
                 async for event in watch:
-                    self._take_in(event)
+                    self._apply_event(event)
                     self._advance(event.identity.resourceVersion)
-                    is_fruitful = True
+                    is_healthy = True
             finally:
                 self._advance(watch.resource_version)
-                is_fruitful |= self._clock.monotonic() - started >= HEALTHY_WATCH_S
-                if is_fruitful:
+                is_healthy |= self._clock.monotonic() - started >= HEALTHY_WATCH_S
+                if is_healthy:
                     self._backoff.reset()
-        if not is_fruitful:
+        if not is_healthy:
             # Back off from a server that ends each watch at once.
             await self._clock.sleep(self._backoff.next_s())
 
-    def _take_in(self, event: WatchEvent[msgspec.Raw]) -> None:
+    def _apply_event(self, event: WatchEvent[msgspec.Raw]) -> None:
         self.stats.events += 1
         found = self._decode(event.object, event.identity)
         if event.type == "DELETED":

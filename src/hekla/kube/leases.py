@@ -174,18 +174,18 @@ class LeaderElector:
     async def _try(self) -> None:
         """Read the lease; acquire or renew it if it is free or ours."""
         try:
-            await self._look()
-            if self._may_take():
+            await self._read_lease()
+            if self._may_acquire():
                 # Measured from before the write: others cannot have seen it earlier.
                 asked_at = self._clock.monotonic()
-                await self._write(self._claim())
+                await self._write(self._renewed_lease())
                 self._lead_until = asked_at + self._renew_deadline_s
         except Conflict:
             logger.debug("lease %s/%s: another candidate was faster", self.namespace, self.name)
         except KubeError as error:
             logger.warning("lease %s/%s: %s", self.namespace, self.name, error)
 
-    async def _look(self) -> None:
+    async def _read_lease(self) -> None:
         self._lease = await self._client.find(LEASES, self.name, namespace=self.namespace)
         self._observe((self._lease or {}).get("spec") or {})
 
@@ -195,14 +195,14 @@ class LeaderElector:
             # Measured after the response: the wait is too long rather than too short.
             self._changed_at = self._clock.monotonic()
 
-    def _may_take(self) -> bool:
+    def _may_acquire(self) -> bool:
         if self.leader in ("", self.identity):
             return True
         promised_s = float(self._spec.get("leaseDurationSeconds") or self._lease_duration_s)
         seen_since = self._clock.monotonic() if self._changed_at is None else self._changed_at
         return self._clock.monotonic() >= seen_since + promised_s
 
-    def _claim(self) -> Obj:
+    def _renewed_lease(self) -> Obj:
         now = format_micro_time(self._clock.now())
         is_renewal = self.leader == self.identity and self._lease is not None
         spec = {

@@ -114,7 +114,7 @@ class Store(Generic[T]):
     def resync(self) -> None:
         """Call all handlers for all objects again."""
         for entry in tuple(self._entries.values()):
-            self._tell("MODIFIED", entry.object, entry.object)
+            self._call_handlers("MODIFIED", entry.object, entry.object)
 
     def upsert(self, identity: Identity, new: T) -> bool:
         """Add or update an object; return False for a stale event."""
@@ -136,7 +136,7 @@ class Store(Generic[T]):
             # An equal version is accepted: some servers use the last stored one for a deletion.
             if entry is not None and entry.version is not None and version < entry.version:
                 return False
-            self._bury(key, version)
+            self._remember_deletion(key, version)
         if entry is None:
             return False
         if last is None or entry.uid != identity.uid:
@@ -180,29 +180,29 @@ class Store(Generic[T]):
             entry = None
         if entry is None:
             entry = self._entries[key] = _Entry(new, uid, version)
-            self._file(key, entry)
-            self._tell("ADDED", None, new)
+            self._index(key, entry)
+            self._call_handlers("ADDED", None, new)
             return
         if version is not None and version == entry.version:
             return  # a list may repeat a watch event
         old = entry.object
-        self._unfile(key, entry)
+        self._unindex(key, entry)
         entry.object, entry.version = new, version
-        self._file(key, entry)
-        self._tell("MODIFIED", old, new)
+        self._index(key, entry)
+        self._call_handlers("MODIFIED", old, new)
 
     def _drop(self, key: Key, entry: _Entry[T], last: T) -> None:
-        self._unfile(key, entry)
+        self._unindex(key, entry)
         del self._entries[key]
-        self._tell("DELETED", last, None)
+        self._call_handlers("DELETED", last, None)
 
-    def _bury(self, key: Key, version: int) -> None:
+    def _remember_deletion(self, key: Key, version: int) -> None:
         self._tombstones[key] = version
         self._tombstones.move_to_end(key)
         if len(self._tombstones) > MAX_TOMBSTONES:
             self._tombstones.popitem(last=False)
 
-    def _file(self, key: Key, entry: _Entry[T]) -> None:
+    def _index(self, key: Key, entry: _Entry[T]) -> None:
         found = []
         for name, indexer in self._indexers.items():
             try:
@@ -215,7 +215,7 @@ class Store(Generic[T]):
             found.append(keys)
         entry.index_keys = tuple(found)
 
-    def _unfile(self, key: Key, entry: _Entry[T]) -> None:
+    def _unindex(self, key: Key, entry: _Entry[T]) -> None:
         for name, keys in zip(self._indexers, entry.index_keys, strict=True):
             index = self._indexes[name]
             for index_key in keys:
@@ -223,7 +223,7 @@ class Store(Generic[T]):
                 if not index[index_key]:
                     del index[index_key]
 
-    def _tell(self, event: Event, old: T | None, new: T | None) -> None:
+    def _call_handlers(self, event: Event, old: T | None, new: T | None) -> None:
         _notify(self._handlers, event, old, new)
 
 

@@ -156,8 +156,8 @@ class Transport:
         self._pool.close()
         await asyncio.sleep(0)  # connections close on the loop's next iteration
 
-    async def _open_stream(self, call: Call, open_timeout_s: float | None) -> Opened:
-        async def once(auth: Auth) -> Opened:
+    async def _open_stream(self, call: Call, open_timeout_s: float | None) -> OpenResponse:
+        async def once(auth: Auth) -> OpenResponse:
             try:
                 async with asyncio.timeout(open_timeout_s):
                     return await self._open(call, auth)
@@ -210,11 +210,11 @@ class Transport:
         finally:
             self._pool.release(connection, context)
 
-    async def _open(self, call: Call, auth: Auth) -> Opened:
+    async def _open(self, call: Call, auth: Auth) -> OpenResponse:
         """Send a request and read the response's head. The connection is not reused."""
         request = self._request(call, auth)
         context = self._tls(auth.certificate)
-        opened = Opened(await self._connection(call, context), self._pool, context)
+        opened = OpenResponse(await self._connection(call, context), self._pool, context)
         try:
             response = await opened.connection.exchange(request, limit=0, whole=False)
             if response.status >= 300:
@@ -277,7 +277,7 @@ class Transport:
         return context
 
 
-class Opened:
+class OpenResponse:
     """An open response and its connection."""
 
     def __init__(self, connection: Connection, pool: Pool, context: ssl.SSLContext | None) -> None:
@@ -305,7 +305,7 @@ class Stream:
         self._call = call
         self._open_timeout_s = open_timeout_s
         self._idle_timeout_s = idle_timeout_s
-        self._opened: Opened | None = None
+        self._opened: OpenResponse | None = None
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:

@@ -273,7 +273,7 @@ class Verbs:
         call = calls.patch(
             resource,
             name,
-            body if expect is None else calls.expecting(body, kind, expect),
+            body if expect is None else calls.with_expected_version(body, kind, expect),
             kind=kind,
             namespace=self._in(resource, namespace),
             sub=subresource,

@@ -229,9 +229,9 @@ class WorkQueue(Generic[K]):
                 return
             self._timer.cancel()
         self._timer_due = due
-        self._timer = asyncio.create_task(self._ring(due), name="work queue timer")
+        self._timer = asyncio.create_task(self._fire(due), name="work queue timer")
 
-    async def _ring(self, due: float) -> None:
+    async def _fire(self, due: float) -> None:
         await self._clock.sleep(due - self._clock.monotonic())
         now = self._clock.monotonic()
         while self._heap and self._heap[0][0] <= now:

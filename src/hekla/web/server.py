@@ -32,12 +32,12 @@ BACKLOG = 1024
 MAX_MESSAGE = 1 << 20
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _is_relevant(record: logging.LogRecord) -> bool:
     """Drop uvicorn's error about a WebSocket that was refused by a plain response."""
     return record.msg != "ASGI callable returned without completing handshake."
 
 
-logging.getLogger("uvicorn.error").addFilter(_is_news)
+logging.getLogger("uvicorn.error").addFilter(_is_relevant)
 
 
 class WebServer:

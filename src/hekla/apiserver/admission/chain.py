@@ -56,10 +56,10 @@ class AdmissionChain:
         self.webhooks = Webhooks(resources)
         self.policies = Policies(resources)
 
-    def follow(self) -> None:
+    def subscribe(self) -> None:
         """Start to call configured webhooks and policies. Not called during bootstrap."""
-        self.webhooks.follow()
-        self.policies.follow()
+        self.webhooks.subscribe()
+        self.policies.subscribe()
 
     async def mutate(self, attributes: Attributes) -> None:
         for plugin in self.plugins:
@@ -160,6 +160,6 @@ def _options_object(verb: str, options: Options) -> Object:
     if options.dry_run:
         operation_options["dryRun"] = ["All"]
     if verb != "delete":
-        operation_options["fieldManager"] = options.manager
+        operation_options["fieldManager"] = options.field_manager
         operation_options["fieldValidation"] = options.field_validation
     return operation_options

@@ -17,7 +17,7 @@ from hekla.apiserver.admission.policies import POLICIES, variables_of
 from hekla.apiserver.admission.webhooks import MUTATING, VALIDATING
 from hekla.apiserver.auth.authenticator import SYSTEM
 from hekla.apiserver.schema.crds import CRDS
-from hekla.apiserver.schema.validation_rules import problems
+from hekla.apiserver.schema.validation_rules import invalid_rules
 from hekla.units.objects import Object
 
 # Field, expression, the variables it may use, the type it must have.
@@ -79,7 +79,7 @@ class ExpressionChecks(AdmissionPlugin):
 def _in_definition(crd: Object) -> Iterator[tuple[str, str, str]]:
     for index, version in enumerate((crd.get("spec") or {}).get("versions") or ()):
         schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-        yield from problems(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
+        yield from invalid_rules(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
 
 
 def _refusals(found: FieldErrors, known: set[str]) -> Iterator[FieldError]:

@@ -206,7 +206,7 @@ class Policies:
         self._covering: dict[tuple[Any, ...], bool] = {}
         self._registry_revision = -1
 
-    def follow(self) -> None:
+    def subscribe(self) -> None:
         self._compile()
         self._store.subscribe(self._changed)
 
@@ -267,7 +267,7 @@ class Policies:
                 continue
             if not binding.match.holds(review, versions, self._resources):
                 continue
-            for message, reason in await self._judge(policy, binding, review, seen):
+            for message, reason in await self._evaluate(policy, binding, review, seen):
                 if "Deny" in binding.actions:
                     denials.append(Denial(policy, binding, message, reason))
                 if "Warn" in binding.actions:
@@ -278,7 +278,7 @@ class Policies:
         if denials:
             raise denials[0].error(review)
 
-    async def _judge(
+    async def _evaluate(
         self, policy: Policy, binding: Binding, review: AdmissionRequest, seen: Served
     ) -> list[tuple[str, str]]:
         """Return message and reason of each failed validation."""

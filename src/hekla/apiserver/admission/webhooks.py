@@ -126,7 +126,7 @@ class Webhooks:
     def webhook_client(self) -> WebhookClient:
         return self._callouts
 
-    def follow(self) -> None:
+    def subscribe(self) -> None:
         """Start to call configured webhooks."""
         for table in (MUTATING, VALIDATING):
             self._compile(table)

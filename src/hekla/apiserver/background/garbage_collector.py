@@ -28,7 +28,7 @@ from hekla.units.objects import Object
 log = logging.getLogger("hekla.apiserver")
 
 # Concurrent writes share a commit.
-TOGETHER = 64
+MAX_CONCURRENT_WRITES = 64
 
 Place = tuple[str, str]
 """Table and key of an object."""
@@ -78,17 +78,17 @@ class GarbageCollector:
         self._due: dict[str, None] = {}
         for table in resources.store.resources():
             for entry in resources.store.table(table).entries.values():
-                self._learn(table, entry)
+                self._add(table, entry)
         self._due.update(dict.fromkeys(self._nodes))
 
     def observe(self, table: str, event: Event) -> None:
         """Update the graph by one change of the store."""
         if event.removed:
-            self._forget((table, event.entry.key))
+            self._remove((table, event.entry.key))
         else:
-            self._learn(table, event.entry)
+            self._add(table, event.entry)
 
-    def _learn(self, table: str, entry: Entry) -> None:
+    def _add(self, table: str, entry: Entry) -> None:
         metadata = _decoder.decode(entry.body).metadata
         node = Node(
             (table, entry.key),
@@ -108,7 +108,7 @@ class GarbageCollector:
         if waits or (node.owners and not any(o.uid in self._nodes for o in node.owners)):
             self._due[node.uid] = None
 
-    def _forget(self, place: Place) -> None:
+    def _remove(self, place: Place) -> None:
         uid = self._uid_at.pop(place, None)
         if uid is None:
             return
@@ -135,23 +135,23 @@ class GarbageCollector:
     async def reconcile(self) -> None:
         """Process everything that is due."""
         while self._due:
-            batch = list(islice(self._due, TOGETHER))
+            batch = list(islice(self._due, MAX_CONCURRENT_WRITES))
             for uid in batch:
                 del self._due[uid]
-            await asyncio.gather(*(self._attend(uid) for uid in batch))
+            await asyncio.gather(*(self._process(uid) for uid in batch))
 
-    async def _attend(self, uid: str) -> None:
+    async def _process(self, uid: str) -> None:
         node = self._nodes.get(uid)
         if node is None:
             return
         try:
-            await self._settle(node)
+            await self._apply(node)
         except errors.StatusError as error:
             if error.code not in (404, 409):
                 raise
             # It changed or was deleted: that event adds it again.
 
-    async def _settle(self, node: Node) -> None:
+    async def _apply(self, node: Node) -> None:
         if node.leaving and ORPHAN in node.finalizers:
             await self._orphan(node)
         elif node.leaving and FOREGROUND in node.finalizers:
@@ -173,7 +173,7 @@ class GarbageCollector:
     async def _foreground(self, node: Node) -> None:
         blocking = False
         for dependent in list(self._dependents_of(node)):
-            if self._has_lasting_owner(dependent):
+            if self._has_live_owner(dependent):
                 await self._drop_owners(dependent, {node.uid})
                 continue
             blocks = any(o.uid == node.uid and o.blocks for o in dependent.owners)
@@ -189,7 +189,7 @@ class GarbageCollector:
         if not blocking:
             await self._remove_finalizer(node, FOREGROUND)
 
-    def _has_lasting_owner(self, node: Node) -> bool:
+    def _has_live_owner(self, node: Node) -> bool:
         """Return whether the object has an owner that is not being deleted."""
         owners = (self._nodes.get(owner.uid) for owner in node.owners)
         return any(owner is not None and not _waits(owner) for owner in owners)
@@ -197,7 +197,7 @@ class GarbageCollector:
     async def _check_owners(self, node: Node) -> None:
         if not node.owners or node.leaving:
             return
-        gone = {owner.uid for owner in node.owners if self._is_gone(node, owner)}
+        gone = {owner.uid for owner in node.owners if self._is_absent(node, owner)}
         if not gone:
             return
         if len(gone) == len({owner.uid for owner in node.owners}):
@@ -205,7 +205,7 @@ class GarbageCollector:
         else:
             await self._drop_owners(node, gone)
 
-    def _is_gone(self, node: Node, owner: _Owner) -> bool:
+    def _is_absent(self, node: Node, owner: _Owner) -> bool:
         """Return whether an owner is known to be absent; unserved kinds are left alone."""
         if owner.uid in self._nodes:
             return False

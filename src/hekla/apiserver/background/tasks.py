@@ -55,7 +55,7 @@ class BackgroundTasks:
                 table(Event(entry, None, False))
         for entry in store.table("namespaces").entries.values():
             self._namespace_defaults.observe("namespaces", Event(entry, None, False))
-        store.subscribe(self._note)
+        store.subscribe(self._observe)
 
     def start(self) -> None:
         self._tasks = [
@@ -70,7 +70,7 @@ class BackgroundTasks:
 
     # Store events
 
-    def _note(self, table: str, event: Event) -> None:
+    def _observe(self, table: str, event: Event) -> None:
         self._garbage.observe(table, event)
         self._namespace_defaults.observe(table, event)
         if table == "namespaces":
@@ -115,13 +115,13 @@ class BackgroundTasks:
                 self._garbage.reconcile,
                 self._namespace_defaults.reconcile,
                 self._empty_namespaces,
-                self._empty_definitions,
+                self._empty_crds,
                 self._release_orphaned_pods,
                 self._usage_status.reconcile,
             ):
-                await self._attempt(reconcile)
+                await self._run_once(reconcile)
 
-    async def _attempt(self, reconcile: Callable[[], Awaitable[None]]) -> None:
+    async def _run_once(self, reconcile: Callable[[], Awaitable[None]]) -> None:
         try:
             await reconcile()
         except Exception:
@@ -174,7 +174,7 @@ class BackgroundTasks:
                 Options(subresource="finalize"),
             )
 
-    async def _empty_definitions(self) -> None:
+    async def _empty_crds(self) -> None:
         served = self._served("apiextensions.k8s.io/v1", "CustomResourceDefinition")
         for name in list(self._terminating_crds):
             plural, _, group = name.partition(".")
@@ -215,7 +215,7 @@ class BackgroundTasks:
         store, clock = self._resources.store, self._resources.clock
         while True:
             await clock.sleep(SWEEP_INTERVAL_S)
-            for key in stale_events(store.table("events").entries.values(), clock.now()):
+            for key in expired_events(store.table("events").entries.values(), clock.now()):
                 namespace, _, name = key.rpartition("/")
                 with contextlib.suppress(errors.StatusError):
                     await self._resources.delete(served, namespace, name)
@@ -239,7 +239,7 @@ class _Times(msgspec.Struct):
 _times = msgspec.json.Decoder(_Times)
 
 
-def stale_events(entries: Iterable[Entry], now: float) -> list[str]:
+def expired_events(entries: Iterable[Entry], now: float) -> list[str]:
     """Return the keys of Events older than EVENT_TTL_S, and of the oldest beyond MAX_EVENTS."""
     seen = sorted((_last_seen(_times.decode(entry.body)), entry.key) for entry in entries)
     excess = max(len(seen) - MAX_EVENTS, 0)

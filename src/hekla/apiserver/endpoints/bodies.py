@@ -42,7 +42,7 @@ def read(body: bytes, content_type: str, options: Options | None) -> Any:
                 return read(body, JSON, options)
         value = _read_yaml(body)
         if options is not None and options.find_duplicates:
-            _record_duplicates(_repeated_in_yaml(body), options)
+            _record_duplicates(_yaml_duplicates(body), options)
     elif media == protobuf.MEDIA_TYPE:
         value = protobuf.read(body)
     else:
@@ -141,7 +141,7 @@ def refuse_duplicates(body: bytes) -> None:
         raise errors.bad_request(f"error decoding YAML: yaml: unmarshal errors:\n  {listed}")
 
 
-def _repeated_in_yaml(body: bytes) -> list[str]:
+def _yaml_duplicates(body: bytes) -> list[str]:
     def walk(node: Any, path: str) -> Iterator[str]:
         if isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):

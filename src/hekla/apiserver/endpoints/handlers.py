@@ -30,7 +30,7 @@ from hekla.apiserver.tables import Tables
 from hekla.units.objects import Object
 
 # Concurrent deletions of a collection share commits.
-TOGETHER = 64
+MAX_CONCURRENT_DELETES = 64
 _WATCH_TIMEOUT_S = (1800.0, 3600.0)
 
 encode = msgspec.json.encode
@@ -86,7 +86,7 @@ class Handlers:
         await self._fresh(request.query)
         target = request.target
         entry = self.resources.find(served, target.namespace, target.name)
-        served = await self.resources.ready(served, [entry.body])
+        served = await self.resources.with_conversions(served, [entry.body])
         return self.respond(served, request, entry.body)
 
     async def list(self, served: Served, request: Request) -> Response:
@@ -112,7 +112,9 @@ class Handlers:
             metadata["continue"] = page.continue_token
             if page.remaining:
                 metadata["remainingItemCount"] = page.remaining
-        served = await self.resources.ready(served, (entry.body for entry in page.entries))
+        served = await self.resources.with_conversions(
+            served, (entry.body for entry in page.entries)
+        )
         return self._respond_list(served, request, page.entries, metadata)
 
     def _respond_list(
@@ -146,7 +148,7 @@ class Handlers:
         elif since == 0:
             since = None
         bookmarks = query.flag("allowWatchBookmarks")
-        view = await self.resources.ready(served, ())
+        view = await self.resources.with_conversions(served, ())
         watch = Watch(
             self.store,
             served.storage,
@@ -237,7 +239,7 @@ class Handlers:
         media = media_type(request)
         bodies.check_patch_type(media, custom=served.custom)
         if media != bodies.APPLY:
-            self.resources.must_exist(served, target.namespace, target.name)
+            self.resources.check_exists(served, target.namespace, target.name)
         change, is_apply = patch_change(served, request, options, self.resources.now())
         written = await self.resources.update(
             served,
@@ -256,7 +258,7 @@ class Handlers:
             served, target.namespace, target.name, options, delete_options
         )
         if not written.removed or served.returns_deleted:
-            served = await self.resources.ready(served, [written.body])
+            served = await self.resources.with_conversions(served, [written.body])
             return self.respond(served, request, written.body)
         return Response.of(_deleted(served, written.obj))
 
@@ -279,9 +281,11 @@ class Handlers:
                 if error.code != 404:
                     raise
 
-        for start in range(0, len(page.entries), TOGETHER):
-            await asyncio.gather(*map(delete, page.entries[start : start + TOGETHER]))
-        served = await self.resources.ready(served, (entry.body for entry in page.entries))
+        for start in range(0, len(page.entries), MAX_CONCURRENT_DELETES):
+            await asyncio.gather(*map(delete, page.entries[start : start + MAX_CONCURRENT_DELETES]))
+        served = await self.resources.with_conversions(
+            served, (entry.body for entry in page.entries)
+        )
         return self._respond_list(
             served, request, page.entries, {"resourceVersion": str(self.store.revision)}
         )

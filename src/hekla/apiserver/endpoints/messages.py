@@ -72,7 +72,7 @@ class Request:
         return Options(
             user=self.user,
             dry_run=self.query.is_dry_run,
-            manager=manager[:128],
+            field_manager=manager[:128],
             field_validation=validation,
             find_duplicates=validation != "Ignore" and "fieldValidation" in self.query.values,
             subresource=self.target.subresource,

@@ -62,7 +62,7 @@ def _apply_change(served: Served, request: Request, options: Options, now: str) 
     if options.duplicates and options.field_validation == "Strict":
         bodies.refuse_duplicates(request.body)
     force = request.query.flag("force")
-    options.applies = True
+    options.is_apply = True
     metadata = applied.get("metadata") if isinstance(applied, dict) else None
     if metadata is not None and not isinstance(metadata, dict):
         raise errors.bad_request("metadata must be an object")
@@ -79,7 +79,7 @@ def _apply_change(served: Served, request: Request, options: Options, now: str) 
             return apply.apply(
                 live or None,
                 applied,
-                manager=options.manager,
+                manager=options.field_manager,
                 force=force,
                 shape=served.shape,
                 api_version=served.kind.api_version,
@@ -99,7 +99,7 @@ def _check_declared(served: Served, applied: Object) -> None:
     """Refuse an apply with fields unknown to the schema, as upstream."""
     copied: Object = msgspec.json.decode(msgspec.json.encode(applied))
     copied.setdefault("metadata", {})
-    unknown = served.structure.check(copied).unknown
+    unknown = served.structural_schema.check(copied).unknown
     if not unknown:
         return
     messages = [f"{path}: field not declared in schema" for path in unknown]

@@ -86,7 +86,7 @@ class ConversionWebhooks:
             text = f"conversion webhook for {source}, Kind={served.kind.kind} {reason}"
             raise errors.StatusError(500, "", text) from error
         for obj in results:
-            served.structure.check(obj)
+            served.structural_schema.check(obj)
         return results
 
 

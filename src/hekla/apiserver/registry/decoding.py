@@ -58,7 +58,7 @@ def _undecodable(served: Served, why: str) -> errors.StatusError:
 
 
 def check_schema(served: Served, obj: Object, options: Options) -> None:
-    findings = served.structure.check(obj)
+    findings = served.structural_schema.check(obj)
     if findings.type_errors:
         first = findings.type_errors[0]
         raise _undecodable(served, f"{first['field']}: {first['message']}")

@@ -28,13 +28,13 @@ class ManagedFields:
 
     def track(self, served: Served, old: Object | None, new: Object, options: Options) -> None:
         """Record in `new` the fields that this write set."""
-        if options.applies:
+        if options.is_apply:
             return
         kind = served.kind
         entries = managed_fields_after_update(
             old,
             new,
-            manager=options.manager,
+            manager=options.field_manager,
             api_version=kind.api_version,
             now=format_time(self._clock.now()),
             shape=served.shape,

@@ -14,11 +14,11 @@ class Options:
 
     user: User = SYSTEM
     dry_run: bool = False
-    manager: str = "hekla"
+    field_manager: str = "hekla"
     field_validation: str = "Ignore"
     find_duplicates: bool = False
     subresource: str = ""
-    applies: bool = False
+    is_apply: bool = False
     is_reviewed: bool = False
     """Admission reviewed the request that caused this write (a Scale, a Binding)."""
     warnings: list[str] = field(default_factory=list)

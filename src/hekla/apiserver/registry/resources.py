@@ -84,11 +84,11 @@ class Resources:
         copied: Object = decode(encode(obj))
         return copied
 
-    async def ready(self, served: Served, bodies: Iterable[bytes]) -> Served:
+    async def with_conversions(self, served: Served, bodies: Iterable[bytes]) -> Served:
         """Return `served`, able to convert these stored bytes; a copy if a webhook is needed."""
         if served.webhook is None:
             return served
-        _ = served.structure  # compiled once for all copies
+        _ = served.structural_schema  # compiled once for all copies
         view = replace(served, converted={})
         await self.conversions.prepare(view, bodies)
         return view
@@ -113,7 +113,7 @@ class Resources:
             raise errors.not_found(served.kind.group, served.kind.plural, name)
         return entry
 
-    def must_exist(self, served: Served, namespace: str, name: str) -> None:
+    def check_exists(self, served: Served, namespace: str, name: str) -> None:
         """Raise 404 for a missing object before the rest of the request is checked."""
         if self.store.head(served.storage, served.key(namespace, name)) is None:
             raise errors.not_found(served.kind.group, served.kind.plural, name)
@@ -378,7 +378,7 @@ class Resources:
         grace = strategies.grace_period(served, obj, delete_options.grace_s)
         if grace == 0 and not server_metadata.has_finalizers(served, obj):
             removed = await self._remove(served, entry, obj, options)
-            return strategies.shown_removed(served, removed, self.now())
+            return strategies.as_deleted(served, removed, self.now())
         metadata = obj["metadata"]
         shorter = grace < metadata.get("deletionGracePeriodSeconds", grace + 1)
         if "deletionTimestamp" not in metadata or shorter:

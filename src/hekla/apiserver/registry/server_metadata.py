@@ -71,7 +71,7 @@ def preserve_server_fields(served: Served, obj: Object, old: Object, options: Op
             obj.pop("status", None)
         else:
             obj["status"] = status
-    elif served.has_status and not strategies.keeps_status(served, options.subresource):
+    elif served.has_status and not strategies.may_write_status(served, options.subresource):
         _copy_field(obj, old, "status")
     _forbid_new_finalizers(served, obj, old)
 

@@ -73,7 +73,7 @@ def prepare_delete(served: Served, obj: Object) -> None:
         obj.setdefault("status", {})["phase"] = "Terminating"
 
 
-def keeps_status(served: Served, subresource: str) -> bool:
+def may_write_status(served: Served, subresource: str) -> bool:
     """Return whether a write to this subresource may change the status."""
     return subresource in ("binding", "finalize") and not served.custom
 
@@ -92,7 +92,7 @@ def grace_period(served: Served, obj: Object, requested: int | None) -> int:
     return max(0, grace)
 
 
-def shown_removed(served: Served, written: WriteResult, now: str) -> WriteResult:
+def as_deleted(served: Served, written: WriteResult, now: str) -> WriteResult:
     """Return a pod that was deleted at once as one without grace period, as upstream."""
     if served.storage == "pods":
         shown = msgspec.json.decode(msgspec.json.encode(written.obj))

@@ -20,7 +20,7 @@ CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
-def follow(store: Store, registry: Registry) -> None:
+def subscribe(store: Store, registry: Registry) -> None:
     """Serve all stored definitions, and follow their changes."""
 
     def changed(resource: str, event: Event) -> None:

@@ -125,7 +125,7 @@ class Served:
         return self._validations
 
     @property
-    def structure(self) -> StructuralSchema:
+    def structural_schema(self) -> StructuralSchema:
         """The schema, compiled on first use: most kinds are never written."""
         if self._structure is None:
             definitions = {} if self.custom else schemas.definitions()

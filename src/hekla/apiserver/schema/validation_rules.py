@@ -63,7 +63,7 @@ class Rule:
         return {"self": value, "oldSelf": old} if self.uses_old else {"self": value}
 
     def cause(self, value: Json, old: Json, path: str, wrong: str = "") -> Cause:
-        detail = wrong or self._explained(value, old)
+        detail = wrong or self._message(value, old)
         opening = _OPENINGS[self.reason]
         if not isinstance(value, dict | list) and self.reason in (
             "FieldValueInvalid",
@@ -79,7 +79,7 @@ class Rule:
             "field": path or "<nil>",
         }
 
-    def _explained(self, value: Json, old: Json) -> str:
+    def _message(self, value: Json, old: Json) -> str:
         if self.explains is not None:
             try:
                 found = self.explains.evaluate({"self": value, "oldSelf": old})
@@ -265,7 +265,7 @@ def compiled(rule: Mapping[str, Any]) -> Rule:
     )
 
 
-def problems(
+def invalid_rules(
     schema: Mapping[str, Any], path: str, *, root: bool = True
 ) -> Iterator[tuple[str, str, str]]:
     """Return (field, expression, reason) of each invalid rule of a schema."""
@@ -279,10 +279,10 @@ def problems(
         except cel.Refused as error:
             yield f"{at}.rule", str(rule.get("rule") or ""), str(error)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from problems(inner, f"{path}.properties[{name}]", root=False)
+        yield from invalid_rules(inner, f"{path}.properties[{name}]", root=False)
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            yield from problems(schema[key], f"{path}.{key}", root=False)
+            yield from invalid_rules(schema[key], f"{path}.{key}", root=False)
 
 
 def _check_fields(text: str, schema: Mapping[str, Any], *, root: bool) -> None:

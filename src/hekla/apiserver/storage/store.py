@@ -268,7 +268,7 @@ class Store:
                     poisoned = good[-1].epoch
             dropped = [write for write in batch if write.epoch <= poisoned]
             if error is None:
-                self._report(self._settle, good)
+                self._report(self._complete, good)
             self._report(self._fail, dropped, error)
 
     def _report(self, callback: Callable[..., None], *arguments: object) -> None:
@@ -305,7 +305,7 @@ class Store:
             self._connection.executemany("INSERT OR REPLACE INTO objects VALUES (?,?,?,?)", puts)
             puts.clear()
 
-    def _settle(self, batch: Iterable[_Write]) -> None:
+    def _complete(self, batch: Iterable[_Write]) -> None:
         """Make committed changes visible, wake watchers, resolve futures."""
         touched: set[str] = set()
         self.commits += 1

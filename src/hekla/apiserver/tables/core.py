@@ -12,11 +12,11 @@ from hekla.apiserver.tables.formats import (
     UNSET,
     age_of,
     condition,
+    first_few,
     labels_text,
     name_of,
     part,
     quantity_text,
-    some_of,
 )
 from hekla.units.objects import Object
 
@@ -126,7 +126,7 @@ def _endpoints(obj: Object, now: float) -> list[Any]:
         for port in subset.get("ports") or [None]  # a headless service may have no ports
         for address in subset.get("addresses") or ()
     ]
-    return [name_of(obj), some_of(points) if subsets else NONE, age_of(obj, now)]
+    return [name_of(obj), first_few(points) if subsets else NONE, age_of(obj, now)]
 
 
 def _endpoint_slice(obj: Object, now: float) -> list[Any]:
@@ -139,8 +139,8 @@ def _endpoint_slice(obj: Object, now: float) -> list[Any]:
     return [
         name_of(obj),
         obj.get("addressType", ""),
-        some_of(ports) or UNSET,
-        some_of(addresses) or UNSET,
+        first_few(ports) or UNSET,
+        first_few(addresses) or UNSET,
         age_of(obj, now),
     ]
 

@@ -64,7 +64,7 @@ def quantity_text(value: Any) -> str:
         return str(value)
 
 
-def some_of(items: Sequence[str], total: int | None = None) -> str:
+def first_few(items: Sequence[str], total: int | None = None) -> str:
     """Return the first few items and the number of the others; empty for none."""
     total = len(items) if total is None else total
     text = ",".join(items[:LISTED])

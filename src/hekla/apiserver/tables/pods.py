@@ -71,7 +71,7 @@ def _init_reason(status: Object, index: int, total: int) -> str:
     return f"Init:{index}/{total}"
 
 
-def _look_at_init(pod: Object, tally: _Tally, sidecars: set[str]) -> tuple[bool, _Tally]:
+def _count_init_containers(pod: Object, tally: _Tally, sidecars: set[str]) -> tuple[bool, _Tally]:
     """Return whether initialization is in progress, and the counts of the sidecars."""
     beside = _Tally("")
     total = len(part(pod, "spec", "initContainers") or ())
@@ -91,7 +91,7 @@ def _look_at_init(pod: Object, tally: _Tally, sidecars: set[str]) -> tuple[bool,
     return False, beside
 
 
-def _look_at_containers(pod: Object, tally: _Tally) -> None:
+def _count_containers(pod: Object, tally: _Tally) -> None:
     has_running = False
     failure = ""
     # Backwards, so that the first container in the spec takes precedence.
@@ -120,12 +120,12 @@ def _look_at_containers(pod: Object, tally: _Tally) -> None:
 
 def _tally(pod: Object) -> _Tally:
     tally = _Tally(_first_reason(pod))
-    initializing, beside = _look_at_init(pod, tally, _sidecars(pod))
+    initializing, beside = _count_init_containers(pod, tally, _sidecars(pod))
     status = part(pod, "status")
     if not initializing or is_true(status.get("conditions"), "Initialized"):
         # Restarts of finished init containers do not count.
         tally.restarts, tally.last_restart = beside.restarts, beside.last_restart
-        _look_at_containers(pod, tally)
+        _count_containers(pod, tally)
     if is_terminating(pod):
         if status.get("reason") == NODE_LOST:
             tally.reason = "Unknown"

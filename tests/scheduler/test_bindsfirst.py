@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from hekla.scheduler.service.write_priority import REST_S, BindsFirst
+from hekla.scheduler.service.write_priority import REST_S, WritePriority
 
 LONG_S = 60.0
 
 
 async def test_who_waits_goes_on_once_binds_have_rested() -> None:
-    first = BindsFirst()
+    first = WritePriority()
     await first.rest(LONG_S)
     loop = asyncio.get_running_loop()
-    with first.under_way():
+    with first.in_flight():
         waiting = asyncio.create_task(first.rest(LONG_S))
         await asyncio.sleep(0)
-    with first.under_way():
+    with first.in_flight():
         pass
     ended = loop.time()
     assert not waiting.done(), "between two binds there is no rest"
@@ -25,9 +25,9 @@ async def test_who_waits_goes_on_once_binds_have_rested() -> None:
 
 
 async def test_nobody_waits_longer_than_they_said() -> None:
-    first = BindsFirst()
-    with first.under_way():
+    first = WritePriority()
+    with first.in_flight():
         await first.rest(0.0)
-        with first.under_way():
+        with first.in_flight():
             await first.rest(0.0)
     first.stop()

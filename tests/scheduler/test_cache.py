@@ -38,11 +38,11 @@ async def test_only_what_a_decision_may_depend_on_wakes_the_scheduler(case: str)
     old, new, want = NEWS[case]
     heard: list[str] = []
     cache = _cache(heard)
-    tell = cache._handler("Pod")
+    emit = cache._handler("Pod")
     if old is not None:
-        tell("ADDED", None, old)
+        emit("ADDED", None, old)
         heard.clear()
-    tell("DELETED" if new is None else "MODIFIED", old, new)
+    emit("DELETED" if new is None else "MODIFIED", old, new)
     assert heard == ([want] if want else [])
     known = cache.cluster.tasks.get("default-p")
     assert (known is None) == (new is None), "whatever it wakes, it is known at once"
@@ -73,13 +73,13 @@ async def test_a_pod_group_that_says_what_we_wrote_of_it_wakes_nobody(
 ) -> None:
     heard: list[str] = []
     cache, old = _cache(heard), gang("g", phase="Pending").group
-    tell = cache._handler("PodGroup")
-    tell("ADDED", None, old)
+    emit = cache._handler("PodGroup")
+    emit("ADDED", None, old)
     cache.change(GroupWritten("default/g", "Inqueue", (0, 0, 0), "r1"))
     heard.clear()
     if during_a_cycle:
         cache.freeze()
-    tell("MODIFIED", old, new.group)
+    emit("MODIFIED", old, new.group)
     assert heard == want
     for held in cache.thaw():
         cache.change(held)

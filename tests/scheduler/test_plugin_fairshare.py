@@ -169,7 +169,7 @@ async def started(world: World, **options: Any) -> Turning:
     scheduler = await world.scheduler(**options)
     await scheduler.turns(lambda: scheduler.cluster.job_table.history is not None)
     async with asyncio.timeout(PATIENCE_S):
-        await scheduler._keeper.has_read.wait()
+        await scheduler._usage_store.has_read.wait()
     return scheduler
 
 
@@ -183,7 +183,7 @@ async def test_the_past_is_written_down_and_read_by_the_next_leader(world: World
     await first.turns(lambda: (QUEUE, "default") in accounts)
     account = accounts[QUEUE, "default"]
     account.mean_r[0] = 1000.0  # as after a long while
-    await first._keeper.write()
+    await first._usage_store.write()
     written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)
     told = json.loads(written["data"]["queues"])
     assert told["default"]["share"] == pytest.approx(0.25, rel=0.01)
@@ -208,7 +208,7 @@ async def test_of_too_many_shares_those_who_had_least_are_not_shown(world: World
     scheduler = await started(world)
     past = [had(USER, f"{number:0250d}", 4 - number / 1000) for number in range(900)]
     scheduler._cache.change(Recalled(scheduler._clock.now(), tuple(past)))
-    await scheduler._keeper.write()
+    await scheduler._usage_store.write()
     written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)
     shown = json.loads(written["data"]["shares"])["user"]
     assert len(written["data"]["shares"]) <= MAX_SHOWN_BYTES
@@ -223,7 +223,7 @@ async def test_a_config_map_that_holds_nonsense_is_said_and_begins_anew(
     await world.client.create(CONFIGMAPS, {"metadata": meta, "data": {"history": "{"}})
     scheduler = await started(world)
     assert "holds no history" in caplog.text
-    await scheduler._keeper.write()
+    await scheduler._usage_store.write()
     written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)
     assert json.loads(written["data"]["history"])["at"] > 0
 
@@ -275,6 +275,6 @@ async def keep_and_work(world: World, scheduler: Turning) -> None:
     await world.condition("c", "")
     await world.remove("a-0")
     await world.until(PODS, lambda pods: pods["c-0"]["spec"].get("nodeName"))
-    await scheduler._keeper.write()
+    await scheduler._usage_store.write()
     await world.gang("d", 1)
     await world.condition("d", "")

@@ -220,7 +220,7 @@ async def test_while_a_cycle_thinks_watches_are_followed_and_their_news_wait(
     async with asyncio.timeout(PATIENCE_S):
         await seen.wait()
     assert "n2" not in scheduler.cluster.nodes
-    assert scheduler.what_is_wrong() == ""
+    assert scheduler.unhealthy_reason() == ""
     asked = asyncio.create_task(scheduler.render_metrics())
     thinker.go.set()
     await world.bound("a-0")
@@ -370,7 +370,7 @@ async def test_no_further_cycle_is_begun_while_too_many_binds_wait(
     await world.gang("b", 1)
     await world.until(PODGROUPS, lambda groups: "b" in groups)
     assert scheduler.cycles <= cycles + 1
-    assert not scheduler._performer._has_room.is_set()
+    assert not scheduler._performer._has_capacity.is_set()
     go.set()
     await world.bound(*(f"a-{i}" for i in range(8)), "b-0")
     assert most == 2

@@ -22,7 +22,7 @@ from hekla.scheduler.service.status_writer import (
     StatusWriter,
     backoff_s,
 )
-from hekla.scheduler.service.write_priority import BindsFirst
+from hekla.scheduler.service.write_priority import WritePriority
 from hekla.scheduler.state.changes import Change, Due, GroupWritten, QueueWritten
 from hekla.scheduler.state.model import Queue
 from hekla.testing import cluster, node, pod
@@ -122,7 +122,7 @@ class State:
             self.queue.allocated_written = change.allocated
 
 
-class Burst(BindsFirst):
+class Burst(WritePriority):
     """Binds that go on and on while it is on."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -140,7 +140,7 @@ class Desk:
         self.server, self.state, self.tasks = Server(), State(), Tasks()
         self.clock = ManualClock()
         self.wakes = 0
-        self.binds_first = Burst(self.clock)
+        self.write_priority = Burst(self.clock)
         self.told: list[Event] = []
         self.writer = StatusWriter(
             self.server,  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ class Desk:
             self.wake,
             self.tasks.spawn,
             self.told.append,
-            self.binds_first,
+            self.write_priority,
         )
 
     def wake(self) -> None:
@@ -289,7 +289,7 @@ async def test_a_phase_is_written_at_once_and_counts_with_their_news_wait_for_th
     desk.state.groups.phase = "Inqueue"
     for running in (1, 2, 3):
         desk.writer.set_group(group_status("Inqueue", running))
-        desk.writer.tell(group_event(f"{running} run"))
+        desk.writer.emit(group_event(f"{running} run"))
         await desk.clock.settle()
     assert [body["phase"] for body in desk.server.bodies] == ["Inqueue"]
     assert desk.told == [], "nobody hears of what the status does not say"
@@ -311,7 +311,7 @@ async def test_a_new_phase_overtakes_counts_that_wait() -> None:
 
 async def test_news_of_a_group_that_is_not_written_is_told_at_once() -> None:
     desk = Desk()
-    desk.writer.tell(group_event("no queue"))
+    desk.writer.emit(group_event("no queue"))
     assert [event.message for event in desk.told] == ["no queue"]
 
 
@@ -325,7 +325,7 @@ def let_in(number: int, *, is_owned: bool = False) -> tuple[SetGroupStatus, PodG
 
 async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_written() -> None:
     desk = Desk()
-    desk.binds_first.is_on = True
+    desk.write_priority.is_on = True
     for number in range(1000):
         desk.writer.set_group(let_in(number)[0])
     await desk.clock.advance(10 * TURN_S)
@@ -333,7 +333,7 @@ async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_wr
     desk.server.bodies.clear()
     for number in range(500, 1000):
         desk.writer.set_group(replace(group_status("Running"), group=f"g{number}"))
-    desk.binds_first.is_on = False
+    desk.write_priority.is_on = False
     await desk.clock.advance(10 * TURN_S)
     phases = [body["phase"] for body in desk.server.bodies]
     assert phases.count("Running") == 500, "and none of these said that it was let in"
@@ -341,7 +341,7 @@ async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_wr
 
 async def test_a_group_whose_job_waits_to_make_its_pods_is_told_at_once() -> None:
     desk = Desk()
-    desk.binds_first.is_on = True
+    desk.write_priority.is_on = True
     for number in range(100):
         effect, group = let_in(number, is_owned=number == 99)
         desk.state.groups.special = {group.metadata.name: group} if number == 99 else {}

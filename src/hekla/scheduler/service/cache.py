@@ -1,12 +1,11 @@
-"""What the API server shows, as changes to the cluster's state; the only door to it.
+"""The scheduler's cache: follows the API server and turns events into changes of the cluster state.
 
-Each kind is decoded into only what scheduling reads. Objects may come in any order and twice; what
-a cycle sees is a function of the objects last heard of, and of the binds that were sent and are not
-yet confirmed.
+Each kind is decoded into the fields that scheduling reads. Objects may arrive in any order and more
+than once. The state is a function of the latest objects, and of binds that are sent and not
+confirmed.
 
-What a newcomer gets wrong: a cycle runs in a thread of its own, and meanwhile nothing may change
-what it reads. So nobody touches the cluster but through `change`, which holds changes back between
-`freeze` and `thaw`.
+Note: a cycle runs in a thread, and nothing may change what it reads. So the cluster changes only
+through `change`, which holds changes back between `freeze` and `thaw`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ log = logging.getLogger("hekla.scheduler")
 
 SYNC_POLL_S = 0.02
 TIME_STEP_S = 0.1
-"""Changes that come together count as at one time."""
+"""Changes within this time count as one moment in the usage history."""
 FOLLOWED: Final[tuple[Resource[Any], ...]] = (
     PODGROUPS,
     PODS,
@@ -69,17 +68,17 @@ FOLLOWED: Final[tuple[Resource[Any], ...]] = (
     NUMA_TOPOLOGIES,
 )
 NEEDED: Final = frozenset([PODGROUPS.kind, PODS.kind, NODES.kind, QUEUES.kind])
-"""Without these a decision would be wrong; without the others it only knows less."""
+"""Kinds that every decision needs. Without the others, decisions use less information."""
 
 NodeSelector = tuple[tuple[str, str], ...]
-"""Labels of which a node must have one, to be seen; no labels, and all are seen."""
+"""Labels of which a node must have one to be used; empty for all nodes."""
 
 
 class Cache:
-    """A cluster that follows an API server.
+    """The cluster state, kept current by informers.
 
-    `wake` is called after every change that a decision may depend on, `notice` after those that
-    only have to be written down some time: a pod that was bound, or runs now, makes no room.
+    `wake` is called after every change that a decision may depend on. `notice` is called after
+    changes that only affect status: a pod that was bound or started frees no resources.
     """
 
     def __init__(
@@ -95,16 +94,16 @@ class Cache:
     ) -> None:
         self.cluster = cluster
         self.journal: list[Change] | None = None
-        """Every change in order, while somebody wants to write them down."""
+        """Every change in order, while a decision log is written."""
         self._wake = wake
         self._notice = notice
         self._node_selector = node_selector
         self._held: list[Change] | None = None
         self._clock = clock
         self.half_life_s: float | None = None
-        """Told with every change if somebody keeps account of what is held over time."""
+        """The half-life of the usage history; None if no plugin needs it."""
         self.config_text: str | None = None
-        """The scheduler's configuration as its ConfigMap has it, or None if there is none."""
+        """The scheduler's configuration from its ConfigMap; None if there is none."""
         self.informers: dict[str, Informer[Any]] = {
             resource.kind: Informer(client, resource, KINDS[resource.kind].type, clock=clock)
             for resource in FOLLOWED
@@ -127,10 +126,10 @@ class Cache:
             self.informers[CONFIGMAPS.kind] = configuration
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Follow everything, and return when all of it has been seen once.
+        """Start the informers, and return when all have synced.
 
-        A decision on half a cluster could bind to a node that is full. Only kinds that a decision
-        can do without are done without, where the server has none or we may not read them.
+        A decision on a partial state could bind to a full node. Only kinds that decisions do not
+        need may be missing, where the server does not have them or we may not read them.
         """
         for informer in self.informers.values():
             await stack.enter_async_context(informer)
@@ -142,7 +141,7 @@ class Cache:
                 await asyncio.sleep(SYNC_POLL_S)
 
     def problems(self) -> dict[str, KubeError | None]:
-        """Kinds that a decision needs and that are not followed now, and why if that is known."""
+        """Return the needed kinds that are not synced, with the error if there is one."""
         return {
             kind: informer.problem
             for kind, informer in self.informers.items()
@@ -152,16 +151,16 @@ class Cache:
     # --- changing -----------------------------------------------------------------------------
 
     def change(self, change: Change) -> None:
-        """Make a change, now or as soon as the cycle that is under way has ended."""
+        """Apply a change, now or after the current cycle."""
         if self._held is not None:
             self._held.append(change)
             return
         if self.half_life_s is not None and not isinstance(change, Elapsed):
-            self.tell_time(self._clock.now())
+            self.advance_history(self._clock.now())
         self._make(change)
 
-    def tell_time(self, now: float) -> None:
-        """What comes next counts from this time; only between cycles."""
+    def advance_history(self, now: float) -> None:
+        """Advance the usage history to this time; only between cycles."""
         history = self.cluster.job_table.history
         if self.half_life_s is None:
             return
@@ -174,7 +173,7 @@ class Cache:
         changes.attempt(self.cluster, change)
 
     def freeze(self) -> None:
-        """Hold changes back: somebody else reads the cluster now."""
+        """Hold changes back while a cycle reads the cluster."""
         self._held = []
 
     def hold(self) -> None:
@@ -182,19 +181,19 @@ class Cache:
         self._held = [] if self._held is None else self._held
 
     def thaw(self) -> list[Change]:
-        """The changes that were held back: make them in their order, once the cycle's own are."""
+        """Return the changes that were held back, to be applied after those of the cycle."""
         held, self._held = self._held, None
         return held or []
 
     def reread_group(self, namespace: str, name: str) -> None:
-        """Forget what we assumed of a PodGroup: a write failed."""
+        """Drop the assumed status of a PodGroup: its write failed."""
         group = self.groups.get(namespace, name)
         if group is not None:
             self.change(Put(PODGROUPS.kind, group))
             self._wake()
 
     def objects(self) -> Iterator[Put]:
-        """Everything that was heard of and is seen, in an order that builds the cluster quickly."""
+        """Return all objects, in an order that builds the cluster quickly."""
         for kind in KINDS:
             for found in self.informers[kind].list():
                 if kind != NODES.kind or self._sees(found):
@@ -235,7 +234,7 @@ class Cache:
         return not pairs or any(node.labels.get(key) == value for key, value in pairs)
 
     def _is_same_pod(self, old: wire.Pod, new: wire.Pod) -> bool:
-        """Whether only conditions and container states changed: nothing that decides."""
+        """Tell whether only conditions and container states changed, which no decision reads."""
         return (
             (old.metadata, old.spec) == (new.metadata, new.spec)
             and old.status.phase == new.status.phase
@@ -244,9 +243,9 @@ class Cache:
         )
 
     def _is_echo(self, old: scheduling.PodGroup, new: scheduling.PodGroup) -> bool:
-        """Whether a PodGroup only says what we wrote of it, which was counted on when it was sent.
+        """Tell whether a PodGroup has only the status that we wrote, which is assumed already.
 
-        Never while a cycle is under way: what it tries out is no knowledge.
+        Note: never True during a cycle, because the session changes phases tentatively.
         """
         job, status = self.cluster.jobs.get(f"{new.namespace}/{new.name}"), new.status
         return (
@@ -273,7 +272,7 @@ def _notes_of_others(group: scheduling.PodGroup) -> Mapping[str, str]:
 
 
 def _is_step(old: wire.Pod, new: wire.Pod) -> bool:
-    """Whether a pod is what it was, but for its node and its status."""
+    """Tell whether only node and status of a pod changed."""
     return old.metadata == new.metadata and (
         old.spec == new.spec
         or msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
@@ -285,7 +284,7 @@ def _holds_its_place(pod: wire.Pod) -> bool:
 
 
 def _is_same_node(old: core.Node, new: core.Node) -> bool:
-    """Whether it is but a heartbeat."""
+    """Tell whether an update of a node is only a heartbeat."""
     return (
         old.metadata.labels == new.metadata.labels
         and old.metadata.annotations == new.metadata.annotations
@@ -297,7 +296,7 @@ def _is_same_node(old: core.Node, new: core.Node) -> bool:
 
 
 def _is_same_queue(old: scheduling.Queue, new: scheduling.Queue) -> bool:
-    """Whether only the counters changed that the queue controller keeps."""
+    """Tell whether only the counters of the queue controller changed."""
     return (old.spec, old.annotations, old.status.state) == (
         new.spec,
         new.annotations,
@@ -306,7 +305,7 @@ def _is_same_queue(old: scheduling.Queue, new: scheduling.Queue) -> bool:
 
 
 def _is_same_hypernode(old: topology.HyperNode, new: topology.HyperNode) -> bool:
-    """Whether only its count of nodes changed."""
+    """Tell whether only the node count of a HyperNode changed."""
     return old.spec == new.spec
 
 
@@ -315,7 +314,7 @@ def _readiness(node: core.Node) -> list[str]:
 
 
 def parse_node_selector(words: Iterable[str]) -> NodeSelector:
-    """Volcano's form: `key:value`, each a label that is enough to be seen."""
+    """Parse Volcano's form: `key:value` pairs, of which a node must have one."""
     pairs = []
     for word in words:
         key, colon, value = word.partition(":")

@@ -1,7 +1,7 @@
-"""A cluster written as the changes that would make it from nothing.
+"""Checkpoint: the cluster state as a list of changes that build it from nothing.
 
-Objects alone are not enough: binds and evictions on their way, and statuses that were sent, count
-in a decision before the watch shows them.
+Objects alone are not enough: binds and evictions in flight, and statuses that were sent, count in a
+decision before the watch confirms them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hekla.scheduler.state.model import BINDING
 
 
 def checkpoint(cache: Cache) -> list[Change]:
-    """All of it. Applied to an empty cluster it gives one that decides alike."""
+    """Return changes that, applied to an empty cluster, give one that decides alike."""
     cluster = cache.cluster
     found: list[Change] = [Resources(tuple(cluster.dimensions.names)), *cache.objects()]
     found += _tasks(cluster, cache)

@@ -1,16 +1,16 @@
-"""The decision log: what the scheduler knew and what it decided, so that it can be decided again.
+"""The decision log: the state and the plan of every cycle, for replay.
 
-The file is a row of gzip members of JSON lines (`zcat` reads it). A `start` line begins with
-nothing; every change of the cluster's state is a line; a `cycle` line says when it was, by which
-configuration and what was decided. Each file begins with a start and the whole cluster, so that it
-stands alone.
+The file is a sequence of gzip members with JSON lines (`zcat` reads it). A `start` line begins with
+an empty cluster. Every change of the state is a line. A `cycle` line has the time, the
+configuration and the plan. Each file begins with a start and a checkpoint, so it is complete by
+itself.
 
-It holds names, labels, annotations and requests of pods and nodes; no environment, no commands, no
-secrets: those the scheduler never reads. What `kubectl apply` keeps in an annotation is left out,
-and of the configuration the password of a source of loads.
+It contains names, labels, annotations and requests of pods and nodes. It contains no environment,
+no commands and no secrets: the scheduler does not read them. The annotation of `kubectl apply` and
+the password of a load source are left out.
 
-What a newcomer gets wrong: nothing here may slow a decision down. Lines are encoded, squeezed and
-written in a thread; if that falls behind, cycles are left out, and the next begins a new file.
+Note: the log must not slow a decision down. Lines are encoded, compressed and written in a thread.
+If that falls behind, cycles are left out, and the next cycle begins a new file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """The lines that follow begin with an empty cluster."""
+    """The beginning of a log: the lines that follow start with an empty cluster."""
 
     hekla: str
     scheduler_names: tuple[str, ...]
@@ -58,9 +58,9 @@ class Decision(msgspec.Struct, frozen=True):
     effects: list[dict[str, Any]]
     pipelined: dict[str, str]
     failures: list[dict[str, str]]
-    """Plugins that lost their vote: what they would have said is not to be had again."""
+    """Plugins that failed: a replay cannot reproduce their answers."""
     verdicts: str
-    """A digest: the texts are long and can be had from a replay."""
+    """A digest of the verdicts. A replay gives the texts."""
 
 
 class Cycle(msgspec.Struct, frozen=True, tag="cycle"):
@@ -77,7 +77,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def described(plan: Plan) -> Decision:
-    """A plan as the log keeps it."""
+    """Return a plan in the form of the log."""
     verdicts = {key: verdict.to_dict() for key, verdict in plan.verdicts.items()}
     text = msgspec.json.encode(verdicts, order="deterministic")
     return Decision(
@@ -92,12 +92,12 @@ def described(plan: Plan) -> Decision:
 
 
 class DecisionLog:
-    """A file and the older ones beside it: FILE, FILE.1, … up to FILE.3."""
+    """A rotated log file: FILE, and older ones as FILE.1 to FILE.3."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES):
         self.path = path
         self.dropped = 0
-        """Cycles that were left out because writing fell behind or failed."""
+        """The number of cycles that were left out because writing was slow or failed."""
         self._max_bytes = max_bytes
         self._max_files = max_files
         self._size = 0
@@ -109,11 +109,11 @@ class DecisionLog:
 
     @property
     def wants_start(self) -> bool:
-        """Whether the next lines must stand alone."""
+        """Whether the next lines must begin with a checkpoint."""
         return self._is_broken or self._size >= self._max_bytes
 
     def put(self, lines: Sequence[Line], cycle: Cycle | None, plan: Plan | None) -> None:
-        """Write lines, soon. Nobody may change them any more."""
+        """Write lines in the thread. The caller must not change them any more."""
         if self._unwritten >= MAX_UNWRITTEN:
             self.dropped += 1
             self._is_broken = True
@@ -141,11 +141,11 @@ class DecisionLog:
         return copy
 
     def flush(self) -> None:
-        """Return when all so far is written."""
+        """Wait until everything is written."""
         self._thread.submit(_nothing).result()
 
     def close(self) -> None:
-        """Write the rest, and no more."""
+        """Write the rest and stop the thread."""
         self._thread.shutdown()
 
     def _write(self, lines: Sequence[Any], cycle: Cycle | None, plan: Plan | None) -> None:
@@ -154,7 +154,7 @@ class DecisionLog:
                 self._rotate()
                 self._has_gap = False
             elif self._has_gap:
-                return  # what it builds upon was lost
+                return  # earlier lines that it depends on are lost
             parts = [_encoder.encode(_public(line)) for line in lines]
             if cycle is not None and plan is not None:
                 parts.append(_encoder.encode(msgspec.structs.replace(cycle, plan=described(plan))))
@@ -162,7 +162,7 @@ class DecisionLog:
             with open(self.path, "ab", opener=_private) as file:
                 file.write(packed)
             self._size += len(packed)
-        except Exception:  # whatever it is, scheduling matters more
+        except Exception:  # an error of the log must not stop scheduling
             if not self._is_broken:
                 log.exception("decision log %s: cannot be written", self.path)
             self.dropped += 1
@@ -178,7 +178,7 @@ class DecisionLog:
 
 
 class Journal:
-    """Follows one scheduler's cycles and hands them to a log."""
+    """Records the cycles of one scheduler in a decision log."""
 
     def __init__(
         self, decisions: DecisionLog, cache: Cache, names: tuple[str, ...], default_queue: str
@@ -195,7 +195,7 @@ class Journal:
     def cut(
         self, number: int, now: float, configuration: str | None, skipped: Mapping[str, str]
     ) -> None:
-        """A cycle is about to be decided on what is known so far."""
+        """Record the changes up to a cycle that is about to start."""
         if self._log.wants_start:
             self._lines = [self._start, *checkpoint(self._cache)]
         else:
@@ -205,7 +205,7 @@ class Journal:
         self._cycle = Cycle(number, now, configuration, dict(skipped), nothing)
 
     def decided(self, plan: Plan) -> None:
-        """Keep what was decided; cycles that decide nothing are not worth their bytes."""
+        """Record a plan; an empty plan is left out."""
         if plan.effects or plan.pipelined:
             self._log.put(self._lines, self._cycle, plan)
             self._lines = []
@@ -223,13 +223,13 @@ class Journal:
         return self._log.keep(number)
 
     async def stop(self) -> None:
-        """Return when what was decided is written."""
+        """Wait until the plans are written."""
         self._cache.journal = None
         await asyncio.to_thread(self._log.flush)
 
 
 def _public(line: Line) -> Line:
-    """Without the copy of the whole object that kubectl leaves in an annotation."""
+    """Return a line without the copy of the object in kubectl's annotation."""
     if not isinstance(line, Put):
         return line
     annotations = line.object.metadata.annotations or {}
@@ -241,7 +241,7 @@ def _public(line: Line) -> Line:
 
 
 def _nothing() -> None:
-    """Comes last in a queue, and so tells when it is empty."""
+    """Do nothing: the last entry of a queue that is flushed."""
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -1,10 +1,10 @@
-"""What the scheduler counts and times, under Volcano's names where Volcano has one.
+"""Metrics of the scheduler, under Volcano's names where Volcano has one.
 
-What happens often (a bind, a cycle) is counted where it happens; what can be read off the cluster
-(queues, waiting jobs) is read when somebody asks for `/metrics`, and so vanishes with its object.
+Frequent events (binds, cycles) are counted when they happen. What follows from the cluster (queues,
+pending jobs) is computed on each scrape, and disappears with its object.
 
-Unlike Volcano: `job_id` is `namespace/name`, where Volcano's bare names collide; attempts are
-counted, where Volcano declares the counter and never touches it.
+Unlike in Volcano, `job_id` is `namespace/name`, since bare names collide, and attempts are counted;
+Volcano declares the counter and never increments it.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class SchedulerMetrics:
             ("level", "name"),
         )
         self.figures: dict[str, QueueMetrics] = {}
-        """What plugins worked out for queues in the last cycle."""
+        """What plugins computed for queues in the last cycle."""
         self._amounts: dict[str, tuple[Snapshot, Snapshot, Snapshot]] = {
             name: (
                 snapshot(
@@ -188,7 +188,7 @@ class SchedulerMetrics:
             "hekla_load_nodes", "Nodes by what is known of their load.", ("readings",)
         )
 
-    # --- when it happens ----------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------
 
     def cycle(self, plan: Plan, took_s: float) -> None:
         self._cycle.observe(took_s * 1000)
@@ -244,7 +244,7 @@ class SchedulerMetrics:
     def job_retried(self, job: str) -> None:
         self._retries.labels(job).inc()
 
-    # --- when somebody asks -------------------------------------------------------------------
+    # --- scrapes ------------------------------------------------------------------------------
 
     def collect(
         self,
@@ -255,7 +255,7 @@ class SchedulerMetrics:
         unsent: int,
         now: float = 0.0,
     ) -> None:
-        """Read off what is so now; the series of what is gone go too."""
+        """Compute the metrics of the current state, and drop series of deleted objects."""
         jobs = cluster.jobs
         for gauge in (self._duration, self._start, self._last):
             keep_series(gauge, lambda labels: f"{labels[2]}/{labels[0]}" in jobs)
@@ -281,7 +281,7 @@ class SchedulerMetrics:
         self._collect_loads(cluster, now)
 
     def _collect_loads(self, cluster: Cluster, now: float) -> None:
-        """Where nothing was ever read nobody asked for it, and there is nothing to say."""
+        """Compute load metrics; none if no load was ever read."""
         if not cluster.node_table.readings:
             return
         total = sum(node.is_known for node in cluster.nodes.values())
@@ -319,5 +319,5 @@ class SchedulerMetrics:
 
 
 def _finite(vector_r: FloatArray) -> FloatArray:
-    """Zero where there is no limit: as Volcano shows it."""
+    """Return 0 for no limit, as Volcano shows it."""
     return np.where(np.isfinite(vector_r), vector_r, 0.0)

@@ -1,12 +1,12 @@
-"""Doing what a plan says: binds in parallel but bounded, gangs given up whole, failures backed off.
+"""The performer: sends the binds and evictions of a plan, and backs off after failures.
 
-What is sent is assumed at once in the cluster, so the next cycle counts with it; what fails is
-taken back there and tried again. A gang of which one bind failed stops sending the rest: those that
-were sent stay (the watch will show them), the others wait, and the job backs off by the kind of
-its failure, so that a pod which a server refuses for ever does not win every cycle.
+What is sent is assumed in the cluster at once, so the next cycle counts on it. What fails is taken
+back and retried. When one bind of a gang fails, the rest is not sent: binds that were sent stay,
+the other tasks are pending again, and the job backs off by the kind of failure, so that a pod that
+the server always refuses does not win every cycle.
 
-What a newcomer gets wrong: a bind whose answer was lost may have happened. Taking it back would
-free room that is not free, so the pod is read first.
+Note: a bind without a response may have succeeded. Taking it back could free resources that are not
+free, so the pod is read first.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from hekla.scheduler.framework.plan import (
 from hekla.scheduler.service.cache import Cache
 from hekla.scheduler.service.metrics import SchedulerMetrics
 from hekla.scheduler.service.status_writer import StatusWriter, backoff_s
-from hekla.scheduler.service.volume_binder import Provider
-from hekla.scheduler.service.write_priority import BindsFirst
+from hekla.scheduler.service.volume_binder import VolumeBinder
+from hekla.scheduler.service.write_priority import WritePriority
 from hekla.scheduler.state import wire
 from hekla.scheduler.state.changes import Assumed, Evictable, Leaves, Stays, Unbound
 from hekla.units.clock import Clock
@@ -58,7 +58,7 @@ log = logging.getLogger("hekla.scheduler")
 
 MAX_BINDS_IN_FLIGHT = 64
 MAX_BACKLOG = 5000
-"""Binds that wait to be sent; above it no further cycle is begun. Volcano's number."""
+"""The number of unsent binds above which no cycle starts; Volcano's number."""
 EVICT = "Evict"
 PREEMPTION = "PreemptionByScheduler"
 _PODS: Resource[wire.Pod] = PODS.into(wire.Pod)
@@ -73,7 +73,7 @@ class _Backoff:
 
 
 class PerformerStats(msgspec.Struct):
-    """What became of binds and evictions, for metrics."""
+    """Counts of binds and evictions, for metrics."""
 
     bound: int = 0
     bind_failures: int = 0
@@ -83,7 +83,7 @@ class PerformerStats(msgspec.Struct):
 
 
 class Performer:
-    """Carries plans out. Give it one at a time; it does not wait for the last to be finished."""
+    """Performs plans. A plan may start before the previous one is finished."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Performer:
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.stats = PerformerStats()
-        self.binds_first = BindsFirst()
+        self.write_priority = WritePriority()
         self.status = StatusWriter(
             client,
             cache,
@@ -103,7 +103,7 @@ class Performer:
             wake,
             self._spawn,
             self._event,
-            self.binds_first,
+            self.write_priority,
         )
         self._client = client
         self._cache = cache
@@ -111,33 +111,33 @@ class Performer:
         self._clock = clock
         self._wake = wake
         self._metrics = metrics or SchedulerMetrics()
-        self._provider = Provider(client, cache)
+        self._provider = VolumeBinder(client, cache)
         self._binds = asyncio.Semaphore(MAX_BINDS_IN_FLIGHT)
         self.unsent = 0
-        """Binds that were decided and have not been sent yet."""
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        """The number of binds that were decided and not sent."""
+        self._has_capacity = asyncio.Event()
+        self._has_capacity.set()
         self._backoffs: dict[str, _Backoff] = {}
         self._refused: dict[str, int] = {}
         self._running: set[asyncio.Task[None]] = set()
 
     def skipped(self) -> dict[str, str]:
-        """Jobs that back off now, and why."""
+        """Return the jobs that back off, with the reason."""
         now = self._clock.monotonic()
         return {job: b.message for job, b in self._backoffs.items() if b.until > now}
 
     def next_due_s(self) -> float | None:
-        """How long until a job that backs off may try again."""
+        """Return the time until a job may be tried again."""
         now = self._clock.monotonic()
         waits = [b.until - now for b in self._backoffs.values() if b.until > now]
         return min(waits, default=None)
 
-    async def has_room(self) -> None:
-        """Wait while more binds are under way than a further cycle should add to."""
-        await self._has_room.wait()
+    async def has_capacity(self) -> None:
+        """Wait until few enough binds are unsent for another cycle."""
+        await self._has_capacity.wait()
 
     def start(self, plan: Plan) -> None:
-        """Assume what the plan says, and begin to do it."""
+        """Assume the effects of a plan, and start to perform them."""
         gangs: dict[str, list[Bind]] = {}
         victims: dict[str, list[Evict]] = {}
         for effect in plan.effects:
@@ -157,7 +157,7 @@ class Performer:
                     self.status.set_pod(effect)
                 case Event():
                     is_about_group = effect.kind == PODGROUPS.kind
-                    (self.status.tell if is_about_group else self._event)(effect)
+                    (self.status.emit if is_about_group else self._event)(effect)
         for job, evictions in victims.items():
             self._spawn(self._evict_of(job, evictions))
         for job, binds in gangs.items():
@@ -165,7 +165,7 @@ class Performer:
             self._spawn(self._carry_out(job, binds))
 
     async def idle(self) -> None:
-        """Wait until everything begun has ended."""
+        """Wait until all effects are performed."""
         while self._running:
             await asyncio.wait(self._running)
 
@@ -173,10 +173,10 @@ class Performer:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        self.binds_first.stop()
+        self.write_priority.stop()
 
     def forget(self, jobs: Iterable[str], pods: Iterable[str]) -> None:
-        """Drop what is remembered of jobs and pods that are gone."""
+        """Drop the back-off of jobs and pods that were deleted."""
         if self._backoffs:
             kept = set(jobs)
             self._backoffs = {job: b for job, b in self._backoffs.items() if job in kept}
@@ -198,14 +198,14 @@ class Performer:
     def _count_unsent(self, more: int) -> None:
         self.unsent += more
         if self.unsent > MAX_BACKLOG:
-            self._has_room.clear()
+            self._has_capacity.clear()
         else:
-            self._has_room.set()
+            self._has_capacity.set()
 
     # --- binding ------------------------------------------------------------------------------
 
     async def _carry_out(self, job: str, binds: list[Bind]) -> None:
-        with self.binds_first.under_way():
+        with self.write_priority.in_flight():
             await self._bind_gang(job, binds)
 
     async def _bind_gang(self, job: str, binds: list[Bind]) -> None:
@@ -225,14 +225,14 @@ class Performer:
             self._metrics.gang_bound(self._cache.cluster.jobs.get(job), self._clock.now())
 
     def _still_holds(self, binds: list[Bind]) -> bool:
-        """Whether the nodes are still there: they may have gone while the plan was made."""
+        """Tell whether the nodes still exist: they may be deleted during the cycle."""
         nodes = self._cache.cluster.nodes
         return all((node := nodes.get(b.node)) is not None and node.is_known for b in binds)
 
     async def _bind_some(self, binds: Iterator[Bind], failures: list[KubeError]) -> None:
-        """Send binds of a gang one after the other, unless one of them has failed."""
+        """Send binds of a gang one by one, until one fails."""
         for bind in binds:
-            error = None if failures else await self._provide(bind)
+            error = None if failures else await self._bind_claims(bind)
             async with self._binds:
                 self._count_unsent(-1)
                 if failures:
@@ -241,22 +241,22 @@ class Performer:
                     continue
                 error = error or await self._bind(bind)
             if isinstance(error, TransportError | ProtocolError | ServerError):
-                error = await self._find_out(bind, error)
+                error = await self._confirm(bind, error)
             if error is None:
                 self._bound(bind)
                 continue
             self._take_back(bind)
-            if not isinstance(error, NotFound):  # that is: the pod is gone; the watch says so too
+            if not isinstance(error, NotFound):  # NotFound: the pod was deleted
                 failures.append(error)
                 self.stats.bind_failures += 1
 
-    async def _provide(self, bind: Bind) -> KubeError | None:
-        """Volumes that wait for their pod, while others may be bound."""
+    async def _bind_claims(self, bind: Bind) -> KubeError | None:
+        """Bind the volumes of a task, without blocking other binds."""
         task = self._cache.cluster.tasks.get(bind.uid)
         if task is None or not task.klass.claims:
             return None
         try:
-            await self._provider.provide(task, bind.node)
+            await self._provider.bind_claims(task, bind.node)
         except KubeError as error:
             return error
         return None
@@ -277,8 +277,8 @@ class Performer:
             self._metrics.bind_took(self._clock.monotonic() - started_s)
         return None
 
-    async def _find_out(self, bind: Bind, lost: KubeError) -> KubeError | None:
-        """Whether a bind without an answer happened; ask for as long as it takes to know."""
+    async def _confirm(self, bind: Bind, lost: KubeError) -> KubeError | None:
+        """Tell whether a bind without a response succeeded; retry until it is known."""
         tries = 0
         while True:
             try:
@@ -321,7 +321,7 @@ class Performer:
     # --- evicting -----------------------------------------------------------------------------
 
     async def _evict_of(self, key: str, evictions: list[Evict]) -> None:
-        """Let pods of a job leave, and tell it once of all that went for the same reason."""
+        """Evict pods of a job, and emit one event per reason."""
         gone = await asyncio.gather(*map(self._evict, evictions))
         job = self._cache.cluster.jobs.get(key)
         if job is None or not job.has_group:
@@ -334,15 +334,15 @@ class Performer:
             self._event(event)
 
     async def _evict(self, effect: Evict) -> bool:
-        """Make the pod leave. If it cannot, it counts as staying for a while."""
+        """Evict a pod. If it is refused, the pod is no victim for a while."""
         try:
             async with self._binds:
-                await self._send_away(effect)
+                await self._send_eviction(effect)
         except NotFound:
             self._refused.pop(effect.uid, None)
-            return False  # it is gone; the watch says so too
+            return False  # the pod is deleted
         except KubeError as error:
-            self._spawn(self._stays(effect, error))
+            self._spawn(self._mark_unevictable(effect, error))
             return False
         self.stats.evicted += 1
         self._refused.pop(effect.uid, None)
@@ -351,10 +351,10 @@ class Performer:
         self._event(Event("Pod", namespace, pod, uid, "Warning", EVICT, text))
         return True
 
-    async def _send_away(self, effect: Evict) -> None:
-        """Evict, so that disruption budgets are heeded; delete where that is not to be had.
+    async def _send_eviction(self, effect: Evict) -> None:
+        """Evict through the eviction API, which respects budgets; delete if there is none.
 
-        Who evicts need not mark the pod as well: the server does, in its own words.
+        The eviction API sets the pod's condition itself.
         """
         pod, namespace = effect.pod, effect.namespace
         try:
@@ -376,7 +376,7 @@ class Performer:
             raise
 
     async def _mark(self, effect: Evict, status: str) -> None:
-        """Say in the pod's status why it goes: controllers do not count it as a failure."""
+        """Write the reason to the pod's status, so that controllers do not count a failure."""
         condition = {
             "type": PodCondition.DISRUPTION_TARGET,
             "status": status,
@@ -398,8 +398,8 @@ class Performer:
         except KubeError as error:
             log.warning("marking pod %s/%s failed: %s", effect.namespace, effect.pod, error)
 
-    async def _stays(self, effect: Evict, error: KubeError) -> None:
-        """Take back what was assumed, and leave the pod in peace before it is asked again."""
+    async def _mark_unevictable(self, effect: Evict, error: KubeError) -> None:
+        """Take back the assumed eviction, and do not consider the pod as a victim for a while."""
         self.stats.evict_failures += 1
         failures = self._refused[effect.uid] = self._refused.get(effect.uid, 0) + 1
         wait_s = backoff_s(failures)

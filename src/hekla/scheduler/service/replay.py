@@ -1,10 +1,10 @@
-"""Deciding again what a decision log recorded, and saying where the plan differs.
+"""Replay: decides the cycles of a decision log again, and reports where the plan differs.
 
     for outcome in replay(path, registry):
         print(outcome.number, outcome.is_same)
 
-The same code must give the same plan: so a log is a bug report that can be stepped through, and a
-change of code or configuration can be tried on what really happened.
+Equal code gives equal plans. So a log is a bug report that can be stepped through, and a change of
+code or configuration can be tried on recorded cycles.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _decoder = msgspec.json.Decoder(Line)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One cycle, then and now."""
+    """One cycle as recorded and as decided now."""
 
     number: int
     now: float
@@ -49,7 +49,7 @@ class Outcome:
 
     @property
     def difference(self) -> list[str]:
-        """The plan as it was (-) and as it is now (+); empty if they are the same."""
+        """The plan as recorded (-) and as decided now (+); empty if they are equal."""
         return [
             line
             for line in difflib.unified_diff(_lines(self.recorded), _lines(self.decided), n=0)
@@ -63,7 +63,7 @@ class Outcome:
 def replay(
     path: Path, registry: Registry, *, only: int | None = None, conf: str | None = None
 ) -> Iterator[Outcome]:
-    """Every recorded cycle decided again; with `conf`, by that configuration instead."""
+    """Decide every recorded cycle again; with `conf`, by that configuration."""
     cluster: Cluster | None = None
     for line in _read(path):
         match line:
@@ -93,7 +93,7 @@ def _read(path: Path) -> Iterator[Line]:
             while text := file.readline(MAX_LINE):
                 yield _decoder.decode(text)
     except EOFError:
-        return  # the process died while it wrote the last cycle; all before it stands
+        return  # the process died while it wrote the last cycle; earlier ones are complete
     except (gzip.BadGzipFile, zlib.error, msgspec.DecodeError) as error:
         raise ReplayError(f"{path}: not a decision log, or damaged: {error}") from error
 

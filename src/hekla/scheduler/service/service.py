@@ -1,11 +1,11 @@
-"""The scheduler as a running part: watches in, effects out to the API server.
+"""The running scheduler: watches in, decisions, writes out.
 
-A change wakes it; what changes shortly after is gathered and decided together. There is no tick:
-on a cluster where nothing happens it does nothing. The decision itself is `core.decide`, run in a
-thread so that leases are renewed and watches followed meanwhile; what they bring waits for its end.
+A change wakes it. Changes that follow shortly are gathered and decided together. There is no tick:
+an idle cluster costs nothing. `core.decide` runs in a thread, so that leases are renewed and
+watches are read meanwhile; their changes are applied after the cycle.
 
-Start it only while its process leads (`kube.leases`): it lists everything anew then, and so sees
-all that the leader before it wrote.
+Start it only while the process is the leader (`kube.leases`). It then lists all objects, and so
+sees everything that the previous leader wrote.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ from hekla.scheduler.service.load.collector import Collector
 from hekla.scheduler.service.metrics import SchedulerMetrics
 from hekla.scheduler.service.performer import Performer
 from hekla.scheduler.service.status_writer import backoff_s
-from hekla.scheduler.service.usage_store import Keeper
+from hekla.scheduler.service.usage_store import UsageStore
 from hekla.scheduler.state.changes import Change, Rescheduled, Settled, attempt
 from hekla.scheduler.state.cluster import Cluster
 from hekla.units.clock import Clock, SystemClock
 
 log = logging.getLogger("hekla.scheduler")
 
-# A burst is gathered as long as more keeps coming, but a single pod waits only this long.
+# Changes are gathered while more arrive; a single change waits only this long.
 GATHER_S = 0.005
 GATHER_MOST_S = 0.04
 GATHER_LONGEST_S = 1.0
 MAX_VERDICTS_SHOWN = 1000
 MAX_BREACHES_SHOWN = 5
-# News that changes no decision, only what is to be written about it, waits so long for company.
+# Changes that affect only status are gathered for this long.
 NOTICE_S = 0.5
 CONFIG_POLL_S = 1.0
 RETRY_S = 1.0
-# Events wait while binds are sent: of a burst of so many pods, each gets its own.
+# Events are sent after binds; the queue holds those of a burst of this many pods.
 MAX_EVENTS = 10_000
-# But no longer than this, each: a cluster that never rests has Events too.
+# The longest delay of an Event, on a cluster that binds all the time.
 EVENTS_WAIT_S = 1.0
-# A cycle this long is not slow, it hangs.
+# A cycle this long hangs.
 STALLED_S = 300.0
 
 
 class Scheduler:
-    """One scheduler, for pods that name it in `spec.schedulerName`."""
+    """A scheduler for pods that name it in `spec.schedulerName`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Scheduler:
         self.cluster = Cluster(scheduler_names=names, default_queue=default_queue)
         self.config: Config = config.default(self._registry)
         self.verdicts: dict[str, Verdict] = {}
-        """Why each job that waits does, as of the last cycle that looked at it."""
+        """The verdict of each pending job, from the last cycle that visited it."""
         self.cycles = 0
         self.metrics = metrics or SchedulerMetrics()
         self.plugin_failures: dict[str, int] = {}
@@ -111,7 +111,7 @@ class Scheduler:
         self._file_text: str | None = None
         self._file_problem = ""
         self._tried_text: str | None = None
-        self._good_text: str | None = None
+        self._valid_text: str | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._cache = Cache(
             client,
@@ -127,12 +127,12 @@ class Scheduler:
             component=self._names[0],
             clock=self._clock,
             queue_size=MAX_EVENTS,
-            throttle=lambda: self._performer.binds_first.rest(EVENTS_WAIT_S),
+            throttle=lambda: self._performer.write_priority.rest(EVENTS_WAIT_S),
         )
         self._performer = Performer(
             client, self._cache, self._recorder, self._clock, self._changed.set, self.metrics
         )
-        self._keeper = Keeper(
+        self._usage_store = UsageStore(
             client,
             self._cache,
             self._clock,
@@ -149,7 +149,7 @@ class Scheduler:
             self._journal = Journal(decision_log, self._cache, self._names, default_queue)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with AsyncExitStack() as stack:
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "cycle"))
             await stack.enter_async_context(self._recorder)
@@ -159,14 +159,14 @@ class Scheduler:
                 watcher = asyncio.create_task(self._watch_file(self._conf))
                 stack.callback(watcher.cancel)
             await self._cache.start(stack)
-            # When the leader before us moved pods is not written anywhere, so it was just now.
+            # When the previous leader rebalanced nodes is not stored, so assume it was just now.
             self._cache.change(Rescheduled(self._clock.now()))
             if self._journal is not None:
                 stack.push_async_callback(self._journal.stop)
                 self._journal.start()
             founding = asyncio.create_task(self._ensure_queues())
             stack.callback(founding.cancel)
-            keeping = asyncio.create_task(self._keeper.run())
+            keeping = asyncio.create_task(self._usage_store.run())
             stack.callback(keeping.cancel)
             collecting = asyncio.create_task(self._collector.run())
             stack.callback(collecting.cancel)
@@ -175,7 +175,7 @@ class Scheduler:
             log.info("scheduler %s: %d nodes", ", ".join(self._names), len(self.cluster.nodes))
             while True:
                 await self._until_something_is_due()
-                await self._performer.has_room()
+                await self._performer.has_capacity()
                 await self.cycle()
 
     async def _ensure_queues(self) -> None:
@@ -199,7 +199,7 @@ class Scheduler:
                 await self._changed.wait()
         except TimeoutError:
             return
-        # A cycle that takes long (thousands of jobs wait) must leave time for everything else.
+        # After a long cycle (thousands of pending jobs), leave time for other work.
         await asyncio.sleep(min(self._cycle_s, GATHER_LONGEST_S))
         gathered_s = 0.0
         while self._changed.is_set() and gathered_s < GATHER_MOST_S:
@@ -208,7 +208,7 @@ class Scheduler:
             gathered_s += GATHER_S
 
     def _notice(self) -> None:
-        """Something is to be looked at, but nobody waits for it."""
+        """Request a cycle that is not urgent."""
         if self._noticed is None:
             loop = asyncio.get_running_loop()
             self._noticed = loop.call_later(NOTICE_S, self._changed.set)
@@ -219,7 +219,7 @@ class Scheduler:
             self._noticed = None
 
     def _deadline_s(self) -> float | None:
-        """How long until time alone calls for a cycle."""
+        """Return the time until a cycle starts without a change."""
         if self._failed_at is not None:
             return RETRY_S
         return None if self._wake_at is None else max(self._wake_at - self._clock.now(), 0.0)
@@ -227,16 +227,16 @@ class Scheduler:
     # --- a cycle ------------------------------------------------------------------------------
 
     async def cycle(self) -> None:
-        """Decide once, and begin to do it."""
+        """Run one cycle, and start to perform its plan."""
         self._changed.clear()
         self._forget_notice()
         self._read_config()
         self.cycles += 1
         now, skipped = self._clock.now(), self._performer.skipped()
-        self._keeper.configured(self.config, now)
+        self._usage_store.configured(self.config, now)
         self._collector.configured(self.config)
         if self._journal is not None:
-            self._journal.cut(self.cycles, now, self._good_text, skipped)
+            self._journal.cut(self.cycles, now, self._valid_text, skipped)
         started_s = time.perf_counter()
         try:
             plan = await self._decide(now, skipped)
@@ -246,7 +246,7 @@ class Scheduler:
             news = self._cache.thaw()
             try:
                 self._take_over(plan)
-            finally:  # whatever becomes of the plan
+            finally:  # also if performing the plan fails to start
                 self._make(news)
         except Exception:  # an error of hekla itself must not end scheduling
             log.exception("cycle %d failed; the cluster state is rebuilt", self.cycles)
@@ -261,19 +261,19 @@ class Scheduler:
             self._cache.change(change)
 
     async def _decide(self, now: float, skipped: dict[str, str]) -> Plan:
-        """The plan, made in a thread while changes are held back."""
+        """Decide in the thread while changes are held back."""
         work = partial(
             decide, self.cluster, self.config, now, stopwatch=time.perf_counter, skipped=skipped
         )
         self._cache.freeze()
         self._at_rest.clear()
         self._cycle_began = self._clock.monotonic()
-        thinking = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        deciding = asyncio.get_running_loop().run_in_executor(self._thread, work)
         try:
-            return await asyncio.shield(thinking)
+            return await asyncio.shield(deciding)
         finally:
-            if not thinking.done():  # cancelled: who comes next must not meet half a thought
-                await asyncio.wait((thinking,))
+            if not deciding.done():  # cancelled: the next cycle must not start before this one ends
+                await asyncio.wait((deciding,))
             self._cycle_began = None
             self._at_rest.set()
 
@@ -315,7 +315,7 @@ class Scheduler:
             log.error("cycle %d breaks %d safety laws: %s%s", self.cycles, len(found), shown, where)
 
     def _take_over(self, plan: Plan) -> None:
-        """What was decided, on the state it was decided on; what came meanwhile is made later."""
+        """Apply a plan to the state that it was decided on; later changes follow."""
         self._remember(plan.verdicts)
         self.metrics.cycle(plan, self._cycle_s)
         if self._journal is not None:
@@ -343,17 +343,17 @@ class Scheduler:
         self.verdicts = kept | verdicts
         self._performer.forget(self.cluster.jobs, self.cluster.tasks)
 
-    # --- how it is ----------------------------------------------------------------------------
+    # --- health -------------------------------------------------------------------------------
 
     def unhealthy_reason(self) -> str:
-        """Why this process should be started again; empty while it works."""
+        """Return why this process must be restarted; empty while it works."""
         began = self._cycle_began
         if began is not None and self._clock.monotonic() - began > STALLED_S:
             return f"a cycle has run for more than {STALLED_S:g} s"
         return ""
 
     def not_ready_reason(self) -> str:
-        """Why it does not decide yet; empty once it does."""
+        """Return why the scheduler is not ready; empty once it is."""
         if self._is_synced:
             return ""
         missing = self._cache.problems()
@@ -361,13 +361,13 @@ class Scheduler:
             kind if problem is None else f"{kind} ({problem})" for kind, problem in missing.items()
         )
 
-    def set_leader(self, is_leader: bool) -> None:
-        """Whether this process is the one that decides, for the metrics."""
-        self.metrics.set_leader(is_leader)
+    def leads(self, is_leader: bool) -> None:
+        """Record in the metrics whether this process is the leader."""
+        self.metrics.leads(is_leader)
 
     def pages(self) -> dict[str, Callable[[], bytes]]:
-        """JSON for dashboards: `/verdicts` says of every job that waits why, `/fairshare` who had
-        how much of the cluster over time."""
+        """Return JSON pages for dashboards: `/verdicts` of pending jobs, and `/fairshare` with
+        usage over time."""
         return {"verdicts": self._render_verdicts, "fairshare": self._render_fairshare}
 
     def _render_verdicts(self) -> bytes:
@@ -384,7 +384,7 @@ class Scheduler:
         return msgspec.json.encode({"items": items})
 
     async def render_metrics(self) -> bytes:
-        """Prometheus' text. A cycle under way is awaited: it moves numbers about."""
+        """Return the metrics in Prometheus' text format, after the current cycle."""
         await self._at_rest.wait()
         stats, writes = self._performer.stats, self._performer.status.stats
         effects = {
@@ -408,20 +408,20 @@ class Scheduler:
     # --- configuration ------------------------------------------------------------------------
 
     def _read_config(self) -> None:
-        """Take over a configuration that changed; the last good one stays if it is wrong."""
+        """Load a changed configuration; the last valid one stays if it has an error."""
         text = self._cache.config_text if self._conf is None else self._file_text
         if text == self._tried_text:
             return
         self._tried_text = text
         if text is None:
-            self.config, self._good_text = config.default(self._registry), None
+            self.config, self._valid_text = config.default(self._registry), None
             return
         try:
             self.config = config.parse(text, self._registry)
         except ConfigError as error:
             log.error("%s is refused, the last good one stays: %s", self._config_name(), error)
             return
-        self._good_text = without_password(text)
+        self._valid_text = without_password(text)
         for warning in self.config.warnings:
             log.warning("%s: %s", self._config_name(), warning)
         log.info("%s is in force: %s", self._config_name(), ", ".join(self.config.actions))
@@ -451,6 +451,6 @@ class Scheduler:
 
 
 def _read_bounded(path: Path) -> str:
-    """A file's text, cut a little above what a configuration may have: that is refused later."""
+    """Read a file up to slightly more than a configuration may have; parsing refuses that."""
     with path.open(encoding="utf-8") as file:
         return file.read(config.MAX_BYTES + 1)

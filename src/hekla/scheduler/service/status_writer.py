@@ -1,13 +1,13 @@
-"""Writing what PodGroups, queues and pods should say: one write per object at a time, newest wins.
+"""The status writer: writes the status of PodGroups, queues and pods, the latest state only.
 
-Binds come first: status is written by few workers, and a state that was overtaken before its turn
-is never sent. What others wait for (that a PodGroup is let in, whose pods are made then) is sent at
-once. Everything else of PodGroups is written by two patient workers that let binds go first: when
-thousands come at once, most have run before it is their turn to say that they were let in. Counts
-and reasons, which may change with every pod, wait besides until a second has passed since the
-object was last written.
-A write that fails is forgotten in the cluster after a pause, so that a later cycle
-plans it anew from what is true then; the pause holds up nobody else.
+Binds have priority: few workers write status, and a state that is replaced before its turn is never
+sent. A PodGroup that becomes Inqueue is sent at once, because its pods are created then. Other
+status of PodGroups is written by two workers that yield to binds: when thousands of groups arrive
+at once, most have started before their Inqueue would be written. Counts and reasons, which may
+change with every pod, are written at most once a second per object.
+
+A write that fails is forgotten in the cluster after a pause, so that a later cycle plans it again
+from the state then. The pause delays no other object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hekla.scheduler.framework.plan import (
     SetQueueStatus,
 )
 from hekla.scheduler.service.cache import Cache
-from hekla.scheduler.service.write_priority import BindsFirst
+from hekla.scheduler.service.write_priority import WritePriority
 from hekla.scheduler.state.changes import (
     Change,
     Due,
@@ -52,14 +52,14 @@ BACKOFF_BASE_S: Final = 0.2
 BACKOFF_CAP_S: Final = 60.0
 MAX_FAILURES: Final = 4096
 PACE_S: Final = 1.0
-"""Between two writes to one object that nobody waits for."""
+"""The time between two writes of one object that are not urgent."""
 PATIENT_WORKERS: Final = 2
 TURN_S: Final = 0.1
-"""How long a patient worker lets binds go first, at most: clusters that never rest have status."""
+"""The longest time that a worker yields to binds."""
 FIRST_S: Final = 0.5
-"""A pod that waits no longer than this need not say why: its gang is still coming in, mostly."""
+"""A pod that is pending for less gets no condition: most of its gang is still being created."""
 REASONS_PER_S: Final = 250.0
-"""In a crowd that waits each says why the later, the more they are; PodGroups say it at once."""
+"""With many pending pods, conditions of pods are delayed more; those of PodGroups are not."""
 
 Amounts = Mapping[str, str | int | float]
 Spawn = Callable[[Coroutine[None, None, None]], None]
@@ -68,19 +68,19 @@ E = TypeVar("E")
 
 
 def backoff_s(failures: int) -> float:
-    """How long to wait after the n-th failure of a kind."""
+    """Return the pause after the n-th failure of a kind."""
     return min(BACKOFF_BASE_S * 2.0 ** min(failures - 1, 20), BACKOFF_CAP_S)
 
 
 class WriteStats(msgspec.Struct):
-    """What became of status writes, for metrics."""
+    """Counts of status writes, for metrics."""
 
     writes: int = 0
     failures: int = 0
 
 
 class _Lane(Generic[E]):
-    """Effects that wait for one of so many workers."""
+    """Effects that wait for a limited number of workers."""
 
     def __init__(self, workers: int, turn: Turn | None = None) -> None:
         self.waiting: dict[str, E] = {}
@@ -92,7 +92,7 @@ class _Lane(Generic[E]):
 class LatestWins(Generic[E]):
     """Effects by key: a few workers write them, never two of one key at once.
 
-    Before each that is not urgent, its workers await their `turn`.
+    Before each effect that is not urgent, a worker awaits its `turn`.
     """
 
     def __init__(
@@ -112,15 +112,15 @@ class LatestWins(Generic[E]):
         self._busy: set[str] = set()
 
     def __len__(self) -> int:
-        """How many keys wait to be written."""
+        """Return the number of keys to write."""
         return sum(map(len, self._places()))
 
     def __contains__(self, key: str) -> bool:
-        """Whether something waits to be written for this key."""
+        """Tell whether an effect of this key is not written yet."""
         return any(key in place for place in self._places())
 
     def put(self, key: str, effect: E, *, hold_s: float = 0.0, is_urgent: bool = False) -> None:
-        """Write this in place of what waits; after `hold_s`, unless a later one is more urgent."""
+        """Replace the unwritten effect of a key; write it after `hold_s`, or sooner if urgent."""
         urgent, patient = self._urgent.waiting, self._patient.waiting
         if is_urgent and key not in urgent:
             self.drop(key)
@@ -139,7 +139,7 @@ class LatestWins(Generic[E]):
         self._held[key] = effect
 
     def drop(self, key: str) -> None:
-        """What waits to be written for this key no longer holds."""
+        """Drop the unwritten effect of a key."""
         for place in self._places():
             place.pop(key, None)
 
@@ -169,7 +169,7 @@ class LatestWins(Generic[E]):
             while self._next(lane) is not None:
                 if lane.turn is not None:
                     await lane.turn()
-                if (key := self._next(lane)) is not None:  # it may have been taken back meanwhile
+                if (key := self._next(lane)) is not None:  # it may have been dropped meanwhile
                     await self._write_one(key, lane.waiting.pop(key))
         finally:
             lane.running -= 1
@@ -180,13 +180,13 @@ class LatestWins(Generic[E]):
             await self._write(effect)
         finally:
             self._busy.discard(key)
-        for lane in (self._urgent, self._patient):  # a newer state may have waited for this one
+        for lane in (self._urgent, self._patient):  # a newer effect may wait for this one
             if key in lane.waiting:
                 self._begin(lane)
 
 
 class StatusWriter:
-    """Takes the status effects of plans, and sends them."""
+    """Sends the status effects of plans."""
 
     def __init__(
         self,
@@ -195,8 +195,8 @@ class StatusWriter:
         clock: Clock,
         wake: Callable[[], None],
         spawn: Spawn,
-        tell: Callable[[Event], None],
-        binds_first: BindsFirst,
+        emit: Callable[[Event], None],
+        write_priority: WritePriority,
     ) -> None:
         self.stats = WriteStats()
         self._client = client
@@ -204,14 +204,14 @@ class StatusWriter:
         self._clock = clock
         self._wake = wake
         self._spawn = spawn
-        self._emit_event = tell
+        self._emit_event = emit
         self._news: dict[str, Event] = {}
-        """What people are told of a PodGroup once its status says so."""
+        """The Event of a PodGroup that is emitted with its status."""
         self._written_at: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._named: dict[str, set[str]] = {}
-        """Resources that the status of a queue may name, as of before its next write."""
-        turn = partial(binds_first.rest, TURN_S)
+        """Resources that the status of a queue may have, before its next write."""
+        turn = partial(write_priority.rest, TURN_S)
         self._groups = LatestWins(self._write_group, GROUP_WORKERS, spawn, clock, turn)
         self._queues = LatestWins(self._write_queue, QUEUE_WORKERS, spawn, clock)
         self._pods = LatestWins(self._write_pod, POD_WORKERS, spawn, clock)
@@ -221,19 +221,19 @@ class StatusWriter:
         self._cache.change(group_written(effect))
         stored = self._cache.groups.get(effect.namespace, effect.group)
         is_news = stored is None or stored.status.phase != effect.phase
-        is_urgent = stored is not None and is_news and self._is_awaited(stored, effect)
+        is_urgent = stored is not None and is_news and self._is_urgent(stored, effect)
         pause_s = 0.0 if is_news else self._pause_s(f"PodGroup {key}")
         self._groups.put(key, effect, hold_s=pause_s, is_urgent=is_urgent)
 
-    def _is_awaited(self, group: scheduling.PodGroup, effect: SetGroupStatus) -> bool:
-        """Whether somebody makes pods once it is let in."""
+    def _is_urgent(self, group: scheduling.PodGroup, effect: SetGroupStatus) -> bool:
+        """Tell whether a controller creates pods once the group is Inqueue."""
         if effect.phase != PodGroupPhase.INQUEUE or not group.metadata.owner_references:
             return False
         job = self._cache.cluster.jobs.get(f"{effect.namespace}/{effect.group}")
         return job is None or len(job.tasks) < job.min_member
 
-    def tell(self, event: Event) -> None:
-        """Say what happened to a PodGroup, with its status if that is about to be written."""
+    def emit(self, event: Event) -> None:
+        """Emit an Event of a PodGroup, with its status if that is about to be written."""
         key = f"{event.namespace}/{event.name}"
         if key in self._groups:
             self._news[key] = event
@@ -251,7 +251,7 @@ class StatusWriter:
         self._queues.put(effect.queue, (effect, before), hold_s=hold_s)
 
     def set_pod(self, effect: SetPodCondition) -> None:
-        """A promise is written at once: it must outlive us. Reasons may change with every cycle."""
+        """Write a pod condition. A nomination is sent at once, so that it survives a restart."""
         condition = ("False", effect.reason, effect.message)
         task = self._cache.cluster.tasks.get(effect.uid)
         is_promise = task is not None and effect.nominated_node not in ("", task.nominated_node)
@@ -261,7 +261,7 @@ class StatusWriter:
         self._pods.put(effect.uid, effect, hold_s=pause_s, is_urgent=is_promise)
 
     def is_placed(self, uid: str) -> None:
-        """A pod found a place: why it waited need not be written any more."""
+        """Drop the condition of a pod that is placed."""
         self._pods.drop(uid)
 
     async def _write_group(self, effect: SetGroupStatus) -> None:
@@ -331,7 +331,7 @@ class StatusWriter:
                 subresource="status",
             )
         except Conflict:
-            return  # it is another pod of that name, or was bound meanwhile
+            return  # another pod of that name, or it is bound
         except KubeError as error:
             unwritten = PodWritten(effect.uid, ("", "", ""), effect.nominated_node)
             self._failed(what, error, self._due(unwritten))
@@ -346,14 +346,14 @@ class StatusWriter:
         return due
 
     def _pause_s(self, what: str) -> float:
-        """How long until it may be written again, if nobody waits for that."""
+        """Return the time until an object may be written again."""
         written_at = self._written_at.get(what)
         return 0.0 if written_at is None else written_at + PACE_S - self._clock.monotonic()
 
     def _paced(self, what: str) -> None:
         self._succeeded(what)
         now, known = self._clock.monotonic(), self._written_at
-        known.pop(what, None)  # the longest ago comes first
+        known.pop(what, None)  # the oldest entry comes first
         known[what] = now
         while known[(oldest := next(iter(known)))] + PACE_S < now:
             del known[oldest]
@@ -365,10 +365,10 @@ class StatusWriter:
     def _failed(self, what: str, error: KubeError, undo: Callable[[], None]) -> None:
         if isinstance(error, NotFound):
             self._failures.pop(what, None)
-            return  # it is gone; the watch says so too
+            return  # the object is deleted
         self.stats.failures += 1
         failures = self._failures[what] = self._failures.pop(what, 0) + 1
-        if len(self._failures) > MAX_FAILURES:  # of objects long gone, as like as not
+        if len(self._failures) > MAX_FAILURES:  # most are of deleted objects
             del self._failures[next(iter(self._failures))]
         wait_s = backoff_s(failures)
         log.warning("writing %s failed: %s; trying again in %.1f s", what, error, wait_s)
@@ -381,7 +381,7 @@ class StatusWriter:
 
 
 def _condition(wanted: Condition, known: Any, now: str) -> dict[str, str]:
-    """A condition with its times: those it has if it says nothing new."""
+    """Return a condition with times; an unchanged one keeps its transition time."""
     body = {
         "type": wanted.type,
         "status": wanted.status,

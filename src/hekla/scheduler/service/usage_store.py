@@ -1,11 +1,11 @@
-"""The past, kept in a ConfigMap: so that a restart or another leader does not wipe it out.
+"""The usage store: keeps the usage history in a ConfigMap, across restarts and leaders.
 
-Written once a minute while a plugin such as `fairshare` goes by it, and read once at the start. It
-holds the names of queues, namespaces and users with what they had, and for `vcctl queue top` (see
-`api.fairshare`) their shares and what queues deserve now.
+It is written once a minute while a plugin such as `fairshare` needs it, and read once at the start.
+It contains the names of queues, namespaces and users with their usage, and for `vcctl queue top`
+(see `api.fairshare`) their shares and what queues deserve.
 
-What a newcomer gets wrong: nothing is written before what is there has been read, or a server that
-was away for a moment at our start would cost everybody's past.
+Note: nothing is written before the stored history was read. Otherwise a server that is unavailable
+at our start would cost the history.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ log = logging.getLogger("hekla.scheduler")
 WRITE_S: Final = 60.0
 MAX_BYTES: Final = 640 * 1024
 MAX_SHOWN_BYTES: Final = 160 * 1024
-"""A ConfigMap holds a MiB: the history, and twice what is shown. Of too much history or too many
-shares, those who had least are left out."""
+"""A ConfigMap holds a MiB: the history, and twice what is shown. If there is too much, the smallest
+accounts and shares are left out."""
 HISTORY_KEY: Final = "history"
 
 
@@ -56,8 +56,8 @@ class Written(msgspec.Struct, frozen=True):
     accounts: tuple[Past, ...]
 
 
-class Keeper:
-    """Follows the configuration, and reads and writes the past for one scheduler."""
+class UsageStore:
+    """Reads and writes the usage history of one scheduler."""
 
     def __init__(
         self,
@@ -77,20 +77,20 @@ class Keeper:
         self._config: Config | None = None
         self._wanted = asyncio.Event()
         self.has_read = asyncio.Event()
-        """Set once what was there is known: from then on it may be written over."""
+        """Whether the stored history was read. From then on it may be overwritten."""
 
     def configured(self, config: Config, now: float) -> None:
-        """A cycle is about to begin: keep account if its configuration asks for it."""
+        """Keep a history if this configuration needs it. Called before each cycle."""
         if config is not self._config:
             self._config = config
             asked = (option.make().half_life_s for tier in config.tiers for option in tier)
             self._cache.half_life_s = next((one for one in asked if one is not None), None)
         if self._cache.half_life_s is not None:
-            self._cache.tell_time(now)
+            self._cache.advance_history(now)
             self._wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         await self._wanted.wait()
         failures = 0
         while not await self._read():
@@ -122,7 +122,7 @@ class Keeper:
         return True
 
     async def write(self) -> None:
-        """Write down what everybody has had up to now."""
+        """Write the usage history up to now."""
         if self._cache.half_life_s is None:
             self._wanted.clear()
             return

@@ -1,11 +1,10 @@
-"""Claims that wait for their pod: said where it goes, before it is bound there.
+"""The volume binder: binds WaitForFirstConsumer claims before their pod is bound.
 
-A claim of a class that waits for its first consumer is provided only when somebody says for which
-node: with an annotation where a provisioner makes the volume, by reserving a free volume where the
-class has none. The pod is bound once its claims are; a provisioner that cannot do it takes the
-annotation away again, and the pod is placed anew.
+A claim of such a class is provisioned once its node is chosen: with an annotation if a provisioner
+creates the volume, or by reserving a free volume if the class has none. The pod is bound once its
+claims are. A provisioner that fails removes the annotation, and the pod is scheduled again.
 
-What a newcomer gets wrong: this may take minutes, so it must not hold a slot that other binds need.
+Note: this may take minutes, so it must not use a slot that other binds need.
 """
 
 from __future__ import annotations
@@ -25,31 +24,31 @@ from hekla.scheduler.state.cluster import Cluster
 from hekla.scheduler.state.model import Task
 
 WAIT_S = 600.0
-"""As long as Kubernetes' own scheduler waits."""
+"""The timeout of kube-scheduler."""
 BOUND_BY = "pv.kubernetes.io/bound-by-controller"
 
 
-class NotProvided(KubeError):
-    """A claim could not be provided where its pod was to go."""
+class NotProvisioned(KubeError):
+    """A claim could not be provisioned for the node of its pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A provisioner is asked for a volume that reaches the node."""
+    """Ask the provisioner for a volume that the node can use."""
 
     claim: core.PersistentVolumeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """A volume that exists is kept for the claim."""
+    """Reserve an existing volume for the claim."""
 
     claim: core.PersistentVolumeClaim
     volume: core.PersistentVolume
 
 
 def steps(cluster: Cluster, task: Task, node: str, taken: set[str]) -> Iterator[Select | Reserve]:
-    """What has to be said before a task can be bound to a node; `taken` volumes are promised."""
+    """Return the writes before a task can be bound to a node; `taken` volumes are reserved."""
     for name in task.klass.claims:
         claim = cluster.claims.get((task.namespace, name))
         if claim is None or claim.spec.volume_name or not volumes.waits(cluster, claim):
@@ -60,11 +59,13 @@ def steps(cluster: Cluster, task: Task, node: str, taken: set[str]) -> Iterator[
         elif volumes.is_provisioned(cluster, claim):
             yield Select(claim)
         else:
-            raise NotProvided(f'persistentvolumeclaim "{name}": no volume is left for node {node}')
+            raise NotProvisioned(
+                f'persistentvolumeclaim "{name}": no volume is left for node {node}'
+            )
 
 
-class Provider:
-    """Has claims provided, for a performer of binds."""
+class VolumeBinder:
+    """Binds the claims of tasks, for the performer."""
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._client = client
@@ -74,8 +75,8 @@ class Provider:
         self._news = asyncio.Event()
         self._taken: set[str] = set()
 
-    async def provide(self, task: Task, node: str) -> None:
-        """Return when every claim of the task is bound; a KubeError if one will not be."""
+    async def bind_claims(self, task: Task, node: str) -> None:
+        """Return when every claim of the task is bound; KubeError if one cannot be."""
         asked: list[core.PersistentVolumeClaim] = []
         reserved: set[str] = set()
         try:
@@ -91,7 +92,7 @@ class Provider:
                 for claim in asked:
                     await self._until_bound(claim, node)
         except TimeoutError:
-            raise NotProvided(f"volumes for node {node} were not provided in time") from None
+            raise NotProvisioned(f"volumes for node {node} were not provided in time") from None
         finally:
             self._taken -= reserved
 
@@ -110,7 +111,7 @@ class Provider:
             "name": claim.name,
             "uid": claim.uid,
         }
-        # With the version we decided on: somebody else may reserve it at this moment.
+        # With the resource version of the decision: another client may reserve it now.
         version = volume.metadata.resource_version
         metadata = {"annotations": {BOUND_BY: "yes"}, "resourceVersion": version}
         patch = {"metadata": metadata, "spec": {"claimRef": reference}}
@@ -121,16 +122,16 @@ class Provider:
         while True:
             found = self._claims.get(claim.namespace, claim.name)
             if found is None or found.uid != claim.uid:
-                raise NotProvided(f'persistentvolumeclaim "{claim.name}" is gone')
+                raise NotProvisioned(f'persistentvolumeclaim "{claim.name}" is gone')
             if found.spec.volume_name:
                 return
             is_asked = found.annotations.get(SELECTED_NODE) == node
             if was_asked and not is_asked:
                 text = f'persistentvolumeclaim "{claim.name}" cannot be provided on node {node}'
-                raise NotProvided(text)
+                raise NotProvisioned(text)
             was_asked = was_asked or is_asked
             await self._news.wait()
 
     def _on_claim(self, event: str, old: object, new: object) -> None:
-        self._news.set()  # wakes everybody who waits now
+        self._news.set()  # wakes all waiting tasks
         self._news.clear()

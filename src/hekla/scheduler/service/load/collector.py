@@ -1,8 +1,8 @@
-"""Fetches the load of nodes, at the edge: a change of the cluster every interval, as from a watch.
+"""The load collector: polls the load of nodes and changes the cluster state with each round.
 
-A source that is slow, broken or gone never holds a decision up: a round has a time limit and ends
-before the next begins, and what was read before counts until it is too old. The log says once that
-a source fails and once that it answers again; `hekla_load_*` metrics say how fresh readings are.
+A slow or broken source never delays a decision: a round has a time limit and ends before the next
+begins, and the last readings count until they are stale. The log reports once that a source fails
+and once that it answers again. The metrics `hekla_load_*` show how fresh readings are.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from hekla.units.clock import Clock
 log = logging.getLogger("hekla.scheduler")
 
 ROUND_S: Final = 10.0
-"""What one round of requests may take; less if rounds are closer together."""
+"""The time limit of one round of requests; less if rounds are closer together."""
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of one answer; of ten thousand nodes it is some 3 MiB."""
+"""The size limit of one response; ten thousand nodes need about 3 MiB."""
 _SERVED_BY: Final = {
     METRICS_API: "metrics-server",
     ADAPTOR: "the Prometheus adapter, with rules for node_cpu_usage_avg and node_memory_usage_avg",
@@ -42,7 +42,7 @@ _SERVED_BY: Final = {
 
 
 class Collector:
-    """Follows the configuration, and reads what it names."""
+    """Polls the source that the configuration names."""
 
     def __init__(
         self,
@@ -60,20 +60,20 @@ class Collector:
         self._at_rest = at_rest
         self._wake = wake
         self._config: Config | None = None
-        self._is_awaited = False
-        """Whether somebody looks at readings though no job waits."""
+        self._is_urgent = False
+        """Whether a plugin needs loads even if no job is pending."""
         self._wanted: tuple[MetricsSource, frozenset[int]] | None = None
         self._changed = asyncio.Event()
         self._problem = ""
 
     def configured(self, config: Config) -> None:
-        """A cycle is about to begin: read what its configuration names, from now on."""
+        """Poll the source of this configuration from now on. Called before each cycle."""
         if config is self._config:
             return
         self._config = config
         asked = [option.make().load_period_s for tier in config.tiers for option in tier]
         looks = [period_s for period_s in asked if period_s is not None]
-        self._is_awaited = bool(looks)
+        self._is_urgent = bool(looks)
         periods_s = frozenset((USAGE_PERIOD_S, *looks))
         wanted = None if config.metrics is None else (config.metrics, periods_s)
         if wanted != self._wanted:
@@ -81,7 +81,7 @@ class Collector:
             self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Poll until cancelled."""
         while True:
             self._changed.clear()
             if self._wanted is None:
@@ -93,7 +93,7 @@ class Collector:
                 await self._follow(settings, make(settings, periods_s), transport)
 
     async def _follow(self, settings: MetricsSource, source: Source, transport: Transport) -> None:
-        """Round after round, until something else is configured."""
+        """Poll one source until the configuration changes."""
         changed = asyncio.create_task(self._changed.wait())
         try:
             while not changed.done():
@@ -131,7 +131,7 @@ class Collector:
         except (KubeError, BadAnswer, TimeoutError) as error:
             self._failed(settings, _problem(settings, error))
             return
-        except Exception as error:  # a mistake of ours must not end the reading for ever
+        except Exception as error:  # an error of hekla itself must not end the polling
             log.exception("reading the load of nodes from %s failed", settings.name)
             self._failed(settings, type(error).__name__)
             return
@@ -143,7 +143,7 @@ class Collector:
             log.info("%s: answers again", settings.name)
             self._problem = ""
         self._cache.change(Measured(found))
-        if self._is_awaited or self._cache.cluster.job_table.pending:
+        if self._is_urgent or self._cache.cluster.job_table.pending:
             self._wake()
 
     async def _fetched(
@@ -156,7 +156,7 @@ class Collector:
         ]
         async with asyncio.timeout(limit_s):
             answers = await asyncio.gather(*sent)
-        await self._at_rest.wait()  # a cycle may arrange the nodes anew while it begins
+        await self._at_rest.wait()  # a cycle may rearrange the nodes when it begins
         return source.read(answers, self._known(), self._clock.now())
 
     def _known(self) -> Known:
@@ -189,7 +189,7 @@ def _problem(settings: MetricsSource, error: Exception) -> str:
     if isinstance(error, NotFound) and settings.is_in_cluster:
         return f"this cluster does not serve it; install {_SERVED_BY[settings.type]}"
     if isinstance(error, ApiError) and not settings.is_in_cluster:
-        return f"it answers {error.status}"  # what else it says is meant for an API server
+        return f"it answers {error.status}"  # the rest of the message is for an API server
     return str(error)
 
 

@@ -1,10 +1,10 @@
-"""What each kind of source is asked, and how its answer is read. No I/O: calls out, readings in.
+"""Sources of node loads: the requests to send, and the parsing of responses. No I/O.
 
-One request (two of the adaptor) serves all nodes, where Volcano sends two for each node in turn.
+One request (two for the adapter) serves all nodes; Volcano sends two for each node in turn.
 
-What a newcomer gets wrong: answers come from outside. Every shape is checked, numbers that no node
-can have are left out, and a node of which only half is known has no reading: Volcano takes what is
-missing for 0, and sends everything there.
+Note: responses are untrusted. Every shape is checked, impossible numbers are left out, and a node
+with only one of CPU and memory has no reading. Volcano takes the missing one as 0 and prefers that
+node.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from hekla.units.timestamps import TimestampError, parse_time
 T = TypeVar("T")
 
 MOST_HOSTS: Final = 20_000
-"""Of one answer of Elasticsearch; it refuses more than 65,535 groups."""
+"""The most groups of one Elasticsearch response; it refuses more than 65,535."""
 _LABEL: Final = "hekla"
 
 
 class BadAnswer(Exception):
-    """The source answered, and it means nothing."""
+    """A response without usable data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The cluster's nodes, as far as reading an answer needs them."""
+    """The cluster's nodes, as parsing needs them."""
 
     names: Container[str]
     allocatable: Callable[[str], tuple[float, float]]
@@ -46,16 +46,16 @@ class Source(Protocol):
     """A kind of source."""
 
     def ask(self) -> list[Call]:
-        """What to send, all at once."""
+        """Return the requests to send at once."""
         ...
 
     def read(self, answers: Sequence[bytes], known: Known, now: float) -> ByPeriod:
-        """What the answers say; BadAnswer if nothing."""
+        """Return the readings of the responses; BadAnswer if there are none."""
         ...
 
 
 def make(settings: MetricsSource, periods_s: Iterable[int]) -> Source:
-    """The source that is configured, asked for means over these periods where it can choose."""
+    """Return the configured source, for means over these periods if it supports them."""
     if settings.type == ADAPTOR:
         return Adaptor()
     if settings.type == METRICS_API:
@@ -66,7 +66,7 @@ def make(settings: MetricsSource, periods_s: Iterable[int]) -> Source:
 
 
 class _Halves:
-    """CPU and memory of nodes as they come; a node counts once it has both."""
+    """Joins CPU and memory of nodes; a node has a reading once it has both."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -75,7 +75,7 @@ class _Halves:
         self._at: dict[str, float] = {}
 
     def put(self, host: str, what: str, value: float, at: float) -> None:
-        """One number of a host; of two that are the same node, the larger counts."""
+        """Add a number of a host; of two hosts that are the same node, the larger counts."""
         name, share = node_of(host, self._known.names), percent(value)
         if name is None or share is None:
             return
@@ -92,7 +92,7 @@ class _Halves:
 
 
 def node_of(host: str, names: Container[str]) -> str | None:
-    """The node that a host name means: itself, or without the port of what measured it."""
+    """Return the node of a host name, with or without the port of its exporter."""
     if host in names:
         return host
     bare, colon, port = host.rpartition(":")
@@ -126,7 +126,7 @@ class _Queried(msgspec.Struct):
 
 
 class Prometheus:
-    """Its query API, over what node-exporter measures; `instance` is the node's name."""
+    """The query API, over node-exporter metrics; `instance` is the node's name."""
 
     def __init__(self, periods_s: tuple[int, ...]) -> None:
         self._periods_s = periods_s
@@ -180,7 +180,7 @@ class _Searched(msgspec.Struct):
 
 
 class Elasticsearch:
-    """What Metricbeat wrote: parts of one, grouped by host."""
+    """Metricbeat documents: fractions, grouped by host."""
 
     def __init__(self, settings: MetricsSource, periods_s: tuple[int, ...]) -> None:
         self._settings = settings
@@ -240,7 +240,7 @@ class _MetricValues(msgspec.Struct):
 
 
 class Adaptor:
-    """custom.metrics.k8s.io, with two rules of the Prometheus adapter that say parts of one."""
+    """custom.metrics.k8s.io, with two rules of the Prometheus adapter that give fractions."""
 
     METRICS: Final = {"cpu": "node_cpu_usage_avg", "memory": "node_memory_usage_avg"}
 
@@ -270,7 +270,7 @@ class _NodeMetricsList(msgspec.Struct):
 
 
 class MetricsApi:
-    """metrics.k8s.io, what metrics-server says: amounts, of which parts are worked out."""
+    """metrics.k8s.io as metrics-server serves it: amounts, converted to percent."""
 
     def ask(self) -> list[Call]:
         return [calls.other("GET", "/apis/metrics.k8s.io/v1beta1/nodes")]
@@ -313,7 +313,7 @@ def _amount(given: str | int | float, scale: float) -> float:
 
 
 def _stamp(text: str | None, now: float) -> float:
-    """When it was measured, never in the future: such a reading would never grow old."""
+    """Return the time of a measurement, never in the future, or it would never be stale."""
     try:
         return now if text is None else min(parse_time(text), now)
     except TimestampError:

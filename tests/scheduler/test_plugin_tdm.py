@@ -233,7 +233,7 @@ def test_taking_a_window_out_of_the_configuration_empties_no_node() -> None:
 def test_without_shuffle_it_is_said_that_nobody_leaves() -> None:
     assert parse(CONF, builtin()).warnings == ()
     (warning,) = parse(CONF.replace(", shuffle", ""), builtin()).warnings
-    assert "plugin 'tdm' sends nobody away when a window closes; add the action shuffle" in warning
+    assert "plugin 'tdm' evicts no pods when a window closes; add the action shuffle" in warning
 
 
 @pytest.mark.parametrize("text", ["9" * 400 + "%", "9" * 5000, "-" + "9" * 400, "1e5%", "%"])

@@ -1,4 +1,4 @@
-"""The plugins that come with hekla, one file each; they use the API that everybody has."""
+"""The built-in plugins, one file or folder each. They use the public plugin API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hekla.scheduler.plugins.usage import Usage
 
 
 def builtin() -> Registry:
-    """A registry with all of them, to which others can be added."""
+    """Return a registry with the built-in plugins, to which others can be added."""
     return Registry(
         (
             Binpack,

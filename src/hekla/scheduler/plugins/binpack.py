@@ -1,4 +1,4 @@
-"""binpack: fill nodes up, so that others stay whole for large tasks."""
+"""binpack: fill nodes, so that empty nodes stay available for large tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFIX = "binpack.resources."
 
 
 class Binpack(Plugin, name="binpack"):
-    """Score: the mean of how full the node would be, over the requested resources with a weight."""
+    """Scores the weighted mean of the used fraction with the task, over its resources."""
 
     by_class: ClassVar[bool] = True
     free_arguments: ClassVar[tuple[str, ...]] = ("binpack.resources.",)
@@ -31,7 +31,7 @@ class Binpack(Plugin, name="binpack"):
     cpu: Annotated[int, Key("binpack.cpu")] = 1
     memory: Annotated[int, Key("binpack.memory")] = 1
     resources: Annotated[str, Key("binpack.resources")] = ""
-    """Further resources, separated by commas; the weight of each under binpack.resources.NAME."""
+    """Additional resources, separated by commas; their weights are binpack.resources.NAME."""
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)

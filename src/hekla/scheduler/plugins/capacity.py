@@ -1,12 +1,12 @@
-"""capacity: every queue has what it deserves, a guarantee below and a capability above.
+"""capacity: queues with a deserved share, a guarantee and a capability.
 
-Unlike proportion nothing is computed from weights: `deserved` is what an administrator wrote. A
-queue may use more while others leave it idle, up to its capability, and gives back what exceeds
-its `deserved` when they want it (reclaim). With `enableHierarchy: true` queues form a tree under
-`root`: what holds for a queue holds for each of its ancestors too.
+Unlike in proportion, nothing is computed from weights: an administrator sets `deserved`. A queue
+may use more while other queues leave it idle, up to its capability. What exceeds `deserved` is
+reclaimed when they need it. With `enableHierarchy: true` queues form a tree under `root`, and the
+limits of a queue's ancestors apply to it too.
 
-Where Volcano stops everything when one queue names a missing parent, parents form a circle, or a
-job sits in a queue that has children, here only the jobs concerned wait, and are told why.
+Volcano stops scheduling when a queue names a missing parent, when parents form a cycle, or when a
+job is in a queue with children. Here only the affected jobs are pending, with a verdict.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 
 class Account:
-    """One queue: its limits, and the leaves whose jobs count in it."""
+    """One queue: its limits, and the leaf queues whose jobs count in it."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.ancestors: tuple[Account, ...] = ()
-        """From the child of the root down to the parent; the root itself limits by its figures."""
+        """From the child of the root down to the parent; the root has limits of its own."""
         self.root: Account | None = None
         self.children: list[Account] = []
         self.leaves: list[Queue] = [queue]
@@ -59,7 +59,7 @@ class Account:
         self.enqueued_r: FloatArray = np.zeros_like(queue.inqueue_r)
 
     def limit(self, free_r: FloatArray) -> None:
-        """Settle the limits, given what is free of guarantees where it belongs."""
+        """Compute the limits, given what is not guaranteed to other queues."""
         self.real_r = np.minimum(free_r + self.guarantee_r, self.capability_r)
         self.deserved_r = np.maximum(np.minimum(self.deserved_r, self.real_r), self.guarantee_r)
 
@@ -77,31 +77,31 @@ class Account:
 
     @property
     def reserved_r(self) -> FloatArray:
-        """What counts against the capability when a job asks to be let in."""
+        """The amount that counts against the capability when a job is enqueued."""
         parts = [leaf.allocated_r + leaf.inqueue_r - leaf.elastic_r for leaf in self.leaves]
         return self._sum([*parts, self.enqueued_r])
 
     @property
     def chain(self) -> tuple[Account, ...]:
-        """Itself and all above it."""
+        """The queue and its ancestors."""
         top = () if self.root is None or self.root is self else (self.root,)
         return (self, *reversed(self.ancestors), *top)
 
     @property
     def share(self) -> float:
         rows = np.flatnonzero(self.deserved_r >= EPSILON).tolist()
-        # A queue that deserves nothing has always had its share.
+        # A queue that deserves nothing always uses its share.
         return largest_share(self.claimed_r, self.deserved_r, rows) if rows else 1.0
 
     def exceeds(self, have_r: FloatArray, rows: Sequence[int]) -> bool:
-        """Whether it has more than it deserves of something that these rows are about."""
+        """Tell whether the queue uses more than it deserves of one of these rows."""
         return any(
             self.deserved_r[row] >= EPSILON and have_r[row] > self.deserved_r[row] + EPSILON
             for row in rows
         )
 
     def is_indifferent(self, rows: Sequence[int]) -> bool:
-        """Whether it deserves nothing of these rows: then all of it is borrowed."""
+        """Tell whether the queue deserves nothing of these rows: all of it is borrowed."""
         return all(self.deserved_r[row] < EPSILON for row in rows)
 
     def _sum(self, parts: Sequence[FloatArray]) -> FloatArray:
@@ -119,7 +119,7 @@ class Capacity(Plugin, name="capacity"):
     ancestor_reclaim_level: Annotated[int, Key("ancestorReclaimLevel")] = 0
     dra: Annotated[bool, Key("capacity.DynamicResourceAllocationEnable")] = False
     dra_capacity: Annotated[bool, Key("capacity.DRAConsumableCapacityEnable")] = False
-    """Accepted for Volcano's sake: claims of devices are not counted."""
+    """Accepted for compatibility with Volcano; device claims are not counted."""
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -132,7 +132,7 @@ class Capacity(Plugin, name="capacity"):
         account = self._accounts.get(queue.name)
         if account is None:
             return (-queue.priority, (0.0,), False)
-        # Queues with a common ancestor agree up to there; the first that differ decide.
+        # Queues with a common ancestor compare by the first ancestors that differ.
         shares = tuple(each.share for each in (*account.ancestors, account))
         return (-queue.priority, shares, not account.deserved_r.any())
 
@@ -162,7 +162,7 @@ class Capacity(Plugin, name="capacity"):
         )
 
     def preemptive(self, queue: Queue, task: Task) -> bool:
-        """Whether the queue, or an ancestor near enough, deserves more of what is asked for."""
+        """Tell whether the queue, or an ancestor within the limit, deserves more of a resource."""
         account = self._usable(queue)
         if account is None or not queue.is_open:
             return False
@@ -193,7 +193,7 @@ class Capacity(Plugin, name="capacity"):
         return out
 
     def unified_evictable(self, context: EvictionContext, candidates: Sequence[Task]) -> BoolArray:
-        """As `reclaimable`, without asking for common resources nor for ancestors."""
+        """Like `reclaimable`, without the checks of common resources and of ancestors."""
         out = np.ones(len(candidates), dtype=bool)
         if context.kind == "preempt":
             return out
@@ -275,7 +275,7 @@ class Capacity(Plugin, name="capacity"):
         return None if account is None or account.problem else account
 
     def queue_limit(self, queue: Queue) -> FloatArray:
-        """What verdicts name as the queue's limit."""
+        """Return the limit of a queue for verdicts."""
         account = self._accounts.get(queue.name)
         return queue.capability_r if account is None else account.real_r
 
@@ -290,7 +290,7 @@ def _deserves_more(account: Account, task: Task) -> bool:
 
 
 def flat(queues: Mapping[str, Queue], total_r: FloatArray) -> dict[str, Account]:
-    """Queues side by side: each may have what no other is guaranteed."""
+    """Compute flat queues: each may use what is not guaranteed to another."""
     guaranteed_r = np.zeros_like(total_r)
     for queue in queues.values():
         guaranteed_r += queue.guarantee_r
@@ -301,7 +301,7 @@ def flat(queues: Mapping[str, Queue], total_r: FloatArray) -> dict[str, Account]
 
 
 def tree(queues: Mapping[str, Queue]) -> dict[str, Account]:
-    """Queues under `root`, limits settled from the top down."""
+    """Compute queues under `root`, with limits from the top down."""
     accounts = {name: Account(queue) for name, queue in sorted(queues.items())}
     root = accounts.get(ROOT_QUEUE)
     tops: list[Account] = []

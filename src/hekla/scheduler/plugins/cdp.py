@@ -1,8 +1,7 @@
-"""cdp: a pod that was just scheduled is left alone for the time it asked for.
+"""cdp: cooldown protection. A pod is not evicted for some time after it was scheduled.
 
-Without it a pod that is evicted, made anew and placed can be evicted again at once, and never gets
-anywhere. The time runs from when the pod was scheduled: `volcano.sh/cooldown-time: 10m`, as a label
-or an annotation.
+Without it, a pod that was evicted, created again and placed can be evicted again at once. The
+cooldown starts when the pod is scheduled: `volcano.sh/cooldown-time: 10m`, as label or annotation.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
 
 _FAR = 253_402_300_799.0
-"""The last second that can be written."""
+"""The latest time that can be formatted."""
 
 
 class Cdp(Plugin, name="cdp"):
-    """Spares running pods within their cool-down; whoever waits for one is looked at again then."""
+    """Protects running pods during their cooldown, and requests a cycle at its end."""
 
     victims_by_class: ClassVar[bool] = True
     protects: ClassVar[bool] = True
@@ -34,7 +33,7 @@ class Cdp(Plugin, name="cdp"):
     def open(self, session: Session) -> None:
         self._session = session
         self._until: dict[tuple[str, int], float] = {}
-        """When the first is to be had whom a kind of job could do with."""
+        """The end of the first cooldown by kind of preemptor."""
 
     def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
         return self._rested(task.job, candidates)
@@ -71,7 +70,7 @@ def _kind(job: Job) -> tuple[str, int]:
 
 
 def _may_take(asks: Job, other: Job) -> bool:
-    """Whether it is only for its cool-down that a job's pods stay."""
+    """Tell whether only the cooldown protects a job's pods from a preemptor."""
     return other.queue_name != asks.queue_name or other.priority < asks.priority
 
 

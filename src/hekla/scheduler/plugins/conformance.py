@@ -1,4 +1,4 @@
-"""conformance: nobody takes from the pods that keep the cluster alive."""
+"""conformance: pods that are critical for the cluster are never victims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 
 
 class Conformance(Plugin, name="conformance"):
-    """Spares critical priority classes and the namespace kube-system."""
+    """Protects critical priority classes and the namespace kube-system."""
 
     victims_by_class: ClassVar[bool] = True
     protects: ClassVar[bool] = True

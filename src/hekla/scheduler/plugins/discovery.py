@@ -1,6 +1,6 @@
-"""Finding plugins that users wrote: entry points `hekla.plugins`, and files in a directory.
+"""Discovery of custom plugins: entry points `hekla.plugins`, and files in a directory.
 
-A file that cannot be loaded is reported and left out; it never keeps the scheduler from starting.
+A file that cannot be loaded is logged and left out. It never keeps the scheduler from starting.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ENTRY_POINTS = "hekla.plugins"
 
 
 def discover(plugins_dir: Path | None = None) -> Registry:
-    """The plugins of hekla, and all others that can be found. Later ones replace earlier ones."""
+    """Return a registry of built-in and custom plugins. Later ones replace earlier ones."""
     registry = builtin()
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
             registry.add(point.load())
-        except Exception:  # somebody else's code: whatever it raises, we go on without it
+        except Exception:  # custom code may raise anything
             log.exception(
                 "plugin %s (%s) cannot be loaded and is left out", point.name, point.value
             )
@@ -37,7 +37,7 @@ def discover(plugins_dir: Path | None = None) -> Registry:
 
 
 def _load(path: Path) -> list[type[Plugin]]:
-    """The named plugins that a file defines."""
+    """Return the named plugins that a file defines."""
     name = f"hekla_plugins_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

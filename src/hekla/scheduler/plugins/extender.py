@@ -1,17 +1,16 @@
-"""extender: a policy of one's own behind HTTP, asked in the middle of a cycle.
+"""extender: a custom policy behind HTTP, called during a cycle.
 
-Each verb that is configured is one question, POSTed as JSON to `<urlPrefix>/<verb>`; questions
-without a verb are not asked. Names of fields are Volcano's; objects within (`Pod`, `Node`) come
-with names and labels only. Requests are made in the deciding thread, one after another on one
-connection, so `predicateVerb` costs a request for each node.
+Each configured verb is a call, POSTed as JSON to `<urlPrefix>/<verb>`. Field names are Volcano's;
+objects within (`Pod`, `Node`) have names and labels only. Requests are sent from the cycle's
+thread, one by one on one connection, so `predicateVerb` costs one request per node.
 
-An answer that is late, too large or no answer ends it for the cycle: no second request is sent, so
-a dead extender costs a cycle one `httpTimeout`. With `extender.ignorable` it then has no vote, like
-any plugin that fails; without, nothing that needs its word is placed, let in or evicted.
+A response that is late, too large or invalid ends the calls of the cycle, so a dead extender costs
+a cycle one `httpTimeout`. With `extender.ignorable` the plugin then has no vote, like any plugin
+that fails. Without it, nothing that needs its answer is placed, enqueued or evicted.
 
-Unlike Volcano: `jobReady` on an error is false unless ignorable (Volcano has it the other way
-round), a failure to open counts like every other, and an allocation that the extender refuses keeps
-its gang from being bound. What it says is in no decision log: a replay asks the extender again.
+Unlike in Volcano, `jobReady` is false on an error unless ignorable (Volcano does the opposite), a
+failure to open counts like any other, and an allocation that the extender refuses keeps its gang
+from being bound. Answers are not in the decision log: a replay calls the extender again.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 10 * 1024 * 1024
 LONGEST_S: Final = 30.0
 CYCLE_S: Final = 5.0
-"""Of one cycle, all questions together."""
+"""The time limit of all calls of one cycle."""
 MAX_SCORE: Final = 1e12
 VERBS: Final[Mapping[str, str]] = {
     "open": "session_open",
@@ -64,16 +63,16 @@ VERBS: Final[Mapping[str, str]] = {
     "allocated": "allocate",
     "deallocated": "deallocate",
 }
-"""The argument that switches a hook on."""
+"""The argument that enables each hook."""
 Json = dict[str, Any]
 
 
 class NoAnswer(Exception):
-    """The extender did not answer in time, in size or in kind."""
+    """The extender's response is late, too large or invalid."""
 
 
 class Extender(Plugin, name="extender"):
-    """Asks an HTTP server for its word."""
+    """Calls an HTTP server."""
 
     url_prefix: Annotated[str, Key("extender.urlPrefix")] = ""
     http_timeout: Annotated[str, Key("extender.httpTimeout")] = "1s"
@@ -103,9 +102,9 @@ class Extender(Plugin, name="extender"):
         asked = {hook for hook, verb in VERBS.items() if getattr(self, verb)}
         if asked & {"allocated", "deallocated"}:
             asked.add("affects_other_nodes")
-        # These also keep order here: the connection, and gangs that were refused.
+        # These hooks also maintain the connection and the refused gangs.
         vars(self)["hooks"] = frozenset(asked | {"open", "close", "job_ready"})
-        vars(self)["essential"] = not self.ignorable  # nor do our own mistakes end its vote
+        vars(self)["essential"] = not self.ignorable  # an error of this plugin counts alike
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -135,7 +134,7 @@ class Extender(Plugin, name="extender"):
             self._is_closed = True
             self._hang_up()
 
-    # --- questions ----------------------------------------------------------------------------
+    # --- hooks --------------------------------------------------------------------------------
 
     def predicate(self, task: Task, nodes: Nodes) -> Iterator[tuple[BoolArray, str]]:
         if not self._is_interested(task):
@@ -203,7 +202,7 @@ class Extender(Plugin, name="extender"):
     def job_ready(self, job: Job) -> bool:
         if job.key in self._refused:
             return False
-        if not self.ready or self._is_closed:  # statuses are written after the end
+        if not self.ready or self._is_closed:  # status is written after the session closes
             return self._said_ready.get(job.key, True)
         body = {"job": _job(job, self._session.dimensions)}
         said = bool(self._ask(self.ready, body, lambda a: _bool(a, "status"), False))
@@ -211,7 +210,7 @@ class Extender(Plugin, name="extender"):
         return said
 
     def affects_other_nodes(self, task: Task) -> bool:
-        return True  # it is told of each task
+        return True  # the extender receives each task
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
         self._notify(self.allocate, task)
@@ -256,14 +255,14 @@ class Extender(Plugin, name="extender"):
                 },
             }
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- calls --------------------------------------------------------------------------------
 
     def _ask(self, verb: str, body: Json, read: Callable[[Json], Any], without: Any) -> Any:
-        """An answer; `without` one if it must be had, else the plugin loses its vote."""
+        """Return the response; `without` it if the plugin is essential, else raise."""
         if not self._broken:
             try:
                 return read(self._post(verb, body))
-            except Exception as error:  # whatever is wrong with an answer, it is none
+            except Exception as error:  # any error means that there is no response
                 self._broken = f"{verb}: {str(error) or type(error).__name__}"
                 self._hang_up()
         if self.ignorable:
@@ -293,7 +292,7 @@ class Extender(Plugin, name="extender"):
             )
             self._wire = kind(self._url.hostname or "", self._url.port, timeout=self._timeout_s)
             self._wire.connect()
-        # A server that answers a byte at a time would never be late for a single read.
+        # A server that sends one byte at a time is never late for a single read.
         late = threading.Timer(self._timeout_s, _cut, (self._wire.sock,))
         late.daemon = True
         late.start()
@@ -331,13 +330,13 @@ def _address(text: str) -> SplitResult:
     return found
 
 
-# --- reading answers -------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------
 
 
 def _refusal(answer: Json) -> str:
-    """Why a node will not do; empty if it will.
+    """Return why a node is infeasible; empty if it is feasible.
 
-    `status` is the message, however it is called. One without a code is a refusal too.
+    `status` is the message, under any of its names. A message without a code is a refusal too.
     """
     message = answer.get("status") or ""
     if not isinstance(message, str):
@@ -385,7 +384,7 @@ def _bool(answer: Json, key: str) -> bool:
     return bool(answer[key])
 
 
-# --- writing questions -----------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------
 
 
 def _amounts(vector_r: FloatArray, dimensions: Dimensions) -> Json:

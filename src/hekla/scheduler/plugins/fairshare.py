@@ -1,15 +1,15 @@
-"""fairshare: who had less of the cluster lately goes first.
+"""fairshare: the queue or user with the smaller usage over time comes first.
 
-Volcano has nothing like it: its shares look at what is held now, so whoever comes first after a
-quiet night may take all day again. Here every queue, namespace and user has a share of the past,
-counted by hekla itself (see `history`), in which a day ago counts half as much as now.
+Volcano has no such plugin: its shares count current usage only. Here every queue, namespace and
+user has a share of the usage history (see `state.usage_history`), in which usage of a day ago
+counts half.
 
-What is held now counts too, as if it were kept for the time `fairshare.ahead`: so the queues that
-start level on an idle cluster take turns instead of one of them getting it all.
+Current usage counts as if it were kept for the time `fairshare.ahead`. So queues that start with
+equal history on an idle cluster alternate, instead of one getting everything.
 
-A user is who the annotation `hekla.io/submitted-by` of a job names, else its namespace. Nobody
-checks the name unless an admission policy does, so it counts last. A queue's share is divided by
-its weight.
+The user of a job is named by its annotation `hekla.io/submitted-by`, else it is the namespace. The
+name is not verified unless an admission policy does, so it counts last. The share of a queue is
+divided by its weight.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
 
 GRAIN = 4
-"""Digits of a share that count. Who differs by less is equal here, and others decide."""
+"""The significant digits of a share. Smaller differences are ties, which other plugins break."""
 SHORTEST_S = 60.0
 
 
 class Fairshare(Plugin, name="fairshare"):
-    """Orders queues and jobs by what they had over time."""
+    """Orders queues and jobs by usage over time."""
 
     half_life: Annotated[str, Key("fairshare.half-life")] = "24h"
     ahead: Annotated[str, Key("fairshare.ahead")] = "1h"
     levels: Annotated[str, Key("fairshare.levels")] = "queue, namespace, user"
-    """Which shares count, the first first; `queue` orders queues, the others jobs within one."""
+    """The shares to compare, in order; `queue` orders queues, the others jobs within one."""
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
@@ -92,7 +92,7 @@ class Fairshare(Plugin, name="fairshare"):
         )
 
     def _share(self, owner: Owner) -> float:
-        """What it will have had in a while if it keeps what it has."""
+        """Return the usage after `ahead`, if current usage is kept."""
         known = self._known.get(owner)
         if known is None:
             known = self._known[owner] = self._work_out(owner)

@@ -1,4 +1,4 @@
-"""gang: all members of a job, or none."""
+"""gang: place at least the minimum of a job's members, or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hekla.scheduler.state.model import Job, Task
 
 
 class Gang(Plugin, name="gang"):
-    """A job starts when its minimum can, and keeps its minimum when others take from it."""
+    """A job starts with its minimum of members, and keeps the minimum when others preempt."""
 
     victims_by_class: ClassVar[bool] = True
 
@@ -64,10 +64,10 @@ class Gang(Plugin, name="gang"):
         return self._surplus(candidates)
 
     def unified_evictable(self, context: object, candidates: Sequence[Task]) -> BoolArray:
-        return np.ones(len(candidates), dtype=bool)  # bundles see to gangs
+        return np.ones(len(candidates), dtype=bool)  # victim sets keep gangs whole
 
     def _surplus(self, candidates: Sequence[Task]) -> BoolArray:
-        """Members that a job can lose without falling below its minimum."""
+        """Return which candidates a job can lose without falling below its minimum."""
         left: dict[str, int] = {}
         out = np.zeros(len(candidates), dtype=bool)
         for i, task in enumerate(candidates):

@@ -1,13 +1,13 @@
-"""network-topology-aware: gangs stay within one part of the network, the smallest that holds them.
+"""network-topology-aware: place a gang within the smallest network domain that holds it.
 
-A job (`spec.networkTopology` of its PodGroup) or a sub-group of it says how close its members must
-be: `hard` with a highest tier is never broken, by no action; `soft` prefers lower tiers and takes
-any. Domains are tried from the lowest tier up, in each tier the fullest that still has room first,
-so that large domains stay whole. A member that comes back goes to where the others are, and a gang
-that comes back as a whole to where it was, as its PodGroup says (`job-allocated-hypernode`).
+A job (`spec.networkTopology` of its PodGroup) or a sub-group defines how close its members must be.
+`hard` with a highest tier is never violated, by no action. `soft` prefers lower tiers and accepts
+any. Domains are tried from the lowest tier up, in each tier the fullest that fits first, so that
+large domains stay free. A replaced member is placed near the others. A gang that restarts is placed
+where it was, as its PodGroup records (`job-allocated-hypernode`).
 
-Differs from Volcano (decision 0005): a hard demand that cannot be met because its tier does not
-exist waits and says so, instead of being dropped; and the room of domains is as of now.
+Differs from Volcano (decision 0005): a hard topology whose tier does not exist stays pending with a
+verdict, instead of being ignored; and the capacity of domains is current.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HERE: Final = tuple(sorted((*ALLOCATED_CLASS, PIPELINED)))
 
 
 class NetworkTopologyAware(Plugin, name="network-topology-aware"):
-    """Domains for gangs that ask for closeness, and fuller domains for all others."""
+    """Network domains for gangs with a topology, and fuller domains for all other pods."""
 
     essential: ClassVar[bool] = True
     by_class: ClassVar[bool] = True
@@ -47,11 +47,11 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
     cpu: Annotated[int, Key("hypernode.binpack.cpu")] = 1
     memory: Annotated[int, Key("hypernode.binpack.memory")] = 1
     resources: Annotated[str, Key("hypernode.binpack.resources")] = ""
-    """Further resources, separated by commas; weights under hypernode.binpack.resources.NAME."""
+    """Additional resources, separated by commas; weights: hypernode.binpack.resources.NAME."""
     packs_normal: Annotated[bool, Key("hypernode.binpack.normal-pod.enable")] = True
-    """Whether pods that ask for no closeness fill domains up too."""
+    """Whether pods without a topology fill domains too."""
     fading: Annotated[float, Key("hypernode.binpack.normal-pod.fading")] = DEFAULT_FADING
-    """How much less each tier counts for those than the one below."""
+    """The factor by which each tier counts less than the one below, for such pods."""
     most_cleared: Annotated[int, Key("hypernode.gradient.evict.max-hypernodes")] = 8
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
@@ -65,23 +65,23 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         weights = getattr(self, "_weights", {"cpu": self.cpu, "memory": self.memory})
         self._by_row = by_row(weights, session.dimensions)
         self._offered: dict[int, FloatArray] = {}
-        """What all nodes of each domain offer, by resource."""
+        """Allocatable amounts of each domain, by resource."""
         self._used: dict[int, Tally] = {}
         self._rooms: dict[TaskClass, Tally] = {}
         self._bounds: dict[tuple[str, SubGroup | None], tuple[int, IntArray | None]] = {}
         self._surroundings: dict[TaskClass, tuple[int, FloatArray]] = {}
 
-    # --- what jobs ask for --------------------------------------------------------------------
+    # --- topology of jobs ---------------------------------------------------------------------
 
     def _limit(self, topology: NetworkTopology) -> tuple[int, str]:
-        """The highest tier that will do, and why none will."""
+        """Return the highest allowed tier, and the problem if there is none."""
         tree = self._tree
         top = int(tree.tier_d[tree.root])
         if topology.mode.lower() == "soft":
             return top, ""
         name, limit = topology.highest_tier_name, topology.highest_tier_allowed
         if limit is None and not name:
-            return top, ""  # as Volcano: hard without a tier binds nobody
+            return top, ""  # as in Volcano: hard without a tier restricts nothing
         if not tree:
             return -1, "there are no HyperNodes"
         if limit is None:
@@ -94,7 +94,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         return min(limit, top), ""
 
     def _members(self, job: Job, subgroup: SubGroup | None) -> IntArray:
-        """The columns of the nodes where members are, or will be."""
+        """Return the columns of nodes with members, pipelined ones included."""
         nodes, found = self._session.cluster.nodes, []
         for status in _HERE:
             for task in job.by_status[status].values():
@@ -105,7 +105,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         return np.asarray(found, dtype=np.int64) if found else NOBODY
 
     def _around(self, members: IntArray, limit: int) -> list[int]:
-        """Domains that have all members and are allowed, from the inside out."""
+        """Return the allowed domains that contain all members, from the inside out."""
         tree = self._tree
         chain = tree.ancestors(tree.around(members))
         return [number for number in chain if tree.tier_d[number] <= limit]
@@ -184,7 +184,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         rule: str,
         was: int | None,
     ) -> Choice:
-        """From the lowest tier up; in each where the gang `was` before, then the fullest first."""
+        """Sort domains from the lowest tier up; in each, where the gang `was`, then the fullest."""
         tree = self._tree
         score_d = self._packing_score(_kinds(tasks))
         fits = np.flatnonzero(allowed_d & (room_d >= missing))
@@ -220,7 +220,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         return [tree.domain(number) for number in enough[order][: self.most_cleared].tolist()]
 
     def prefer_nodes(self, task: Task, count: int, capacity_n: IntArray) -> IntArray | None:
-        """Next to those who are there; else the smallest part that holds all, else the largest."""
+        """Return the domain of the placed members, or the smallest that fits all, or the largest."""
         job, tree = task.job, self._tree
         if job is None or not tree:
             return None
@@ -265,7 +265,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         known, changes = self._surroundings.get(task.klass), len(self._session.placer.changes)
         if known is None or known[0] != changes:
             score_d = self._packing_score({task.klass: 1})
-            score_d[tree.root] = 1.0  # what is in no domain of a tier counts as full there
+            score_d[tree.root] = 1.0  # nodes outside the domains of a tier count as full there
             fading = DEFAULT_FADING if self.fading < 0 else self.fading
             shares = [fading ** (tier - 1) for tier in tree.tiers]
             total_n = np.zeros(len(tree.leaf_n))
@@ -276,12 +276,12 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
             known = self._surroundings[task.klass] = (changes, total_n)
         return known[1]
 
-    # --- what domains hold --------------------------------------------------------------------
+    # --- capacity of domains ------------------------------------------------------------------
 
     def _room(self, tasks: Sequence[Task], *, empty: bool = False) -> FloatArray:
-        """For how many of the tasks each domain has room, or would have if nobody was there.
+        """Return how many of the tasks fit in each domain, now or if it were empty.
 
-        Of several kinds each is counted by itself, so it can be too many, never too few.
+        Task classes are counted separately, so the result may be too large, never too small.
         """
         room_d = np.zeros(self._tree.root + 1)
         for klass, count in _kinds(tasks).items():
@@ -295,7 +295,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         return room_d
 
     def _empty(self, task: Task) -> IntArray:
-        """How many tasks like this each node could take if it were empty."""
+        """Return how many tasks like this fit on each node if it were empty."""
         columns, passing_n = self._session.columns, self._session.placer.feasible(task)
         room_n = np.where(passing_n, float(2**31), 0.0)
         for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
@@ -306,7 +306,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         return room_n.astype(np.int64)
 
     def _packing_score(self, kinds: Mapping[TaskClass, int]) -> FloatArray:
-        """How full each domain would be with these tasks, 0 to 1; 0 where they do not fit."""
+        """Return the used fraction of each domain with these tasks; 0 where they do not fit."""
         tree, columns = self._tree, self._session.columns
         need: dict[int, float] = {}
         for klass, count in kinds.items():
@@ -315,7 +315,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
                     need[row] = need.get(row, 0.0) + count * amount
         total_d, weights = np.zeros(tree.root + 1), 0.0
         over_d = np.zeros(tree.root + 1, dtype=bool)
-        for row, amount in sorted(need.items()):  # sums in one order, whoever is first
+        for row, amount in sorted(need.items()):  # a fixed order of summation
             offered_d = self._offered.get(row)
             if offered_d is None:
                 offered_d = self._offered[row] = tree.sums(columns.allocatable_rn[row])

@@ -1,12 +1,12 @@
-"""nodegroup: queues have groups of nodes that they may use, must not, or would rather (not).
+"""nodegroup: which groups of nodes a queue requires, prefers or avoids.
 
-A node is of the group in its label `volcano.sh/nodegroup-name`. A queue names groups in
-`spec.affinity`: it may use those it requires or prefers, less those it requires to avoid; those it
-only prefers to avoid stay allowed, at a lower score. The annotation
-`volcano.sh/nodegroup-resource-limits` bounds what a queue takes of a group.
+The group of a node is its label `volcano.sh/nodegroup-name`. A queue names groups in
+`spec.affinity`: it may use groups that it requires or prefers, except groups that it must avoid.
+Groups that it prefers to avoid stay allowed with a lower score. The annotation
+`volcano.sh/nodegroup-resource-limits` limits what a queue uses of a group.
 
-What a newcomer gets wrong: a queue without any such rule may use no labelled node at all, and with
-`strict` (the default) no unlabelled one either.
+Note: a queue without rules may not use labelled nodes, and with `strict` (the default) no
+unlabelled nodes either.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_GROUPS = NodeGroupAffinity()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a queue says about groups; the last place of each array is nodes without a group."""
+    """The rules of a queue; the last entry of each array is for nodes without a group."""
 
     allowed_g: BoolArray
     score_g: FloatArray
@@ -48,7 +48,7 @@ class NodeGroup(Plugin, name="nodegroup"):
     """Filters, scores and limits by the group of a node and the queue of a job."""
 
     strict: Annotated[bool, Key("strict")] = True
-    """Whether queues without rules may not use nodes without a group either."""
+    """Whether queues without rules may not use nodes without a group."""
     preferred_order: Annotated[bool, Key("enablePreferredOrder")] = False
     """Whether groups named earlier are preferred more."""
 
@@ -85,7 +85,7 @@ class NodeGroup(Plugin, name="nodegroup"):
         return [(nodes.take(room_g[self._group_n]), reason)]
 
     def affects_other_nodes(self, task: Task) -> bool:
-        """A limit is one of a whole group: what one node takes, the others cannot."""
+        """Tell whether the queue has a limit: it is shared by all nodes of a group."""
         rules = self._rules_of(task)
         return rules is not None and bool(rules.limits)
 
@@ -101,7 +101,7 @@ class NodeGroup(Plugin, name="nodegroup"):
     def deallocated(self, task: Task, nodes: IntArray) -> None:
         self._note(task, nodes, -1.0)
 
-    # --- what queues say ----------------------------------------------------------------------
+    # --- rules of queues ----------------------------------------------------------------------
 
     def _rules_of(self, task: Task) -> Rules | None:
         queue = None if task.job is None else task.job.queue
@@ -132,7 +132,7 @@ class NodeGroup(Plugin, name="nodegroup"):
         return Rules(allowed_g, score_g, limits, problem)
 
     def _speaker(self, queue: Queue) -> Queue:
-        """Whose rules count: its own, or in a hierarchy those of the nearest ancestor with any."""
+        """Return the queue whose rules apply: itself, or the nearest ancestor with rules."""
         seen = {queue.name}
         speaker = queue
         while speaker.affinity is None and self.switches.get("enableHierarchy"):
@@ -174,7 +174,7 @@ class NodeGroup(Plugin, name="nodegroup"):
         return limits, ""
 
     def _count(self, queue: Queue) -> None:
-        """What the queue's tasks hold of each group now."""
+        """Return what the queue's tasks use of each group."""
         cluster = self._session.cluster
         for job in queue.jobs.values():
             for status in ALLOCATED_CLASS:

@@ -1,7 +1,7 @@
-"""nodeorder: kube-scheduler's scores, each with a weight of its own.
+"""nodeorder: kube-scheduler's scores, each with a weight.
 
-Scores are whole numbers, cut off as kube-scheduler's integer division does, so that nodes tie where
-they tie there. Among equals the first by name wins (Volcano throws dice).
+Scores are integers, truncated like kube-scheduler's integer division, so that nodes tie where they
+tie there. The first node by name wins a tie (Volcano chooses at random).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_IMAGE_BYTES = 1000.0 * 2**20
 
 
 class NodeOrder(Plugin, name="nodeorder"):
-    """The sum of weighted scores; a weight of 0 leaves a score out."""
+    """The sum of weighted scores; a weight of 0 disables a score."""
 
     by_class: ClassVar[bool] = True
 
@@ -83,7 +83,7 @@ class NodeOrder(Plugin, name="nodeorder"):
         return out
 
     def _balanced(self, task: Task, nodes: Nodes) -> FloatArray:
-        """How evenly cpu, memory and GPU would be used: 100 less the spread of the fractions."""
+        """BalancedAllocation over cpu, memory and GPU: 100 minus the spread of the fractions."""
         rows = [CPU, MEMORY]
         if self._gpu is not None and task.klass.request_r[self._gpu] > 0:
             rows.append(self._gpu)
@@ -109,7 +109,7 @@ class NodeOrder(Plugin, name="nodeorder"):
         return out
 
     def _images(self, task: Task) -> FloatArray:
-        """ImageLocality: how much of the images is there, weighed by how common they are."""
+        """ImageLocality: the size of the images on the node, weighted by how common they are."""
         index = self._session.cluster.node_table.image_index()
         total = len(self._session.nodes)
         sum_n = np.zeros(total)
@@ -129,7 +129,7 @@ class NodeOrder(Plugin, name="nodeorder"):
     def batch_node_order(
         self, task: Task, nodes: Nodes, candidates: IntArray
     ) -> list[Normalized | FloatArray]:
-        """The scores that are relative to the other candidates."""
+        """Return the scores that are normalized over the candidates."""
         klass, cluster = task.klass, self._session.cluster
         parts: list[Normalized | FloatArray] = []
         preferred = klass.affinity.node_affinity.preferred if klass.affinity.node_affinity else ()

@@ -1,13 +1,13 @@
-"""numa-aware: pods with CPUs of their own go where these are close together.
+"""numa-aware: place pods with exclusive CPUs where these CPUs are on few NUMA nodes.
 
-A node agent tells the layout of its node in a Numatopology. Guaranteed pods that ask for whole CPUs
-are tried container by container as the node's kubelet will try them: every set of NUMA nodes with
-enough free CPUs is a hint; one that is no larger than it would have to be on an empty machine is
-preferred; the smallest preferred one is taken. What a policy does not admit is no candidate.
+A node agent reports the layout of its node in a Numatopology. Guaranteed pods with whole CPUs are
+tried container by container, as the node's kubelet will: every set of NUMA nodes with enough free
+CPUs is a hint; a hint that is no larger than on an empty node is preferred; the smallest preferred
+hint is taken. A node whose policy does not admit the pod is infeasible.
 
-What a newcomer gets wrong: which CPUs a pod gets is the kubelet's to say, and it says so late. What
-was decided here is written on the pod and counted until the Numatopology reports the pod. Unlike in
-Volcano, each pod is counted off when it is reported, not when all are.
+Note: the kubelet decides which CPUs a pod gets, and reports it late. The decision is written to the
+pod and counted until the Numatopology reports the pod. Unlike in Volcano, each pod is removed when
+it is reported, not when all are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNKNOWN = -1
 
 
 class NumaAware(Plugin, name="numa-aware"):
-    """Filters by topology policy, scores by the NUMA nodes that would be used."""
+    """Filters by topology policy, and scores by the number of NUMA nodes used."""
 
     by_class: ClassVar[bool] = True
     essential: ClassVar[bool] = True
@@ -49,7 +49,7 @@ class NumaAware(Plugin, name="numa-aware"):
         state_n = np.full(len(session.nodes), UNKNOWN, dtype=np.int64)
         state_n[list(found)] = [state.number for state in found.values()]
         self._state_n: IntArray = state_n
-        """The state of each node now, by its number. Last: without it nothing is placed."""
+        """The current state of each node by its number."""
         self._moves: dict[int, tuple[IntArray, list[Taken]]] = {}
         self._looked: dict[str, BoolArray] = {}
         self._written: dict[tuple[tuple[int, int], ...], Mapping[str, str]] = {}
@@ -58,7 +58,7 @@ class NumaAware(Plugin, name="numa-aware"):
         return None if number == UNKNOWN else self._states.all[number]
 
     def _looked_at(self, policy: str) -> BoolArray:
-        """Nodes whose layout counts for pods with such a policy; it does not change in a cycle."""
+        """Return the nodes whose layout counts for pods with such a policy."""
         known = self._looked.get(policy)
         if known is None:
             numbers, at_n = _distinct(self._state_n)
@@ -114,12 +114,12 @@ class NumaAware(Plugin, name="numa-aware"):
 
         return Normalized(np.zeros(0), float(self.weight), reverse=True, filling=widths)
 
-    # --- what was decided ---------------------------------------------------------------------
+    # --- decisions ----------------------------------------------------------------------------
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
         containers = task.klass.whole_cpus
         if not containers or task.status not in (ALLOCATED, PIPELINED):
-            return  # an eviction was taken back: who leaves keeps its CPUs until it is gone
+            return  # an eviction was rolled back: a releasing pod keeps its CPUs
         looked_n = self._looked_at(task.klass.numa_policy)
         taken: list[Taken] = []
         for column in nodes.tolist():
@@ -151,7 +151,7 @@ class NumaAware(Plugin, name="numa-aware"):
 
 
 def _distinct(state_n: IntArray) -> tuple[IntArray, IntArray]:
-    """The numbers of states that there are, and which of those each node has; without sorting."""
+    """Return the distinct state numbers, and the position of each node's; without sorting."""
     is_there = np.bincount(state_n - UNKNOWN, minlength=1) > 0
     numbers = np.flatnonzero(is_there)
     place = np.zeros(len(is_there), dtype=np.int64)
@@ -167,7 +167,7 @@ def _is_looked_at(state: State | None, policy: str) -> bool:
 
 
 def _why_never(state: State | None, policy: str) -> str:
-    """Why a machine will not do, whatever is free on it."""
+    """Return why a node is infeasible whatever is free on it."""
     if state is None:
         return "node(s) have no Numatopology"
     layout = state.layout

@@ -1,4 +1,4 @@
-"""overcommit: let in somewhat more than the cluster holds, so that it never runs dry."""
+"""overcommit: enqueue somewhat more than the cluster holds, so that it is always busy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_FACTOR = 1.2
 
 
 class Overcommit(Plugin, name="overcommit"):
-    """Admits PodGroups until their minimums reach the cluster's room times a factor."""
+    """Enqueues PodGroups until their minimums reach the idle resources times a factor."""
 
     factor: Annotated[float, Key("overcommit-factor")] = DEFAULT_FACTOR
 
@@ -36,8 +36,8 @@ class Overcommit(Plugin, name="overcommit"):
         self._idle_r = self._total_r - used_r
         self._inqueue_r = np.zeros_like(self._idle_r)
         for queue in session.cluster.queues.values():
-            # The remainder of an Inqueue job is what it reserves; Volcano counts its whole minimum,
-            # and so counts twice what it already uses.
+            # An Inqueue job reserves the rest of its minimum. Volcano counts the whole minimum,
+            # and so counts twice what the job already uses.
             self._inqueue_r += queue.inqueue_r
 
     def _way_in(self, short: Blocked) -> str:

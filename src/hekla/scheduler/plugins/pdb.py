@@ -1,8 +1,8 @@
-"""pdb: nobody is evicted whom a disruption budget protects.
+"""pdb: pods that a PodDisruptionBudget protects are not victims.
 
-The Eviction API would refuse such a pod anyway; asking here lets the plan choose another. Volcano
-spares pods without labels too, which no budget asks for, and offers all others to `shuffle`;
-neither is done here.
+The eviction API would refuse such a pod; checking here lets the plan choose another. Volcano also
+protects pods without labels, which no budget covers, and offers all others to `shuffle`. Neither is
+done here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Pdb(Plugin, name="pdb"):
-    """Candidates in order use up what their budgets allow; who exceeds one stays."""
+    """Candidates use up their budgets in order; a candidate beyond a budget is protected."""
 
     victims_by_class: ClassVar[bool] = True
     protects: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class Pdb(Plugin, name="pdb"):
         return out
 
     def _left(self) -> list[int]:
-        """What the budgets allow, less those already told to leave in this cycle or just now."""
+        """Return what the budgets allow, less the pods evicted in this cycle or just before."""
         left = [budget.status.disruptions_allowed for budget, _ in self._budgets]
         session = self._session
         told = [*session.evicted(), *(session.cluster.tasks[u] for u in session.cluster.leaving)]

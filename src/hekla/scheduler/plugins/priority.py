@@ -1,4 +1,4 @@
-"""priority: higher first, and higher may take from lower."""
+"""priority: higher priority comes first, and may preempt lower priority."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hekla.scheduler.state.model import Job, Task
 
 
 class Priority(Plugin, name="priority"):
-    """Jobs by the value of their PriorityClass, tasks by their pod's."""
+    """Orders jobs by the value of their PriorityClass, and tasks by that of their pod."""
 
     victims_by_class: ClassVar[bool] = True
 
@@ -40,7 +40,7 @@ class Priority(Plugin, name="priority"):
         )
 
     def unified_evictable(self, context: EvictionContext, candidates: Sequence[Task]) -> BoolArray:
-        """Gangs leave for jobs of higher priority; where a queue takes back it does not matter."""
+        """Allow gangs of lower priority for preemption; priority does not matter for reclaim."""
         if context.kind == "reclaim":
             return np.ones(len(candidates), dtype=bool)
         own = context.job.priority

@@ -1,8 +1,8 @@
-"""proportion: queues share the cluster by weight; what one does not want, the others get.
+"""proportion: queues share the cluster by weight, and unused shares go to the other queues.
 
-What each queue deserves is filled like connected vessels: in rounds, everybody unmet gets weight's
-part of what is left, up to what it requests and may have, and never less than its guarantee. The
-result holds for the whole cycle, from the requests seen at its start.
+Deserved amounts are computed in rounds (water filling): each unsatisfied queue gets its weight's
+part of the rest, up to its request and its capability, and never less than its guarantee. The
+result holds for the whole cycle, from the requests at its start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class QueueShare:
-    """What one queue may have and what it deserves."""
+    """The limits and the deserved amount of one queue."""
 
     def __init__(self, queue: Queue, free_r: FloatArray) -> None:
         self.queue = queue
@@ -47,7 +47,7 @@ class QueueShare:
 
 
 class Proportion(Plugin, name="proportion"):
-    """Weighted shares between queues, with guarantees below and capabilities above."""
+    """Weighted shares of queues, with guarantees and capabilities."""
 
     victims_by_class: ClassVar[bool] = True
 
@@ -70,7 +70,7 @@ class Proportion(Plugin, name="proportion"):
         return known is not None and less_equal(known.deserved_r, queue.claimed_r)
 
     def allocatable(self, queue: Queue, task: Task) -> int:
-        """How many such tasks fit under what the queue deserves; compared strictly, as Volcano."""
+        """Return how many such tasks fit in the deserved amount; strict, as in Volcano."""
         known = self._shares.get(queue.name)
         if known is None or not queue.is_open:
             return 0
@@ -85,11 +85,11 @@ class Proportion(Plugin, name="proportion"):
     def unified_evictable(
         self, context: EvictionContext, candidates: Sequence[Task]
     ) -> BoolArray | None:
-        """Volcano's has no word here, and lets gangs be taken from queues that have too little."""
+        """Protect queues below their share. Volcano's plugin lets gangs reclaim from them."""
         return self._surplus(candidates) if context.kind == "reclaim" else None
 
     def _surplus(self, candidates: Sequence[Task]) -> BoolArray:
-        """Those that leave their queues with at least what they deserve, one after the other."""
+        """Return candidates that leave their queue at least its deserved amount, in order."""
         left: dict[str, FloatArray] = {}
         out = np.zeros(len(candidates), dtype=bool)
         for i, victim in enumerate(candidates):
@@ -143,12 +143,12 @@ class Proportion(Plugin, name="proportion"):
         return largest_share(queue.claimed_r, known.deserved_r, rows)
 
     def queue_limit(self, queue: Queue) -> FloatArray:
-        """What verdicts name as the queue's limit."""
+        """Return the limit of a queue for verdicts."""
         return self._shares[queue.name].deserved_r
 
 
 def water_fill(total_r: FloatArray, shares: Sequence[QueueShare]) -> None:
-    """Set what each queue deserves."""
+    """Set the deserved amount of each queue."""
     remaining_r = total_r.copy()
     unmet = list(shares)
     while unmet:
@@ -161,7 +161,7 @@ def water_fill(total_r: FloatArray, shares: Sequence[QueueShare]) -> None:
             old_r = share.deserved_r
             new_r = old_r + remaining_r * share.weight / weights
             new_r = np.minimum(new_r, share.real_capability_r)
-            # A last drop is not worth a queue that misses its request by a rounding error.
+            # A queue within a rounding error of its request gets all of it.
             near = np.abs(new_r - share.request_r) < EPSILON
             new_r = np.where(near, share.request_r, np.minimum(new_r, share.request_r))
             new_r = np.maximum(new_r, share.guarantee_r)
@@ -176,7 +176,7 @@ def water_fill(total_r: FloatArray, shares: Sequence[QueueShare]) -> None:
 
 
 def copies_below(used_r: FloatArray, limit_r: FloatArray, task: Task) -> int:
-    """The most c with used + c · request ≤ limit in every requested row, without tolerance."""
+    """Return the most c with used + c · request ≤ limit in every requested row, exactly."""
     most = 2**31
     for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
         used, limit = float(used_r[row]), float(limit_r[row])
@@ -194,7 +194,7 @@ def copies_below(used_r: FloatArray, limit_r: FloatArray, task: Task) -> int:
 def blocked_rows(
     dimensions: Dimensions, job: Job, used_r: FloatArray, limit_r: FloatArray
 ) -> list[Blocked]:
-    """Where a job's minimum does not fit under a limit; compared strictly."""
+    """Return the resources of a job's minimum that exceed a limit; compared strictly."""
     wanted_r = job.min_resources_r
     assert wanted_r is not None
     return [
@@ -205,7 +205,7 @@ def blocked_rows(
 
 
 def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> None:
-    """Say that a queue has no room to let a job in, in its verdict and once as an event."""
+    """Write the verdict of a job that its queue cannot enqueue, and emit an event once."""
     over = ", ".join(f"insufficient {b.resource}" for b in blocked)
     message = f"queue resource quota insufficient: {over}"
     session.verdicts.explain(
@@ -227,7 +227,7 @@ def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> 
 
 
 def _way_in(session: Session, queue: Queue, short: Blocked) -> str:
-    """The smallest change that helps: a limit of the queue's own can be raised, nodes cannot."""
+    """Return the smallest change: a limit of the queue, or else the size of the cluster."""
     row = session.dimensions.intern(short.resource)
     if 0 < queue.capability_r[row] <= short.allowed:
         return f"raise the capability of queue {queue.name!r}, or wait for its jobs to end"

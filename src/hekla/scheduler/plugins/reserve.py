@@ -1,7 +1,7 @@
-"""CPU and memory kept beside scarce devices, so that pods without devices do not strand them.
+"""CPU and memory reserved for idle devices, so that pods without devices do not strand them.
 
-A node with eight idle GPUs and no idle CPU can run no GPU pod. For each listed device, pods that
-ask for none of them must leave so many cores and gigabytes (10^9 bytes) per idle device.
+A node with eight idle GPUs and no idle CPU can run no GPU pod. For each listed device, pods that do
+not request it must leave this many cores and gigabytes (10^9 bytes) per idle device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hekla.scheduler.state.model import Task
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one idle device keeps: cores and gigabytes."""
+    """The cores and gigabytes reserved for one idle device."""
 
     cpu: float = 0.0
     memory: float = 0.0
@@ -27,7 +27,7 @@ class Rates:
 def copies_beside(
     rates: Mapping[str, Rates], dimensions: Dimensions, task: Task, nodes: Nodes
 ) -> list[tuple[FloatArray, str]]:
-    """How many such tasks fit beside what idle devices keep, for each device with the reason."""
+    """Return how many such tasks fit beside the reserved amounts, by device with the reason."""
     rows = {name: row for name in rates if (row := dimensions.row(name)) is not None}
     if any(task.klass.request_r[row] > 0 for row in rows.values()):
         return []

@@ -1,7 +1,8 @@
-"""resource-strategy-fit: pack by one resource while spreading by another, and spare scarce ones.
+"""resource-strategy-fit: pack by one resource while spreading by another, and keep scarce ones
+free.
 
-Each resource has a type (`MostAllocated` packs, `LeastAllocated` spreads) and a weight; names may
-end in `*`, and the longest that fits counts. A pod may bring its own as annotations.
+Each resource has a type (`MostAllocated` packs, `LeastAllocated` spreads) and a weight. A name may
+end in `*`; the longest match counts. A pod may have its own strategy in annotations.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Strategy = tuple[str, float]
 
 
 class ResourceStrategyFit(Plugin, name="resource-strategy-fit"):
-    """Scores by how full a node would be of each resource, in the direction wished for."""
+    """Scores the used fraction of each resource with the task, by its type."""
 
     by_class: ClassVar[bool] = True
 
@@ -87,7 +88,7 @@ class ResourceStrategyFit(Plugin, name="resource-strategy-fit"):
         return out
 
     def _strategies_of(self, task: Task) -> Mapping[str, Strategy]:
-        """The pod's own, if it names a type; with weights that cannot be read it has none."""
+        """Return the pod's own strategy if it names a type; none if its weights are invalid."""
         if task.klass.strategy is None:
             return self._strategies
         kind, weights = task.klass.strategy
@@ -98,7 +99,7 @@ class ResourceStrategyFit(Plugin, name="resource-strategy-fit"):
             return {}
 
     def _spare(self, task: Task, nodes: Nodes) -> FloatArray:
-        """The fewer scarce resources a node has the better; one that lacks a requested one, 0."""
+        """Score nodes with fewer scarce resources higher; 0 without a requested one."""
         dimensions = self._session.dimensions
         had_n, lacks_n = np.zeros(len(nodes)), np.zeros(len(nodes), dtype=bool)
         for name, weight in self._sra_weights.items():
@@ -115,7 +116,7 @@ class ResourceStrategyFit(Plugin, name="resource-strategy-fit"):
 
 
 def _strategies(given: Mapping[str, Any]) -> dict[str, Strategy]:
-    """Type and weight by name; what is wrong counts as LeastAllocated and 1, as in Volcano."""
+    """Return type and weight by name; invalid values are LeastAllocated and 1, as in Volcano."""
     if not given:
         return {"cpu": (LEAST, 1.0), "memory": (LEAST, 1.0)}
     found: dict[str, Strategy] = {}
@@ -131,7 +132,7 @@ def _strategies(given: Mapping[str, Any]) -> dict[str, Strategy]:
 
 
 def _longest(strategies: Mapping[str, Strategy], name: str) -> Strategy | None:
-    """The entry for a resource: its own, else the longest beginning."""
+    """Return the entry of a resource: its own, or the longest prefix."""
     exact = strategies.get(name)
     if exact is not None:
         return exact

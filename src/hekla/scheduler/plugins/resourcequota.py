@@ -1,4 +1,4 @@
-"""resourcequota: do not let in what the namespace's ResourceQuota would refuse as pods."""
+"""resourcequota: do not enqueue jobs whose pods the namespace's ResourceQuota would refuse."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class ResourceQuota(Plugin, name="resourcequota"):
-    """Counts `minResources` against hard limits, with what was let in earlier this cycle.
+    """Counts `minResources` against hard limits, with what this cycle enqueued before.
 
-    Scopes are not looked at, as in Volcano.
+    Scopes are ignored, as in Volcano.
     """
 
     def open(self, session: Session) -> None:

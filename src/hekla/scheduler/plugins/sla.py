@@ -1,4 +1,4 @@
-"""sla: a job that has waited for its agreed time is let in."""
+"""sla: a job that has been pending for its agreed time is enqueued and pipelined."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Sla(Plugin, name="sla"):
-    """Jobs with a deadline go first, the earliest deadline before all; no deadline, no vote."""
+    """Orders jobs by deadline, the earliest first; jobs without a deadline come last."""
 
     waiting_time: Annotated[str, Key("sla-waiting-time")] = ""
-    """For every job that has no annotation of its own: a duration such as 1h30m."""
+    """The default for jobs without the annotation: a duration such as 1h30m."""
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
@@ -59,7 +59,7 @@ class Sla(Plugin, name="sla"):
         return None if waiting_s is None else job.created + waiting_s
 
     def _seconds(self, text: str) -> float | None:
-        """A positive duration, or None for anything else."""
+        """Parse a positive duration; None if it is invalid."""
         try:
             seconds = parse_duration(text) if text else 0.0
         except DurationError:

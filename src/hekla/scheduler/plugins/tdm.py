@@ -1,14 +1,16 @@
-"""tdm: nodes that are lent to this cluster for some hours of the day.
+"""tdm: time division multiplexing. Revocable nodes belong to this cluster for some hours of the
+day.
 
-A node with the label `volcano.sh/revocable-zone: night` may be used while the window of zone
-`night` is open, and only by pods that say they can be sent away (`volcano.sh/revocable-zone: "*"`,
-or `volcano.sh/preemptable: "true"`). When it closes, their pods leave (with the action `shuffle`),
-no faster than their job's disruption budget allows; those that do not run yet, at once. From nodes
-of a zone that has no window nobody is sent away: an argument taken out must not empty them.
+A node with the label `volcano.sh/revocable-zone: night` is usable while the window of zone `night`
+is open, and only for pods that can be evicted (`volcano.sh/revocable-zone: "*"`, or
+`volcano.sh/preemptable: "true"`). When the window closes, their pods are evicted (with the action
+`shuffle`), no faster than their job's disruption budget allows; pods that do not run yet are
+evicted at once. Nodes of a zone without a window keep their pods: removing an argument must not
+empty them.
 
-Unlike Volcano, a window over midnight is open on both sides of it, and evictions are paced by the
-pods that are on their way out rather than by a clock of the plugin's own: the same state and time
-give the same decision. `tdm.evict.period` is the longest time between two looks at what is left.
+Unlike in Volcano, a window over midnight is open on both sides of it, and evictions are paced by
+the pods that are terminating, not by a clock: equal state and time give equal decisions.
+`tdm.evict.period` is the longest time between two cycles with pods left to evict.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _LOOK_S = 2 * _DAY_S
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Minutes of the day; one that ends no later than it begins goes on until the next day."""
+    """A window in minutes of the day; it ends on the next day if the end is not after the start."""
 
     begins: int
     ends: int
@@ -71,7 +73,7 @@ class Window:
         return minute >= self.begins or minute < self.ends
 
     def next_change(self, now: float, zone: tzinfo | None) -> float:
-        """When it opens or closes next, the days counted on which clocks are set."""
+        """Return when the window opens or closes next, across daylight saving changes."""
         before_s, after_s = _ahead_s(now, zone), _ahead_s(now + _LOOK_S, zone)
         edges = {
             (now + ahead_s) // _DAY_S * _DAY_S + day * _DAY_S + edge * 60 - ahead_s
@@ -90,12 +92,12 @@ class Window:
 
 
 def _ahead_s(at: float, zone: tzinfo | None) -> float:
-    """How far clocks there are ahead of UTC."""
+    """Return the UTC offset of a time zone."""
     return round(datetime.fromtimestamp(at, zone).replace(tzinfo=UTC).timestamp() - at)
 
 
 def _clocks_are_set(now: float, zone: tzinfo | None) -> float:
-    """When that changes, if it does soon."""
+    """Return when the UTC offset changes, if it does soon."""
     low, high = math.floor(now), math.floor(now) + _LOOK_S
     before_s = _ahead_s(low, zone)
     while high - low > 1:
@@ -108,12 +110,12 @@ def _clocks_are_set(now: float, zone: tzinfo | None) -> float:
 
 
 class Tdm(Plugin, name="tdm"):
-    """Filters and scores lent nodes, and sends work away when they are taken back."""
+    """Filters and scores revocable nodes, and evicts pods when windows close."""
 
     free_arguments: ClassVar[tuple[str, ...]] = (_ZONE,)
     evict_period: Annotated[str, Key("tdm.evict.period")] = "1m"
     timezone: Annotated[str, Key("tdm.timezone")] = ""
-    """Of the windows, as `Europe/Reykjavik`; by default the scheduler's own."""
+    """The time zone of the windows, as `Europe/Reykjavik`; by default the scheduler's own."""
 
     def configure(self, raw: Mapping[str, Any], switches: Mapping[str, bool]) -> None:
         super().configure(raw, switches)
@@ -142,7 +144,7 @@ class Tdm(Plugin, name="tdm"):
             for window in self._windows.values():
                 session.wake(window.next_change(session.now, self._timezone))
 
-    # --- where tasks may go -------------------------------------------------------------------
+    # --- filters and scores -------------------------------------------------------------------
 
     def predicate(self, task: Task, nodes: Nodes) -> Iterator[tuple[BoolArray, str]]:
         if task.is_revocable:
@@ -154,7 +156,7 @@ class Tdm(Plugin, name="tdm"):
         weight = SCORE if task.is_revocable else 0.0
         return nodes.take(self._open_n.astype(np.float64) * weight)
 
-    # --- who goes first -----------------------------------------------------------------------
+    # --- order --------------------------------------------------------------------------------
 
     def job_order(self, job: Job) -> bool:
         return _is_preemptable(job)
@@ -165,7 +167,7 @@ class Tdm(Plugin, name="tdm"):
     def job_starving(self, job: Job) -> bool:
         return not _is_preemptable(job) and bool(job.by_status[PENDING])
 
-    # --- who leaves ---------------------------------------------------------------------------
+    # --- victims ------------------------------------------------------------------------------
 
     def preemptable(self, task: Task, candidates: Sequence[Task]) -> BoolArray:
         if task.is_preemptable or task.is_revocable:
@@ -193,7 +195,7 @@ class Tdm(Plugin, name="tdm"):
         for number, (task, wanted) in enumerate(zip(tasks, goes, strict=True)):
             job = task.job
             if wanted and task.status != RUNNING:
-                out[number] = True  # it is no member that the job would miss
+                out[number] = True  # the task does not run yet
             elif wanted and job is not None and gone[job.key] < budget(job):
                 gone[job.key] += 1
                 out[number] = True
@@ -201,7 +203,7 @@ class Tdm(Plugin, name="tdm"):
 
 
 def budget(job: Job) -> int:
-    """How many of its pods may be sent away now, those that are leaving counted."""
+    """Return how many pods of a job may be evicted now, less those that are terminating."""
     living = len(job.tasks) - job.count(*COMPLETED_CLASS)
     running = len(job.by_status[RUNNING])
     least = _amount(job.annotations.get(JDB_MIN_AVAILABLE), living)
@@ -214,7 +216,7 @@ def budget(job: Job) -> int:
 
 
 def _amount(text: str | None, of: int) -> int | None:
-    """A number or a percentage, rounded up; None for anything else."""
+    """Parse a number or a percentage, rounded up; None if it is invalid."""
     if text is None:
         return None
     try:

@@ -1,13 +1,13 @@
-"""usage: nothing more for nodes that are too busy, and the least busy first.
+"""usage: no pods for overloaded nodes, and the least loaded node first.
 
-How busy a node is, is measured (section `metrics`; see `load`): means over ten minutes. What was
-placed since is not in them yet, so each such pod adds a shadow, an estimate from its requests and
-limits, to the node's score. The filter goes by what was measured alone. A reading older than five
-minutes counts for nothing: the filter lets pass, the score is 0.
+The load of a node is measured (section `metrics` of the configuration): means over ten minutes.
+Pods placed since are not included, so each adds an estimate from its requests and limits to the
+node's score. The filter uses the measured load only. A reading older than five minutes is ignored:
+the filter passes, and the score is 0.
 
-Unlike Volcano, whether estimates on a node are raised (`risk_factor`) is settled once per cycle, by
-its load and the plain estimates of what is on it: so the order in which pods are looked at does not
-matter, and taking a placement back leaves no trace.
+Unlike in Volcano, whether estimates on a node are raised (`risk_factor`) is computed once per
+cycle, from its load and the plain estimates of its pods. So the order of pods does not matter, and
+rolling back a placement restores the state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CPU_EXCEEDED: Final = "the CPU load of the node exceeds the upper limit."
 MEMORY_EXCEEDED: Final = "the memory load of the node exceeds the upper limit."
-"""Volcano's words: people search for them."""
+"""Volcano's messages, which users search for."""
 MAX_SCORE: Final = 100.0
 MIB: Final = 2.0**20
 _ROWS: Final = (CPU, MEMORY)
@@ -49,9 +49,9 @@ class Usage(Plugin, name="usage"):
     cpu_weight: Annotated[int, Key("cpu.weight")] = 1
     memory_weight: Annotated[int, Key("memory.weight")] = 1
     thresholds: Annotated[dict[str, Any], Key("thresholds")] = {}  # noqa: RUF012
-    """Percent of CPU and memory above which a node takes nothing more."""
+    """The percentage of CPU and memory above which a node takes no pods."""
     estimator: Annotated[dict[str, Any], Key("estimator")] = {}  # noqa: RUF012
-    """What a pod that was just placed will use."""
+    """The estimate of what a pod uses after it was placed."""
 
     _most = (80.0, 80.0)
     _request_ratio, _burst_ratio = 0.7, 0.0
@@ -95,7 +95,7 @@ class Usage(Plugin, name="usage"):
             self._cast_shadows()
 
     def _cast_shadows(self) -> None:
-        """What readings cannot tell yet of pods that were there before this cycle."""
+        """Add estimates of pods placed before this cycle that readings do not include yet."""
         session = self._session
         metrics = session.config.metrics or MetricsSource()
         since = session.now - metrics.interval_s
@@ -122,7 +122,7 @@ class Usage(Plugin, name="usage"):
         ):
             too_busy_n = self._fresh_n & (load_n > most)
             if too_busy_n.any():
-                # Should nobody measure any more, time alone will let pass.
+                # Without new readings, the filter passes once these are stale.
                 self._session.wake(float(self._at_n[too_busy_n].min()) + STALE_S + 1.0)
                 yield too_busy_n, reason
 
@@ -147,7 +147,7 @@ class Usage(Plugin, name="usage"):
             self._note(task, nodes, 1.0)
 
     def deallocated(self, task: Task, nodes: IntArray) -> None:
-        # Of a pod that is told to leave, readings tell for a while yet, unless they never did.
+        # Readings include an evicted pod for a while, unless they never included it.
         if task.status != RELEASING or task.uid in self._unseen:
             self._note(task, nodes, -1.0)
 
@@ -166,7 +166,7 @@ class Usage(Plugin, name="usage"):
     def _composite(
         self, shadow_dn: FloatArray, real_dn: FloatArray, capacity_dn: FloatArray
     ) -> FloatArray:
-        """The part of CPU and memory that is in use or soon will be, from 0 to 1."""
+        """Return the used or soon used fraction of CPU and memory, from 0 to 1."""
         with np.errstate(divide="ignore", invalid="ignore"):
             found_dn = real_dn / 100.0 + shadow_dn / capacity_dn
         found_dn[capacity_dn <= 0] = 0.0
@@ -179,8 +179,8 @@ class Usage(Plugin, name="usage"):
         return out / weights
 
     def _estimate(self, klass: TaskClass) -> tuple[FloatArray, FloatArray]:
-        """What a pod will use of CPU and memory; on a calm node, and on one that is near its
-        limits. In whole thousandths and bytes, so that sums of them are exact."""
+        """Return the estimate of CPU and memory, on a normal node and on one near its limits. Whole
+        thousandths and bytes, so that sums are exact."""
         known = self._estimates.get(klass)
         if known is None:
             known = self._estimates[klass] = (
@@ -201,7 +201,7 @@ class Usage(Plugin, name="usage"):
 
 
 class _Section:
-    """A map among the arguments."""
+    """A nested map of arguments."""
 
     def __init__(self, name: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
         self._name = name
@@ -220,7 +220,7 @@ class _Section:
         return float(value)
 
     def amount(self, key: str, default: float, *, of_text: float, of_number: float) -> float:
-        """A quantity such as 250m or 200Mi; a bare number is in thousandths or MiB."""
+        """Parse a quantity such as 250m or 200Mi; a bare number is in thousandths or MiB."""
         value = self._given.get(key)
         if value is None:
             return default

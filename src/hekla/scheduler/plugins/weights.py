@@ -1,7 +1,7 @@
-"""Weights of resources as Volcano's packing plugins are given them.
+"""Weights of resources, as arguments of Volcano's packing plugins.
 
-CPU and memory have arguments of their own; further resources are named in a list, and the weight of
-each stands under a prefix and its name.
+CPU and memory have arguments of their own. Other resources are named in a list, and the weight of
+each is an argument with a prefix and its name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hekla.scheduler.state.dimensions import Dimensions
 
 
 def read_weights(raw: Mapping[str, Any], prefix: str, resources: str) -> dict[str, int]:
-    """Of the resources in a list; a PluginError names the argument that is no whole number."""
+    """Parse the weights of a list of resources; PluginError names an invalid argument."""
     weights: dict[str, int] = {}
     for name in (name.strip() for name in resources.split(",")):
         if name:
@@ -26,9 +26,9 @@ def read_weights(raw: Mapping[str, Any], prefix: str, resources: str) -> dict[st
 
 
 def by_row(weights: Mapping[str, int], dimensions: Dimensions) -> dict[int, float]:
-    """By row of the matrix, for resources that the cluster has.
+    """Return the weights by row, for resources that the cluster has.
 
-    As Volcano: negative counts as 1, zero leaves the resource in the divisor's sum.
+    As in Volcano, a negative weight counts as 1, and zero keeps the resource in the divisor.
     """
     found: dict[int, float] = {}
     for name, weight in weights.items():

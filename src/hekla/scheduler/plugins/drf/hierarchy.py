@@ -1,11 +1,12 @@
-"""Hierarchical dominant resource fairness: shares of a tree of queues, jobs as its leaves.
+"""Hierarchical dominant resource fairness: shares in a tree of queues, with jobs as leaves.
 
-A queue says where it stands with two annotations, `volcano.sh/hierarchy: root/eng/dev` and
-`volcano.sh/hierarchy-weights: 1/2/8`. A node's share is that of its children together, with those
-that could still grow scaled down to the smallest among them: so a branch is not held to account for
-what only one of its children has. Who can use no more (*saturated*) comes last.
+Two annotations of a queue define its position: `volcano.sh/hierarchy: root/eng/dev` and
+`volcano.sh/hierarchy-weights: 1/2/8`. The share of a branch is that of its children together, where
+children that can still grow are scaled down to the smallest share among them. So a branch is not
+charged for what only one of its children uses. Saturated branches, which can use no more, come
+last.
 
-The tree is added up again when it is asked after a change, not at every change.
+The tree is computed again on the first read after a change.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hekla.scheduler.state.model import Job, Queue
 
 
 class Branch:
-    """A node of the tree."""
+    """A branch of the tree."""
 
     __slots__ = ("allocated_r", "children", "is_saturated", "jobs", "share", "weight")
 
@@ -34,7 +35,7 @@ class Branch:
 
 
 class Hierarchy:
-    """The tree of all queues, and the order it gives them."""
+    """The tree of all queues, and their order."""
 
     def __init__(self, queues: Iterable[Queue], total_r: FloatArray, rows: Sequence[int]) -> None:
         self._total_r = total_r
@@ -53,9 +54,10 @@ class Hierarchy:
         self._is_stale = True
 
     def key(self, queue: Queue) -> tuple[tuple[bool, float], ...]:
-        """Sorts queues: from the root down, who can grow first, then the smaller weighted share.
+        """Return the sort key of a queue: from the root down, unsaturated branches first, then the
+        smaller weighted share.
 
-        Where one path ends and the other goes on without a difference, the shorter goes first.
+        If one path is a prefix of the other, the shorter path comes first.
         """
         self._refresh()
         return tuple(
@@ -109,7 +111,7 @@ class Hierarchy:
         branch.is_saturated = all(is_saturated for _, _, is_saturated in parts)
 
     def _is_saturated(self, job: Job, claimed_r: FloatArray) -> bool:
-        """Whether it has all it asks for of something, or asks for something that is used up."""
+        """Tell whether a branch has all it requests of a resource, or none is left of one."""
         request_r = self._requests.get(job.key)
         if request_r is None:
             return False
@@ -124,7 +126,7 @@ class Hierarchy:
 
 
 def _weight(text: str) -> float:
-    """At least one, as Volcano."""
+    """Return the weight, at least one as in Volcano."""
     try:
         weight = float(text)
     except ValueError:

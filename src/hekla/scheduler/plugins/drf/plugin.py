@@ -1,10 +1,10 @@
-"""drf: dominant resource fairness between jobs, and if asked between namespaces or queues.
+"""drf: dominant resource fairness between jobs, and optionally between namespaces or queues.
 
-A job's share is the largest fraction of the cluster that it has of any one resource; who has less
-goes first. With `enabledNamespaceOrder: true` the share of the whole namespace comes first, divided
-by its weight (`volcano.sh/namespace.weight` in a ResourceQuota's hard limits). Volcano had that
-and dropped it, so it is off unless asked for. With `enableHierarchy: true` queues are ordered, and
-taken from, by their place in a tree (see `hierarchy`).
+The share of a job is the largest fraction of the cluster that it uses of one resource. The job with
+the smaller share comes first. With `enabledNamespaceOrder: true` the share of the namespace comes
+first, divided by its weight (`volcano.sh/namespace.weight` in a ResourceQuota's hard limits).
+Volcano removed that, so it is off by default. With `enableHierarchy: true` queues are ordered and
+reclaimed by their position in a tree (see `hierarchy`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHARE_DELTA = 1e-6
 
 
 class Drf(Plugin, name="drf"):
-    """The job with the smaller dominant share goes first."""
+    """Orders jobs by dominant share, the smallest first."""
 
     def open(self, session: Session) -> None:
         self._total_r = session.total_r
@@ -82,14 +82,14 @@ class Drf(Plugin, name="drf"):
             if victim.job is None:
                 continue
             have_r = left.setdefault(victim.job.key, victim.job.allocated_r.copy())
-            # Volcano counts a victim as gone for those after it even when it is spared.
+            # Volcano counts a victim as evicted for later candidates even if it is protected.
             have_r -= victim.klass.request_r
             theirs = self._share(have_r)
             out[i] = mine < theirs or abs(mine - theirs) <= SHARE_DELTA
         return out
 
     def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray | None:
-        """With a hierarchy: those whose queue, each gone by itself, comes after the taker's."""
+        """With a hierarchy: return victims whose queue, without them, comes after the preemptor's."""
         queue = task.job.queue if task.job is not None else None
         if self._tree is None or queue is None or task.status != PENDING:
             return None
@@ -109,7 +109,7 @@ class Drf(Plugin, name="drf"):
         return self._tree.key(queue) < self._tree.key(other)
 
     def _with(self, task: Task, status: Status, look: Any) -> Any:
-        """What one sees with a task in another state; it is put back."""
+        """Return a result with a task in another status; the status is restored."""
         assert task.job is not None
         assert self._tree is not None
         before = task.status

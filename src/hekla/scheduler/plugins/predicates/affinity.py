@@ -1,7 +1,7 @@
-"""Where other pods are, as far as a pod's affinity and spread constraints ask.
+"""Pod affinity and topology spread: where other pods are.
 
-Pods with equal labels are one group with a count per node, so a selector is tried once per group
-and not once per pod. Counts become counts per domain (all nodes with one value of a label), and a
+Pods with equal labels are one group with a count per node, so a selector is matched once per group
+and not once per pod. Counts are summed per domain (all nodes with one value of a label), and a
 domain's count holds for each of its nodes.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def required(klass: TaskClass) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAffinityTerm, ...]]:
-    """The affinity and anti-affinity terms that must hold."""
+    """Return the required affinity and anti-affinity terms."""
     near, far = klass.affinity.pod_affinity, klass.affinity.pod_anti_affinity
     return (near.required if near else (), far.required if far else ())
 
@@ -40,7 +40,7 @@ def _compiled(selector: LabelSelector | None) -> selectors.LabelSelector:
 
 
 class Matcher:
-    """Which pods a term is about, seen from the pod that has it."""
+    """The pods that a term of a pod matches."""
 
     def __init__(self, session: Session, term: PodAffinityTerm, owner: TaskClass) -> None:
         self._selector = _compiled(term.label_selector)
@@ -69,7 +69,7 @@ class Matcher:
 
 
 def _groups(session: Session) -> Iterator[tuple[LabelGroup, dict[int, int]]]:
-    """Every label group with its pods per node column, those placed in this cycle included."""
+    """Return every label group with its pods per column, including this cycle's placements."""
     nodes = session.cluster.nodes
     for group in session.cluster.label_groups.values():
         counts = {
@@ -84,7 +84,7 @@ def _groups(session: Session) -> Iterator[tuple[LabelGroup, dict[int, int]]]:
 
 
 def _per_domain(session: Session, key: str, count_n: FloatArray) -> FloatArray:
-    """Counts of nodes added up over each domain of a topology key; 0 without the label."""
+    """Sum counts of nodes over each domain of a topology key; 0 without the label."""
     ids_n = session.cluster.node_table.labels.column(key).ids_n
     has_n = ids_n != ABSENT
     sums = np.bincount(ids_n[has_n], weights=count_n[has_n], minlength=1)
@@ -103,7 +103,7 @@ def _matching(session: Session, matcher: Matcher) -> FloatArray:
 
 
 def rejections(session: Session, task: Task) -> Iterator[tuple[BoolArray, str]]:
-    """InterPodAffinity's filter."""
+    """Return the masks of InterPodAffinity's filter."""
     klass = task.klass
     near, far = required(klass)
     has_n = {
@@ -120,7 +120,7 @@ def rejections(session: Session, task: Task) -> Iterator[tuple[BoolArray, str]]:
         )
         for term, count_n in zip(near, found, strict=True):
             feasible_n &= has_n[term.topology_key]
-            if not is_first:  # the first of a group that wants to be together may start anywhere
+            if not is_first:  # the first pod of a group with affinity to itself may go anywhere
                 feasible_n &= _per_domain(session, term.topology_key, count_n) > 0
         yield ~feasible_n, "node(s) didn't match pod affinity rules"
     if far:
@@ -145,7 +145,7 @@ def _others(session: Session, *, anti: bool) -> Iterator[tuple[TaskClass, PodAff
 
 
 def _where(session: Session, klass: TaskClass) -> FloatArray:
-    """Tasks of a class per node."""
+    """Return the number of tasks of a class per node."""
     count_n = np.zeros(len(session.nodes))
     nodes = session.cluster.nodes
     for name, count in session.cluster.node_table.placed_terms.get(klass, {}).items():
@@ -157,7 +157,7 @@ def _where(session: Session, klass: TaskClass) -> FloatArray:
 
 
 def is_coupled(session: Session, task: Task) -> bool:
-    """Whether placing one such task changes what other nodes answer for the next."""
+    """Tell whether placing such a task changes other nodes for the next."""
     if task.klass.has_pod_terms:
         return True
     if task.group is None:
@@ -173,7 +173,7 @@ def is_coupled(session: Session, task: Task) -> bool:
 
 
 def preference(session: Session, task: Task) -> FloatArray | None:
-    """InterPodAffinity's raw score: preferred terms of the pod, and of pods already placed."""
+    """Return InterPodAffinity's raw score: preferred terms of the pod and of placed pods."""
     klass = task.klass
     total_n = np.zeros(len(session.nodes))
     is_asked = False
@@ -204,7 +204,7 @@ def preference(session: Session, task: Task) -> FloatArray | None:
 def _spread_counts(
     session: Session, task: Task, constraint: TopologySpreadConstraint, eligible_n: BoolArray
 ) -> tuple[FloatArray, bool]:
-    """Matching pods of the namespace per node, and whether the pod itself matches."""
+    """Return matching pods of the namespace per node, and whether the pod itself matches."""
     selector = _compiled(constraint.label_selector)
     equal = {key: task.klass.labels.get(key) for key in constraint.match_label_keys}
 
@@ -230,7 +230,7 @@ def _eligible(
     constraints: list[TopologySpreadConstraint],
     one: TopologySpreadConstraint,
 ) -> BoolArray:
-    """Nodes that count as domains: with all topology keys, and by default matching the pod."""
+    """Return the nodes that count as domains: with all keys, and by default matching the pod."""
     labels, klass = session.cluster.node_table.labels, task.klass
     out = np.ones(len(session.nodes), dtype=bool)
     for constraint in constraints:
@@ -246,7 +246,7 @@ def _eligible(
 
 
 def spread_rejections(session: Session, task: Task) -> Iterator[tuple[BoolArray, str]]:
-    """PodTopologySpread's filter: DoNotSchedule constraints."""
+    """Return the masks of PodTopologySpread's filter, for DoNotSchedule constraints."""
     hard = [c for c in task.klass.spread if c.when_unsatisfiable != "ScheduleAnyway"]
     for constraint in hard:
         ids_n = session.cluster.node_table.labels.column(constraint.topology_key).ids_n
@@ -269,7 +269,7 @@ def spread_rejections(session: Session, task: Task) -> Iterator[tuple[BoolArray,
 
 
 def spread_score(session: Session, task: Task) -> FloatArray | None:
-    """PodTopologySpread's raw score: lower is better; infinite where a label is missing."""
+    """Return PodTopologySpread's raw score: lower is better; infinite without a label."""
     soft = [c for c in task.klass.spread if c.when_unsatisfiable == "ScheduleAnyway"]
     if not soft:
         return None

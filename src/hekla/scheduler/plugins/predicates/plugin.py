@@ -1,8 +1,8 @@
-"""predicates: where a pod must not go, by kube-scheduler's filters.
+"""predicates: kube-scheduler's filters.
 
-What depends on labels and taints alone is computed once per class and kept across cycles. Room is
-not its business, except the number of pods a node takes and host ports, which it gives as the
-number of equal tasks each node can still take.
+What depends on labels and taints alone is computed once per class and cached across cycles.
+Resource amounts are not checked here, except the number of pods and host ports, which are given as
+the number of equal tasks that each node takes.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Predicates(Plugin, name="predicates"):
     binding_timeout: Annotated[int, Key("volumebinding.bindTimeoutSeconds")] = 600
     binding_shape: Annotated[list[Any], Key("volumebinding.shape")] = []  # noqa: RUF012
     claims_timeout: Annotated[int, Key("dynamicresources.filterTimeoutSeconds")] = 10
-    """These are accepted for Volcano's sake: classes are always decided once here, volumes are not
-    scored, and claims of devices are not counted."""
+    """Accepted for compatibility with Volcano. Classes are always computed once, volumes are not
+    scored, and device claims are not counted."""
     proportional: Annotated[bool, Key("predicate.ProportionalEnable")] = False
     reserved: Annotated[str, Key(RESERVED)] = ""
-    """Devices, separated by commas, that keep cpu and memory beside them: as many cores as
-    `predicate.resources.DEVICE.cpu` says and gigabytes as `.memory` says, for each idle one.
+    """Devices, separated by commas, with reserved cpu and memory: for each idle device,
+    `predicate.resources.DEVICE.cpu` cores and `.memory` gigabytes.
 
     Volcano has moved this to `resource-strategy-fit`, where it is too; older files have it here.
     """

@@ -1,9 +1,9 @@
-"""Volumes: where the claims of a pod are or could be provided, and how many a node can attach.
+"""Volumes: on which nodes the claims of a pod are available, and how many a node can attach.
 
-A bound claim ties its pod to the nodes that reach its volume. One that waits for its first consumer
-needs a free volume, or a provisioner, that reaches the node. One that should have been bound at
-once keeps the pod waiting. Which claims a class has is known from its pods; what became of the
-claims is looked up each time.
+A bound claim restricts its pod to the nodes that can use its volume. A claim that waits for its
+first consumer needs a free volume or a provisioner for the node. An unbound claim with immediate
+binding keeps the pod pending. The claims of a class are known from its pods; their state is looked
+up each time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ClaimKey = tuple[str, str]
 
 
 def unusable(cluster: Cluster, task: Task) -> str | None:
-    """Why no node will do for a pod with such claims."""
+    """Return why no node is feasible for a pod with such claims."""
     for name in task.klass.claims:
         claim = cluster.claims.get((task.namespace, name))
         if claim is None:
@@ -52,7 +52,7 @@ def unusable(cluster: Cluster, task: Task) -> str | None:
 def rejections(
     cluster: Cluster, task: Task, *, binding: bool, zones: bool
 ) -> Iterator[tuple[BoolArray, str]]:
-    """Nodes from which the claims cannot be reached."""
+    """Return masks of the nodes that cannot use the claims, with reasons."""
     for name in task.klass.claims:
         claim = cluster.claims.get((task.namespace, name))
         if claim is None:
@@ -84,13 +84,13 @@ def _reaches(labels: NodeLabels, volume: core.PersistentVolume) -> BoolArray:
 
 
 def _could_bind(cluster: Cluster, claim: core.PersistentVolumeClaim) -> BoolArray | None:
-    """Where a claim that waits for its pod could be provided; None where nothing is known of it."""
+    """Return the nodes for which an unbound claim could be provisioned; None if unknown."""
     made_of = _class_of(cluster, claim)
     if made_of is None:
         return None
     labels = cluster.node_table.labels
     chosen = claim.annotations.get(SELECTED_NODE)
-    if chosen:  # a provisioner is at work there
+    if chosen:  # a provisioner creates the volume for this node
         return np.asarray([name == chosen for name in labels.names], dtype=bool)
     feasible_n = np.zeros(len(labels.names), dtype=bool)
     if made_of.provisioner and made_of.provisioner != NO_PROVISIONER:
@@ -102,7 +102,7 @@ def _could_bind(cluster: Cluster, claim: core.PersistentVolumeClaim) -> BoolArra
 
 
 def _allowed(labels: NodeLabels, made_of: core.StorageClass) -> BoolArray:
-    """Where a class makes volumes."""
+    """Return the nodes for which a class provisions volumes."""
     if not made_of.allowed_topologies:
         return np.ones(len(labels.names), dtype=bool)
     out = np.zeros(len(labels.names), dtype=bool)
@@ -115,7 +115,7 @@ def _allowed(labels: NodeLabels, made_of: core.StorageClass) -> BoolArray:
 
 
 def _satisfies(volume: core.PersistentVolume, claim: core.PersistentVolumeClaim) -> bool:
-    """Whether a volume is free, or kept, for a claim, and large enough."""
+    """Tell whether a volume is free, or reserved for the claim, and large enough."""
     owner = volume.spec.claim_ref
     if owner is not None:
         return (owner.namespace, owner.name) == (claim.namespace, claim.name)
@@ -142,13 +142,13 @@ def _class_of(cluster: Cluster, claim: core.PersistentVolumeClaim) -> core.Stora
 
 
 def waits(cluster: Cluster, claim: core.PersistentVolumeClaim) -> bool:
-    """Whether a claim is provided only once it is known where its pod goes."""
+    """Tell whether a claim is provisioned only once its pod has a node."""
     made_of = _class_of(cluster, claim)
     return made_of is not None and made_of.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
 
 
 def is_provisioned(cluster: Cluster, claim: core.PersistentVolumeClaim) -> bool:
-    """Whether somebody makes volumes of its class."""
+    """Tell whether a claim's class has a provisioner."""
     made_of = _class_of(cluster, claim)
     return made_of is not None and made_of.provisioner not in ("", NO_PROVISIONER)
 
@@ -156,7 +156,7 @@ def is_provisioned(cluster: Cluster, claim: core.PersistentVolumeClaim) -> bool:
 def smallest_for(
     cluster: Cluster, claim: core.PersistentVolumeClaim, node: str, taken: Container[str]
 ) -> core.PersistentVolume | None:
-    """The volume for a claim whose pod goes to a node: the smallest that is large enough."""
+    """Return the smallest volume that satisfies a claim on a node."""
     column = cluster.node_table.labels.names.index(node)
     found = [
         volume
@@ -169,7 +169,7 @@ def smallest_for(
 
 
 class Attachments:
-    """How many volumes nodes have attached, against what their drivers can."""
+    """The attached volumes of nodes, against the limits of their drivers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -183,7 +183,7 @@ class Attachments:
         self._came_ephemeral: dict[tuple[int, str], int] = {}
 
     def note(self, task: Task, columns: list[int], sign: int) -> None:
-        """Tasks like this one came to columns in this cycle, or left them."""
+        """Count tasks that were placed on columns in this cycle, or removed."""
         if not self._limits or not (task.klass.claims or task.klass.ephemeral_classes):
             return
         for column in columns:
@@ -197,7 +197,7 @@ class Attachments:
                 self._came_ephemeral[column, driver] = known + sign
 
     def copies(self, task: Task) -> FloatArray | None:
-        """How many such tasks each node can attach the volumes of; None where nothing limits it."""
+        """Return how many such tasks each node can attach volumes for; None for no limit."""
         wanted: dict[str, set[ClaimKey]] = {}
         for name in task.klass.claims:
             driver = self._driver((task.namespace, name))
@@ -220,7 +220,7 @@ class Attachments:
         return most_n
 
     def _attached(self, column: int, driver: str) -> tuple[set[ClaimKey], int]:
-        """The claims on a node that a driver attaches, and how many volumes of its pods' own."""
+        """Return a driver's claims on a node, and the number of ephemeral volumes."""
         node = self._cluster.node_table.node_list[column]
         keys = {(t.namespace, name) for t in node.tasks.values() for name in t.klass.claims}
         keys |= {key for key, count in self._came.get(column, {}).items() if count > 0}

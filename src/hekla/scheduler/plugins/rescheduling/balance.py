@@ -1,8 +1,8 @@
-"""Which nodes are too busy, which have room to take from them, and what moving a pod changes.
+"""Overloaded nodes, nodes that can take more pods, and the effect of moving a pod.
 
-Numbers alone: CPU and memory as measured, pods as counted. A pod that moves is taken to use what it
-requests (kube-scheduler's stand-ins where it requests nothing: a pod that weighs nothing would be
-sent away for nothing).
+CPU and memory are measured loads; pods are counted. A pod that moves is assumed to use its
+requests, or kube-scheduler's defaults without requests: a pod of weight 0 would be evicted to no
+effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIMENSIONS: Final = ("cpu", "memory", "pods")
 CRITICAL: Final = "system-cluster-critical"
 PARAMS: Final = ("thresholds", "targetThresholds", "thresholdPriorityClassName", "nodeFit")
 _SLACK: Final = 1e-9
-"""Percent by which sums of the same numbers may differ by the order in which they are added."""
+"""The percentage by which sums of equal numbers may differ by the order of summation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class Thresholds:
     """The parameters of `lowNodeUtilization`, in percent by dimension."""
 
     low: tuple[float, ...] = (100.0, 100.0, 100.0)
-    """A node below all of these has room for more."""
+    """A node below all of these can take more pods."""
     target: tuple[float, ...] = (100.0, 100.0, 100.0)
-    """A node above one of these is too busy; nobody is moved to where it would be."""
+    """A node above one of these is overloaded. No pod is moved to a node that would be."""
     priority_class: str = CRITICAL
-    """Pods of this priority and above stay where they are."""
+    """Pods of this priority and above are not moved."""
     node_fit: bool = True
-    """Whether a pod must pass all filters where it would go; room it must find in any case."""
+    """Whether the target node must pass all filters. Resources must fit in any case."""
 
     @classmethod
     def parse(cls, params: Mapping[str, Any]) -> Thresholds:
-        """PluginError names the parameter and what it may be."""
+        """Parse the parameters; PluginError names the parameter and its valid values."""
         for key in params:
             if key not in PARAMS:
                 raise PluginError(
@@ -85,7 +85,7 @@ def _percents(params: Mapping[str, Any], key: str) -> tuple[float, ...]:
 
 
 class Balance:
-    """The nodes at one moment, and as they will be once chosen pods have moved."""
+    """The loads of nodes, updated as pods are chosen to move."""
 
     def __init__(
         self, columns: Columns, loads: Loads, fresh_n: BoolArray, thresholds: Thresholds
@@ -101,24 +101,24 @@ class Balance:
         low_d = np.asarray(thresholds.low)[:, None]
         takes_n = is_whole_n & columns.is_ready_n & ~columns.is_unschedulable_n
         self.low_n: BoolArray = takes_n & (self.usage_dn < low_d).all(axis=0)
-        """Nodes that may take more."""
+        """Nodes that can take more pods."""
         self.high_n: BoolArray = is_whole_n & (self.usage_dn > self._target_d).any(axis=0)
-        """Nodes that have too much."""
+        """Overloaded nodes."""
 
     def busiest_first(self) -> list[int]:
-        """The columns of the nodes that have too much."""
+        """Return the columns of overloaded nodes, the busiest first."""
         columns = np.flatnonzero(self.high_n)
         load_n = self.usage_dn[0, columns] + self.usage_dn[1, columns]
         found: list[int] = columns[np.argsort(-load_n, kind="stable")].tolist()
         return found
 
     def over(self, column: int) -> BoolArray:
-        """In which dimensions a node still has too much."""
+        """Return the dimensions in which a node is overloaded."""
         over_d: BoolArray = self.usage_dn[:, column] > self._target_d[:, 0] + _SLACK
         return over_d
 
     def takers(self, klass: TaskClass) -> BoolArray:
-        """Nodes that would not have too much with one such pod more."""
+        """Return the nodes that would not be overloaded with one more such pod."""
         with np.errstate(divide="ignore", invalid="ignore"):
             more_dn = 100.0 * weight_of(klass)[:, None] / self._capacity_dn
             fits_dn = self.usage_dn + more_dn <= self._target_d + _SLACK
@@ -126,12 +126,12 @@ class Balance:
         return takers_n
 
     def move(self, klass: TaskClass, source: int, target: int) -> None:
-        """One such pod goes from one node to another."""
+        """Move the load of one such pod to another node."""
         weight_d = weight_of(klass)
         self.usage_dn[:, source] -= 100.0 * weight_d / self._capacity_dn[:, source]
         self.usage_dn[:, target] += 100.0 * weight_d / self._capacity_dn[:, target]
 
 
 def weight_of(klass: TaskClass) -> FloatArray:
-    """What a pod is taken to use: CPU in thousandths, memory in bytes, one pod."""
+    """Return the assumed load of a pod: CPU in thousandths, memory in bytes, one pod."""
     return np.asarray((klass.nonzero_cpu, klass.nonzero_memory, 1.0))

@@ -1,13 +1,14 @@
-"""rescheduling: pods leave nodes that are too busy, if there is a better place for them.
+"""rescheduling: evict pods from overloaded nodes if they fit on another node.
 
-The action `shuffle` carries it out, at most once per `interval`. The one strategy is Volcano's
-`lowNodeUtilization`: from nodes above `targetThresholds` pods leave, least important first, as long
-as nodes below `thresholds` can take them. Who leaves is made anew by its controller and scheduled
-as any other pod; configure `usage` too, or it may come back to where it was.
+The action `shuffle` performs the evictions, at most once per `interval`. The only strategy is
+Volcano's `lowNodeUtilization`: pods are evicted from nodes above `targetThresholds`, the least
+important first, as long as nodes below `thresholds` can take them. The controller of a pod creates
+it again, and it is scheduled like any other pod. Configure `usage` too, or it may return to its
+node.
 
-Unlike Volcano nobody is told to leave in the hope of the best: for each a node is found now that
-passes every filter, has the room, and stays below the target with it; that room is then spoken for.
-Gangs keep their minimum, and plugins that protect pods (conformance, pdb, cdp) are asked.
+Volcano evicts without checking for a target. Here each victim has a target node that passes all
+filters, has the resources, and stays below the target threshold; these resources are then reserved.
+Gangs keep their minimum, and plugins that protect pods (conformance, pdb, cdp) are called.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from hekla.scheduler.state.model import RUNNING, Job, Task
 
 STRATEGY: Final = "lowNodeUtilization"
 MAX_MOVES: Final = 100
-"""Of one look. More would be a storm, and what the first moves did is not measured yet."""
+"""The most evictions per interval. The effect of the first ones is not measured yet."""
 MAX_LOOKED_AT: Final = 5000
 SHORTEST_S: Final = 10.0
 _BUILT_IN: Final = {CRITICAL: 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 class Rescheduling(Plugin, name="rescheduling"):
-    """Chooses who shall leave busy nodes."""
+    """Selects victims on overloaded nodes."""
 
     interval: Annotated[str, Key("interval")] = "5m"
     metrics_period: Annotated[str, Key("metricsPeriod")] = "5m"
-    """Over which loads are means. If longer than the interval, one peak moves pods twice."""
+    """The period of mean loads. If it exceeds the interval, one peak moves pods twice."""
     strategies: Annotated[list[Any], Key("strategies")] = []  # noqa: RUF012
 
     _thresholds = Thresholds()
@@ -68,7 +69,7 @@ class Rescheduling(Plugin, name="rescheduling"):
         loads = session.cluster.node_table.loads(self.load_period_s)
         fresh_n = loads.is_fresh(session.now)
         if not fresh_n.any():
-            return None  # whoever reads loads wakes us
+            return None  # the next reading starts a cycle
         session.plan.rescheduled_at = session.now
         session.wake(session.now + self._interval_s)
         balance = Balance(session.columns, loads, fresh_n, self._thresholds)
@@ -77,10 +78,10 @@ class Rescheduling(Plugin, name="rescheduling"):
         chosen = self._chosen(balance, self._candidates(tasks))
         return np.asarray([task.uid in chosen for task in tasks], dtype=bool)
 
-    # --- who may leave ------------------------------------------------------------------------
+    # --- candidates ---------------------------------------------------------------------------
 
     def _candidates(self, tasks: Sequence[Task]) -> dict[int, list[Task]]:
-        """Tasks that may leave at all, by column, the least important first."""
+        """Return the evictable tasks by column, the least important first."""
         bound = self._priority_bound()
         found: dict[int, list[Task]] = {}
         nodes = self._session.cluster.nodes
@@ -88,7 +89,7 @@ class Rescheduling(Plugin, name="rescheduling"):
             node = nodes.get(task.node_name)
             is_low = task.klass.priority is None or task.klass.priority < bound
             if task.status != RUNNING:
-                continue  # it is not what makes the node busy
+                continue  # it does not cause the load
             if node is not None and node.is_known and task.is_preemptable and is_low:
                 found.setdefault(node.index, []).append(task)
         for each in found.values():
@@ -108,7 +109,7 @@ class Rescheduling(Plugin, name="rescheduling"):
         return found
 
     def _may_go(self, task: Task) -> bool:
-        """Whether nobody protects it, those counted who were chosen before."""
+        """Tell whether no plugin protects the task, after the victims chosen before it."""
         tiers = self._session.tiers
         for call in tiers.calls(hooks.unified_evictable):
             if call[0].protects:
@@ -117,10 +118,10 @@ class Rescheduling(Plugin, name="rescheduling"):
                     return False
         return True
 
-    # --- who shall leave ----------------------------------------------------------------------
+    # --- victims ------------------------------------------------------------------------------
 
     def _chosen(self, balance: Balance, candidates: Mapping[int, list[Task]]) -> set[str]:
-        """Who leaves, by uid. All of it is tried here and taken back: `shuffle` does it."""
+        """Return the uids of victims. The trial is rolled back: `shuffle` evicts them."""
         hopeless: set[tuple[Any, ...]] = set()
         with self._session.statement() as trial:
             for source, task in self._in_turn(balance, candidates):
@@ -138,7 +139,7 @@ class Rescheduling(Plugin, name="rescheduling"):
     def _in_turn(
         self, balance: Balance, candidates: Mapping[int, list[Task]]
     ) -> Iterator[tuple[int, Task]]:
-        """Tasks of the busiest node, then of the next, each node for as long as it has too much."""
+        """Yield tasks of the busiest node, then of the next, while each is overloaded."""
         looked_at = 0
         gone_before = len(self._session.evicted())
         for source in balance.busiest_first():
@@ -152,7 +153,7 @@ class Rescheduling(Plugin, name="rescheduling"):
                 yield source, task
 
     def _place(self, balance: Balance, task: Task) -> int | None:
-        """A node that takes the task now and has not too much with it."""
+        """Return a node that takes the task now without being overloaded."""
         takers: IntArray = np.flatnonzero(balance.takers(task.klass))
         if not self._thresholds.node_fit:
             takers = self._with_room(task, takers)
@@ -170,7 +171,7 @@ class Rescheduling(Plugin, name="rescheduling"):
         return index[fits_n]
 
     def _leaves(self, trial: Statement, task: Task) -> bool:
-        """Try it; it stays if its job would lack members then."""
+        """Evict tentatively; undone if the job would fall below its minimum."""
         with self._session.statement() as one:
             one.evict(task, STRATEGY)
             if task.job is None or not _is_whole(task.job):
@@ -185,12 +186,12 @@ class Rescheduling(Plugin, name="rescheduling"):
 
 
 def _is_whole(job: Job) -> bool:
-    """Whether enough members are there, those that wait to be placed not counted."""
+    """Tell whether enough members are placed, pending ones not counted."""
     return job.ready_count >= job.min_member and not job.short_roles() and not job.short_policies()
 
 
 def _helps(balance: Balance, task: Task, source: int) -> bool:
-    """Whether its going lightens what is too heavy."""
+    """Tell whether evicting the task reduces an overloaded dimension."""
     return bool((balance.over(source) & (weight_of(task.klass) > 0)).any())
 
 

@@ -220,7 +220,7 @@ class NetworkTopologyAware(Plugin, name="network-topology-aware"):
         return [tree.domain(number) for number in enough[order][: self.most_cleared].tolist()]
 
     def prefer_nodes(self, task: Task, count: int, capacity_n: IntArray) -> IntArray | None:
-        """Return the domain of the placed members, or the smallest that fits all, or the largest."""
+        """Return the placed members' domain, or the smallest that fits all, or the largest."""
         job, tree = task.job, self._tree
         if job is None or not tree:
             return None

@@ -361,9 +361,9 @@ class Scheduler:
             kind if problem is None else f"{kind} ({problem})" for kind, problem in missing.items()
         )
 
-    def leads(self, is_leader: bool) -> None:
+    def set_leader(self, is_leader: bool) -> None:
         """Record in the metrics whether this process is the leader."""
-        self.metrics.leads(is_leader)
+        self.metrics.set_leader(is_leader)
 
     def pages(self) -> dict[str, Callable[[], bytes]]:
         """Return JSON pages for dashboards: `/verdicts` of pending jobs, and `/fairshare` with

@@ -89,7 +89,7 @@ class Drf(Plugin, name="drf"):
         return out
 
     def reclaimable(self, task: Task, candidates: Sequence[Task]) -> BoolArray | None:
-        """With a hierarchy: return victims whose queue, without them, comes after the preemptor's."""
+        """With a hierarchy: return victims whose queue then comes after the preemptor's."""
         queue = task.job.queue if task.job is not None else None
         if self._tree is None or queue is None or task.status != PENDING:
             return None

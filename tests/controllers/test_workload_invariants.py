@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hekla.controllers.workloads import indexes, rollout
 from hekla.controllers.workloads.cronjob import KUBERNETES
 from hekla.controllers.workloads.effects import Create, Delete, Patch, SetStatus
-from hekla.controllers.workloads.job import JobView, backoff_s
 from hekla.controllers.workloads.job import next_step as job_step
+from hekla.controllers.workloads.job_pods import backoff_s
 from hekla.controllers.workloads.job_tracking import FINALIZER
+from hekla.controllers.workloads.job_view import JobView
 from hekla.controllers.workloads.replicaset import ReplicaSetView
 from hekla.controllers.workloads.replicaset import next_step as set_step
 from hekla.units.objects import Object

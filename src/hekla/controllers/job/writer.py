@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase, JobReason
@@ -33,7 +33,7 @@ from hekla.controllers.job.effects import (
     RequeueAfter,
     SetStatus,
 )
-from hekla.controllers.job.plugins import ManagedObject
+from hekla.controllers.job.managed_objects import delete_object, ensure_object
 from hekla.controllers.job.pods import queue_of
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import is_controlled_by, key_of, uid_of
@@ -42,16 +42,11 @@ from hekla.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from hekla.kube.resources import JOBS, PERSISTENT_VOLUME_CLAIMS, PODGROUPS, PODS
 from hekla.units.clock import Clock
 from hekla.units.objects import Object
-from hekla.units.patches import merge_patch
 from hekla.units.timestamps import parse_time
 
 MAX_WRITES_IN_FLIGHT: Final = 64
 FOREIGN_POD_RETRY_S: Final = 5.0
 NAME_FREED_RETRY_S: Final = 0.05
-
-
-class ForeignObject(KubeError):
-    """An object that the job does not own has a name that the job needs."""
 
 
 @dataclass
@@ -194,14 +189,14 @@ class JobWriter:
             case EnsureObjects(objects, digest):
                 try:
                     for managed in objects:
-                        await self._ensure(managed)
+                        await ensure_object(self._client, self._job, managed)
                 except KubeError as error:
                     self._warn(JobReason.PLUGIN_ERROR, str(error))
                     raise
                 self._context.ensured[uid_of(self._job)] = digest
             case DropObjects(objects):
                 for managed in objects:
-                    await self._drop(managed)
+                    await delete_object(self._client, self._job, managed)
                 self._context.ensured.pop(uid_of(self._job), None)
             case FinishCommand(command):
                 await delete_command(self._client, self._context.commands, command)
@@ -289,60 +284,3 @@ class JobWriter:
         except KubeError as error:
             self._warn(JobReason.PVC_ERROR, str(error))
             raise
-
-    async def _ensure(self, managed: ManagedObject) -> None:
-        """Create a plugin's object or update it; raise ForeignObject for one of another owner."""
-        resource, body = managed.resource, managed.body
-        name = body["metadata"]["name"]
-        found: Object | None = await self._client.find(resource, name, namespace=self._namespace)
-        if found is None:
-            if managed.make_once is not None:
-                body = merge_patch(body, await asyncio.to_thread(managed.make_once))
-            try:
-                await self._client.create(resource, body, namespace=self._namespace)
-                return
-            except AlreadyExists:
-                found = await self._client.get(resource, name, namespace=self._namespace)
-        assert found is not None
-        if not is_controlled_by(found, uid_of(self._job)):
-            raise ForeignObject(
-                f"{resource.kind} {self._namespace}/{name} exists and is not owned by this job; "
-                "delete it or give the job another name"
-            )
-        patch = {
-            part: body[part]
-            for part in body
-            if part != "metadata" and not _covers(found.get(part), body[part])
-        }
-        if patch:
-            await self._client.patch(resource, name, patch, namespace=self._namespace)
-
-    async def _drop(self, managed: ManagedObject) -> None:
-        name = managed.body["metadata"]["name"]
-        found = await self._client.find(managed.resource, name, namespace=self._namespace)
-        if found is not None and is_controlled_by(found, uid_of(self._job)):
-            await self._client.delete(
-                managed.resource,
-                name,
-                namespace=self._namespace,
-                uid=uid_of(found),
-                missing_ok=True,
-            )
-
-
-def _covers(found: Any, wanted: Any) -> bool:
-    """Return whether a stored value has all that is wanted.
-
-    Fields that the server added may stay.
-    """
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(
-            _covers(found.get(key), value) for key, value in wanted.items()
-        )
-    if isinstance(wanted, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(_covers(a, b) for a, b in zip(found, wanted, strict=True))
-        )
-    return bool(found == wanted) or (not found and not wanted)

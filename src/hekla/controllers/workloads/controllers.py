@@ -27,7 +27,9 @@ from hekla.controllers.workloads import (
 )
 from hekla.controllers.workloads.cronjob import KUBERNETES
 from hekla.controllers.workloads.effects import Effect
+from hekla.controllers.workloads.job_pods import without_finalizer
 from hekla.controllers.workloads.job_tracking import is_tracked
+from hekla.controllers.workloads.job_view import JobView
 from hekla.controllers.workloads.pods import is_finished, label_selector
 from hekla.controllers.workloads.reconciler import WorkloadReconciler
 from hekla.kube.recorder import EventRecorder
@@ -223,7 +225,7 @@ class BatchJobController(WorkloadReconciler):
 
     def decide(self, owner: Object) -> list[Effect]:
         pods, orphans = self.owned(PODS, owner), self.orphans(PODS, owner)
-        return job.next_step(job.JobView(owner, self.clock.now(), pods, orphans))
+        return job.next_step(JobView(owner, self.clock.now(), pods, orphans))
 
     async def reconcile(self, key: Key) -> float | None:
         namespace, name = key
@@ -237,7 +239,7 @@ class BatchJobController(WorkloadReconciler):
             found = await self.client.find(BATCH_JOBS, owner["name"], namespace=namespace)
             if found is not None and uid_of(found) == owner.get("uid"):
                 return None
-        return await self.apply_effects(pod, [job.without_finalizer(pod)])
+        return await self.apply_effects(pod, [without_finalizer(pod)])
 
 
 class BatchCronJobController(CronJobController):

@@ -18,14 +18,19 @@ from typing import Final
 from hekla.api.wellknown import PodPhase
 from hekla.controllers.objects import annotations_of, is_deleting, status_of, uid_of
 from hekla.controllers.workloads import indexes
-from hekla.controllers.workloads.pods import condition, is_finished, phase_of
+from hekla.controllers.workloads.pod_failure_policy import (
+    FAIL_INDEX,
+    FAIL_JOB,
+    IGNORE,
+    failure_action,
+)
+from hekla.controllers.workloads.pods import phase_of
 from hekla.units.objects import Object
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 MAX_UNCOUNTED: Final = 500
-IGNORE, FAIL_JOB, FAIL_INDEX = "Ignore", "FailJob", "FailIndex"
 
 
 def index_of(pod: Object) -> int | None:
@@ -148,47 +153,3 @@ def failures(pod: Object) -> int:
     """Return how often the pod's index had failed before."""
     text = annotations_of(pod).get(FAILURES, "0")
     return int(text) if text.isdecimal() else 0
-
-
-# The failure policy
-
-
-def failure_action(job: Object, pod: Object) -> tuple[str, str]:
-    """Return the action of the first rule that matches a failed pod, and why.
-
-    `Count` without one.
-    """
-    if not is_finished(pod):
-        return "Count", ""
-    rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
-    for number, rule in enumerate(rules):
-        why = _by_exit_code(rule, pod) or _by_condition(rule, pod)
-        if why:
-            message = f"{why} for pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            return str(
-                rule["action"]
-            ), f"{message} matching {rule['action']} rule at index {number}"
-    return "Count", ""
-
-
-def _by_exit_code(rule: Object, pod: Object) -> str:
-    wanted = rule.get("onExitCodes")
-    if not wanted:
-        return ""
-    status = status_of(pod)
-    every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    for container in every:
-        code = ((container.get("state") or {}).get("terminated") or {}).get("exitCode", 0)
-        named = wanted.get("containerName") in (None, container.get("name"))
-        listed = code in (wanted.get("values") or ())
-        if named and code and listed == (wanted.get("operator") == "In"):
-            return f"Container {container.get('name')} failed with exit code {code}"
-    return ""
-
-
-def _by_condition(rule: Object, pod: Object) -> str:
-    for pattern in rule.get("onPodConditions") or ():
-        found = condition(pod, pattern.get("type", ""))
-        if found is not None and found.get("status") == (pattern.get("status") or "True"):
-            return f"Pod condition {pattern['type']}"
-    return ""

@@ -61,8 +61,8 @@ class Options:
     verbosity: int = 0
 
     def target(self) -> ClusterConfig:
-        found = kubeconfig.load(self.kubeconfig)
-        return replace(found, server=self.master) if self.master else found
+        config = kubeconfig.load(self.kubeconfig)
+        return replace(config, server=self.master) if self.master else config
 
 
 class Component(Protocol):

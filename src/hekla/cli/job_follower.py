@@ -105,16 +105,16 @@ class JobFollower:
     async def _submit(self, obj: Object) -> None:
         handle = await self._resource(obj)
         try:
-            made: Object = await self._client.create(handle, obj)
+            created: Object = await self._client.create(handle, obj)
             done = "created"
         except AlreadyExists:
-            made, done = await self._replace_or_apply(handle, obj)
-        metadata = made["metadata"]
+            created, done = await self._replace_or_apply(handle, obj)
+        metadata = created["metadata"]
         if _kind(obj) == _JOB:
             self._submitted.add(metadata["uid"])
-            self._jobs.followed[metadata["uid"]] = made
+            self._jobs.followed[metadata["uid"]] = created
         elif _kind(obj) == _FLOW:
-            self._flows[metadata["uid"]] = made
+            self._flows[metadata["uid"]] = created
         if metadata.get("namespace"):
             self._namespaces.add(metadata["namespace"])
         self._screen.message(f"{handle}/{metadata['name']} {done}")
@@ -124,10 +124,10 @@ class JobFollower:
         name = obj["metadata"]["name"]
         namespace = obj["metadata"].get("namespace")
         if _kind(obj) not in (_JOB, _FLOW):
-            made = await self._client.apply(
+            applied = await self._client.apply(
                 handle, obj, namespace=namespace, field_manager=FIELD_MANAGER, force=True
             )
-            return made, "configured"
+            return applied, "configured"
         if not self._replace:
             raise click.ClickException(
                 f"{handle}/{name} already exists; `hekla run --replace` deletes it first, "

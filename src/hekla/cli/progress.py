@@ -195,10 +195,10 @@ class LiveScreen:
         colour = self._colour_of.setdefault(
             pod, self.COLOURS[len(self._colour_of) % len(self.COLOURS)]
         )
-        shown = self._text.assemble((f"{pod} │ ", colour))
+        text = self._text.assemble((f"{pod} │ ", colour))
         # Programs colour their output; as plain text the escape codes would be visible.
-        shown.append_text(self._text.from_ansi(line))
-        self._console.print(shown, soft_wrap=True)
+        text.append_text(self._text.from_ansi(line))
+        self._console.print(text, soft_wrap=True)
 
     def changed(self) -> None:
         """Redraw, at most every REDRAW_S."""

@@ -132,11 +132,11 @@ def _is_user_owned(obj: Object) -> bool:
 
 def _is_managed_by_others(client: SyncClient, kind: Resource[Any], obj: Object) -> bool:
     meta = obj["metadata"]
-    found = client.find(kind, meta["name"], namespace=meta.get("namespace"))
-    if found is None:
+    existing = client.find(kind, meta["name"], namespace=meta.get("namespace"))
+    if existing is None:
         return False
     # An existing namespace is never changed. A ConfigMap is ours while we are its only manager.
-    managers = {entry.get("manager") for entry in found["metadata"].get("managedFields") or ()}
+    managers = {entry.get("manager") for entry in existing["metadata"].get("managedFields") or ()}
     return kind.kind == "Namespace" or managers != {MANAGER}
 
 
@@ -165,12 +165,12 @@ def values_from(files: Iterable[Path], sets: Iterable[str], image: str) -> Objec
     values: Object = {}
     for path in files:
         try:
-            found = yaml.safe_load(path.read_text())
+            loaded = yaml.safe_load(path.read_text())
         except yaml.YAMLError as error:
             raise click.UsageError(f"--values: {path} is not YAML: {error}") from error
-        if not isinstance(found, dict | None):
+        if not isinstance(loaded, dict | None):
             raise click.UsageError(f"--values: {path} is not a map of values")
-        values = chart_values.merged(values, found or {})
+        values = chart_values.merged(values, loaded or {})
     for text in sets:
         key, equals, value = text.partition("=")
         if not (equals and key):

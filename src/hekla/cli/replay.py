@@ -46,11 +46,11 @@ def _show(outcome: Outcome, *, in_full: bool) -> None:
     for failure in outcome.recorded.failures:
         click.echo(f"  plugin {failure['plugin']} failed in this cycle: {failure['error']}")
     difference = outcome.difference
-    shown = difference if in_full else difference[:MAX_DIFFERENCE]
-    for line in shown:
+    lines = difference if in_full else difference[:MAX_DIFFERENCE]
+    for line in lines:
         click.echo(f"  {line}")
-    if len(shown) < len(difference):
-        left = len(difference) - len(shown)
+    if len(lines) < len(difference):
+        left = len(difference) - len(lines)
         click.echo(f"  … {left} more lines: --cycle {outcome.number} shows all")
     if in_full:
         for key, why in sorted(outcome.verdicts.items()):

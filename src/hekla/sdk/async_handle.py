@@ -117,8 +117,8 @@ class AsyncJobHandle:
     async def pods(self, task: str = "") -> list[Object]:
         """Return the pods of the job, or of one task, sorted by name."""
         selector = job_commands.pods_selector(self.name, task)
-        found = await self._client.list(PODS, namespace=self.namespace, label_selector=selector)
-        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+        listed = await self._client.list(PODS, namespace=self.namespace, label_selector=selector)
+        return sorted(listed, key=lambda pod: str(pod["metadata"]["name"]))
 
     async def suspend(self) -> None:
         """Suspend the job: the controller terminates its pods and keeps the job."""

@@ -205,8 +205,8 @@ def argv(command: Command) -> list[str]:
 
 def amounts(given: Mapping[str, Amount], **named: Amount | None) -> dict[str, str]:
     """Return resource amounts as strings, without those that are None."""
-    found = {name: str(amount) for name, amount in named.items() if amount is not None}
-    return found | {name: str(amount) for name, amount in given.items()}
+    texts = {name: str(amount) for name, amount in named.items() if amount is not None}
+    return texts | {name: str(amount) for name, amount in given.items()}
 
 
 def policies(given: Mapping[str, str]) -> list[Manifest]:

@@ -47,7 +47,7 @@ class Runs:
     def new_runs(self, pod: Object, only: str = "") -> list[Run]:
         """Return the runs that began since the last call, of all containers or of one."""
         metadata = pod["metadata"]
-        found: list[Run] = []
+        runs: list[Run] = []
         for container, number in latest_runs(pod).items():
             key = (metadata["uid"], container)
             taken = self._latest.get(key, -1)
@@ -57,9 +57,9 @@ class Runs:
             is_known = taken >= 0
             where = (metadata["namespace"], metadata["name"], *key)
             if number > taken + 1 and (is_known or self._from_the_start):
-                found.append(Run(*where, number - 1, is_previous=True, is_restart=is_known))
-            found.append(Run(*where, number, is_restart=is_known))
-        return found
+                runs.append(Run(*where, number - 1, is_previous=True, is_restart=is_known))
+            runs.append(Run(*where, number, is_restart=is_known))
+        return runs
 
 
 def is_started(pod: Object) -> bool:

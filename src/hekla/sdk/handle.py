@@ -26,11 +26,13 @@ def as_manifest(what: Job | Queue | Object) -> Object:
 
 def raise_if_invalid(manifest: Object, view: validation.ClusterView) -> None:
     """Raise Invalid with all errors if validation rejects the manifest."""
-    found = validation.errors(manifest, view)
-    if found:
+    errors = validation.errors(manifest, view)
+    if errors:
         kind, name = manifest.get("kind", ""), manifest.get("metadata", {}).get("name", "")
-        text = "; ".join(str(one) for one in found)
-        causes = [{"field": one.field, "message": one.body, "reason": one.type} for one in found]
+        text = "; ".join(str(error) for error in errors)
+        causes = [
+            {"field": error.field, "message": error.body, "reason": error.type} for error in errors
+        ]
         raise Invalid(
             422, "Invalid", f'{kind} "{name}" is invalid: {text}', details={"causes": causes}
         )
@@ -128,10 +130,10 @@ class JobHandle:
 
     def pods(self) -> list[Object]:
         """Return the pods of the job."""
-        found = self._client.list(
+        listed = self._client.list(
             PODS, namespace=self.namespace, label_selector=job_commands.pods_selector(self.name)
         )
-        return found.items
+        return listed.items
 
     def suspend(self) -> None:
         """Suspend the job: the controller terminates its pods and keeps the job."""

@@ -45,7 +45,7 @@ def scale_patch(
 ) -> list[Object]:
     """Return a JSON patch that sets the replicas of a task; ValueError lists the tasks."""
     tasks = tasks_of(job)
-    names = [one.get("name", "") for one in tasks]
+    names = [each.get("name", "") for each in tasks]
     if not task and len(tasks) != 1:
         raise ValueError(f"the job has {len(tasks)} tasks: {', '.join(names)}; name one")
     if task and task not in names:
@@ -57,10 +57,10 @@ def scale_patch(
         {"op": "test", "path": f"{path}/name", "value": names[index]},
         {"op": "replace", "path": f"{path}/replicas", "value": replicas},
     ]
-    least = tasks[index].get("minAvailable")
-    if least is not None and least > replicas:
+    task_minimum = tasks[index].get("minAvailable")
+    if task_minimum is not None and task_minimum > replicas:
         patch.append({"op": "replace", "path": f"{path}/minAvailable", "value": replicas})
-    total = replicas + sum(one.get("replicas", 0) for at, one in enumerate(tasks) if at != index)
+    total = replicas + sum(each.get("replicas", 0) for at, each in enumerate(tasks) if at != index)
     gang = (job.get("spec") or {}).get("minAvailable") or 0
     if min_available is not None:
         patch.append({"op": "replace", "path": "/spec/minAvailable", "value": min_available})

@@ -47,9 +47,9 @@ def states(
     version = ""
     while True:
         if not version:
-            found = client.get(resource, name, namespace=namespace)
-            version = found["metadata"]["resourceVersion"]
-            yield found
+            obj = client.get(resource, name, namespace=namespace)
+            version = obj["metadata"]["resourceVersion"]
+            yield obj
         left_s = WATCH_S if deadline is None else min(WATCH_S, deadline - time.monotonic())
         if left_s <= 0:
             raise TimeoutError(f"{name} did not reach the phase within {timeout_s:g} s")

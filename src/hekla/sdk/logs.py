@@ -79,8 +79,8 @@ def _read_all(
 def pods_of(client: SyncClient, job: str, namespace: str, task: str = "") -> list[Object]:
     """Return the pods of a job, sorted by name."""
     selector = job_commands.pods_selector(job, task)
-    found = client.list(PODS, namespace=namespace, label_selector=selector)
-    return sorted(found, key=_natural)
+    listed = client.list(PODS, namespace=namespace, label_selector=selector)
+    return sorted(listed, key=_natural)
 
 
 def _natural(pod: Object) -> tuple[str, int]:
@@ -236,8 +236,8 @@ class _Follower:
                     if kind == "jobs" and not listed.items:
                         message = f'jobs.batch.volcano.sh "{self._job}" not found'
                         raise NotFound(404, "NotFound", message)
-                    for found in listed:
-                        self._events.put(found)
+                    for obj in listed:
+                        self._events.put(obj)
                     with client.watch(
                         resource,
                         namespace=self._namespace,

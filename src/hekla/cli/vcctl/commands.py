@@ -95,8 +95,8 @@ class VcctlGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands and cmd_name in self._lazy:
             module, attribute = self._lazy[cmd_name].split(":")
-            found: click.Command = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
-            self.add_command(found, cmd_name)
+            command: click.Command = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
+            self.add_command(command, cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -24,8 +24,8 @@ def completion(shell: str) -> None:
     """Print the completion script of a shell."""
     from hekla.cli.vcctl.main import vcctl
 
-    found = get_completion_class(shell)
-    assert found is not None, shell
-    script = found(vcctl, {}, "vcctl", "_VCCTL_COMPLETE")
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None, shell
+    script = completion_class(vcctl, {}, "vcctl", "_VCCTL_COMPLETE")
     # Not `source()`: for bash it starts one to read its version.
     click.echo(script.source_template % script.source_vars())

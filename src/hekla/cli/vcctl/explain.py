@@ -48,11 +48,11 @@ def explain(session: Session, target: Target) -> None:
     pods = client.list(
         PODS, namespace=namespace, label_selector=job_commands.pods_selector(name_of(job))
     ).items
-    about = {obj["metadata"]["uid"] for obj in (job, group, *pods) if obj is not None}
+    uids = {obj["metadata"]["uid"] for obj in (job, group, *pods) if obj is not None}
     events = [
         event
         for event in client.list(EVENTS, namespace=namespace)
-        if field_at(event, "involvedObject", "uid") in about
+        if field_at(event, "involvedObject", "uid") in uids
     ]
     click.echo("\n".join(explanation(job, group, queue, pods, events)))
 
@@ -196,11 +196,11 @@ def _queue_line(job: Object, queue: Object | None) -> Iterator[str]:
     yield f"Queue {name_of(queue)}: {state}, uses {used}"
 
 
-def _amounts(found: Object | None) -> str:
+def _amounts(amounts: Object | None) -> str:
     """Format resources without zeros and without the names of quotas."""
     return ", ".join(
         f"{name} {amount}"
-        for name, amount in sorted((found or {}).items())
+        for name, amount in sorted((amounts or {}).items())
         if not name.startswith(_QUOTA_NAMES) and str(amount) != "0"
     )
 
@@ -213,13 +213,13 @@ def _pod_lines(pods: list[Object]) -> Iterator[str]:
         phase = field_at(pod, "status", "phase") or PodPhase.PENDING
         counts[phase] = counts.get(phase, 0) + 1
     yield "Pods: " + ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))
-    said: dict[str, int] = {}
+    messages: dict[str, int] = {}
     for pod in pods:
         for condition in field_at(pod, "status", "conditions") or ():
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
                 text = condition.get("message") or condition.get("reason") or ""
-                said[text] = said.get(text, 0) + 1
-    for text, count in sorted(said.items()):
+                messages[text] = messages.get(text, 0) + 1
+    for text, count in sorted(messages.items()):
         yield f"  {count} not placed: {text}"
 
 

@@ -37,9 +37,9 @@ def find_usage_record(session: Session, namespace: str = "") -> Object:
     """Return the ConfigMap of the given namespace, else of the default one, else the only one."""
     client, name = session.client, wellknown.FAIRSHARE_CONFIG_MAP
     usual = namespace or wellknown.SYSTEM_NAMESPACE
-    found = client.find(CONFIGMAPS, name, namespace=usual)
-    if found is not None:
-        return found
+    record = client.find(CONFIGMAPS, name, namespace=usual)
+    if record is not None:
+        return record
     others = [] if namespace else client.list(CONFIGMAPS, field_selector=NAMED).items
     if len(others) == 1:
         return others[0]

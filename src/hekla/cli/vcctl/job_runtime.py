@@ -208,8 +208,10 @@ def scale(
         patch = job_commands.scale_patch(job, replicas, task=task, min_available=min_available)
     except ValueError as error:
         raise CommandFailed(str(error), hint="select one with --task") from error
-    made = session.client.patch(JOBS, name_of(job), patch, namespace=namespace_of(job), kind="json")
-    gang = made["spec"].get("minAvailable")
+    scaled = session.client.patch(
+        JOBS, name_of(job), patch, namespace=namespace_of(job), kind="json"
+    )
+    gang = scaled["spec"].get("minAvailable")
     click.echo(f"scale job {name_of(job)} successfully")
     if gang != job["spec"].get("minAvailable"):
         click.echo(f"  minAvailable is now {gang}", err=True)

@@ -172,8 +172,8 @@ def _container(container: Object) -> Iterator[str]:
             if resources.get(kind):
                 yield _line(6, kind.capitalize())
                 for name, amount in resources[kind].items():
-                    shown = {"cpu": "Cpu", "memory": "Memory"}.get(name, name)
-                    yield _line(7, shown, amount)
+                    label = {"cpu": "Cpu", "memory": "Memory"}.get(name, name)
+                    yield _line(7, label, amount)
     if container.get("workingDir"):
         yield _line(5, "Working Dir", container["workingDir"])
 

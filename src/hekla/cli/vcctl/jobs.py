@@ -214,27 +214,27 @@ def _other_jobs(session: Session, target: Target, namespace: str) -> str:
 @connected
 def view(session: Session, target: Target, output: str) -> None:
     """Show a job, its tasks and its events."""
-    found = find_job(
+    job_object = find_job(
         session,
         target,
         "view",
         "job name (specified by --name or -N) is mandatory to view a particular job",
     )
     if output and output != "wide":
-        show_object(JOBS, found, output)
+        show_object(JOBS, job_object, output)
         return
     from hekla.cli.vcctl import job_view
 
-    click.echo(job_view.report(found, job_view.events_of(session.client, found)))
+    click.echo(job_view.report(job_object, job_view.events_of(session.client, job_object)))
 
 
 def send_command(session: Session, target: Target, verb: str, action: str) -> Object:
     """Create a Command for a job."""
     from hekla.sdk import job_commands
 
-    found = find_job(session, target, verb)
-    session.client.create(COMMANDS, job_commands.command(found, action))
-    return found
+    job_object = find_job(session, target, verb)
+    session.client.create(COMMANDS, job_commands.command(job_object, action))
+    return job_object
 
 
 @job.command(examples=["vcctl job suspend my-job", "vcctl job suspend -N my-job -n ml"])
@@ -242,10 +242,8 @@ def send_command(session: Session, target: Target, verb: str, action: str) -> Ob
 @connected
 def suspend(session: Session, target: Target) -> None:
     """Suspend a job: terminate its pods and keep the job."""
-    found = send_command(session, target, "suspend", Action.ABORT_JOB)
-    note(
-        f"requested suspension of job {name_of(found)}; resume: `vcctl job resume {name_of(found)}`"
-    )
+    name = name_of(send_command(session, target, "suspend", Action.ABORT_JOB))
+    note(f"requested suspension of job {name}; resume: `vcctl job resume {name}`")
 
 
 @job.command(examples=["vcctl job resume my-job", "vcctl job resume -N my-job -n ml"])
@@ -253,8 +251,8 @@ def suspend(session: Session, target: Target) -> None:
 @connected
 def resume(session: Session, target: Target) -> None:
     """Resume a suspended job."""
-    found = send_command(session, target, "resume", Action.RESUME_JOB)
-    note(f"requested resumption of job {name_of(found)}; wait: `vcctl job wait {name_of(found)}`")
+    name = name_of(send_command(session, target, "resume", Action.RESUME_JOB))
+    note(f"requested resumption of job {name}; wait: `vcctl job wait {name}`")
 
 
 def delete_job(session: Session, target: Target, verb: str = "delete") -> None:

@@ -45,13 +45,13 @@ def validate(client: SyncClient, obj: Object) -> None:
     view = validation.ClusterView(client)
     for message in validation.unknown_fields(obj):
         warn(message)
-    found = validation.errors(obj, view)
-    if not found:
+    errors = validation.errors(obj, view)
+    if not errors:
         return
     name = (obj.get("metadata") or {}).get("name", "")
-    lines = [str(one) for one in found]
+    lines = [str(error) for error in errors]
     description = lines[0] if len(lines) == 1 else "".join(f"\n  - {line}" for line in lines)
-    wrong_queue = next((one.bad_value for one in found if one.field == "spec.queue"), None)
+    wrong_queue = next((error.bad_value for error in errors if error.field == "spec.queue"), None)
     hint = ""
     if wrong_queue:
         hint = safe_hint(lambda: _near_queue(str(wrong_queue), view))

@@ -174,12 +174,12 @@ def complete_names(resource: Resource[Obj]) -> Callable[..., list[CompletionItem
                 namespace = given.get("namespace") or session.namespace
                 if given.get("n") and resource is JOBS:
                     namespace = given["n"]
-            found = session.client.list(resource, namespace=namespace)
+            listed = session.client.list(resource, namespace=namespace)
         except KubeError:
             return []
         finally:
             session.close()
-        names = (str(one["metadata"]["name"]) for one in found)
+        names = (str(one["metadata"]["name"]) for one in listed)
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
     return complete
@@ -259,13 +259,13 @@ def queue_name(text: str = "Name of the queue.", **more: Any) -> Callable[[F], F
 
 def resources(_: click.Context, param: click.Parameter, value: str) -> dict[str, str]:
     """Parse `cpu=1,memory=2Gi` as a map; a callback for click."""
-    found: dict[str, str] = {}
+    amounts: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in (value or "").split(","))):
         name, equals, amount = part.partition("=")
         if not equals or not name.strip() or not amount.strip():
             raise CommandFailed(f"invalid resource {part!r}, expected <resource>=<value>")
-        found[name.strip()] = _amount(name.strip(), amount.strip())
-    return found
+        amounts[name.strip()] = _amount(name.strip(), amount.strip())
+    return amounts
 
 
 def _amount(name: str, text: str) -> str:
@@ -278,21 +278,21 @@ def _amount(name: str, text: str) -> str:
     return text
 
 
-def pairs(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def pairs(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """Parse repeated `key=value` flags as a map; a callback for click."""
-    found: dict[str, str] = {}
-    for text in values:
+    values: dict[str, str] = {}
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", param=param)
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def plugins_of(texts: Sequence[str]) -> dict[str, list[str]]:
     """Parse plugins such as `svc` or `ssh=--no-root,--x=y`."""
-    found: dict[str, list[str]] = {}
+    plugins: dict[str, list[str]] = {}
     for text in texts:
         name, _, arguments = text.partition("=")
-        found[name] = [word for word in arguments.split(",") if word]
-    return found
+        plugins[name] = [word for word in arguments.split(",") if word]
+    return plugins

@@ -151,22 +151,22 @@ def show_list(
     return table
 
 
-def formatted(resource: Resource[Object], found: Object, output: str) -> str:
+def formatted(resource: Resource[Object], obj: Object, output: str) -> str:
     """Print an object, or `{"items": […]}` for a list, in the format of -o."""
-    listed = "items" in found and "metadata" not in found
-    items = [with_kind(resource, one) for one in (found["items"] if listed else [found])]
-    whole = {"apiVersion": "v1", "kind": "List", "items": items} if listed else items[0]
+    listed = "items" in obj and "metadata" not in obj
+    items = [with_kind(resource, item) for item in (obj["items"] if listed else [obj])]
+    document = {"apiVersion": "v1", "kind": "List", "items": items} if listed else items[0]
     if output == "json":
-        return json.dumps(whole, indent=4, ensure_ascii=False)
+        return json.dumps(document, indent=4, ensure_ascii=False)
     if output == "yaml":
-        return as_yaml(whole).rstrip("\n")
+        return as_yaml(document).rstrip("\n")
     if output == "name":
         kind = resource.kind.lower()
         prefix = f"{kind}.{resource.group}" if resource.group else kind
-        return "\n".join(f"{prefix}/{one['metadata']['name']}" for one in items)
+        return "\n".join(f"{prefix}/{item['metadata']['name']}" for item in items)
     from hekla.cli.vcctl.jsonpath import render
 
-    return render(output.removeprefix("jsonpath="), whole)
+    return render(output.removeprefix("jsonpath="), document)
 
 
 def show_object(resource: Resource[Object], obj: Object, output: str) -> None:

@@ -147,8 +147,8 @@ def report(group: Object, events: list[Object]) -> Iterator[str]:
         yield f"Owner:\t{owner.get('kind')}/{owner.get('name')}"
     yield f"Queue:\t{spec.get('queue', '')}"
     yield f"Min Member:\t{spec.get('minMember', 0)}"
-    for task, least in sorted((spec.get("minTaskMember") or {}).items()):
-        yield f"  {task}:\t{least}"
+    for task, minimum in sorted((spec.get("minTaskMember") or {}).items()):
+        yield f"  {task}:\t{minimum}"
     if spec.get("minResources"):
         yield "Min Resources:"
         for name, amount in sorted(spec["minResources"].items()):

@@ -138,9 +138,9 @@ def tree(
         at = parent if parent in names else wellknown.ROOT_QUEUE
         below.setdefault(at, []).append(queue)
     widest = max((_depth_of(q, queues) * 3 + len(name_of(q)) for q in queues), default=4)
-    whole = _amounts(field_at(root, "status", "allocated"))
+    total = _amounts(field_at(root, "status", "allocated"))
     width = max(widest, 4) + 2
-    yield from _branch(root, below, counts, only, whole, usages or {}, "", "", width, set())
+    yield from _branch(root, below, counts, only, total, usages or {}, "", "", width, set())
 
 
 def _depth_of(queue: Object, queues: Sequence[Object]) -> int:
@@ -156,7 +156,7 @@ def _branch(
     below: dict[str, list[Object]],
     counts: Counts,
     only: Sequence[str],
-    whole: Amounts,
+    total: Amounts,
     usages: Queues,
     lead: str,
     trunk: str,
@@ -169,7 +169,7 @@ def _branch(
     seen.add(name)
     children = below.get(name, [])
     usage = usages.get(name)
-    bars = list(resource_bars(queue, only, whole, usage))
+    bars = list(resource_bars(queue, only, total, usage))
     label = f"{lead}{name}"
     yield f"{label:<{width}} {_headline(queue, counts, usage)}".rstrip()
     stem = trunk + ("│  " if children else "   ")
@@ -182,7 +182,7 @@ def _branch(
             below,
             counts,
             only,
-            whole,
+            total,
             usages,
             trunk + ("└─ " if last else "├─ "),
             trunk + ("   " if last else "│  "),
@@ -205,9 +205,9 @@ def _headline(queue: Object, counts: Counts, usage: QueueShare | None = None) ->
     return ", ".join(words)
 
 
-def _amounts(found: Any) -> Amounts:
+def _amounts(texts: Any) -> Amounts:
     amounts: Amounts = {}
-    for name, text in (found or {}).items():
+    for name, text in (texts or {}).items():
         try:
             amounts[name] = parse_quantity(text)
         except QuantityError:
@@ -218,10 +218,10 @@ def _amounts(found: Any) -> Amounts:
 def resource_bars(
     queue: Object,
     only: Sequence[str] = (),
-    whole: Amounts | None = None,
+    total: Amounts | None = None,
     usage: QueueShare | None = None,
 ) -> Iterator[str]:
-    """Yield one line for each resource that the queue uses or deserves; `whole`: of all."""
+    """Yield one line for each resource that the queue uses or deserves; `total`: of all."""
     used = _amounts(field_at(queue, "status", "allocated"))
     deserved = _amounts(field_at(queue, "spec", "deserved"))
     if not deserved and usage is not None:
@@ -240,7 +240,7 @@ def resource_bars(
             deserved.get(name),
             guarantee.get(name),
             capability.get(name),
-            (whole or {}).get(name),
+            (total or {}).get(name),
         )
 
 
@@ -250,9 +250,9 @@ def bar_line(
     deserved: Quantity | None,
     guarantee: Quantity | None,
     capability: Quantity | None,
-    whole: Quantity | None = None,
+    total: Quantity | None = None,
 ) -> str:
-    own = next((one for one in (deserved, capability, whole) if one is not None), None)
+    own = next((one for one in (deserved, capability, total) if one is not None), None)
     words = f"{used} used"
     if deserved is not None:
         words = f"{used} of {deserved} deserved"

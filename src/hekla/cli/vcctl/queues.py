@@ -93,8 +93,8 @@ def columns(counts: Counts) -> tuple[Column, ...]:
 
 def _amounts(*path: str) -> Callable[[Object], str]:
     def cell(queue: Object) -> str:
-        found = field_at(queue, *path) or {}
-        return ",".join(f"{name}={amount}" for name, amount in sorted(found.items())) or "<none>"
+        amounts = field_at(queue, *path) or {}
+        return ",".join(f"{name}={amount}" for name, amount in sorted(amounts.items())) or "<none>"
 
     return cell
 
@@ -138,10 +138,10 @@ def _other_queues(session: Session, name: str) -> str:
 def _name(name: str | None, word: str | None, missing: str, verb: str) -> str:
     if name and word and name != word:
         raise click.UsageError(f'two queues given: "{name}" and "{word}"; give one')
-    found = name or word
-    if not found:
+    chosen = name or word
+    if not chosen:
         raise CommandFailed(missing, hint=f"write `vcctl queue {verb} -n NAME`")
-    return found
+    return chosen
 
 
 _word = click.argument(
@@ -157,11 +157,11 @@ _word = click.argument(
 def get(session: Session, word: str | None, name: str | None, output: str) -> None:
     """Show one queue."""
     missing = "name is mandatory to get the particular queue details"
-    found = find_queue(session, _name(name, word, missing, "get"))
+    queue_object = find_queue(session, _name(name, word, missing, "get"))
     if output not in ("", "wide"):
-        show_object(QUEUES, found, output)
+        show_object(QUEUES, queue_object, output)
         return
-    show_list(QUEUES, [found], columns(counts_of(session)), output)
+    show_list(QUEUES, [queue_object], columns(counts_of(session)), output)
 
 
 @queue.command(
@@ -219,14 +219,14 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
     manifest = built.manifest()
     if given["check"]:
         manifests.validate(session.client, manifest)
-    made = session.client.create(QUEUES, manifest)
+    created = session.client.create(QUEUES, manifest)
     if given["state"] == QueueState.CLOSED:
         # Volcano sets the state in the new object, where servers ignore it.
-        session.client.create(COMMANDS, job_commands.command(made, Action.CLOSE_QUEUE))
+        session.client.create(COMMANDS, job_commands.command(created, Action.CLOSE_QUEUE))
     if given["output"] and given["output"] != "wide":
-        show_object(QUEUES, made, given["output"])
+        show_object(QUEUES, created, given["output"])
     else:
-        note(f"queue {name_of(made)} created")
+        note(f"queue {name_of(created)} created")
 
 
 @queue.command(examples=["vcctl queue delete -n my-queue"])

@@ -31,8 +31,8 @@ class LazyCommand(click.Command):
         **extra: Any,
     ) -> click.Context:
         module, attribute = self._where.split(":")
-        found: click.Command = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
-        return found.make_context(info_name, args, parent, **extra)
+        command: click.Command = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
+        return command.make_context(info_name, args, parent, **extra)
 
 
 def register(group: click.Group) -> None:

@@ -107,8 +107,8 @@ def vsub(
         limits=limits,
         command=command,
     )
-    made = create(session, manifest, namespace or None, check=check)
-    click.echo(f"run job {name_of(made)} successfully")
+    created = create(session, manifest, namespace or None, check=check)
+    click.echo(f"run job {name_of(created)} successfully")
 
 
 @click.command(
@@ -138,14 +138,14 @@ def vjobs(
 ) -> None:
     """List jobs, or show one."""
     if name:
-        found = jobs.find_job(session, Target(name, namespace or None), "view")
+        job = jobs.find_job(session, Target(name, namespace or None), "view")
         if output and output != "wide":
-            show_object(JOBS, found, output)
+            show_object(JOBS, job, output)
             return
         from hekla.cli.vcctl import job_view
 
-        events = job_view.events_of(session.client, found)
-        click.echo(job_view.report(found, events, conditions=False))
+        events = job_view.events_of(session.client, job)
+        click.echo(job_view.report(job, events, conditions=False))
         return
     # Filters that drop every row keep the header; an empty cluster prints none.
     filtered = bool(scheduler or selector or phase)
@@ -198,9 +198,9 @@ def vresume(session: Session, name: str, namespace: str) -> None:
 @connected
 def vqueues(session: Session, name: str, output: str) -> None:
     """List queues, or show one."""
-    found = [find_queue(session, name)] if name else list(session.client.list(QUEUES))
+    queues = [find_queue(session, name)] if name else list(session.client.list(QUEUES))
     if name and output not in ("", "wide"):
-        show_object(QUEUES, found[0], output)
+        show_object(QUEUES, queues[0], output)
         return
     # Volcano reads these from the queue's status, which no longer contains them.
     counts = counts_of(session)
@@ -217,4 +217,4 @@ def vqueues(session: Session, name: str, output: str) -> None:
         Column("Running", count(PodGroupPhase.RUNNING), 8),
         Column("Unknown", count(PodGroupPhase.UNKNOWN), 8),
     )
-    show_list(QUEUES, found, columns, output)
+    show_list(QUEUES, queues, columns, output)

@@ -167,11 +167,11 @@ def run_command(
             requests=_amounts(requests),
             limits=_amounts(limits),
         )
-    made = create(session, manifest, namespace or n or None, check=check)
+    created = create(session, manifest, namespace or n or None, check=check)
     if output and output != "wide":
-        show_object(JOBS, made, output)
+        show_object(JOBS, created, output)
         return
-    click.echo(f"run job {made['metadata']['name']} successfully")
+    click.echo(f"run job {created['metadata']['name']} successfully")
 
 
 def _amounts(text: str) -> dict[str, str]:
@@ -241,17 +241,17 @@ def submit(session: Session, **given: Any) -> None:
     if given["dry_run"]:
         click.echo(as_yaml(manifest).rstrip("\n"))
         return
-    made = create(session, manifest, given["namespace"] or None, check=given["check"])
+    created = create(session, manifest, given["namespace"] or None, check=given["check"])
     if given["output"] and given["output"] != "wide":
-        show_object(JOBS, made, given["output"])
+        show_object(JOBS, created, given["output"])
     elif not given["logs_"]:
-        click.echo(f"run job {made['metadata']['name']} successfully")
-        note(f"`vcctl job wait {made['metadata']['name']}` waits until it finishes")
+        click.echo(f"run job {created['metadata']['name']} successfully")
+        note(f"`vcctl job wait {created['metadata']['name']}` waits until it finishes")
     if given["logs_"] or given["wait_"]:
         from hekla.cli.vcctl import job_runtime
 
-        where = made["metadata"]["namespace"]
-        job_runtime.finish(session, made["metadata"]["name"], where, logs=given["logs_"])
+        where = created["metadata"]["namespace"]
+        job_runtime.finish(session, created["metadata"]["name"], where, logs=given["logs_"])
 
 
 def _from_flags(given: dict[str, Any]) -> Object:
@@ -299,14 +299,14 @@ def _from_python(entry: str) -> Object:
         raise click.UsageError(f"--python {entry!r}: write MODULE:FUNCTION")
     sys.path.insert(0, str(Path.cwd()))  # as `python -m`: modules of the working directory first
     try:
-        made = getattr(import_module(module), attribute)
+        result = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise CommandFailed(f"--python {entry}: {error}") from error
-    if callable(made):
-        made = made()
-    manifest = made.manifest() if hasattr(made, "manifest") else made
+    if callable(result):
+        result = result()
+    manifest = result.manifest() if hasattr(result, "manifest") else result
     if not isinstance(manifest, dict):
         raise CommandFailed(
-            f"--python {entry}: returned {type(made).__name__} instead of a hekla.Job"
+            f"--python {entry}: returned {type(result).__name__} instead of a hekla.Job"
         )
     return manifest

@@ -60,8 +60,8 @@ class Verbs:
             ) from error
 
     def _near(self, session: Session, name: str, namespace: str) -> str:
-        found = session.client.list(self.resource, namespace=namespace)
-        near = did_you_mean(name, map(name_of, found))
+        listed = session.client.list(self.resource, namespace=namespace)
+        near = did_you_mean(name, map(name_of, listed))
         return near or f"`vcctl {self.noun} list -n {namespace}` lists them"
 
     def each(
@@ -101,10 +101,10 @@ class Verbs:
 
     def describe(self, session: Session, name: str, namespace: str, form: str) -> None:
         if name:
-            found = [self.find(session, name, namespace)]
+            objects = [self.find(session, name, namespace)]
         else:
-            found = list(session.client.list(self.resource, namespace=namespace))
-        for obj in found:
+            objects = list(session.client.list(self.resource, namespace=namespace))
+        for obj in objects:
             if form not in ("yaml", "json"):
                 click.echo(f"Unsupported format: {form}")
                 return
@@ -233,11 +233,11 @@ def _add_get(group: click.Group, verbs: Verbs) -> None:
     @output_option
     @connected
     def get(session: Session, word: str | None, name: str, namespace: str, output: str) -> None:
-        found = verbs.find(session, verbs.required(name, word), namespace or session.namespace)
+        obj = verbs.find(session, verbs.required(name, word), namespace or session.namespace)
         if output and output != "wide":
-            show_object(verbs.resource, found, output)
+            show_object(verbs.resource, obj, output)
         else:
-            show_list(verbs.resource, [found], verbs.columns, output)
+            show_list(verbs.resource, [obj], verbs.columns, output)
 
 
 def _add_describe(group: click.Group, verbs: Verbs) -> None:

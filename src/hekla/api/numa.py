@@ -23,12 +23,12 @@ Taken = dict[int, int]
 """CPUs by NUMA node."""
 
 
-def fewest(amounts: Sequence[int], wanted: int) -> int | None:
+def fewest(amounts: Sequence[int], amount: int) -> int | None:
     """Return how many of the largest amounts are enough; at least one."""
     total = 0
     for number, amount in enumerate(amounts, start=1):
         total += amount
-        if total >= wanted:
+        if total >= amount:
             return number
     return None
 
@@ -42,8 +42,8 @@ def write_decision(taken: Taken) -> str:
 def read_decision(text: str | None) -> Taken:
     """Parse the annotation; invalid text is ignored, since users can set annotations."""
     try:
-        found = json.loads(text or "{}")["numa"]
-        return {_bounded(int(key)): _cpus(amounts) for key, amounts in found.items()}
+        decoded = json.loads(text or "{}")["numa"]
+        return {_bounded(int(key)): _cpus(amounts) for key, amounts in decoded.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, QuantityError):
         return {}
 

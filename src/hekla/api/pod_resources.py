@@ -33,8 +33,8 @@ def _at_least(total: Amounts, floor: Mapping[str, Quantity]) -> None:
 
 
 def _of(container: Mapping[str, Any], which: str) -> Amounts:
-    given = (container.get("resources") or {}).get(which) or {}
-    return {name: parse_quantity(text) for name, text in given.items()}
+    amounts = (container.get("resources") or {}).get(which) or {}
+    return {name: parse_quantity(text) for name, text in amounts.items()}
 
 
 def _total(spec: Mapping[str, Any], which: str) -> Amounts:

@@ -84,11 +84,11 @@ def apply(
     config_fields = applied_fields(config, shape)
 
     merged = _merge(live if live is not None else {}, config, shape, "")
-    held = config_fields
+    owned = config_fields
     for entry in others:
-        held = union(held, entry.get("fieldsV1") or {})
+        owned = union(owned, entry.get("fieldsV1") or {})
     if last and (fields := last.get("fieldsV1")):
-        merged = _pruned_map(merged, shape, fields, held)
+        merged = _pruned_map(merged, shape, fields, owned)
 
     difference = Changes({}, {}) if live is None else changes(live, merged, shape, ignored)
     others = _remaining_entries(others, difference, force)
@@ -272,16 +272,18 @@ def _merged_items(live: list[Any], config: list[Any], shape: Shape, path: str) -
     As in Kubernetes: walk both lists in parallel, take live elements that the configuration does
     not name as they come, and the named ones in the configuration's order.
     """
-    wanted = _indexed(config, shape, path)
+    config_items = _indexed(config, shape, path)
     present = [(_element(item, shape, path), item) for item in live]
     counts: dict[str, int] = {}
     for element, _ in present:
         counts[element] = counts.get(element, 0) + 1
     # Elements with the same key cannot be merged: the configuration's element replaces them.
     mergeable = {element: item for element, item in present if counts[element] == 1}
-    order = [element for element in wanted if element in counts]  # those on both sides, in order
+    order = [
+        element for element in config_items if element in counts
+    ]  # those on both sides, in order
     result: list[Any] = []
-    pending = list(wanted)
+    pending = list(config_items)
     done: set[str] = set()
 
     def take() -> None:
@@ -289,13 +291,13 @@ def _merged_items(live: list[Any], config: list[Any], shape: Shape, path: str) -
         done.add(element)
         if order and order[0] == element:
             order.pop(0)
-        value = wanted[element]
+        value = config_items[element]
         if element in mergeable:
             value = _merge(mergeable[element], value, shape.items, path + _shown(element))
         result.append(value)
 
     for element, item in present:
-        if element not in wanted:
+        if element not in config_items:
             result.append(item)
         elif element not in done and (not order or order[0] == element):
             while element not in done:
@@ -306,13 +308,13 @@ def _merged_items(live: list[Any], config: list[Any], shape: Shape, path: str) -
 
 
 def _indexed(items: list[Any], shape: Shape, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    indexed: dict[str, Any] = {}
     for item in items:
         element = _element(item, shape, path)
-        if element in found:
+        if element in indexed:
             raise ApplyError(f"apply: {path}{_shown(element)} appears twice; keep one of them")
-        found[element] = item
-    return found
+        indexed[element] = item
+    return indexed
 
 
 def _element(item: Any, shape: Shape, path: str) -> str:
@@ -327,7 +329,7 @@ def _shown(element: str) -> str:
 
 
 def _pruned_map(
-    value: dict[str, Any], shape: Shape, last: FieldSet, held: FieldSet
+    value: dict[str, Any], shape: Shape, last: FieldSet, owned: FieldSet
 ) -> dict[str, Any]:
     """Remove the fields of `last` that have no owner any more."""
     result = dict(value)
@@ -336,35 +338,35 @@ def _pruned_map(
         key = element[2:]
         if element[:2] != "f:" or key not in value:
             continue
-        held_below = held.get(element)
+        owned_below = owned.get(element)
         was_claimed = key in declared or not last_below or SELF in last_below
         # Kubernetes drops a map's key with its content as soon as the key itself has no owner. We
         # keep it while any field below it has one.
-        if held_below is None and was_claimed:
+        if owned_below is None and was_claimed:
             del result[key]
             continue
-        pruned = _pruned(value[key], shape.field(key), last_below, held_below or {})
-        if _is_emptied(value[key], pruned, held_below):
+        pruned = _pruned(value[key], shape.field(key), last_below, owned_below or {})
+        if _is_emptied(value[key], pruned, owned_below):
             del result[key]
         else:
             result[key] = pruned
     return result
 
 
-def _is_emptied(before: Any, after: Any, held: FieldSet | None) -> bool:
-    is_held = held is not None and (not held or SELF in held)
-    return not is_held and bool(before) and isinstance(after, (dict, list)) and not after
+def _is_emptied(before: Any, after: Any, owned: FieldSet | None) -> bool:
+    is_owned = owned is not None and (not owned or SELF in owned)
+    return not is_owned and bool(before) and isinstance(after, (dict, list)) and not after
 
 
-def _pruned(value: Any, shape: Shape, last: FieldSet, held: FieldSet) -> Any:
+def _pruned(value: Any, shape: Shape, last: FieldSet, owned: FieldSet) -> Any:
     if isinstance(value, dict) and not shape.is_atomic_map:
-        return _pruned_map(value, shape, last, held)
+        return _pruned_map(value, shape, last, owned)
     if isinstance(value, list) and shape.list_type != "atomic":
-        return _pruned_list(value, shape, last, held)
+        return _pruned_list(value, shape, last, owned)
     return value
 
 
-def _pruned_list(items: list[Any], shape: Shape, last: FieldSet, held: FieldSet) -> list[Any]:
+def _pruned_list(items: list[Any], shape: Shape, last: FieldSet, owned: FieldSet) -> list[Any]:
     kept: list[Any] = []
     for item in items:
         try:
@@ -372,7 +374,7 @@ def _pruned_list(items: list[Any], shape: Shape, last: FieldSet, held: FieldSet)
         except ApplyError:  # an invalid stored element cannot have an owner
             kept.append(item)
             continue
-        last_below, held_below = last.get(element), held.get(element)
+        last_below, held_below = last.get(element), owned.get(element)
         if last_below is None:
             kept.append(item)
             continue

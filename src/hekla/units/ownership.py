@@ -164,17 +164,17 @@ def _entries_before(
     A client may edit managedFields on the main resource; `[]` or `[{}]` clears them. Omitting them
     or sending invalid ones does not delete them.
     """
-    held = _raw_entries(old)
+    stored = _raw_entries(old)
     sent = _raw_entries(new)
-    if sent is not None and not subresource and sent is not held and sent != held:
+    if sent is not None and not subresource and sent is not stored and sent != stored:
         if sent in ([], [{}]):
             return []
         checked = _checked(sent)
         if checked:
             return checked
-    if held is None:
+    if stored is None:
         return []
-    return held if all(map(_is_entry, held)) else []
+    return stored if all(map(_is_entry, stored)) else []
 
 
 def _raw_entries(item: dict[str, Any] | None) -> list[Any] | None:

@@ -118,8 +118,8 @@ def _filled(item: Object, field: str, source: Object | None) -> Object | None:
             target = item[field] = {}
         for resource, amount in source.items():
             target.setdefault(resource, amount)
-    found: Object | None = item.get(field)
-    return found
+    value: Object | None = item.get(field)
+    return value
 
 
 def replication_controller(obj: Object) -> None:

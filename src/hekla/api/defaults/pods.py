@@ -55,9 +55,9 @@ def pod_status(status: Object) -> None:
 
 def template(parent: Object) -> None:
     """Apply the defaults of the pod template in a workload's spec."""
-    found = parent.get("template")
-    if found and found.get("spec"):
-        pod_spec(found["spec"])
+    pod_template = parent.get("template")
+    if pod_template and pod_template.get("spec"):
+        pod_spec(pod_template["spec"])
 
 
 def pod_spec(spec: Object) -> None:
@@ -229,7 +229,7 @@ def qos_class(spec: Object) -> str:
 
     Note: call it after defaulting, since requests follow limits.
     """
-    asked = False
+    has_requests = False
     guaranteed = True
     for name in ("containers", "initContainers"):
         for each in spec.get(name) or ():
@@ -238,10 +238,10 @@ def qos_class(spec: Object) -> str:
             for resource in (wellknown.CPU, wellknown.MEMORY):
                 request, limit = requests.get(resource), limits.get(resource)
                 if _positive(request) or _positive(limit):
-                    asked = True
+                    has_requests = True
                 if not _positive(limit) or (request is not None and not _same(request, limit)):
                     guaranteed = False
-    if not asked:
+    if not has_requests:
         return "BestEffort"
     return "Guaranteed" if guaranteed else "Burstable"
 

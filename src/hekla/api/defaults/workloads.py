@@ -139,10 +139,10 @@ def _fill(target: Object, defaults: Object) -> None:
 
 
 def _sub(parent: Object, field: str) -> Object:
-    found: Object | None = parent.get(field)
-    if found is None:
-        found = parent[field] = {}
-    return found
+    value: Object | None = parent.get(field)
+    if value is None:
+        value = parent[field] = {}
+    return value
 
 
 TABLE = (

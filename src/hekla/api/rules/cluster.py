@@ -49,8 +49,8 @@ def priority_class(obj: Object, old: Object | None) -> FieldErrors:
 
 def disruption_budget(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
-    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
-    if least is not None and most is not None:
+    minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if minimum is not None and maximum is not None:
         yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
     for field in ("minAvailable", "maxUnavailable"):
         if spec.get(field) is not None:

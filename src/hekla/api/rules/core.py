@@ -185,10 +185,10 @@ def claim(obj: Object, old: Object | None) -> FieldErrors:
 
 
 def _no_shrinking(spec: Object, before: Object, phase: Any) -> FieldErrors:
-    def asked(of: Object) -> Any:
+    def requested(of: Object) -> Any:
         return ((of.get("resources") or {}).get("requests") or {}).get(wellknown.STORAGE)
 
-    new, old = asked(spec), asked(before)
+    new, old = requested(spec), requested(before)
     if new is None or old is None or new == old:
         return
     field = "spec.resources.requests.storage"

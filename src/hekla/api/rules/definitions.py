@@ -32,13 +32,13 @@ _UNSUPPORTED: Final = ("$ref", "definitions", "dependencies", "patternProperties
 
 def definition(obj: Object, old: Object | None) -> FieldErrors:
     spec = obj.get("spec") or {}
-    group, found = spec.get("group") or "", spec.get("names") or {}
+    group, crd_names = spec.get("group") or "", spec.get("names") or {}
     yield from names.checked("spec.group", group, names.dns_subdomain)
     if group and "." not in group:
         yield invalid("spec.group", group, "should be a domain with at least one dot")
     yield from one_of("spec.scope", spec.get("scope"), ("Cluster", "Namespaced"))
-    yield from _names(found)
-    want = f"{found.get('plural')}.{group}"
+    yield from _names(crd_names)
+    want = f"{crd_names.get('plural')}.{group}"
     name = (obj.get("metadata") or {}).get("name")
     if name != want:
         yield invalid("metadata.name", name, f"must be spec.names.plural+'.'+spec.group: {want}")
@@ -63,7 +63,7 @@ def definition(obj: Object, old: Object | None) -> FieldErrors:
         yield from unchanged("spec.group", group, before.get("group"))
         yield from unchanged("spec.scope", spec.get("scope"), before.get("scope"))
         plural = (before.get("names") or {}).get("plural")
-        yield from unchanged("spec.names.plural", found.get("plural"), plural)
+        yield from unchanged("spec.names.plural", crd_names.get("plural"), plural)
         yield from _stored_versions(spec, old)
 
 
@@ -76,19 +76,19 @@ def _stored_versions(spec: Object, old: Object) -> FieldErrors:
             )
 
 
-def _names(found: Object) -> FieldErrors:
+def _names(crd_names: Object) -> FieldErrors:
     for field in ("plural", "singular"):
-        yield from names.checked(f"spec.names.{field}", found.get(field), names.dns_1035_label)
+        yield from names.checked(f"spec.names.{field}", crd_names.get(field), names.dns_1035_label)
     for field in ("kind", "listKind"):
-        value = found.get(field)
+        value = crd_names.get(field)
         if not value:
             yield required(f"spec.names.{field}")
         elif why := names.dns_1035_label(value.lower()):
             yield invalid(f"spec.names.{field}", value, f"in lower case, it {why}")
-    if found.get("kind") and found.get("kind") == found.get("listKind"):
-        yield invalid("spec.names.listKind", found["listKind"], "may not be the same as kind")
+    if crd_names.get("kind") and crd_names.get("kind") == crd_names.get("listKind"):
+        yield invalid("spec.names.listKind", crd_names["listKind"], "may not be the same as kind")
     for field in ("shortNames", "categories"):
-        for index, value in enumerate(found.get(field) or ()):
+        for index, value in enumerate(crd_names.get(field) or ()):
             yield from names.checked(f"spec.names.{field}[{index}]", value, names.dns_1035_label)
 
 

@@ -74,8 +74,8 @@ def causes(errors: Iterable[FieldError]) -> list[Cause]:
 def summary(kind: str, name: str, errors: Iterable[FieldError]) -> str:
     """Return the message of the Status: `Pod "a" is invalid: ...`."""
     texts = list(dict.fromkeys(str(e) for e in errors))
-    found = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return f'{kind} "{name}" is invalid: {found}'
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return f'{kind} "{name}" is invalid: {text}'
 
 
 def required(field: str, detail: str = "") -> FieldError:

@@ -41,16 +41,16 @@ def pod(obj: Object, old: Object | None) -> FieldErrors:
 
 
 def template(
-    path: str, found: Object | None, restart_policies: tuple[str, ...] = RESTART_POLICIES
+    path: str, pod_template: Object | None, restart_policies: tuple[str, ...] = RESTART_POLICIES
 ) -> FieldErrors:
     """Check the pod template at `path`."""
-    if not found or not found.get("spec"):
+    if not pod_template or not pod_template.get("spec"):
         yield required(f"{path}.spec")
         return
-    meta = found.get("metadata") or {}
+    meta = pod_template.get("metadata") or {}
     yield from names.label_map(f"{path}.metadata.labels", meta.get("labels"))
     yield from names.annotation_map(f"{path}.metadata.annotations", meta.get("annotations"))
-    yield from pod_spec(f"{path}.spec", found["spec"], restart_policies)
+    yield from pod_spec(f"{path}.spec", pod_template["spec"], restart_policies)
 
 
 def pod_spec(

@@ -58,16 +58,16 @@ def check_pod(pod: Object, view: View) -> FieldErrors:
     if (pod.get("spec") or {}).get("schedulerName") not in view.scheduler_names:
         return
     annotations = pod["metadata"].get("annotations") or {}
-    least = annotations.get(wellknown.JDB_MIN_AVAILABLE)
-    most = annotations.get(wellknown.JDB_MAX_UNAVAILABLE)
-    if least is not None and most is not None:
+    minimum = annotations.get(wellknown.JDB_MIN_AVAILABLE)
+    maximum = annotations.get(wellknown.JDB_MAX_UNAVAILABLE)
+    if minimum is not None and maximum is not None:
         yield forbidden(
             "metadata.annotations",
             f"{wellknown.JDB_MIN_AVAILABLE} and {wellknown.JDB_MAX_UNAVAILABLE} are exclusive",
         )
     for key, text in (
-        (wellknown.JDB_MIN_AVAILABLE, least),
-        (wellknown.JDB_MAX_UNAVAILABLE, most),
+        (wellknown.JDB_MIN_AVAILABLE, minimum),
+        (wellknown.JDB_MAX_UNAVAILABLE, maximum),
     ):
         if text is not None and not _is_count_or_percentage(text):
             yield invalid(

@@ -58,8 +58,8 @@ def _default_task(task: Object, index: int) -> None:
     task.setdefault("replicas", 0)
     if task.get("minAvailable") is None:
         partition = task.get("partitionPolicy") or {}
-        least = (partition.get("minPartitions") or 0) * (partition.get("partitionSize") or 0)
-        task["minAvailable"] = least or task["replicas"]
+        minimum = (partition.get("minPartitions") or 0) * (partition.get("partitionSize") or 0)
+        task["minAvailable"] = minimum or task["replicas"]
     if task.get("maxRetry") is None:
         task["maxRetry"] = DEFAULT_RETRIES
     pod = (task.get("template") or {}).get("spec") or {}
@@ -109,10 +109,10 @@ def check_spec(name: str, spec: Object, view: View, path: str = "spec") -> Field
 
 
 def _task(job: str, task: Object, where: str) -> FieldErrors:
-    replicas, least = task.get("replicas", 0), task.get("minAvailable")
-    if least is not None and least > replicas:
+    replicas, minimum = task.get("replicas", 0), task.get("minAvailable")
+    if minimum is not None and minimum > replicas:
         yield invalid(
-            f"{where}.minAvailable", least, f"exceeds the task's {replicas} replicas; lower it"
+            f"{where}.minAvailable", minimum, f"exceeds the task's {replicas} replicas; lower it"
         )
     longest = f"{job}-{task.get('name')}-{max(replicas - 1, 0)}"
     if why := names.dns_label(longest):
@@ -146,15 +146,15 @@ def _whole_cpus(task: Object, where: str) -> FieldErrors:
         for index, container in enumerate(spec.get(group) or ()):
             resources = container.get("resources") or {}
             amounts = resources.get("requests") or resources.get("limits") or {}
-            asked = amounts.get("cpu", 0)
+            requested = amounts.get("cpu", 0)
             try:
-                milli = parse_quantity(asked).milli_value()
+                milli = parse_quantity(requested).milli_value()
             except QuantityError:
                 continue  # reported elsewhere
             if milli <= 0 or milli % 1000:
                 yield invalid(
                     f"{where}.{group}[{index}].resources",
-                    asked,
+                    requested,
                     f"topologyPolicy {task['topologyPolicy']!r} needs a whole number of CPUs",
                 )
 
@@ -175,13 +175,13 @@ def _partitions(task: Object, where: str) -> FieldErrors:
             total,
             f"{total} partitions of {size} are {total * size} pods, and replicas is {replicas}",
         )
-    least = partition.get("minPartitions") or 0
-    if least > 0 and task.get("minAvailable") != least * size:
+    partitions = partition.get("minPartitions") or 0
+    if partitions > 0 and task.get("minAvailable") != partitions * size:
         yield invalid(
             f"{where}.minPartitions",
-            least,
-            f"{least} partitions of {size} are {least * size} pods, and the task's minAvailable "
-            f"is {task.get('minAvailable')}",
+            partitions,
+            f"{partitions} partitions of {size} are {partitions * size} pods, and the task's "
+            f"minAvailable is {task.get('minAvailable')}",
         )
     yield from tier(f"{where}.networkTopology", partition.get("networkTopology"))
 
@@ -228,12 +228,12 @@ def _flag(arguments: Any, name: str, default_value: str) -> str:
 
 def _minimum(spec: Object, tasks: list[Object], path: str) -> FieldErrors:
     total = sum(task.get("replicas", 0) for task in tasks)
-    least = spec.get("minAvailable") or 0
-    if least < 0:
-        yield invalid(f"{path}.minAvailable", least, "must not be negative")
-    if least > total:
+    minimum = spec.get("minAvailable") or 0
+    if minimum < 0:
+        yield invalid(f"{path}.minAvailable", minimum, "must not be negative")
+    if minimum > total:
         yield invalid(
-            f"{path}.minAvailable", least, f"the job has only {total} replicas in all; lower it"
+            f"{path}.minAvailable", minimum, f"the job has only {total} replicas in all; lower it"
         )
 
 
@@ -295,12 +295,12 @@ def _check_update(job: Object, old: Object) -> FieldErrors:
         return
     for index, task in enumerate(tasks):
         where = f"spec.tasks[{index}]"
-        replicas, least = task.get("replicas", 0), task.get("minAvailable")
+        replicas, minimum = task.get("replicas", 0), task.get("minAvailable")
         if replicas < 0:
             yield invalid(f"{where}.replicas", replicas, "must not be negative")
-        if least is not None and not 0 <= least <= replicas:
+        if minimum is not None and not 0 <= minimum <= replicas:
             yield invalid(
-                f"{where}.minAvailable", least, f"must be between 0 and replicas ({replicas})"
+                f"{where}.minAvailable", minimum, f"must be between 0 and replicas ({replicas})"
             )
         yield from _partitions(task, where)
     yield from _minimum(spec, tasks, "spec")

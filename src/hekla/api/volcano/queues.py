@@ -48,10 +48,10 @@ def default(queue: Object) -> None:
 
 def _share(queue: Object, field: str) -> Amounts:
     spec = queue.get("spec") or {}
-    given = (
+    amounts = (
         (spec.get("guarantee") or {}).get("resource") if field == "guarantee" else spec.get(field)
     )
-    return {name: parse_quantity(text) for name, text in (given or {}).items()}
+    return {name: parse_quantity(text) for name, text in (amounts or {}).items()}
 
 
 def check(queue: Object, old: Object | None, view: View) -> FieldErrors:
@@ -164,11 +164,11 @@ def _ancestors(queue: Object, view: View) -> Iterator[Object]:
         if above in ("", wellknown.ROOT_QUEUE) or above in seen:
             return
         seen.add(above)
-        found = view.queue(above)
-        if found is None:
+        parent = view.queue(above)
+        if parent is None:
             return
-        yield found
-        queue = found
+        yield parent
+        queue = parent
 
 
 def _parent(queue: Object, view: View) -> FieldErrors:
@@ -209,13 +209,13 @@ def _check_ancestors(queue: Object, view: View) -> FieldErrors:
     capability = _share(queue, "capability")
     for name, amount in capability.items():
         for ancestor in _ancestors(queue, view):
-            theirs = _share(ancestor, "capability")
-            if name in theirs:
-                if amount > theirs[name]:
+            limits = _share(ancestor, "capability")
+            if name in limits:
+                if amount > limits[name]:
                     yield invalid(
                         f"spec.capability[{name}]",
                         str(amount),
-                        f"exceeds {theirs[name]} of queue {ancestor['metadata']['name']!r} above",
+                        f"exceeds {limits[name]} of queue {ancestor['metadata']['name']!r} above",
                     )
                 break
     above = parent_of(queue)
@@ -235,12 +235,12 @@ def _check_children(queue: Object, view: View) -> FieldErrors:
     capability = _share(queue, "capability")
     for name, amount in capability.items():
         for descendant in _descendants(queue, view):
-            theirs = _share(descendant, "capability").get(name)
-            if theirs is not None and theirs > amount:
+            limit = _share(descendant, "capability").get(name)
+            if limit is not None and limit > amount:
                 yield invalid(
                     f"spec.capability[{name}]",
                     str(amount),
-                    f"queue {descendant['metadata']['name']!r} below has {theirs}",
+                    f"queue {descendant['metadata']['name']!r} below has {limit}",
                 )
     for field in ("guarantee", "deserved"):
         yield from _sum_within(field, children, queue)

@@ -178,8 +178,8 @@ class Cluster:
         served = self.server.registry.by_kind(kind.api_version, kind.kind)
         if served is None:
             return False
-        log = self.server.store.table(served.storage).log
-        return bool(log.after(int(informer.resource_version or 0), 1))
+        watch_cache = self.server.store.table(served.storage).watch_cache
+        return bool(watch_cache.after(int(informer.resource_version or 0), 1))
 
     async def admit(self) -> None:
         """Admit every PodGroup, as the scheduler does."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hekla.web.metrics import Registry
+from hekla.web.metrics import Counter, Histogram, Registry
 
 DURATION_BUCKETS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0)
 MAX_REQUEST_SERIES: Final = 4096
@@ -29,7 +29,8 @@ class Metrics:
             DURATION_BUCKETS,
             ("verb",),
         )
-        self._seen: set[tuple[str, str, int]] = set()
+        self._counters: dict[tuple[str, str, int], Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
 
     def now(self) -> float:
         return time.perf_counter()
@@ -40,15 +41,23 @@ class Metrics:
 
     def observe(self, verb: str, resource: str, code: int, started: float) -> None:
         """Record a request that began at `started`."""
-        resource = resource[:MAX_RESOURCE_CHARS]
+        counter = self._counters.get((verb, resource, code))
+        if counter is None:
+            counter = self._counter(verb, resource[:MAX_RESOURCE_CHARS], code)
+        counter.inc()
+        if verb == "watch":
+            return
+        histogram = self._histograms.get(verb)
+        if histogram is None:
+            histogram = self._histograms[verb] = self._duration.labels(verb)
+        histogram.observe(time.perf_counter() - started)
+
+    def _counter(self, verb: str, resource: str, code: int) -> Counter:
         # Clients choose the path: without a limit they could fill the memory with series.
-        if (verb, resource, code) not in self._seen:
-            if len(self._seen) > MAX_REQUEST_SERIES:
-                resource = "other"
-            self._seen.add((verb, resource, code))
-        self._requests.labels(verb, resource, code).inc()
-        if verb != "watch":
-            self._duration.labels(verb).observe(time.perf_counter() - started)
+        if len(self._counters) > MAX_REQUEST_SERIES:
+            resource = "other"
+        counter = self._counters[verb, resource, code] = self._requests.labels(verb, resource, code)
+        return counter
 
     def render(self) -> bytes:
         return self.registry.render()

@@ -60,8 +60,8 @@ def validate(request: Json, view: View) -> Json:
     assert obj is not None
     if operation == "update" and "deletionTimestamp" in (obj.get("metadata") or {}):
         return _answer(request)  # being deleted: only finalizers change
-    found = list(volcano.check(operation, obj, None if operation == "delete" else old, view))
-    if not found:
+    field_errors = list(volcano.check(operation, obj, None if operation == "delete" else old, view))
+    if not field_errors:
         return _answer(request)
     name = (obj.get("metadata") or {}).get("name") or ""
     kind = obj.get("kind", "")
@@ -69,8 +69,8 @@ def validate(request: Json, view: View) -> Json:
         "status": "Failure",
         "reason": "Invalid",
         "code": 422,
-        "message": summary(kind, name, found),
-        "details": {"name": name, "kind": kind, "causes": causes(found)},
+        "message": summary(kind, name, field_errors),
+        "details": {"name": name, "kind": kind, "causes": causes(field_errors)},
     }
     return _answer(request, refused=status)
 

@@ -98,9 +98,9 @@ def _typed(resource: Resource[Any], body: Body) -> bytes:
     API servers infer them for built-in kinds, and refuse custom objects without them.
     """
     encoded = encode(body).strip()
-    found = _TYPED.decode(encoded)
+    typed = _TYPED.decode(encoded)
     wanted = {"apiVersion": resource.api_version, "kind": resource.kind}
-    absent = {key: value for key, value in wanted.items() if value and not getattr(found, key)}
+    absent = {key: value for key, value in wanted.items() if value and not getattr(typed, key)}
     if not absent:
         return encoded
     rest = encoded[1:].lstrip()

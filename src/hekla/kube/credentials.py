@@ -182,16 +182,16 @@ class ExecCredentials:
     def _run(self) -> tuple[Auth, float | None]:
         output = self._output()
         try:
-            found = msgspec.json.decode(output, type=_ExecCredential)
+            credential = msgspec.json.decode(output, type=_ExecCredential)
         except msgspec.DecodeError as error:
             # Not the output: it may contain a token.
             raise ConfigError(f"{self._name}: its output is not an ExecCredential") from error
-        if found.apiVersion != self._api_version:
+        if credential.apiVersion != self._api_version:
             raise ConfigError(
-                f"{self._name}: it returned {found.apiVersion[:60]!r}, the kubeconfig requires "
-                f"{self._api_version!r}"
+                f"{self._name}: it returned {credential.apiVersion[:60]!r}, the kubeconfig "
+                f"requires {self._api_version!r}"
             )
-        status = found.status
+        status = credential.status
         if status is None or not (status.token or status.clientCertificateData):
             raise ConfigError(f"{self._name}: its output has neither token nor certificate")
         if bool(status.clientCertificateData) != bool(status.clientKeyData):

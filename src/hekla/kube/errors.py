@@ -126,12 +126,12 @@ class ApiError(KubeError):
     @property
     def causes(self) -> list[str]:
         """The field errors of a validation failure, as `field: message`."""
-        found = self.details.get("causes") or []
+        causes = self.details.get("causes") or []
         return [
             f"{cause.get('field')}: {cause.get('message')}"
             if cause.get("field")
             else str(cause.get("message", ""))
-            for cause in found
+            for cause in causes
             if isinstance(cause, Mapping)
         ]
 

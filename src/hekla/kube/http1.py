@@ -71,10 +71,10 @@ class Response:
     def body(self) -> bytes:
         """Return all bytes that arrived and were not read yet."""
         chunks = self.chunks
-        found = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
         self.held = 0
-        return found
+        return body
 
 
 class Connection(asyncio.Protocol):
@@ -117,11 +117,11 @@ class Connection(asyncio.Protocol):
             if response.is_complete:
                 return b""
             await self._wait()
-        found = response.body()
+        chunk = response.body()
         if self._is_paused and self._transport is not None:
             self._is_paused = False
             self._transport.resume_reading()
-        return found
+        return chunk
 
     def close(self) -> None:
         """Close at once; unread bytes are lost."""

@@ -257,8 +257,8 @@ class Informer(Generic[T]):
                 with _gc_paused():
                     for raw in page.items:
                         identity = identity_of(raw)
-                        found = self._decode(raw, identity)
-                        items[identity.namespace, identity.name] = (identity, found)
+                        obj = self._decode(raw, identity)
+                        items[identity.namespace, identity.name] = (identity, obj)
                 version = page.resource_version
         return version
 
@@ -291,20 +291,20 @@ class Informer(Generic[T]):
 
     def _apply_event(self, event: WatchEvent[msgspec.Raw]) -> None:
         self.stats.events += 1
-        found = self._decode(event.object, event.identity)
+        obj = self._decode(event.object, event.identity)
         if event.type == "DELETED":
-            is_news = self._store.remove(event.identity, found)
-        elif found is None:
+            is_news = self._store.remove(event.identity, obj)
+        elif obj is None:
             return
         else:
-            is_news = self._store.upsert(event.identity, found)
+            is_news = self._store.upsert(event.identity, obj)
         if not is_news:
             self.stats.old_news += 1
 
     def _decode(self, raw: msgspec.Raw, identity: Identity) -> T | None:
         try:
-            found = decode(self._type, raw, str(self.resource))
-            return found if self._transform is None else self._transform(found)
+            obj = decode(self._type, raw, str(self.resource))
+            return obj if self._transform is None else self._transform(obj)
         except ProtocolError as error:
             self.stats.undecodable += 1
             # Its last decodable state stays in the store: see Store.replace.

@@ -114,10 +114,10 @@ def decode_token(body: bytes, what: str) -> Token:
 
 def _decoder(type: Any) -> msgspec.json.Decoder[Any]:
     # Building a decoder costs milliseconds, and there are few types: cached forever.
-    found = _decoders.get(type)
-    if found is None:
-        found = _decoders[type] = msgspec.json.Decoder(type)
-    return found
+    decoder = _decoders.get(type)
+    if decoder is None:
+        decoder = _decoders[type] = msgspec.json.Decoder(type)
+    return decoder
 
 
 class LineSplitter:

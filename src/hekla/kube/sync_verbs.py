@@ -89,7 +89,7 @@ class SyncVerbs:
         If the pages expire, the list is read again as one page, which cannot expire. `page_size=0`
         reads one page at once.
         """
-        found: Listing[T] = Listing([])
+        listing: Listing[T] = Listing([])
         pages = self.pages(
             resource,
             namespace=namespace,
@@ -100,10 +100,10 @@ class SyncVerbs:
         )
         try:
             for page in pages:
-                found.items.extend(page.items)
-                found.resource_version = page.resource_version
+                listing.items.extend(page.items)
+                listing.resource_version = page.resource_version
         except Gone:
-            if not found.items:
+            if not listing.items:
                 raise
             return self.list(
                 resource,
@@ -113,7 +113,7 @@ class SyncVerbs:
                 page_size=0,
                 resource_version=resource_version,
             )
-        return found
+        return listing
 
     def list_raw(
         self,

@@ -95,7 +95,7 @@ class Verbs:
         If the pages expire, the list is read again as one page, which cannot expire. `page_size=0`
         reads one page at once.
         """
-        found: Listing[T] = Listing([])
+        listing: Listing[T] = Listing([])
         pages = self.pages(
             resource,
             namespace=namespace,
@@ -106,10 +106,10 @@ class Verbs:
         )
         try:
             async for page in pages:
-                found.items.extend(page.items)
-                found.resource_version = page.resource_version
+                listing.items.extend(page.items)
+                listing.resource_version = page.resource_version
         except Gone:
-            if not found.items:
+            if not listing.items:
                 raise
             return await self.list(
                 resource,
@@ -119,7 +119,7 @@ class Verbs:
                 page_size=0,
                 resource_version=resource_version,
             )
-        return found
+        return listing
 
     async def list_raw(
         self,

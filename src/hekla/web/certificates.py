@@ -74,13 +74,13 @@ def new_serving(
 
 def needs_renewal(certificate: bytes, now: float, names: Iterable[str] = ()) -> bool:
     """Return whether a certificate expires soon or does not cover these names."""
-    found = x509.load_pem_x509_certificate(certificate)
-    if found.not_valid_after_utc < _moment(now) + _RENEW_BEFORE:
+    loaded = x509.load_pem_x509_certificate(certificate)
+    if loaded.not_valid_after_utc < _moment(now) + _RENEW_BEFORE:
         return True
     wanted = set(_general(names))
     if not wanted:
         return False
-    covered = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    covered = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return not wanted <= set(covered)
 
 

@@ -63,16 +63,16 @@ class ExpressionChecks(AdmissionPlugin):
             if attributes.options.user is SYSTEM:
                 return []
             was = {text for _, text, _ in _in_definition(attributes.old or {})}
-            found = [
+            field_errors = [
                 invalid(*each) for each in _in_definition(attributes.obj) if each[1] not in was
             ]
         else:
             find = _WHERE[storage]
             known = {text for _, text, *_ in find(attributes.old)} if attributes.old else set()
-            found = list(_refusals(find(attributes.obj), known))
-        if found:
+            field_errors = list(_refusals(find(attributes.obj), known))
+        if field_errors:
             kind, name = attributes.served.kind, attributes.obj["metadata"].get("name", "")
-            raise errors.invalid(kind.group, kind.kind, name, causes(found))
+            raise errors.invalid(kind.group, kind.kind, name, causes(field_errors))
         return []
 
 
@@ -82,8 +82,8 @@ def _in_definition(crd: Object) -> Iterator[tuple[str, str, str]]:
         yield from invalid_rules(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
 
 
-def _refusals(found: FieldErrors, known: set[str]) -> Iterator[FieldError]:
-    for field, text, variables, yields in found:
+def _refusals(field_errors: FieldErrors, known: set[str]) -> Iterator[FieldError]:
+    for field, text, variables, yields in field_errors:
         if text in known:
             continue
         try:

@@ -137,10 +137,10 @@ class Selectors:
         name = review.name if is_namespace else review.namespace
         if not name:
             return True
-        found = namespace_object(store, name)
-        if found is None:
+        namespace = namespace_object(store, name)
+        if namespace is None:
             raise errors.not_found("", "namespaces", name)
-        return self.namespace.matches(_labels(found))
+        return self.namespace.matches(_labels(namespace))
 
     def _match_object(self, review: AdmissionRequest) -> bool:
         if self.object.matches_everything:
@@ -156,8 +156,8 @@ def namespace_object(store: Store, name: str) -> Object | None:
     entry = store.head("namespaces", name)
     if entry is None:
         return None
-    found: Object = msgspec.json.decode(entry.body)
-    return found
+    obj: Object = msgspec.json.decode(entry.body)
+    return obj
 
 
 def _labels(obj: Object) -> dict[str, str]:

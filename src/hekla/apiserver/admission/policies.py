@@ -101,12 +101,12 @@ class Validation:
     def explain(self, values: Mapping[str, Any]) -> str:
         if self.message_program is not None:
             try:
-                found = self.message_program.evaluate(values)
+                message = self.message_program.evaluate(values)
             except cel.Failed as error:
                 log.info("messageExpression failed: %s", error)
-                found = None
-            if isinstance(found, str):
-                text = found.strip()
+                message = None
+            if isinstance(message, str):
+                text = message.strip()
                 if text and "\n" not in text and len(text) <= MAX_MESSAGE:
                     return text
         return self.message.strip() or f"failed expression: {self.program.expression.strip()}"
@@ -225,10 +225,10 @@ class Policies:
                 continue
             policies[policy.name] = policy
         bindings = self._store.table(BINDINGS).entries.values()
-        found = [Binding.read(msgspec.json.decode(entry.body)) for entry in bindings]
+        compiled = [Binding.read(msgspec.json.decode(entry.body)) for entry in bindings]
         self._bound = [
             (policies[binding.policy], binding)
-            for binding in sorted(found, key=lambda b: (b.policy, b.name))
+            for binding in sorted(compiled, key=lambda b: (b.policy, b.name))
             if binding.policy in policies
         ]
         self._covering.clear()
@@ -242,13 +242,13 @@ class Policies:
             self._registry_revision = registry.revision
         kind = served.kind
         key = (operation, kind.group, kind.version, kind.plural, subresource)
-        found = self._covering.get(key)
-        if found is None:
+        is_covered = self._covering.get(key)
+        if is_covered is None:
             versions = self._versions(served)
-            found = self._covering[key] = any(
+            is_covered = self._covering[key] = any(
                 policy.match.covers(operation, versions, subresource) for policy, _ in self._bound
             )
-        return found
+        return is_covered
 
     def _versions(self, served: Served) -> list[Served]:
         return [served, *self._resources.registry.equivalents(served)]
@@ -295,10 +295,10 @@ class Policies:
         except Misconfigured as error:
             said = f"failed to configure binding: {error}"
             return [(said, "Invalid")] if policy.fails_closed else []
-        found: list[tuple[str, str]] = []
+        failures: list[tuple[str, str]] = []
         for param in params:
-            found += _evaluated(policy, {**values, "params": param})
-        return found
+            failures += _evaluated(policy, {**values, "params": param})
+        return failures
 
     def _params(
         self, policy: Policy, binding: Binding, review: AdmissionRequest
@@ -323,12 +323,12 @@ class Policies:
                 )
         elif namespace:
             raise Misconfigured("paramRef.namespace must not be provided for a cluster-scoped kind")
-        found = list(self._referred(served, ref, namespace))
-        if not found and ref.get("parameterNotFoundAction") == "Deny":
+        params = list(self._referred(served, ref, namespace))
+        if not params and ref.get("parameterNotFoundAction") == "Deny":
             raise Misconfigured(
                 "no params found for policy binding with `Deny` parameterNotFoundAction"
             )
-        return found
+        return params
 
     def _referred(
         self, served: Served, ref: Mapping[str, Any], namespace: str
@@ -354,18 +354,18 @@ def _evaluated(policy: Policy, values: Object) -> list[tuple[str, str]]:
             return []
     except cel.Failed as error:
         return [(str(error), "Invalid")] if policy.fails_closed else []
-    found = []
+    failures = []
     for validation in policy.validations:
         try:
             if validation.program.holds(values):
                 continue
-            found.append((validation.explain(values), validation.reason))
+            failures.append((validation.explain(values), validation.reason))
         except cel.Failed as error:
             if policy.fails_closed:
                 text = validation.program.expression.strip()
                 why = "; ".join([str(error), *broken])
-                found.append((f"expression '{text}' resulted in error: {why}", "Invalid"))
-    return found
+                failures.append((f"expression '{text}' resulted in error: {why}", "Invalid"))
+    return failures
 
 
 def _variables(policy: Policy, values: Object) -> tuple[Object, list[str]]:

@@ -16,19 +16,19 @@ class Priority(AdmissionPlugin):
             return
         spec = attributes.obj["spec"]
         name = spec.get("priorityClassName")
-        found = self._class(name) if name else self._default()
-        if name and found is None:
+        priority_class = self._class(name) if name else self._default()
+        if name and priority_class is None:
             raise attributes.forbid(f"no PriorityClass with name {name} was found")
-        value = found["value"] if found else 0
+        value = priority_class["value"] if priority_class else 0
         if spec.get("priority") not in (None, value):
             raise attributes.forbid(
                 "the integer value of priority must not be provided in pod spec; priority "
                 f"admission controller computed {value} from the given PriorityClass name"
             )
         spec["priority"] = value
-        if found:
-            spec["priorityClassName"] = found["metadata"]["name"]
-        policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
+        if priority_class:
+            spec["priorityClassName"] = priority_class["metadata"]["name"]
+        policy = (priority_class or {}).get("preemptionPolicy") or "PreemptLowerPriority"
         if spec.get("preemptionPolicy") not in (None, policy):
             raise attributes.forbid(
                 "the string value of PreemptionPolicy must not be provided in pod spec; priority "
@@ -55,10 +55,10 @@ class Priority(AdmissionPlugin):
 
     def _default(self) -> Object | None:
         """Return the class of pods without one: the global default with the lowest value."""
-        found: Object | None = None
+        default: Object | None = None
         for entry in self.store.table(CLASSES).entries.values():
             if b'"globalDefault":true' in entry.body:
                 one: Object = msgspec.json.decode(entry.body)
-                if found is None or one["value"] < found["value"]:
-                    found = one
-        return found
+                if default is None or one["value"] < default["value"]:
+                    default = one
+        return default

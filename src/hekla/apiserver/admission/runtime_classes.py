@@ -21,15 +21,15 @@ class RuntimeClasses(AdmissionPlugin):
         entry = self.store.head(CLASSES, name)
         if entry is None:
             raise attributes.forbid(f'pod rejected: RuntimeClass "{name}" not found')
-        found: Object = msgspec.json.decode(entry.body)
-        overhead = (found.get("overhead") or {}).get("podFixed")
+        runtime_class: Object = msgspec.json.decode(entry.body)
+        overhead = (runtime_class.get("overhead") or {}).get("podFixed")
         if overhead:
             if spec.get("overhead") not in (None, {}, overhead):
                 raise attributes.forbid(
                     "pod rejected: its overhead is not that of its RuntimeClass"
                 )
             spec["overhead"] = dict(overhead)
-        placement = found.get("scheduling") or {}
+        placement = runtime_class.get("scheduling") or {}
         wanted = placement.get("nodeSelector") or {}
         selector = {**(spec.get("nodeSelector") or {}), **wanted}
         if any((spec.get("nodeSelector") or {}).get(k, v) != v for k, v in wanted.items()):

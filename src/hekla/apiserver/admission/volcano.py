@@ -71,8 +71,10 @@ class Volcano(AdmissionPlugin):
 
     def validate(self, attributes: Attributes) -> list[RelatedWrite]:
         if self._concerns(attributes):
-            found = list(volcano.check(attributes.verb, attributes.obj, attributes.old, self._view))
-            if found:
+            field_errors = list(
+                volcano.check(attributes.verb, attributes.obj, attributes.old, self._view)
+            )
+            if field_errors:
                 kind, name = attributes.served.kind, attributes.obj["metadata"].get("name", "")
-                raise errors.invalid(kind.group, kind.kind, name, causes(found))
+                raise errors.invalid(kind.group, kind.kind, name, causes(field_errors))
         return []

@@ -137,20 +137,20 @@ class Webhooks:
             self._compile(table)
 
     def _compile(self, table: str) -> None:
-        found: list[Hook] = []
+        hooks: list[Hook] = []
         for _, entry in sorted(self._store.table(table).entries.items()):
             configuration = msgspec.json.decode(entry.body)
             name = configuration["metadata"]["name"]
             for hook in configuration.get("webhooks") or ():
                 try:
-                    found.append(Hook.read(name, hook))
+                    hooks.append(Hook.read(name, hook))
                 except (cel.Refused, KeyError, ValueError) as error:
                     # Invalid at creation is refused; the evaluator may have been uninstalled since.
                     log.error("webhook %s of %s is not called: %s", hook.get("name"), name, error)
         if table == MUTATING:
-            self._mutating = tuple(found)
+            self._mutating = tuple(hooks)
         else:
-            self._validating = tuple(found)
+            self._validating = tuple(hooks)
         self._covering.clear()
 
     def covers(self, operation: str, served: Served, subresource: str) -> bool:
@@ -219,11 +219,11 @@ class Webhooks:
         ]
         if not wanted:
             return
-        found = await asyncio.gather(
+        outcomes = await asyncio.gather(
             *(self._call(invocation, review, mutating=False) for invocation in wanted),
             return_exceptions=True,
         )
-        for outcome in found:
+        for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 

@@ -57,19 +57,19 @@ class Program:
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Return its value for these variables as plain Python; raise Failed on error."""
         try:
-            found = self._compiled.eval(data=values)
-            if found.type() == _cel.Type.ERROR:
-                raise Failed(_without_code(found.plain_value()))
-            return found.plain_value()
+            result = self._compiled.eval(data=values)
+            if result.type() == _cel.Type.ERROR:
+                raise Failed(_without_code(result.plain_value()))
+            return result.plain_value()
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
             raise Failed(_without_code(str(error))) from error
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Return its value, which must be a boolean."""
-        found = self.evaluate(values)
-        if not isinstance(found, bool):
-            raise Failed(f"expression evaluated to {found!r}, not to true or false")
-        return found
+        result = self.evaluate(values)
+        if not isinstance(result, bool):
+            raise Failed(f"expression evaluated to {result!r}, not to true or false")
+        return result
 
 
 def is_available() -> bool:

@@ -74,17 +74,17 @@ def _intersects(items: list[Any], others: list[Any]) -> bool:
 
 
 def _find(text: str, pattern: str) -> str:
-    found = re.search(pattern, text)
-    return found.group(0) if found else ""
+    match = re.search(pattern, text)
+    return match.group(0) if match else ""
 
 
 def _find_all(text: str, pattern: str) -> list[str]:
-    return [found.group(0) for found in re.finditer(pattern, text)]
+    return [match.group(0) for match in re.finditer(pattern, text)]
 
 
 def _find_some(text: str, pattern: str, most: int) -> list[str]:
-    found = _find_all(text, pattern)
-    return found if most < 0 else found[:most]
+    matches = _find_all(text, pattern)
+    return matches if most < 0 else matches[:most]
 
 
 # --- quantities -------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ _SEMVER = re.compile(
 
 
 def _semver(text: str) -> Marked:
-    found = _SEMVER.fullmatch(text)
-    if not found:
+    match = _SEMVER.fullmatch(text)
+    if not match:
         raise ValueError(f"{text!r} is not a semantic version")
-    major, minor, patch, pre = found.groups()
+    major, minor, patch, pre = match.groups()
     return _marked("semver", major=int(major), minor=int(minor), patch=int(patch), pre=pre or "")
 
 

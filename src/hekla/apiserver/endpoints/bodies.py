@@ -106,12 +106,12 @@ def _json_duplicates(body: bytes) -> list[str]:
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(items)
-        found = [f"{name}{path}" for name, value in items if below for path in paths_in(value)]
+        duplicates = [f"{name}{path}" for name, value in items if below for path in paths_in(value)]
         if len(made) != len(items):
             names = [name for name, _ in items]
-            found += [name for index, name in enumerate(names) if name in names[:index]]
-        if found:
-            below[id(made)] = made, found  # keep a reference, so that the id stays unique
+            duplicates += [name for index, name in enumerate(names) if name in names[:index]]
+        if duplicates:
+            below[id(made)] = made, duplicates  # keep a reference, so that the id stays unique
         return made
 
     top = json.loads(body, object_pairs_hook=pairs)

@@ -79,9 +79,9 @@ class Discovery:
         return self._openapi.answer(path, form) if parts[0] == "openapi" else None
 
     def _paths(self) -> list[str]:
-        found = {served.kind.path_prefix for served in self._registry.all()}
-        found |= {"/api", "/apis", "/healthz", "/livez", "/readyz", "/metrics", "/version"}
-        return sorted(found | {"/openapi/v2", "/openapi/v3"})
+        paths = {served.kind.path_prefix for served in self._registry.all()}
+        paths |= {"/api", "/apis", "/healthz", "/livez", "/readyz", "/metrics", "/version"}
+        return sorted(paths | {"/openapi/v2", "/openapi/v3"})
 
     def _groups(self) -> list[str]:
         """Return groups in order of preference: built-in first, then by name."""
@@ -90,8 +90,8 @@ class Discovery:
         return [*builtin, *custom]
 
     def _versions(self, group: str) -> list[str]:
-        found = {s.kind.version for s in self._registry.all() if s.kind.group == group}
-        return sorted(found, key=_version_rank)
+        versions = {s.kind.version for s in self._registry.all() if s.kind.group == group}
+        return sorted(versions, key=_version_rank)
 
     def _group(self, group: str) -> Object:
         versions = [

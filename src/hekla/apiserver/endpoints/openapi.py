@@ -68,10 +68,10 @@ class OpenApi:
         return None
 
     def _group_versions(self) -> dict[tuple[str, str], list[Served]]:
-        found: dict[tuple[str, str], list[Served]] = {}
+        by_version: dict[tuple[str, str], list[Served]] = {}
         for served in self._registry.all():
-            found.setdefault((served.kind.group, served.kind.version), []).append(served)
-        return found
+            by_version.setdefault((served.kind.group, served.kind.version), []).append(served)
+        return by_version
 
     def _index(self) -> Object:
         index = {}
@@ -165,23 +165,23 @@ def _schemas_of(served: Served) -> Object:
 
 def _v2_schemas_of(served: Served) -> Object:
     """Return v3 schemas without what v2 cannot express."""
-    found = _schemas_of(served)
+    schemas = _schemas_of(served)
     if served.custom and served.schema.get("x-kubernetes-preserve-unknown-fields"):
         mark = "x-kubernetes-group-version-kind"
         name = schema_name(served)
-        found[name] = {"type": "object", mark: found[name][mark]}
-    return found
+        schemas[name] = {"type": "object", mark: schemas[name][mark]}
+    return schemas
 
 
-def _collect(found: Object, wanted: Object) -> None:
+def _collect(collected: Object, wanted: Object) -> None:
     """Add schemas and everything that they refer to."""
     waiting = [*wanted.items(), *_shared()]
     definitions = schemas.definitions()
     while waiting:
         name, schema = waiting.pop()
-        if name in found:
+        if name in collected:
             continue
-        found[name] = schema
+        collected[name] = schema
         waiting += [(ref, definitions[ref]) for ref in _references(schema) if ref in definitions]
 
 

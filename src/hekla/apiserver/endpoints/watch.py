@@ -186,5 +186,5 @@ def _finish(waiter: asyncio.Future[None]) -> None:
 
 
 def _bodies(events: list[Event]) -> list[bytes]:
-    found = [event.entry.body for event in events]
-    return found + [event.previous.body for event in events if event.previous is not None]
+    bodies = [event.entry.body for event in events]
+    return bodies + [event.previous.body for event in events if event.previous is not None]

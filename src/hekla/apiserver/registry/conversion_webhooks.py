@@ -109,10 +109,10 @@ def _validated(raw: bytes, uid: str, count: int) -> list[Object]:
     if response.result.get("status") != "Success":
         message = response.result.get("message")
         raise ValueError(f"failed: {message or response.result.get('status')}")
-    found = response.convertedObjects
-    if len(found) != count:
-        raise ValueError(f"returned {len(found)} objects, expected {count}")
-    return found
+    objects = response.convertedObjects
+    if len(objects) != count:
+        raise ValueError(f"returned {len(objects)} objects, expected {count}")
+    return objects
 
 
 def _with_server_metadata(served: Served, before: Object, after: Object) -> Object:

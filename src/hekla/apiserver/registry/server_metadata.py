@@ -109,17 +109,17 @@ def bump_generation(served: Served, obj: Object, old: Object) -> None:
 
 def check_delete_preconditions(served: Served, obj: Object, delete_options: DeleteOptions) -> None:
     metadata = obj["metadata"]
-    for label, requested, found in (
+    for label, requested, current in (
         ("UID", delete_options.uid, metadata["uid"]),
         ("ResourceVersion", delete_options.revision, metadata["resourceVersion"]),
     ):
-        if requested and requested != found:
+        if requested and requested != current:
             raise errors.conflict(
                 served.kind.group,
                 served.kind.kind,  # not the resource, as upstream
                 metadata["name"],
                 f"Precondition failed: {label} in precondition: {requested}, "
-                f"{label} in object meta: {found}",
+                f"{label} in object meta: {current}",
             )
 
 

@@ -15,10 +15,10 @@ def apply_defaults(served: Served, obj: Object) -> None:
 
 
 def validate(served: Served, obj: Object, old: Object | None, options: Options) -> None:
-    found = rules.validate(obj, old)
-    if found:
+    field_errors = rules.validate(obj, old)
+    if field_errors:
         name = obj["metadata"].get("name", "")
-        raise errors.invalid(served.kind.group, served.kind.kind, name, rules.causes(found))
+        raise errors.invalid(served.kind.group, served.kind.kind, name, rules.causes(field_errors))
     check_rules(served, obj, old, options)
 
 

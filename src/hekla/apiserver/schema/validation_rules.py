@@ -82,9 +82,9 @@ class Rule:
     def _message(self, value: Json, old: Json) -> str:
         if self.explains is not None:
             try:
-                found = self.explains.evaluate({"self": value, "oldSelf": old})
-                if isinstance(found, str) and found.strip() and "\n" not in found.strip():
-                    return found.strip()
+                message = self.explains.evaluate({"self": value, "oldSelf": old})
+                if isinstance(message, str) and message.strip() and "\n" not in message.strip():
+                    return message.strip()
             except cel.Failed as error:
                 log.info("messageExpression of %r failed: %s", self.text, error)
         return self.message.strip() or f"failed rule: {self.text.strip()}"
@@ -287,10 +287,10 @@ def invalid_rules(
 
 def _check_fields(text: str, schema: Mapping[str, Any], *, root: bool) -> None:
     """Refuse `self.a.b` if the schema has no such field: the evaluator has no types."""
-    for found in _CHAIN.finditer(_STRINGS.sub("''", text)):
+    for chain in _CHAIN.finditer(_STRINGS.sub("''", text)):
         here: Mapping[str, Any] = schema
-        names = found.group(1)[1:].split(".")
-        if found.group(2):
+        names = chain.group(1)[1:].split(".")
+        if chain.group(2):
             names.pop()  # a method
         for depth, name in enumerate(names):
             fields = {escape(key): inner for key, inner in (here.get("properties") or {}).items()}

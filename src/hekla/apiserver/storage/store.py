@@ -149,10 +149,12 @@ class Store:
             connection.execute(f"PRAGMA synchronous={mode}")
             connection.execute("PRAGMA wal_autocheckpoint=4000")
             connection.executescript(SCHEMA)
-            found = connection.execute("SELECT value FROM facts WHERE name='format'").fetchone()[0]
-            if found != FORMAT:
+            format_ = connection.execute("SELECT value FROM facts WHERE name='format'").fetchone()[
+                0
+            ]
+            if format_ != FORMAT:
                 raise StoreError(
-                    f"{path} was written by another version of hekla (format {found}, this one "
+                    f"{path} was written by another version of hekla (format {format_}, this one "
                     f"reads {FORMAT}); start that version, or move the file away"
                 )
         except sqlite3.Error as error:
@@ -190,20 +192,20 @@ class Store:
 
     def head(self, resource: str, key: str) -> Entry | None:
         """Return the newest version, staged changes included."""
-        found = self._overlay.get((resource, key), self)
-        return self.get(resource, key) if found is self else found  # type: ignore[return-value]
+        staged = self._overlay.get((resource, key), self)
+        return self.get(resource, key) if staged is self else staged  # type: ignore[return-value]
 
     def heads(self, resource: str, prefix: str = "") -> list[Entry]:
         """Return all objects under `prefix`, staged changes included, in no order."""
         table = self.table(resource)
-        found = {key: table.entries[key] for key in table.range(prefix)}
+        heads = {key: table.entries[key] for key in table.range(prefix)}
         for (where, key), entry in self._overlay.items():
             if where == resource and key.startswith(prefix):
                 if entry is None:
-                    found.pop(key, None)
+                    heads.pop(key, None)
                 else:
-                    found[key] = entry
-        return list(found.values())
+                    heads[key] = entry
+        return list(heads.values())
 
     def resources(self) -> list[str]:
         """Return all resources that have objects, staged ones included."""

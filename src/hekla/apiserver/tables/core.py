@@ -88,8 +88,8 @@ def _external_ip(service: Object) -> str:
 
 
 def balancer_addresses(ingress: list[Object] | None) -> list[str]:
-    found = {point.get("ip") or point.get("hostname") or "" for point in ingress or ()}
-    return sorted(found - {""})
+    addresses = {point.get("ip") or point.get("hostname") or "" for point in ingress or ()}
+    return sorted(addresses - {""})
 
 
 def _service_port(port: Object) -> str:

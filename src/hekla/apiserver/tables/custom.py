@@ -57,9 +57,9 @@ def _reader(column: Object) -> Find:
         return lambda _: []  # an invalid column must not fail the table
 
 
-def cell(found: list[Any], kind: str, now: float) -> Any:
+def cell(values: list[Any], kind: str, now: float) -> Any:
     """Return a value as its column's type; None if it is missing or does not fit."""
-    value = found[0] if found else None
+    value = values[0] if values else None
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

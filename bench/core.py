@@ -218,14 +218,14 @@ def shared_gpus(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
     """Nodes of 8 cards that ten pods may share, and gangs whose pods want a part of one."""
     state = Cluster()
     state.job_table.set_queue(queue("default"))
-    cards = "".join(f"GPU-{i},10,81920,NVIDIA-A100,true,hami-core:" for i in range(8))
+    devices = "".join(f"GPU-{i},10,81920,NVIDIA-A100,true,hami-core:" for i in range(8))
     for n in range(nodes):
         state.set_node(
             node(
                 f"node-{n:05d}",
                 cpu=64,
                 memory="256Gi",
-                annotations={"volcano.sh/node-vgpu-register": cards},
+                annotations={"volcano.sh/node-vgpu-register": devices},
                 extra={"volcano.sh/vgpu-number": 80},
             )
         )

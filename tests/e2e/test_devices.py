@@ -64,7 +64,7 @@ def test_processes_see_the_parts_of_cards_that_their_pods_were_given(client: Syn
     with client.watch(PODGROUPS, namespace="default", timeout_s=600) as events:
         for event in events:
             if "too-large" in event.object["metadata"]["name"] and (
-                "no vgpu cards with enough room" in str(event.object.get("status"))
+                "no vgpu devices with enough capacity" in str(event.object.get("status"))
             ):
                 return
     raise AssertionError("the job that fits on no card was not told so")

@@ -36,23 +36,23 @@ PACKED = conf(VGPUEnable="true", SchedulePolicy="binpack", ScheduleWeight=10)
 SPREAD = conf(VGPUEnable="true", SchedulePolicy="spread", ScheduleWeight=10)
 
 
-def gpu_node(name: str, cards: int = 2, memory: int = 8000, **more: Any) -> Any:
-    extra = {w.GPU_NUMBER: cards, w.GPU_MEMORY: cards * memory}
+def gpu_node(name: str, devices: int = 2, memory: int = 8000, **more: Any) -> Any:
+    extra = {w.GPU_NUMBER: devices, w.GPU_MEMORY: devices * memory}
     return node(name, cpu=64, extra=extra, **more)
 
 
 def vgpu_node(
     name: str,
-    cards: int = 2,
+    devices: int = 2,
     memory: int = 16000,
     shares: int = 10,
     kind: str = "NVIDIA-Tesla-V100",
     mode: str = "hami-core",
     **notes: str,
 ) -> Any:
-    text = "".join(f"GPU-{name}-{i},{shares},{memory},{kind},true,{mode}:" for i in range(cards))
+    text = "".join(f"GPU-{name}-{i},{shares},{memory},{kind},true,{mode}:" for i in range(devices))
     annotations = {w.NODE_VGPU_REGISTER: text, **notes}
-    return node(name, cpu=64, annotations=annotations, extra={w.VGPU_NUMBER: cards * shares})
+    return node(name, cpu=64, annotations=annotations, extra={w.VGPU_NUMBER: devices * shares})
 
 
 def wants(number: int = 1, memory: int = 0, percent: int = 0, cores: int = 0) -> dict[str, int]:
@@ -69,18 +69,18 @@ def job(name: str, members: int = 1, **more: Any) -> GroupBuilder:
     return gang(name, members=members, cpu=1, **more)
 
 
-def cards(result: Result, key: str = w.VGPU_IDS_NEW) -> dict[str, str]:
+def devices(result: Result, key: str = w.VGPU_IDS_NEW) -> dict[str, str]:
     return {bind.pod: bind.annotations.get(key, "") for bind in result.plan.binds}
 
 
-def every_way(name: str, cards: int = 2, memory: int = 16000) -> Any:
+def every_way(name: str, devices: int = 2, memory: int = 16000) -> Any:
     """A node whose cards are there in every way, as those of hekla's own agent are."""
-    text = "".join(f"GPU-{name}-{i},10,{memory},V100,true,hami-core:" for i in range(cards))
+    text = "".join(f"GPU-{name}-{i},10,{memory},V100,true,hami-core:" for i in range(devices))
     extra = {
-        w.NVIDIA_GPU: cards,
-        w.GPU_NUMBER: cards,
-        w.GPU_MEMORY: cards * memory,
-        w.VGPU_NUMBER: 10 * cards,
+        w.NVIDIA_GPU: devices,
+        w.GPU_NUMBER: devices,
+        w.GPU_MEMORY: devices * memory,
+        w.VGPU_NUMBER: 10 * devices,
     }
     return node(name, cpu=64, annotations={w.NODE_VGPU_REGISTER: text}, extra=extra)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.api.wellknown import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINITY
-from hekla.scheduler.plugins.task_topology.buckets import Layout, Wishes
+from hekla.scheduler.plugins.task_topology.buckets import Layout, RoleAffinity
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.model import ALLOCATED, PENDING, Job
 from hekla.testing import TestCluster, cluster, gang, node, pod
@@ -41,12 +41,12 @@ def world(
 
 def plainly_sorted(layout: Layout) -> list[list[str]]:
     """The same tasks in the same turn, with a look at every bucket for each."""
-    wishes, buckets = layout.wishes, list[list[str]]()
+    affinity, buckets = layout.affinity, list[list[str]]()
     tasks = {uid: bucket.tasks[uid] for uid, bucket in layout.of.items()}
 
     def attraction(role: str, others: Sequence[str]) -> int:
         pairs = [frozenset((role, tasks[uid].role)) for uid in others]
-        return sum((p in wishes.together) - (p in wishes.apart) for p in pairs)
+        return sum((p in affinity.together) - (p in affinity.apart) for p in pairs)
 
     def load(uids: Sequence[str]) -> float:
         return sum(tasks[uid].klass.amount(0) + tasks[uid].klass.amount(1) / 2**20 for uid in uids)
@@ -69,7 +69,7 @@ def test_every_task_joins_the_bucket_that_a_look_at_all_of_them_finds(
     members: list[tuple[str, int]], together: list[str], apart: list[str]
 ) -> None:
     _, job = world(members, together, apart)
-    layout = Layout(job, Wishes(job))
+    layout = Layout(job, RoleAffinity(job))
     assert [list(bucket.tasks) for bucket in layout.buckets] == plainly_sorted(layout)
 
 
@@ -78,12 +78,12 @@ def test_counting_along_gives_what_a_new_count_gives(
     members: list[tuple[str, int]], together: list[str], apart: list[str], places: list[int]
 ) -> None:
     found, job = world(members, together, apart)
-    along, anew = Layout(job, Wishes(job)), Layout(job, Wishes(job))
+    along, anew = Layout(job, RoleAffinity(job)), Layout(job, RoleAffinity(job))
     along.recount(found.state.nodes)
     for task, place in zip(list(job.by_status[PENDING].values()), places, strict=False):
         job.move([task], ALLOCATED)
         task.node_name = found.state.node_table.node_list[place].name
-        along.came(task, place)
+        along.placed(task, place)
     anew.recount(found.state.nodes)
     assert along.is_counted
     assert along.here == anew.here
@@ -94,10 +94,10 @@ def test_counting_along_gives_what_a_new_count_gives(
 
 def test_whoever_comes_without_having_waited_calls_for_a_new_count() -> None:
     found, job = world([("a", 1), ("a", 1)], ["a"], [])
-    layout = Layout(job, Wishes(job))
+    layout = Layout(job, RoleAffinity(job))
     layout.recount(found.state.nodes)
     running = next(task for task in job.tasks.values() if task.node_name)
-    layout.came(running, 0)
+    layout.placed(running, 0)
     assert not layout.is_counted
 
 
@@ -106,7 +106,7 @@ def test_those_who_wait_follow_a_task_by_name(
     members: list[tuple[str, int]], together: list[str], apart: list[str]
 ) -> None:
     found, job = world(members, together, apart)
-    layout = Layout(job, Wishes(job))
+    layout = Layout(job, RoleAffinity(job))
     layout.recount(found.state.nodes)
     for uid, bucket in layout.of.items():
         task = job.tasks[uid]

@@ -294,9 +294,9 @@ def test_nonsense_on_objects_stops_nobody_and_overbooks_nothing(data: st.DataObj
         for n in range(2)
     ]  # fmt: skip
     zone = data.draw(st.sampled_from(["", "night", "day", "dusk"]))
-    cards = {wellknown.VGPU_NUMBER: 8, "nvidia.com/gpu": 2}
+    devices = {wellknown.VGPU_NUMBER: 8, "nvidia.com/gpu": 2}
     nodes = [
-        node("n1", cpu=6, extra=cards, annotations=data.draw(notes(OF_NODES)),
+        node("n1", cpu=6, extra=devices, annotations=data.draw(notes(OF_NODES)),
              labels={wellknown.REVOCABLE_ZONE: zone} if zone else {}),
         node("n2", cpu=8, annotations=data.draw(notes(OF_NODES))),
     ]  # fmt: skip

@@ -171,11 +171,11 @@ async def test_cards_go_with_the_bind_and_come_back_when_it_fails() -> None:
     stage = Stage(cluster([gpus], jobs, conf=SHARING))
     stage.client.refuse["a-0"] = Forbidden(403, "Forbidden", "no")
     await stage.cycle()
-    assert not stage.world.state.node_table.ledger("gpu").now_3nc.any()
+    assert not stage.world.state.node_table.device_allocations("gpu").now_3nc.any()
     del stage.client.refuse["a-0"]
     await stage.cycle()
     assert stage.client.written["a-0"]["volcano.sh/gpu-index"] == "0"
-    assert stage.world.state.node_table.ledger("gpu").now_3nc[0].tolist() == [[6]]
+    assert stage.world.state.node_table.device_allocations("gpu").now_3nc[0].tolist() == [[6]]
 
 
 async def test_a_failed_bind_gives_the_unsent_rest_of_its_gang_back() -> None:

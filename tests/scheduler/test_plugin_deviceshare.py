@@ -13,8 +13,8 @@ from hekla.testing import cluster
 from .card_worlds import (
     NUMBER,
     VIRTUAL,
-    cards,
     conf,
+    devices,
     gpu_node,
     job,
     vgpu_node,
@@ -88,4 +88,4 @@ def test_more_whole_gpus_than_a_pod_may_have_are_refused() -> None:
 
 def test_switched_off_it_looks_at_no_cards() -> None:
     result = cluster([vgpu_node("n")], [job("a", requests=wants(1, 10**6))], conf=conf()).run()
-    assert cards(result) == {"a-0": ""}
+    assert devices(result) == {"a-0": ""}

@@ -18,7 +18,7 @@ from hekla.api.wellknown import (
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.framework.config import parse
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.plugins.task_topology.buckets import Layout, Wishes
+from hekla.scheduler.plugins.task_topology.buckets import Layout, RoleAffinity
 from hekla.scheduler.plugins.task_topology.scores import traffic
 from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
 
@@ -70,7 +70,7 @@ def on_nodes(result: Result) -> list[dict[str, int]]:
 def buckets(made: GroupBuilder) -> list[dict[str, int]]:
     world = cluster([], [made], conf=CONF % "buckets").state
     found = world.jobs["default/tf"]
-    return [bucket.roles for bucket in Layout(found, Wishes(found)).buckets]
+    return [bucket.roles for bucket in Layout(found, RoleAffinity(found)).buckets]
 
 
 def test_roles_that_repel_themselves_open_buckets_and_their_friends_fill_them() -> None:

@@ -49,7 +49,7 @@ def vgpu_request(amounts: Mapping[str, int]) -> DeviceRequest:
 class DeviceAllocation:
     """A device, or a share of one, that is allocated to a container."""
 
-    card: str
+    device: str
     memory: int
     cores: int
     container: int = 0
@@ -81,7 +81,7 @@ def encode(containers: int, allocations: Iterable[DeviceAllocation], kind: str) 
     """Return the annotation of a pod with these allocations."""
     parts = [""] * containers
     for each in allocations:
-        parts[each.container] += f"{each.card},{kind},{each.memory},{each.cores}:"
+        parts[each.container] += f"{each.device},{kind},{each.memory},{each.cores}:"
     return ";".join(parts)
 
 

@@ -136,7 +136,7 @@ def requested_shares(pod: Object, devices: DeviceManager) -> list[GpuShare]:
         for _ in range(min(request.number, MAX_NUMBER))
     ]
     if wanted and wellknown.VGPU_IDS_NEW in annotations:
-        named = [each.card for each in decode(annotations[wellknown.VGPU_IDS_NEW])]
+        named = [each.device for each in decode(annotations[wellknown.VGPU_IDS_NEW])]
         _check_number(wellknown.VGPU_IDS_NEW, len(wanted), len(named))
         return [
             _share(name, request, devices, devices.index_of(gpu))

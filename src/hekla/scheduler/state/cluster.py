@@ -283,14 +283,14 @@ class Cluster:
         else:
             task.status = PENDING
         task.node_name = ""
-        task.notes, task.cards = {}, ()
+        task.notes, task.devices = {}, ()
 
     def _note(self, task: Task, annotations: Mapping[str, str]) -> None:
         """Record the devices and CPUs that a task has on its node."""
         wanted = task.klass.devices
         if wanted is not None:
             task.notes = recorded(wanted, annotations)
-            task.cards = given_to(wanted, task.notes)
+            task.devices = given_to(wanted, task.notes)
         if task.klass.whole_cpus and wellknown.TOPOLOGY_DECISION in annotations:
             decision = annotations[wellknown.TOPOLOGY_DECISION]
             task.notes = {**task.notes, wellknown.TOPOLOGY_DECISION: decision}

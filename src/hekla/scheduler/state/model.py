@@ -20,7 +20,7 @@ from hekla.api.devices import DeviceAllocation
 from hekla.api.scheduling import NetworkTopology, PodGroupCondition, QueueAffinity
 from hekla.api.wellknown import PodGroupPhase, QueueState
 from hekla.scheduler.state.classes import HostPort, TaskClass
-from hekla.scheduler.state.devices.inventory import Card
+from hekla.scheduler.state.devices.inventory import Device
 from hekla.scheduler.state.dimensions import Dimensions, FloatArray
 from hekla.scheduler.state.subgroups import Policy, SubGroup, subgroup_of
 
@@ -77,10 +77,10 @@ class Task:
     """One pod."""
 
     __slots__ = (
-        "cards",
         "condition",
         "cooldown_end",
         "created",
+        "devices",
         "group",
         "index",
         "is_gated",
@@ -137,7 +137,7 @@ class Task:
         self.group: LabelGroup | None = None
         self.notes: Mapping[str, str] = {}
         """Annotations with the devices and CPUs that the pod has on its node."""
-        self.cards: tuple[DeviceAllocation, ...] = ()
+        self.devices: tuple[DeviceAllocation, ...] = ()
         """The devices that the pod has on its node."""
         self.condition: tuple[str, str, str] = ("", "", "")
         """Status, reason and message of PodScheduled as the API server has it."""
@@ -214,7 +214,7 @@ class Node:
 
     __slots__ = (
         "annotations",
-        "cards",
+        "devices",
         "images",
         "index",
         "is_ready",
@@ -235,7 +235,7 @@ class Node:
         self.images: tuple[ContainerImage, ...] = ()
         self.is_unschedulable = False
         self.is_ready = True
-        self.cards: Mapping[str, tuple[Card, ...]] = {}
+        self.devices: Mapping[str, tuple[Device, ...]] = {}
         """Shareable devices by kind."""
         self.tasks: dict[str, Task] = {}
         self.ports: dict[HostPort, int] = {}

@@ -10,8 +10,8 @@ import numpy as np
 
 from hekla.api import core, wellknown
 from hekla.scheduler.state.classes import Classes, TaskClass
-from hekla.scheduler.state.devices.allocations import Ledger, Ledgers
-from hekla.scheduler.state.devices.inventory import cards_of
+from hekla.scheduler.state.devices.allocations import AllocationsByKind, DeviceAllocations
+from hekla.scheduler.state.devices.inventory import devices_of
 from hekla.scheduler.state.dimensions import (
     CPU,
     MEMORY,
@@ -52,7 +52,7 @@ class NodeTable:
         self._images: tuple[int, dict[str, tuple[IntArray, FloatArray]]] = (-1, {})
         self._labels: NodeLabels | None = None
         self.nodes_changed = False
-        self._ledgers = Ledgers()
+        self._allocations = AllocationsByKind()
         self.layouts = Layouts()
         self.readings: dict[int, dict[str, Reading]] = {}
         """Node loads, by the period of their means."""
@@ -91,9 +91,9 @@ class NodeTable:
             )
         return self._labels
 
-    def ledger(self, kind: str) -> Ledger:
+    def device_allocations(self, kind: str) -> DeviceAllocations:
         """Return the device allocations of a kind, on all nodes."""
-        return self._ledgers.of(kind, self.node_list, self.labels_version)
+        return self._allocations.of(kind, self.node_list, self.labels_version)
 
     def image_index(self) -> dict[str, tuple[IntArray, FloatArray]]:
         """Return the nodes that have an image, and its size there."""
@@ -155,10 +155,10 @@ class NodeTable:
             self.images_version += 1
             self.has_images = True
         node.annotations = obj.annotations
-        cards = cards_of(node.annotations, obj.status.capacity, obj.status.allocatable)
-        if cards != node.cards:
-            node.cards = cards
-            self._ledgers.changed(node)
+        devices = devices_of(node.annotations, obj.status.capacity, obj.status.allocatable)
+        if devices != node.devices:
+            node.devices = devices
+            self._allocations.changed(node)
         node.is_unschedulable = obj.spec.unschedulable
         # Volcano relies on the taints that Kubernetes sets from conditions. Without a node
         # controller there are none, so the Ready condition counts.
@@ -189,8 +189,8 @@ class NodeTable:
     def recount(self, node: Node) -> None:
         """Compute a node's column from its tasks."""
         matrix, i = self.matrix, node.index
-        for ledger in (matrix.used_rn, matrix.releasing_rn, matrix.pipelined_rn):
-            ledger[:, i] = 0.0
+        for allocations in (matrix.used_rn, matrix.releasing_rn, matrix.pipelined_rn):
+            allocations[:, i] = 0.0
         matrix.nonzero_2n[:, i] = 0.0
         matrix.pods_n[i] = 0.0
         matrix.idle_rn[:, i] = matrix.allocatable_rn[:, i]
@@ -205,7 +205,7 @@ class NodeTable:
         if self.recent is not None:
             self.recent[task.uid] = task
         if task.klass.devices is not None:
-            self._ledgers.changed(node)
+            self._allocations.changed(node)
         if task.klass.whole_cpus:
             self.layouts.stale.add(node.name)
         for port in task.klass.ports:
@@ -227,7 +227,7 @@ class NodeTable:
         if self.recent is not None:
             self.recent.pop(task.uid, None)
         if task.klass.devices is not None:
-            self._ledgers.changed(node)
+            self._allocations.changed(node)
         if task.klass.whole_cpus:
             self.layouts.stale.add(node.name)
         for port in task.klass.ports:

@@ -5,8 +5,8 @@ the very request that binds it, in the form that the nodes' device plugins read.
 moment at which a pod has a node and not its cards, and whoever starts anew knows all of it.
 
 What a newcomer gets wrong: equal pods get different cards. What the next pods of a class would get
-on a node is known in advance as a row of rungs (`choosing.climb`); placing pods only moves a mark
-along it, and a row is worked out again only when somebody else came to the node.
+on a node is known in advance as a row of rungs (`choosing.build_score_table`); placing pods only
+moves a mark along it, and a row is worked out again only when somebody else came to the node.
 
 Differences from Volcano, each a decision of record: pods that are leaving keep their cards; spread
 scores cards that nobody uses; exclusive rules hold for good; no lock is written on nodes; a GPU is
@@ -32,16 +32,16 @@ from hekla.scheduler.errors import PluginError
 from hekla.scheduler.framework.arguments import Key
 from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.framework.plugin import Plugin
-from hekla.scheduler.plugins.deviceshare.score_table import Book
+from hekla.scheduler.plugins.deviceshare.score_table import DeviceState
 from hekla.scheduler.plugins.deviceshare.selection import BINPACK, SPREAD
 from hekla.scheduler.state.devices.allocations import whole_id
 from hekla.scheduler.state.devices.inventory import (
     GPU,
     HAMI_CORE,
-    SAME_CARDS,
+    SAME_DEVICES,
     VGPU,
     WHOLE_GPU,
-    Card,
+    Device,
 )
 from hekla.scheduler.state.devices.requests import Request, annotations_for, is_being_given
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
 
 LOCK_S: Final = 300.0
-UNCLEAR_WHY: Final = "node(s) had pods with cards that their annotations do not name"
+UNCLEAR_WHY: Final = "node(s) had pods with devices that their annotations do not name"
 OTHER_WHY: Final = "node(s) had GPUs that pods have in another way"
 PARTED_WHY: Final = "node(s) had GPUs of which pods have parts"
 GEOMETRIES: Final = ("volcano-vgpu-device-config", "kube-system")
@@ -119,7 +119,7 @@ class DeviceShare(Plugin, name="deviceshare"):
 
     def open(self, session: Session) -> None:
         self._session = session
-        self._books: dict[str, Book] = {}
+        self._states: dict[str, DeviceState] = {}
         self._allowed: dict[tuple[str, tuple[tuple[str, str], ...]], BoolArray] = {}
         self._busy_n: BoolArray | None = None
         self._whole_n: IntArray = np.zeros(len(session.nodes.all), dtype=np.int64)
@@ -140,37 +140,40 @@ class DeviceShare(Plugin, name="deviceshare"):
             is_on = self.vgpu if request.kind == VGPU else self.npu
         return request if is_on else None
 
-    def _account(self, request: Request) -> Book:
-        return self._book_of(request.kind)
+    def _account(self, request: Request) -> DeviceState:
+        return self._state_of(request.kind)
 
-    def _book_of(self, kind: str) -> Book:
-        book = self._books.get(kind)
-        if book is None:
-            ledger = self._session.cluster.node_table.ledger(kind)
+    def _state_of(self, kind: str) -> DeviceState:
+        state = self._states.get(kind)
+        if state is None:
+            allocations = self._session.cluster.node_table.device_allocations(kind)
             most = 1 if self.node_lock else None
-            book = self._books[kind] = Book(ledger, self.policy, most=most)
-        return book
+            state = self._states[kind] = DeviceState(allocations, self.policy, most=most)
+        return state
 
     def _gpus_kind(self) -> str:
         """The way in which GPUs are given out; empty if that is left to the nodes."""
         return VGPU if self.vgpu else GPU if self.gpu_sharing or self.gpu_number else ""
 
-    def _books_with(self, task: Task) -> list[Book]:
+    def _states_with(self, task: Task) -> list[DeviceState]:
         """Those in which cards count that a task on a node has."""
         wanted = task.klass.devices
-        if wanted is None or not task.cards:
+        if wanted is None or not task.devices:
             return []
-        kinds = [self._gpus_kind()] if wanted.kind in SAME_CARDS else [wanted.kind]
-        return [self._book_of(kind) for kind in kinds if kind in SAME_CARDS or (kind and self.npu)]
+        kinds = [self._gpus_kind()] if wanted.kind in SAME_DEVICES else [wanted.kind]
+        return [
+            self._state_of(kind) for kind in kinds if kind in SAME_DEVICES or (kind and self.npu)
+        ]
 
     def _parted(self) -> BoolArray:
         """Nodes with GPUs that are given out here, now or in this cycle."""
         cluster = self._session.cluster
         parted_n: BoolArray = (
-            cluster.node_table.ledger(GPU).own_n | cluster.node_table.ledger(VGPU).own_n
+            cluster.node_table.device_allocations(GPU).own_n
+            | cluster.node_table.device_allocations(VGPU).own_n
         )
-        for kind in SAME_CARDS & self._books.keys():
-            parted_n = parted_n | self._books[kind].has_placed()
+        for kind in SAME_DEVICES & self._states.keys():
+            parted_n = parted_n | self._states[kind].has_placed()
         return parted_n
 
     def _key(self, task: Task) -> Any:
@@ -178,27 +181,27 @@ class DeviceShare(Plugin, name="deviceshare"):
 
     def _left(self, task: Task, request: Request, *, future: bool = False) -> IntArray:
         """How many more such tasks the cards of each node take."""
-        book = self._account(request)
-        if future and (known_n := book.known_later(self._key(task))) is not None:
+        state = self._account(request)
+        if future and (known_n := state.known_later(self._key(task))) is not None:
             return known_n
-        allowed_nc = self._suitable(request, book)
+        allowed_nc = self._suitable(request, state)
         is_apart = self.job_specific(task)
         if is_apart:
-            allowed_nc = allowed_nc & ~self._kept_from(task, book)
-        find = book.later if future else book.left
+            allowed_nc = allowed_nc & ~self._kept_from(task, state)
+        find = state.later if future else state.left
         return find(self._key(task), request, allowed_nc, is_apart=is_apart)
 
-    def _suitable(self, request: Request, book: Book) -> BoolArray:
+    def _suitable(self, request: Request, state: DeviceState) -> BoolArray:
         """Cards that are healthy and that the pod chooses among."""
         if not request.choosing:
-            return book.ledger.usable_nc
+            return state.allocations.usable_nc
         key = (request.kind, request.choosing)
         known = self._allowed.get(key)
         if known is None:
-            known = book.ledger.usable_nc.copy()
-            for row, cards in enumerate(book.ledger.cards):
-                for column, card in enumerate(cards):
-                    known[row, column] &= _matches(card, request)
+            known = state.allocations.usable_nc.copy()
+            for row, devices in enumerate(state.allocations.devices):
+                for column, device in enumerate(devices):
+                    known[row, column] &= _matches(device, request)
             self._allowed[key] = known
         return known
 
@@ -217,7 +220,7 @@ class DeviceShare(Plugin, name="deviceshare"):
             return []
         return [rule for rule in self.exclusive if rule.items() <= task.labels.items()]
 
-    def _kept_from(self, task: Task, book: Book) -> BoolArray:
+    def _kept_from(self, task: Task, state: DeviceState) -> BoolArray:
         """Cards on which the task's like already are."""
         request = task.klass.devices
         assert request is not None
@@ -230,18 +233,18 @@ class DeviceShare(Plugin, name="deviceshare"):
         def is_alike(other: Task) -> bool:
             return is_member(other) or any(rule.items() <= other.labels.items() for rule in rules)
 
-        out = book.placed(is_alike)
+        out = state.placed(is_alike)
         others = self._session.cluster.tasks if rules else task.job.tasks if task.job else {}
         nodes = self._session.cluster.nodes
         for other in others.values():
-            node = nodes.get(other.node_name) if other.cards else None
+            node = nodes.get(other.node_name) if other.devices else None
             if node is None or not node.is_known or not is_alike(other):
                 continue
-            wholes = {whole_id(given.card) for given in other.cards}
-            for column, card in enumerate(book.ledger.cards[node.index]):
+            wholes = {whole_id(given.device) for given in other.devices}
+            for column, device in enumerate(state.allocations.devices[node.index]):
                 # Rules are about cards shared in software; members part whatever the mode.
-                counts = card.mode == HAMI_CORE or is_member(other)
-                out[node.index, column] |= counts and whole_id(card.id) in wholes
+                counts = device.mode == HAMI_CORE or is_member(other)
+                out[node.index, column] |= counts and whole_id(device.id) in wholes
         return out
 
     # --- where tasks may go -------------------------------------------------------------------
@@ -254,12 +257,12 @@ class DeviceShare(Plugin, name="deviceshare"):
         request = self._request(task)
         if request is None:
             return
-        book = self._account(request)
-        works_n = np.asarray(book.ledger.usable_nc.any(axis=1))
-        yield ~works_n, f"node(s) had no working {request.kind} cards"
+        state = self._account(request)
+        works_n = np.asarray(state.allocations.usable_nc.any(axis=1))
+        yield ~works_n, f"node(s) had no healthy {request.kind} devices"
         if request.choosing:
-            suits_n = np.asarray(self._suitable(request, book).any(axis=1))
-            yield ~suits_n, "node(s) had no card that suits the pod's annotations"
+            suits_n = np.asarray(self._suitable(request, state).any(axis=1))
+            yield ~suits_n, "node(s) had no device that matches the pod's annotations"
 
     def node_capacity(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
         if _is_whole(task) and self._gpus_kind():
@@ -268,18 +271,22 @@ class DeviceShare(Plugin, name="deviceshare"):
         if request is None or request.problem:
             return []
         left_n = self._left(task, request, future=nodes.is_future).astype(np.float64)
-        limits = [(nodes.take(left_n), f"node(s) had no {request.kind} cards with enough room")]
-        ledger = self._account(request).ledger
-        other_n = ledger.other_n & (left_n == 0)
-        if request.kind in SAME_CARDS:
+        limits = [
+            (nodes.take(left_n), f"node(s) had no {request.kind} devices with enough capacity")
+        ]
+        allocations = self._account(request).allocations
+        other_n = allocations.other_n & (left_n == 0)
+        if request.kind in SAME_DEVICES:
             other_n = other_n | (self._whole_n > 0)
-        unclear_n = ledger.unclear_n & (left_n == 0)
+        unclear_n = allocations.unclear_n & (left_n == 0)
         for stops_n, why in ((other_n, OTHER_WHY), (unclear_n, UNCLEAR_WHY)):
             if stops_n.any():
                 limits.insert(0, (nodes.take(np.where(stops_n, 0.0, np.inf)), why))
         if self.node_lock:
             free_n = np.where(self._busy(), 0.0, np.inf)
-            limits.append((nodes.take(free_n), "node(s) are still giving cards to another pod"))
+            limits.append(
+                (nodes.take(free_n), "node(s) are still allocating devices to another pod")
+            )
         return limits
 
     def fits_after_eviction(
@@ -313,8 +320,8 @@ class DeviceShare(Plugin, name="deviceshare"):
             if self._busy_n.any():
                 self._session.wake(now + LOCK_S)
         busy_n = self._busy_n.copy()
-        for book in self._books.values():
-            busy_n |= book.has_placed()
+        for state in self._states.values():
+            busy_n |= state.has_placed()
         return busy_n
 
     def node_order(self, task: Task, nodes: Nodes) -> FloatArray:
@@ -329,7 +336,7 @@ class DeviceShare(Plugin, name="deviceshare"):
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
         if task.status not in (ALLOCATED, PIPELINED):
-            self._rebook(task, nodes, 1)
+            self._replace(task, nodes, 1)
             return
         if _is_whole(task):
             np.add.at(self._whole_n, nodes, 1)
@@ -342,19 +349,19 @@ class DeviceShare(Plugin, name="deviceshare"):
 
     def deallocated(self, task: Task, nodes: IntArray) -> None:
         if task.status == RELEASING:
-            self._rebook(task, nodes, -1)
+            self._replace(task, nodes, -1)
             return
         if _is_whole(task):
             np.subtract.at(self._whole_n, nodes, 1)
         request = self._request(task)
         if request is not None:
-            self._account(request).take_back(nodes)
+            self._account(request).undo(nodes)
 
-    def _rebook(self, task: Task, nodes: IntArray, sign: int) -> None:
+    def _replace(self, task: Task, nodes: IntArray, sign: int) -> None:
         """A task that runs is sent away, or (with 1) stays after all."""
-        for book in self._books_with(task):
-            book.ledger.book(book.later_3nc, int(nodes[0]), task, sign)
-            book.changed(nodes)
+        for state in self._states_with(task):
+            state.allocations.state(state.later_3nc, int(nodes[0]), task, sign)
+            state.changed(nodes)
 
     def bind_annotations(
         self, tasks: Sequence[Task], nodes: IntArray
@@ -362,13 +369,13 @@ class DeviceShare(Plugin, name="deviceshare"):
         request = self._request(tasks[0])
         if request is None:
             return []
-        book, now = self._account(request), self._session.now
+        state, now = self._account(request), self._session.now
         known = self._written.setdefault(request, {})
         out: list[Mapping[str, str] | None] = []
-        for task, node, columns in zip(tasks, nodes.tolist(), book.chosen(nodes), strict=True):
+        for task, node, columns in zip(tasks, nodes.tolist(), state.chosen(nodes), strict=True):
             where = (node, *columns)
             if where not in known:  # pods that share a card are told the same
-                given = book.given(request, node, columns)
+                given = state.given(request, node, columns)
                 known[where] = annotations_for(request, given, task.node_name, now)
             out.append(known[where])
         return out
@@ -378,11 +385,11 @@ def _is_whole(task: Task) -> bool:
     return task.klass.devices is not None and task.klass.devices.kind == WHOLE_GPU
 
 
-def _matches(card: Card, request: Request) -> bool:
+def _matches(device: Device, request: Request) -> bool:
     """Whether a card is one that the pod's annotations allow."""
-    uuid, kind = whole_id(card.id), card.type.lower()
+    uuid, kind = whole_id(device.id), device.type.lower()
     mode = request.note(VGPU_MODE)
-    if mode and mode != card.mode:
+    if mode and mode != device.mode:
         return False
     only, never = _words(request.note(VGPU_USE_UUID)), _words(request.note(VGPU_NOUSE_UUID))
     if (only and uuid not in only) or uuid in never:

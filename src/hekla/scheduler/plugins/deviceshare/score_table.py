@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hekla.api.devices import DeviceAllocation, DeviceRequest
-from hekla.scheduler.plugins.deviceshare.selection import MOST, climb
-from hekla.scheduler.state.devices.allocations import CORES, MEMORY, SHARES, Ledger
+from hekla.scheduler.plugins.deviceshare.selection import MOST, build_score_table
+from hekla.scheduler.state.devices.allocations import CORES, MEMORY, SHARES, DeviceAllocations
 from hekla.scheduler.state.devices.requests import Request
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
 from hekla.scheduler.state.model import Task
 
 
-class _Ladder:
+class _ClassScores:
     """What the next pods of a class get on each node."""
 
     def __init__(self, nodes: int, request: Request) -> None:
@@ -35,7 +35,7 @@ class _Ladder:
         self.stale_n: BoolArray = np.ones(nodes, dtype=bool)
         self.is_stale = True
         self.score_kn: FloatArray = np.zeros((0, nodes))
-        self.choice_kns: npt.NDArray[np.int16] = np.zeros((0, nodes, request.cards), np.int16)
+        self.choice_kns: npt.NDArray[np.int16] = np.zeros((0, nodes, request.devices), np.int16)
 
     def grow(self, rungs: int) -> None:
         more = rungs - len(self.score_kn)
@@ -59,7 +59,7 @@ class _Move:
     nodes: IntArray
     choice_is: npt.NDArray[np.int16]
     is_later: bool
-    ladder: _Ladder | None
+    scores: _ClassScores | None
     rows: IntArray
     """The nodes, each once."""
     counts: IntArray
@@ -69,17 +69,19 @@ class _Move:
     when: int
 
 
-class Book:
+class DeviceState:
     """One kind of card in one session. The ledger is the cluster's, and is only read."""
 
-    def __init__(self, ledger: Ledger, policy: str, *, most: int | None = None) -> None:
-        self.ledger = ledger
-        self._used_23nc = np.stack((ledger.now_3nc, ledger.later_3nc))
+    def __init__(
+        self, allocations: DeviceAllocations, policy: str, *, most: int | None = None
+    ) -> None:
+        self.allocations = allocations
+        self._used_23nc = np.stack((allocations.now_3nc, allocations.later_3nc))
         self.now_3nc, self.later_3nc = self._used_23nc
-        self._is_cut = ledger.is_cut
+        self._is_cut = allocations.is_cut
         self._policy = policy
         self._most = most or MOST
-        self._ladders: dict[Any, _Ladder] = {}
+        self._class_scores: dict[Any, _ClassScores] = {}
         self._moves: dict[int, _Move] = {}
         self._allowed: dict[Any, tuple[BoolArray, bool]] = {}
         self._later: tuple[Any, int, IntArray] | None = None
@@ -93,22 +95,22 @@ class Book:
     ) -> IntArray:
         """How many more pods of a class each node takes now."""
         self._allowed[key] = (allowed_nc, is_apart)
-        ladder = self._ladders.get(key)
-        if ladder is None:
-            ladder = self._ladders[key] = _Ladder(len(self.ledger.cards), request)
-        if ladder.is_stale:
-            self._refresh(ladder, request, allowed_nc, is_apart)
-        left_n: IntArray = ladder.capacity_n - ladder.taken_n
+        scores = self._class_scores.get(key)
+        if scores is None:
+            scores = self._class_scores[key] = _ClassScores(len(self.allocations.devices), request)
+        if scores.is_stale:
+            self._refresh(scores, request, allowed_nc, is_apart)
+        left_n: IntArray = scores.capacity_n - scores.taken_n
         return left_n
 
     def _refresh(
-        self, ladder: _Ladder, request: Request, allowed_nc: BoolArray, is_apart: bool
+        self, scores: _ClassScores, request: Request, allowed_nc: BoolArray, is_apart: bool
     ) -> None:
-        rows = np.flatnonzero(ladder.stale_n)
+        rows = np.flatnonzero(scores.stale_n)
         # Neither what those who leave still have is free, nor what somebody was promised.
         used = np.maximum(self.now_3nc[:, rows], self.later_3nc[:, rows])
-        found = climb(
-            self.ledger,
+        found = build_score_table(
+            self.allocations,
             rows,
             used,
             allowed_nc[rows],
@@ -118,14 +120,14 @@ class Book:
             most=self._most,
         )
         rungs = len(found.score_kr)
-        ladder.grow(rungs)
-        ladder.capacity_n[rows], ladder.taken_n[rows] = found.copies_r, 0
-        ladder.score_kn[:rungs, rows] = found.score_kr
-        ladder.choice_kns[:rungs, rows] = found.choice_krs
+        scores.grow(rungs)
+        scores.capacity_n[rows], scores.taken_n[rows] = found.copies_r, 0
+        scores.score_kn[:rungs, rows] = found.score_kr
+        scores.choice_kns[:rungs, rows] = found.choice_krs
         self._clock += 1
-        ladder.made_n[rows] = self._clock
-        ladder.stale_n[rows] = False
-        ladder.is_stale = False
+        scores.made_n[rows] = self._clock
+        scores.stale_n[rows] = False
+        scores.is_stale = False
 
     def known_later(self, key: Any) -> IntArray | None:
         """What `later` said last, if that was about this class and nothing has happened since."""
@@ -141,9 +143,9 @@ class Book:
         rows = np.flatnonzero((self.now_3nc != self.later_3nc).any(axis=(0, 2)))
         if len(rows):
             used = self.later_3nc[:, rows].copy()
-            args = (self.ledger, rows, used, allowed_nc[rows], request, self._policy)
+            args = (self.allocations, rows, used, allowed_nc[rows], request, self._policy)
             left_n = left_n.copy()
-            left_n[rows] = climb(*args, is_apart=is_apart, most=self._most).copies_r
+            left_n[rows] = build_score_table(*args, is_apart=is_apart, most=self._most).copies_r
         self._later = (key, self._changes, left_n)
         return left_n
 
@@ -156,25 +158,25 @@ class Book:
         goes_ot = np.zeros((len(options), len(leaving)), dtype=np.int64)
         for row, option in enumerate(options):
             goes_ot[row, [number[task.uid] for task in option]] = 1
-        held_t3c = np.zeros((len(leaving), 3, self.ledger.width), dtype=np.int64)
+        held_t3c = np.zeros((len(leaving), 3, self.allocations.width), dtype=np.int64)
         for row, task in enumerate(leaving.values()):
-            held_t3c[row] = self.ledger.held_by(node, task)
+            held_t3c[row] = self.allocations.held_by(node, task)
         freed_o3c = np.tensordot(goes_ot, held_t3c, axes=1)
         used = self.later_3nc[:, [node]] - freed_o3c.transpose(1, 0, 2)
         allowed_nc, is_apart = self._allowed[key]
         rows = np.full(len(options), node)
-        args = (self.ledger, rows, used, allowed_nc[rows], request, self._policy)
-        fits: BoolArray = climb(*args, is_apart=is_apart, most=1).copies_r > 0
+        args = (self.allocations, rows, used, allowed_nc[rows], request, self._policy)
+        fits: BoolArray = build_score_table(*args, is_apart=is_apart, most=1).copies_r > 0
         return fits
 
     def score(self, key: Any, index: IntArray | None, copies: IntArray | int) -> FloatArray:
         """The score of the next pod but `copies`, on some nodes or all."""
-        ladder = self._ladders[key]
-        nodes = np.arange(len(ladder.capacity_n)) if index is None else index
-        if not len(ladder.score_kn):
+        scores = self._class_scores[key]
+        nodes = np.arange(len(scores.capacity_n)) if index is None else index
+        if not len(scores.score_kn):
             return np.zeros(len(nodes))
-        rung = np.minimum(ladder.taken_n[nodes] + copies, len(ladder.score_kn) - 1)
-        score_n: FloatArray = ladder.score_kn[rung, nodes]
+        rung = np.minimum(scores.taken_n[nodes] + copies, len(scores.score_kn) - 1)
+        score_n: FloatArray = scores.score_kn[rung, nodes]
         return score_n
 
     # --- placing ------------------------------------------------------------------------------
@@ -185,84 +187,88 @@ class Book:
         """Equal tasks came to nodes; whoever asks for the nodes' ladders must have done so."""
         rows, counts = _counted(nodes)
         rank_i = _rank(nodes)
-        ladder = None if is_later else self._ladders[key]
-        if ladder is not None:
-            rung_i = ladder.taken_n[nodes] + rank_i
-            choice_is = ladder.choice_kns[rung_i, nodes]
-            marks = ladder.taken_n[rows] + counts
-            if np.any(marks > ladder.capacity_n[rows]):
-                raise RuntimeError(f"{request.kind}: a node got more pods than its cards take")
+        scores = None if is_later else self._class_scores[key]
+        if scores is not None:
+            rung_i = scores.taken_n[nodes] + rank_i
+            choice_is = scores.choice_kns[rung_i, nodes]
+            marks = scores.taken_n[rows] + counts
+            if np.any(marks > scores.capacity_n[rows]):
+                raise RuntimeError(f"{request.kind}: a node got more pods than its devices take")
         else:
-            choice_is = self._promised(key, request, nodes, rank_i)
+            choice_is = self._pipelined(key, request, nodes, rank_i)
             marks = counts
         self._clock += 1
         move = _Move(
-            request, task, nodes, choice_is, is_later, ladder, rows, counts, marks, self._clock
+            request, task, nodes, choice_is, is_later, scores, rows, counts, marks, self._clock
         )
         self._count(move, 1)
-        self.changed(rows, but=ladder)
-        if ladder is not None:
-            ladder.taken_n[rows] = marks
+        self.changed(rows, but=scores)
+        if scores is not None:
+            scores.taken_n[rows] = marks
             if marks.max() >= self._most:
-                ladder.spoil(rows[marks >= self._most])
+                scores.spoil(rows[marks >= self._most])
         self._moves[id(nodes)] = move
 
-    def _promised(
+    def _pipelined(
         self, key: Any, request: Request, nodes: IntArray, rank_i: IntArray
     ) -> npt.NDArray[np.int16]:
         """Cards that somebody is leaving, for tasks that wait for them."""
         rows, at_i = np.unique(nodes, return_inverse=True)
         allowed_nc, is_apart = self._allowed[key]
         used = self.later_3nc[:, rows].copy()
-        args = (self.ledger, rows, used, allowed_nc[rows], request, self._policy)
-        found = climb(*args, is_apart=is_apart, most=self._most)
+        args = (self.allocations, rows, used, allowed_nc[rows], request, self._policy)
+        found = build_score_table(*args, is_apart=is_apart, most=self._most)
         if np.any(rank_i >= found.copies_r[at_i]):
-            raise RuntimeError(f"{request.kind}: more pods were promised cards than will be free")
+            raise RuntimeError(
+                f"{request.kind}: more pods were pipelined than devices will be free"
+            )
         return found.choice_krs[rank_i, at_i]
 
-    def take_back(self, nodes: IntArray) -> None:
+    def undo(self, nodes: IntArray) -> None:
         move = self._moves.pop(id(nodes), None)
         if move is None:
             return
         self._count(move, -1)
-        ladder, rows = move.ladder, move.rows
-        self.changed(rows, but=ladder)
-        if ladder is None:
+        scores, rows = move.scores, move.rows
+        self.changed(rows, but=scores)
+        if scores is None:
             return
-        is_other = (ladder.taken_n[rows] != move.marks) | (ladder.made_n[rows] > move.when)
+        is_other = (scores.taken_n[rows] != move.marks) | (scores.made_n[rows] > move.when)
         if is_other.any():
-            ladder.spoil(rows[is_other])
-        ladder.taken_n[rows] -= move.counts
+            scores.spoil(rows[is_other])
+        scores.taken_n[rows] -= move.counts
 
-    def changed(self, nodes: IntArray, *, but: _Ladder | None = None) -> None:
+    def changed(self, nodes: IntArray, *, but: _ClassScores | None = None) -> None:
         """Something happened on nodes that ladders, but one, do not know of."""
         self._changes += 1
-        for ladder in self._ladders.values():
-            if ladder is not but:
-                ladder.spoil(nodes)
+        for scores in self._class_scores.values():
+            if scores is not but:
+                scores.spoil(nodes)
 
     def _count(self, move: _Move, sign: int) -> None:
         used_23f = self._used_23nc.reshape(2, 3, -1)
         since = 1 if move.is_later else 0
         slot = 0
-        for ask in move.request.asks:
-            for _ in range(ask.number):
+        for request_part in move.request.requests:
+            for _ in range(request_part.number):
                 columns = move.choice_is[:, slot].astype(np.int64)
-                cards, counts = _counted(move.nodes * self.ledger.width + columns)
-                more_3i = np.empty((3, len(cards)), dtype=np.int64)
-                at = (cards // self.ledger.width, cards % self.ledger.width)
-                more_3i[MEMORY] = self._memory(ask, at)
-                more_3i[SHARES], more_3i[CORES] = 1, ask.cores
-                used_23f[since:, :, cards] += sign * counts * more_3i
+                devices, counts = _counted(move.nodes * self.allocations.width + columns)
+                more_3i = np.empty((3, len(devices)), dtype=np.int64)
+                at = (devices // self.allocations.width, devices % self.allocations.width)
+                more_3i[MEMORY] = self._memory(request_part, at)
+                more_3i[SHARES], more_3i[CORES] = 1, request_part.cores
+                used_23f[since:, :, devices] += sign * counts * more_3i
                 slot += 1
 
-    def _memory(self, ask: DeviceRequest, at: Any) -> IntArray | int:
+    def _memory(self, request_part: DeviceRequest, at: Any) -> IntArray | int:
         """What is taken of cards, or of one; of a part that MIG made, all of it."""
-        if not ask.percent and not self._is_cut:
-            return ask.memory
-        of_card = self.ledger.memory_nc[at]
-        asked = of_card * ask.percent // 100 if ask.percent else ask.memory
-        taken: IntArray = np.where(self.ledger.cut_nc[at] >= 0, of_card, asked)
+        if not request_part.percent and not self._is_cut:
+            return request_part.memory
+        of_card = self.allocations.memory_nc[at]
+        asked = (
+            of_card * request_part.percent // 100 if request_part.percent else request_part.memory
+        )
+        taken: IntArray = np.where(self.allocations.cut_nc[at] >= 0, of_card, asked)
         return taken
 
     # --- telling ------------------------------------------------------------------------------
@@ -276,28 +282,28 @@ class Book:
         """What a task has that got these cards of a node."""
         out: list[DeviceAllocation] = []
         left = iter(columns)
-        for container, ask in enumerate(request.asks):
-            for column in islice(left, ask.number):
-                card = self.ledger.cards[node][column].id
-                memory = int(self._memory(ask, (node, column)))
-                out.append(DeviceAllocation(card, memory, ask.cores, container))
+        for container, request_part in enumerate(request.requests):
+            for column in islice(left, request_part.number):
+                device = self.allocations.devices[node][column].id
+                memory = int(self._memory(request_part, (node, column)))
+                out.append(DeviceAllocation(device, memory, request_part.cores, container))
         return out
 
     def placed(self, is_alike: Callable[[Task], bool]) -> BoolArray:
         """Cards on which tasks of a kind were put in this cycle."""
-        out = np.zeros(self.ledger.usable_nc.shape, dtype=bool)
+        out = np.zeros(self.allocations.usable_nc.shape, dtype=bool)
         for move in self._moves.values():
             if is_alike(move.task):
                 for columns in move.choice_is.T:
                     at = (move.nodes, columns.astype(np.int64))
-                    whole_i = self.ledger.whole_nc[at]
+                    whole_i = self.allocations.whole_nc[at]
                     for node, whole in zip(move.nodes.tolist(), whole_i.tolist(), strict=True):
-                        out[node] |= self.ledger.whole_nc[node] == whole
+                        out[node] |= self.allocations.whole_nc[node] == whole
         return out
 
     def has_placed(self) -> BoolArray:
         """Nodes to which pods came in this cycle."""
-        out = np.zeros(len(self.ledger.cards), dtype=bool)
+        out = np.zeros(len(self.allocations.devices), dtype=bool)
         for move in self._moves.values():
             out[move.nodes] = True
         return out

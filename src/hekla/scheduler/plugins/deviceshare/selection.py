@@ -1,8 +1,9 @@
 """Which cards the next pods of a kind get on each node, for all nodes at once.
 
-`climb` puts one more pod on every node, again and again, until no node takes another: so it knows
-how many fit, which cards each of them gets, and how good each would be. Cards are taken greedily in
-the order of the policy, as Volcano does; a pod that gets some of its cards only gets none.
+`build_score_table` puts one more pod on every node, again and again, until no node takes another:
+so it knows how many fit, which cards each of them gets, and how good each would be. Cards are taken
+greedily in the order of the policy, as Volcano does; a pod that gets some of its cards only gets
+none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hekla.api.devices import DeviceRequest
-from hekla.scheduler.state.devices.allocations import CORES, MEMORY, SHARES, Ledger, Used
+from hekla.scheduler.state.devices.allocations import CORES, MEMORY, SHARES, DeviceAllocations, Used
 from hekla.scheduler.state.devices.inventory import GPU, MAX_CARDS, MAX_MEMORY
 from hekla.scheduler.state.devices.requests import WHOLE, Request
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
@@ -34,8 +35,8 @@ _MOST_FIRST: Final = (1 << 44) - 1
 
 
 @dataclass(slots=True)
-class Climb:
-    """What `climb` found, for the rows that it was asked about."""
+class ScoreTable:
+    """What `build_score_table` found, for the rows that it was asked about."""
 
     copies_r: IntArray
     score_kr: FloatArray
@@ -47,13 +48,15 @@ class Climb:
 class _Table:
     """Some rows of a ledger, with what would be in use after the pods so far."""
 
-    def __init__(self, ledger: Ledger, rows: IntArray, used_3rc: Used, allowed_rc: BoolArray):
+    def __init__(
+        self, allocations: DeviceAllocations, rows: IntArray, used_3rc: Used, allowed_rc: BoolArray
+    ):
         self.rows = np.arange(len(rows))
-        self.memory_rc = ledger.memory_nc[rows]
-        self.shares_rc = ledger.shares_nc[rows]
-        self.whole_rc = ledger.whole_nc[rows]
-        self.cut_rc = ledger.cut_nc[rows]
-        self.group_rc = ledger.group_nc[rows]
+        self.memory_rc = allocations.memory_nc[rows]
+        self.shares_rc = allocations.shares_nc[rows]
+        self.whole_rc = allocations.whole_nc[rows]
+        self.cut_rc = allocations.cut_nc[rows]
+        self.group_rc = allocations.group_nc[rows]
         self.used_3rc = used_3rc
         self.allowed_rc = allowed_rc
         self.is_cut = bool((self.cut_rc >= 0).any())
@@ -66,18 +69,22 @@ class _Table:
             setattr(self, name, getattr(self, name)[alive])
         self.allowed_rc, self.used_3rc = self.allowed_rc[alive], self.used_3rc[:, alive]
 
-    def need(self, ask: DeviceRequest) -> IntArray | int:
-        return ask.memory if not ask.percent else self.memory_rc * ask.percent // 100
+    def need(self, request_part: DeviceRequest) -> IntArray | int:
+        return (
+            request_part.memory
+            if not request_part.percent
+            else self.memory_rc * request_part.percent // 100
+        )
 
-    def eligible(self, ask: DeviceRequest) -> BoolArray:
+    def eligible(self, request_part: DeviceRequest) -> BoolArray:
         """Cards with room for what one container asks."""
         memory_rc, shares_rc, cores_rc = self.used_3rc
         ok_rc: BoolArray = self.allowed_rc & (shares_rc < self.shares_rc)
-        ok_rc &= memory_rc + self.need(ask) <= self.memory_rc
-        if ask.cores == WHOLE:
+        ok_rc &= memory_rc + self.need(request_part) <= self.memory_rc
+        if request_part.cores == WHOLE:
             ok_rc &= shares_rc == 0
         # At 100 nothing is left, not even for who asks for no cores.
-        ok_rc &= cores_rc + max(ask.cores, 1) <= WHOLE
+        ok_rc &= cores_rc + max(request_part.cores, 1) <= WHOLE
         if self.is_cut:
             ok_rc &= ~self._cut_otherwise()
         return ok_rc
@@ -128,49 +135,51 @@ class _Table:
             rank_rc = np.where(own_rc, rank_r[:, None], rank_rc)
         return rank_rc
 
-    def pick(self, ask: DeviceRequest, kind: str, policy: str) -> tuple[IntArray, BoolArray]:
+    def pick(
+        self, request_part: DeviceRequest, kind: str, policy: str
+    ) -> tuple[IntArray, BoolArray]:
         """The cards for one container on each row, and where there are enough."""
-        ok_rc = self.eligible(ask)
+        ok_rc = self.eligible(request_part)
         first_rc = self.order(kind, policy)
-        if ask.number > 1 and self.is_linked:
-            first_rc = first_rc + self.together(ok_rc, ask.number) * _LINK_RANK
-        if ask.number > 1 and not self.is_cut:
+        if request_part.number > 1 and self.is_linked:
+            first_rc = first_rc + self.together(ok_rc, request_part.number) * _LINK_RANK
+        if request_part.number > 1 and not self.is_cut:
             key_rc = np.where(ok_rc, first_rc, _LAST)
-            chosen = np.argsort(key_rc, axis=1, kind="stable")[:, : ask.number]
-            return chosen, ok_rc.sum(axis=1) >= ask.number
-        chosen = np.zeros((len(self.rows), ask.number), dtype=np.int64)
+            chosen = np.argsort(key_rc, axis=1, kind="stable")[:, : request_part.number]
+            return chosen, ok_rc.sum(axis=1) >= request_part.number
+        chosen = np.zeros((len(self.rows), request_part.number), dtype=np.int64)
         enough = np.ones(len(self.rows), dtype=bool)
-        for i in range(ask.number):
+        for i in range(request_part.number):
             column = np.argmin(np.where(ok_rc, first_rc, _LAST), axis=1)
             chosen[:, i] = column
             at = (np.arange(len(column)), column)
             enough &= ok_rc[at]
-            if ask.number > 1:  # two parts of one card are not two cards
+            if request_part.number > 1:  # two parts of one card are not two cards
                 ok_rc &= self.whole_rc != self.whole_rc[at][:, None]
         return chosen, enough
 
-    def give(self, ask: DeviceRequest, chosen: IntArray) -> None:
+    def give(self, request_part: DeviceRequest, chosen: IntArray) -> None:
         at = (np.arange(len(self.rows))[:, None], chosen)
-        need = self.need(ask)
+        need = self.need(request_part)
         self.used_3rc[MEMORY][at] += need if isinstance(need, int) else need[at]
         self.used_3rc[SHARES][at] += 1
-        self.used_3rc[CORES][at] += ask.cores
+        self.used_3rc[CORES][at] += request_part.cores
 
-    def score(self, ask: DeviceRequest, chosen: IntArray, policy: str) -> FloatArray:
+    def score(self, request_part: DeviceRequest, chosen: IntArray, policy: str) -> FloatArray:
         """How good it would be to take these, before they are taken."""
         at = (np.arange(len(self.rows))[:, None], chosen)
         out = np.zeros(len(self.rows))
         if policy == BINPACK:
-            need = self.need(ask)
+            need = self.need(request_part)
             after = self.used_3rc[MEMORY][at] + (need if isinstance(need, int) else need[at])
             out += (FULL_SCORE * after / np.maximum(self.memory_rc[at], 1)).sum(axis=1)
         elif policy == SPREAD:
             untouched = self.by_card(self.used_3rc[SHARES])[at] == 0
             out += FULL_SCORE * untouched.sum(axis=1)
-        if ask.number > 1 and self.is_linked:
+        if request_part.number > 1 and self.is_linked:
             groups = self.group_rc[at]
             same = (groups[:, :, None] == groups[:, None, :]) & (groups >= 0)[:, :, None]
-            out += LINK_SCORE * same.sum(axis=2).max(axis=1) / ask.number
+            out += LINK_SCORE * same.sum(axis=2).max(axis=1) / request_part.number
         return out
 
     def close(self, chosen: IntArray) -> None:
@@ -180,8 +189,8 @@ class _Table:
             self.allowed_rc &= self.whole_rc != taken[:, [i]]
 
 
-def climb(
-    ledger: Ledger,
+def build_score_table(
+    allocations: DeviceAllocations,
     rows: IntArray,
     used_3rc: Used,
     allowed_rc: BoolArray,
@@ -190,35 +199,35 @@ def climb(
     *,
     is_apart: bool = False,
     most: int = MOST,
-) -> Climb:
+) -> ScoreTable:
     """What fits on some rows. The arrays are its own to change; `is_apart`: a card for each pod."""
-    table = _Table(ledger, rows, used_3rc, allowed_rc)
-    if request.cards == 1 and not is_apart and not table.is_cut and allowed_rc.shape[1]:
+    table = _Table(allocations, rows, used_3rc, allowed_rc)
+    if request.devices == 1 and not is_apart and not table.is_cut and allowed_rc.shape[1]:
         return _at_once(table, request, policy, most)
-    return _step_by_step(table, request, policy, is_apart, most)
+    return _one_at_a_time(table, request, policy, is_apart, most)
 
 
-def _at_once(table: _Table, request: Request, policy: str, most: int) -> Climb:
+def _at_once(table: _Table, request: Request, policy: str, most: int) -> ScoreTable:
     """Pods with one card each: how many a card takes is a division, and the order a sort.
 
-    It gives what `_step_by_step` gives, which a law holds it to.
+    It gives what `_one_at_a_time` gives, which a law holds it to.
     """
-    ask = next(ask for ask in request.asks if ask.number)
+    request_part = next(request_part for request_part in request.requests if request_part.number)
     memory_rc, shares_rc, cores_rc = table.used_3rc
-    need_rc = np.broadcast_to(table.need(ask), memory_rc.shape)
+    need_rc = np.broadcast_to(table.need(request_part), memory_rc.shape)
     takes_rc = np.minimum(table.shares_rc - shares_rc, most)
     room_rc = (table.memory_rc - memory_rc) // np.maximum(need_rc, 1)
     np.minimum(takes_rc, room_rc, out=takes_rc, where=need_rc > 0)
-    if ask.cores:
-        np.minimum(takes_rc, (WHOLE - cores_rc) // ask.cores, out=takes_rc)
-    takes_rc = np.where(table.eligible(ask), takes_rc, 0)
+    if request_part.cores:
+        np.minimum(takes_rc, (WHOLE - cores_rc) // request_part.cores, out=takes_rc)
+    takes_rc = np.where(table.eligible(request_part), takes_rc, 0)
     copies_r = np.minimum(takes_rc.sum(axis=1), most)
     rungs = int(copies_r.max(initial=0))
     first_rc = table.order(request.kind, policy)
     if policy == SPREAD:
-        chosen_kr, nth_kr = _in_turn(first_rc, takes_rc, rungs)
+        chosen_kr, nth_kr = _sequential(first_rc, takes_rc, rungs)
     else:
-        chosen_kr, nth_kr = _to_the_brim(first_rc, takes_rc, rungs)
+        chosen_kr, nth_kr = _packed(first_rc, takes_rc, rungs)
     rows = np.arange(len(copies_r))
     score_kr = np.zeros(chosen_kr.shape)
     if policy == BINPACK:
@@ -228,10 +237,10 @@ def _at_once(table: _Table, request: Request, policy: str, most: int) -> Climb:
         score_kr = FULL_SCORE * (shares_rc[rows, chosen_kr] + nth_kr == 0)
     is_there_kr = np.arange(rungs)[:, None] < copies_r
     choice_kr = np.where(is_there_kr, chosen_kr, 0)
-    return Climb(copies_r, score_kr * is_there_kr, choice_kr.astype(np.int16)[:, :, None])
+    return ScoreTable(copies_r, score_kr * is_there_kr, choice_kr.astype(np.int16)[:, :, None])
 
 
-def _to_the_brim(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[IntArray, IntArray]:
+def _packed(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[IntArray, IntArray]:
     """The card of each pod, and how many came to it before: one card is filled after the other."""
     order_rc = np.argsort(first_rc, axis=1, kind="stable")
     takes_rc = np.take_along_axis(takes_rc, order_rc, axis=1)
@@ -243,7 +252,7 @@ def _to_the_brim(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[In
     return order_rc[rows, place_kr], np.arange(rungs)[:, None] - before_rc[rows, place_kr]
 
 
-def _in_turn(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[IntArray, IntArray]:
+def _sequential(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[IntArray, IntArray]:
     """The same where the card with the fewest is next."""
     rows, width = takes_rc.shape
     deep = int(takes_rc.max(initial=0))
@@ -254,7 +263,9 @@ def _in_turn(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[IntArr
     return order // max(deep, 1), order % max(deep, 1)
 
 
-def _step_by_step(table: _Table, request: Request, policy: str, is_apart: bool, most: int) -> Climb:
+def _one_at_a_time(
+    table: _Table, request: Request, policy: str, is_apart: bool, most: int
+) -> ScoreTable:
     rows = table.rows
     copies_r = np.zeros(len(rows), dtype=np.int64)
     scores: list[FloatArray] = []
@@ -268,15 +279,15 @@ def _step_by_step(table: _Table, request: Request, policy: str, is_apart: bool, 
         at = table.rows
         copies_r[at] += 1
         scores.append(np.zeros(len(rows)))
-        choices.append(np.zeros((len(rows), request.cards), dtype=np.int16))
+        choices.append(np.zeros((len(rows), request.devices), dtype=np.int16))
         scores[-1][at], choices[-1][at] = score[enough], chosen[enough]
         if is_apart:
             table.close(chosen[enough])
     shape = (len(scores), len(rows))
-    return Climb(
+    return ScoreTable(
         copies_r,
         np.array(scores).reshape(shape),
-        np.array(choices, dtype=np.int16).reshape((*shape, request.cards)),
+        np.array(choices, dtype=np.int16).reshape((*shape, request.devices)),
     )
 
 
@@ -287,15 +298,15 @@ def _one_more(
     enough = np.ones(len(table.rows), dtype=bool)
     score = np.zeros(len(table.rows))
     parts: list[IntArray] = []
-    for ask in request.asks:
-        if not ask.number:
+    for request_part in request.requests:
+        if not request_part.number:
             continue
-        if ask.number > table.memory_rc.shape[1]:
-            nothing = np.zeros((len(table.rows), request.cards), dtype=np.int64)
+        if request_part.number > table.memory_rc.shape[1]:
+            nothing = np.zeros((len(table.rows), request.devices), dtype=np.int64)
             return nothing, np.zeros(len(table.rows), dtype=bool), score
-        chosen, fits = table.pick(ask, request.kind, policy)
-        score += table.score(ask, chosen, policy)
-        table.give(ask, chosen)
+        chosen, fits = table.pick(request_part, request.kind, policy)
+        score += table.score(request_part, chosen, policy)
+        table.give(request_part, chosen)
         enough &= fits
         parts.append(chosen)
     if not parts:

@@ -56,7 +56,7 @@ class Bucket:
             self.load += amount / 2**20 if row == 1 else amount
 
 
-class Wishes:
+class RoleAffinity:
     """What a job's annotations say, role by role."""
 
     def __init__(self, job: Job) -> None:
@@ -82,13 +82,13 @@ class Wishes:
         place = {role: i for i, role in enumerate(order[0] if order else ())}
         self._last = (len(place), 0)
         self._orders = {r: (place.get(r, len(place)), -self.rank.get(r, 0)) for r in roles}
-        self.friends = {role: _partners(role, self.together) for role in self.rank}
-        self.foes = {role: _partners(role, self.apart) for role in self.rank}
+        self.attracted = {role: _partners(role, self.together) for role in self.rank}
+        self.repelled = {role: _partners(role, self.apart) for role in self.rank}
 
     def attraction(self, role: str, others: Mapping[str, int]) -> int:
         """How many of the others it wants to be with, less those it wants to be away from."""
-        near = sum(others.get(other, 0) for other in self.friends[role])
-        return near - sum(others.get(other, 0) for other in self.foes[role])
+        near = sum(others.get(other, 0) for other in self.attracted[role])
+        return near - sum(others.get(other, 0) for other in self.repelled[role])
 
     def order(self, role: str) -> tuple[int, int]:
         """Those in the user's list first, in its order; then by how much their place matters."""
@@ -98,8 +98,8 @@ class Wishes:
 class Layout:
     """The buckets of one job, and where their tasks are."""
 
-    def __init__(self, job: Job, wishes: Wishes) -> None:
-        self.wishes = wishes
+    def __init__(self, job: Job, affinity: RoleAffinity) -> None:
+        self.affinity = affinity
         self.buckets: list[Bucket] = []
         self.of: dict[str, Bucket] = {}
         self.here: dict[str, dict[int, int]] = {}
@@ -108,21 +108,21 @@ class Layout:
         self.members = len(job.tasks)
         self._job = job
         self._on_node: dict[str, Bucket] = {}
-        self._best: dict[str, list[tuple[int, float, int, int]]] = {r: [] for r in wishes.rank}
+        self._best: dict[str, list[tuple[int, float, int, int]]] = {r: [] for r in affinity.rank}
         """By role a heap of buckets, the most attractive first; the last number tells old ones."""
         self._run_of: dict[str, Run] = {}
         """The run of each task among those of its bucket; `_runs` are all of the job's."""
         self._runs, self._run_in_job = _cut(
-            sorted(job.tasks.values(), key=lambda t: (*wishes.order(t.role), t.role, t.order))
+            sorted(job.tasks.values(), key=lambda t: (*affinity.order(t.role), t.role, t.order))
         )
         self._waiting: set[str] = set()
         tasks = [
             task
             for status in (*_HERE, PENDING)
             for task in job.by_status[status].values()
-            if task.role in wishes.rank
+            if task.role in affinity.rank
         ]
-        tasks.sort(key=lambda t: (not t.node_name, *wishes.order(t.role), t.order, t.name))
+        tasks.sort(key=lambda t: (not t.node_name, *affinity.order(t.role), t.order, t.name))
         for task in tasks:
             self._sort_in(task)
         self.largest = max((len(bucket.tasks) for bucket in self.buckets), default=1)
@@ -140,7 +140,7 @@ class Layout:
         best.add(task)
         self.of[task.uid] = best
         for role, heap in self._best.items():
-            rank = (-self.wishes.attraction(role, best.roles), best.load, best.number)
+            rank = (-self.affinity.attraction(role, best.roles), best.load, best.number)
             heappush(heap, (*rank, len(best.tasks)))
 
     def _attractive(self, role: str) -> Bucket | None:
@@ -170,7 +170,7 @@ class Layout:
                     self._count(task, node.index)
         self.is_counted = True
 
-    def came(self, task: Task, index: int) -> None:
+    def placed(self, task: Task, index: int) -> None:
         """A task came to a node; whoever did not wait before makes a new count necessary."""
         if task.uid in self._waiting:
             self._waiting.remove(task.uid)
@@ -181,7 +181,7 @@ class Layout:
 
     def foresee(self, task: Task, index: int) -> None:
         """A task will have come to a node: for who looks ahead. A new count is necessary after."""
-        self.came(task, index)
+        self.placed(task, index)
         self.is_counted = False
 
     def _wait(self, uid: str, sign: int) -> None:

@@ -24,8 +24,8 @@ from hekla.scheduler.framework.answers import SequentialScore
 from hekla.scheduler.framework.arguments import Key
 from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.framework.plugin import Plugin
-from hekla.scheduler.plugins.task_topology.buckets import Layout, Wishes
-from hekla.scheduler.plugins.task_topology.scores import ByBucket, ByTraffic, Rooms
+from hekla.scheduler.plugins.task_topology.buckets import Layout, RoleAffinity
+from hekla.scheduler.plugins.task_topology.scores import ByBucket, ByTraffic, NodeCapacities
 from hekla.scheduler.state.dimensions import IntArray
 from hekla.scheduler.state.model import Job, Task
 
@@ -54,7 +54,7 @@ class TaskTopology(Plugin, name="task-topology"):
 
     def open(self, session: Session) -> None:
         self._session = session
-        self._rooms = Rooms(session)
+        self._capacities = NodeCapacities(session)
         self._layouts: dict[str, Layout | None] = {}
         self._problems: dict[str, str] = {}
 
@@ -70,7 +70,7 @@ class TaskTopology(Plugin, name="task-topology"):
             layout: Layout | None = None
             if any(job.annotations.get(key) for key in _KEYS):
                 try:
-                    layout = Layout(job, Wishes(job))
+                    layout = Layout(job, RoleAffinity(job))
                 except ValueError as problem:
                     self._problems[job.key] = f"task-topology does not count: {problem}"
             self._layouts[job.key] = layout
@@ -81,7 +81,7 @@ class TaskTopology(Plugin, name="task-topology"):
         bucket = None if layout is None else layout.of.get(task.uid)
         if layout is None:
             return (1, 0, 0, 0, 0)
-        place = layout.wishes.order(task.role)
+        place = layout.affinity.order(task.role)
         if bucket is None:  # an order alone counts too, unlike in Volcano
             return (1, 0, 0, *place)
         return (0, -len(bucket.tasks), bucket.number, *place)
@@ -93,7 +93,7 @@ class TaskTopology(Plugin, name="task-topology"):
         layout = None if task.job is None else self._layouts.get(task.job.key)
         if layout is not None and layout.is_counted:
             if len(nodes) == 1:
-                layout.came(task, int(nodes[0]))
+                layout.placed(task, int(nodes[0]))
             else:
                 layout.is_counted = False
 
@@ -111,4 +111,4 @@ class TaskTopology(Plugin, name="task-topology"):
         if not layout.is_counted:
             layout.recount(self._session.cluster.nodes)
         kind = ByTraffic if self.mode == COMMUNICATION else ByBucket
-        return kind(layout, task, self._rooms, self.weight)
+        return kind(layout, task, self._capacities, self.weight)

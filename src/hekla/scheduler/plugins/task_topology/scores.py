@@ -6,8 +6,8 @@ little: that node's room, the counts of its role there, and who is still to come
 `ByTraffic` are made once for a run of equal tasks and told of each that was placed.
 
 Most of the work is in how many of the tasks to come a node has room for. Nodes with equal room are
-in one state, and `Rooms` finds the answer once for a state and those who are to come, for all jobs
-of a cycle; what is left for a task is to look up the states of the nodes.
+in one state, and `NodeCapacities` finds the answer once for a state and those who are to come, for
+all jobs of a cycle; what is left for a task is to look up the states of the nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MORE: Final = 16
 """For so many nodes that a job does not use yet there is room in arrays at first."""
 
 
-class Rooms:
+class NodeCapacities:
     """How many of some tasks, taken in turn, nodes have room for together."""
 
     def __init__(self, session: Session) -> None:
@@ -126,39 +126,39 @@ def _fitting(key: Key, free_rs: FloatArray) -> FloatArray:
     return total_s
 
 
-class _Room:
+class _ClassCapacity:
     """The room for tasks to come while equal ones come to nodes in turn, before they really do."""
 
-    def __init__(self, rooms: Rooms, klass: TaskClass) -> None:
-        self._rooms = rooms
+    def __init__(self, rooms: NodeCapacities, klass: TaskClass) -> None:
+        self._capacities = rooms
         self._klass = klass
         self._state_n = rooms.states()
 
     def fitting(self, runs: Runs) -> FloatArray:
         """How many of these tasks fit on every node."""
-        fits_n: FloatArray = self._rooms.fitting(runs)[self._state_n]
+        fits_n: FloatArray = self._capacities.fitting(runs)[self._state_n]
         return fits_n
 
-    def came(self, node: int) -> None:
-        self._state_n[node] = self._rooms.after(int(self._state_n[node]), self._klass)
+    def placed(self, node: int) -> None:
+        self._state_n[node] = self._capacities.after(int(self._state_n[node]), self._klass)
 
 
 class ByBucket(SequentialScore):
     """Best where most of its bucket are and could be, less those it wants to be away from."""
 
-    def __init__(self, layout: Layout, task: Task, rooms: Rooms, weight: float) -> None:
+    def __init__(self, layout: Layout, task: Task, rooms: NodeCapacities, weight: float) -> None:
         self._layout = layout
-        self._room = _Room(rooms, task.klass)
+        self._capacity = _ClassCapacity(rooms, task.klass)
         self._scale = weight * 100.0 / layout.largest
         self._foes_n = np.zeros(rooms.count)
-        foes = layout.wishes.foes[task.role]
-        for foe in foes:
+        repelled = layout.affinity.repelled[task.role]
+        for foe in repelled:
             for index, number in layout.here.get(foe, {}).items():
                 self._foes_n[index] += number
-        self._is_own_foe = task.role in foes
+        self._is_own_foe = task.role in repelled
 
     def score(self, task: Task) -> FloatArray:
-        score_n = self._room.fitting(self._layout.first_and_rest(task)) - self._foes_n
+        score_n = self._capacity.fitting(self._layout.first_and_rest(task)) - self._foes_n
         for index, number in self._layout.of[task.uid].here.items():
             score_n[index] += number
         score_n *= self._scale
@@ -166,7 +166,7 @@ class ByBucket(SequentialScore):
 
     def placed(self, task: Task, node: int) -> None:
         self._layout.foresee(task, node)
-        self._room.came(node)
+        self._capacity.placed(node)
         if self._is_own_foe:
             self._foes_n[node] += 1.0
 
@@ -182,9 +182,9 @@ class ByTraffic(SequentialScore):
     that only grows, so what one of them changes is found by a look at its own row.
     """
 
-    def __init__(self, layout: Layout, task: Task, rooms: Rooms, weight: float) -> None:
+    def __init__(self, layout: Layout, task: Task, rooms: NodeCapacities, weight: float) -> None:
         self._layout = layout
-        self._room = _Room(rooms, task.klass)
+        self._capacity = _ClassCapacity(rooms, task.klass)
         self._scale = weight * 100.0
         self._members = max(layout.members, 1)
         nodes = layout.used()
@@ -193,7 +193,7 @@ class ByTraffic(SequentialScore):
         parted_kk = traffic(here_kr, together_rr)
         self._busiest = float(parted_kk.max(initial=0.0))
         np.fill_diagonal(parted_kk, -np.inf)  # what stays on a node is not sent
-        self._is_own_friend = task.role in layout.wishes.friends.get(task.role, ())
+        self._is_own_friend = task.role in layout.affinity.attracted.get(task.role, ())
         self._size = len(nodes)
         """How many nodes the job uses; the arrays have room for more."""
         friends_k, here_k = here_kr @ friends_r, here_kr.sum(axis=1)
@@ -207,7 +207,7 @@ class ByTraffic(SequentialScore):
         self._most_friends = float(self._friends_k.max())
 
     def score(self, task: Task) -> FloatArray:
-        room_n = self._room.fitting(self._layout.first_and_all(task))
+        room_n = self._capacity.fitting(self._layout.first_and_all(task))
         members, size = self._members, self._size
         # On a node where nobody of the job is, every friend is elsewhere.
         worst = max(self._busiest, self._most_friends)
@@ -223,7 +223,7 @@ class ByTraffic(SequentialScore):
 
     def placed(self, task: Task, node: int) -> None:
         self._layout.foresee(task, node)
-        self._room.came(node)
+        self._capacity.placed(node)
         k = self._position.get(node)
         if k is None:
             k = self._widen(node)
@@ -259,15 +259,15 @@ def _as_arrays(
     layout: Layout, role: str, nodes: list[int]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """How many of each role are on nodes, which roles belong together, and which with this one."""
-    wishes = layout.wishes
-    roles = sorted({*layout.here, *wishes.rank})
+    affinity = layout.affinity
+    roles = sorted({*layout.here, *affinity.rank})
     position = {node: k for k, node in enumerate(nodes)}
     here_kr = np.zeros((len(nodes), len(roles)))
     together_rr = np.zeros((len(roles), len(roles)))
     for r, name in enumerate(roles):
         for node, number in layout.here.get(name, {}).items():
             here_kr[position[node], r] = number
-        for friend in wishes.friends.get(name, ()):
+        for friend in affinity.attracted.get(name, ()):
             together_rr[r, roles.index(friend)] = 1.0
     return here_kr, together_rr, together_rr[roles.index(role)]
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hekla.api.devices import MAX_AMOUNT, DeviceAllocation
-from hekla.scheduler.state.devices.inventory import SAME_CARDS, Card
+from hekla.scheduler.state.devices.inventory import SAME_DEVICES, Device
 from hekla.scheduler.state.devices.requests import WHOLE
 from hekla.scheduler.state.dimensions import BoolArray, IntArray
 
@@ -34,15 +34,15 @@ Used = npt.NDArray[np.int64]
 """[memory, containers, cores] by node and card."""
 
 
-class Ledger:
+class DeviceAllocations:
     """All cards of one kind."""
 
     def __init__(self, kind: str, nodes: Sequence[Node], version: int) -> None:
         self.kind = kind
         self.version = version
         self.stale: set[str] = set()
-        self.cards: list[tuple[Card, ...]] = [node.cards.get(kind, ()) for node in nodes]
-        width = max((len(cards) for cards in self.cards), default=0)
+        self.devices: list[tuple[Device, ...]] = [node.devices.get(kind, ()) for node in nodes]
+        width = max((len(devices) for devices in self.devices), default=0)
         shape = (len(nodes), width)
         self.memory_nc: IntArray = np.zeros(shape, dtype=np.int64)
         self.shares_nc: IntArray = np.zeros(shape, dtype=np.int64)
@@ -56,7 +56,7 @@ class Ledger:
         """Nodes with pods that have cards of this kind."""
         self.other_n: BoolArray = np.zeros(len(nodes), dtype=bool)
         """Nodes with pods that have some of the same cards in another way."""
-        self._all_cards: list[Mapping[str, tuple[Card, ...]]] = [node.cards for node in nodes]
+        self._all_cards: list[Mapping[str, tuple[Device, ...]]] = [node.devices for node in nodes]
         self.now_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         self.later_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         for row, node in enumerate(nodes):
@@ -74,76 +74,80 @@ class Ledger:
         """A node's row anew, from its cards and its pods."""
         from hekla.scheduler.state.model import RELEASING  # it needs this package
 
-        cards = self.cards[row] = node.cards.get(self.kind, ())
-        self._all_cards[row] = node.cards
+        devices = self.devices[row] = node.devices.get(self.kind, ())
+        self._all_cards[row] = node.devices
         self.usable_nc[row] = False
         self.unclear_n[row] = self.own_n[row] = self.other_n[row] = False
         self.now_3nc[:, row] = self.later_3nc[:, row] = 0
-        for column, card in enumerate(cards):
-            self.memory_nc[row, column], self.shares_nc[row, column] = card.memory, card.shares
-            self.whole_nc[row, column], self.cut_nc[row, column] = card.whole, card.cut
-            self.group_nc[row, column] = card.group
-            self.usable_nc[row, column] = card.is_healthy
+        for column, device in enumerate(devices):
+            self.memory_nc[row, column], self.shares_nc[row, column] = device.memory, device.shares
+            self.whole_nc[row, column], self.cut_nc[row, column] = device.whole, device.cut
+            self.group_nc[row, column] = device.group
+            self.usable_nc[row, column] = device.is_healthy
         for task in node.tasks.values():
-            if not task.cards or not self.counts(task):
+            if not task.devices or not self.counts(task):
                 continue
             if self._is_own(task):
                 self.own_n[row] = True
-                self.unclear_n[row] |= not all(self.columns(row, each.card) for each in task.cards)
+                self.unclear_n[row] |= not all(
+                    self.columns(row, each.device) for each in task.devices
+                )
             else:
                 self.other_n[row] = True
-            self.book(self.now_3nc, row, task, 1)
+            self.state(self.now_3nc, row, task, 1)
             if task.status != RELEASING:
-                self.book(self.later_3nc, row, task, 1)
+                self.state(self.later_3nc, row, task, 1)
 
     def counts(self, task: Task) -> bool:
         """Whether cards that a task has may be some of these."""
         wanted = task.klass.devices
         if wanted is None:
             return False
-        return wanted.kind == self.kind or {wanted.kind, self.kind} <= SAME_CARDS
+        return wanted.kind == self.kind or {wanted.kind, self.kind} <= SAME_DEVICES
 
     def _is_own(self, task: Task) -> bool:
         return task.klass.devices is not None and task.klass.devices.kind == self.kind
 
-    def book(self, used_3nc: Used, row: int, task: Task, sign: int) -> None:
+    def state(self, used_3nc: Used, row: int, task: Task, sign: int) -> None:
         """Count what a pod on a node has, or (with -1) no longer has."""
-        if task.cards and self.counts(task):
+        if task.devices and self.counts(task):
             used_3nc[:, row] += sign * self.held_by(row, task)
 
     def held_by(self, row: int, task: Task) -> Used:
         """What a pod on a node has of each of its cards, in whatever way it has them."""
         if self._is_own(task):
-            return self.held(row, task.cards)
+            return self.held(row, task.devices)
         if not self.counts(task):
             return self.held(row, ())
         wholes = self._same(row, task)
         held_3c = np.zeros((3, self.width), dtype=np.int64)
-        for column, card in enumerate(self.cards[row]):
-            if wholes is None or card.whole in wholes:
-                held_3c[:, column] = (card.memory, 1, WHOLE)
+        for column, device in enumerate(self.devices[row]):
+            if wholes is None or device.whole in wholes:
+                held_3c[:, column] = (device.memory, 1, WHOLE)
         return held_3c
 
     def _same(self, row: int, task: Task) -> set[int] | None:
         """Which cards of a node a pod has in another way, by number; None if that is unclear."""
         assert task.klass.devices is not None
         theirs = self._all_cards[row].get(task.klass.devices.kind, ())
-        ours = {card.whole for card in self.cards[row]}
-        if {card.whole for card in theirs} != ours:
+        ours = {device.whole for device in self.devices[row]}
+        if {device.whole for device in theirs} != ours:
             return None
         found: set[int] = set()
-        for given in task.cards:
-            same = {card.whole for card in theirs if whole_id(card.id) == whole_id(given.card)}
+        for given in task.devices:
+            same = {
+                device.whole for device in theirs if whole_id(device.id) == whole_id(given.device)
+            }
             if not same:
                 return None
             found |= same
         return found
 
-    def held(self, row: int, cards: Sequence[DeviceAllocation]) -> Used:
+    def held(self, row: int, devices: Sequence[DeviceAllocation]) -> Used:
         """What a pod on a node has of each of its cards."""
         held_3c = np.zeros((3, self.width), dtype=np.int64)
-        for given in cards:
-            found = self.columns(row, given.card)
+        for given in devices:
+            found = self.columns(row, given.device)
             for column, is_same in found or self._all(row):
                 # A card that has changed its mode since is out of reach until the pod has left.
                 memory = int(self.memory_nc[row, column])
@@ -156,42 +160,44 @@ class Ledger:
 
     def _all(self, row: int) -> list[tuple[int, bool]]:
         """In place of a card that the node does not have: any of its cards may be meant."""
-        return [(column, False) for column in range(len(self.cards[row]))]
+        return [(column, False) for column in range(len(self.devices[row]))]
 
-    def columns(self, row: int, card: str) -> list[tuple[int, bool]]:
+    def columns(self, row: int, device: str) -> list[tuple[int, bool]]:
         """Where a card is, and that it is that very one; or the entries of a card cut otherwise."""
-        cards = self.cards[row]
-        for column, known in enumerate(cards):
-            if known.id == card:
+        devices = self.devices[row]
+        for column, known in enumerate(devices):
+            if known.id == device:
                 return [(column, True)]
-        uuid = whole_id(card)
-        return [(column, False) for column, known in enumerate(cards) if whole_id(known.id) == uuid]
+        uuid = whole_id(device)
+        return [
+            (column, False) for column, known in enumerate(devices) if whole_id(known.id) == uuid
+        ]
 
 
-def whole_id(card: str) -> str:
+def whole_id(device: str) -> str:
     """The card itself, where this is a part of it: `GPU-1[2-0]` is a part of `GPU-1`."""
-    return card.partition("[")[0]
+    return device.partition("[")[0]
 
 
-class Ledgers:
+class AllocationsByKind:
     """The ledgers of a cluster, by kind; made when somebody asks."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Ledger] = {}
+        self._known: dict[str, DeviceAllocations] = {}
 
     def changed(self, node: Node) -> None:
         """Its cards, or what is written on its pods."""
-        for ledger in self._known.values():
-            ledger.stale.add(node.name)
+        for allocations in self._known.values():
+            allocations.stale.add(node.name)
 
-    def of(self, kind: str, nodes: Sequence[Node], version: int) -> Ledger:
+    def of(self, kind: str, nodes: Sequence[Node], version: int) -> DeviceAllocations:
         known = self._known.get(kind)
         if known is not None and known.version == version:
             stale = [(row, node) for row, node in enumerate(nodes) if node.name in known.stale]
-            if all(len(node.cards.get(kind, ())) <= known.width for _, node in stale):
+            if all(len(node.devices.get(kind, ())) <= known.width for _, node in stale):
                 for row, node in stale:
                     known.write(row, node)
                 known.stale = set()
                 return known
-        made = self._known[kind] = Ledger(kind, nodes, version)
+        made = self._known[kind] = DeviceAllocations(kind, nodes, version)
         return made

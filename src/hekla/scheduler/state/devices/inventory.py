@@ -27,7 +27,7 @@ GPU: Final = "gpu"
 VGPU: Final = "vgpu"
 WHOLE_GPU: Final = wellknown.NVIDIA_GPU
 """Chosen by the node itself: nobody else knows which they are."""
-SAME_CARDS: Final = frozenset((GPU, VGPU, WHOLE_GPU))
+SAME_DEVICES: Final = frozenset((GPU, VGPU, WHOLE_GPU))
 """Ways to give out the same cards: what somebody has in one way nobody has in another."""
 UNLIMITED: Final = 1 << 30
 MAX_CARDS: Final = 256
@@ -43,7 +43,7 @@ Amounts = Mapping[str, str | int | float]
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class Device:
     """One card, or one MIG instance that a card could be cut into."""
 
     id: str
@@ -61,9 +61,9 @@ class Card:
     """Cards of a node with the same number are joined by a fast interconnect."""
 
 
-def cards_of(
+def devices_of(
     annotations: Mapping[str, str], capacity: Amounts, allocatable: Amounts
-) -> dict[str, tuple[Card, ...]]:
+) -> dict[str, tuple[Device, ...]]:
     """The cards of a node by kind; kinds it has none of are left out."""
     found = {
         GPU: _shared_gpus(annotations, capacity or allocatable),
@@ -72,23 +72,23 @@ def cards_of(
     for chip in CHIPS:
         text = annotations.get(wellknown.HAMI_NODE_REGISTER.format(type=chip.word))
         if text:
-            found[chip.word] = _each_once(_npus(text))
-    return {kind: cards for kind, cards in found.items() if cards}
+            found[chip.word] = _distinct(_npus(text))
+    return {kind: devices for kind, devices in found.items() if devices}
 
 
-def _each_once(cards: Iterable[Card]) -> tuple[Card, ...]:
+def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Cards with names that can be written on pods and read back, and groups numbered from 0."""
-    named: dict[str, Card] = {}
-    for card in cards:
-        if card.id and not RESERVED.intersection(card.id):
-            named.setdefault(card.id, card)
+    named: dict[str, Device] = {}
+    for device in devices:
+        if device.id and not RESERVED.intersection(device.id):
+            named.setdefault(device.id, device)
     kept = list(islice(named.values(), MAX_CARDS))
-    groups = sorted({card.group for card in kept if card.group >= 0})
+    groups = sorted({device.group for device in kept if device.group >= 0})
     number = {group: i for i, group in enumerate(groups)}
-    return tuple(replace(card, group=number.get(card.group, -1)) for card in kept)
+    return tuple(replace(device, group=number.get(device.group, -1)) for device in kept)
 
 
-def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Card, ...]:
+def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Device, ...]:
     """Cards of equal memory, counted; the plugin names those that are broken."""
     number = min(_whole(amounts.get(wellknown.GPU_NUMBER)), MAX_CARDS)
     if number <= 0:
@@ -97,7 +97,7 @@ def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Card
     broken = annotations.get(wellknown.GPU_UNHEALTHY_IDS, "").replace(" ", "").split(",")
     groups = _groups(annotations, number)
     return tuple(
-        Card(
+        Device(
             str(i),
             memory,
             is_healthy=str(i) not in broken,
@@ -108,7 +108,7 @@ def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Card
     )
 
 
-def _vgpus(annotations: Mapping[str, str], allocatable: Amounts) -> tuple[Card, ...]:
+def _vgpus(annotations: Mapping[str, str], allocatable: Amounts) -> tuple[Device, ...]:
     """`uuid,count,memory,type,health,mode[,…]` for each card, joined by colons."""
     text = annotations.get(wellknown.NODE_VGPU_REGISTER, "")
     if not text or _whole(allocatable.get(wellknown.VGPU_NUMBER)) <= 0:
@@ -117,35 +117,37 @@ def _vgpus(annotations: Mapping[str, str], allocatable: Amounts) -> tuple[Card, 
         return ()
     entries = [entry.split(",") for entry in text.split(":") if entry]
     groups = _groups(annotations, len(entries))
-    listed = _each_once(card for i, words in enumerate(entries) for card in _vgpu(words, i, groups))
-    return tuple(part for card in listed for part in _parts(card))
+    listed = _distinct(
+        device for i, words in enumerate(entries) for device in _vgpu(words, i, groups)
+    )
+    return tuple(part for device in listed for part in _parts(device))
 
 
-def _vgpu(words: list[str], number: int, groups: Mapping[str, int]) -> Iterator[Card]:
+def _vgpu(words: list[str], number: int, groups: Mapping[str, int]) -> Iterator[Device]:
     if len(words) < 5 or not (words[1].isdecimal() and words[2].isdecimal()):
         return
     uuid, kind, is_healthy = words[0], words[3], words[4].lower() == "true"
     shares, memory = min(parse_amount(words[1]), UNLIMITED), min(parse_amount(words[2]), MAX_MEMORY)
     mode = words[5] if len(words) > 5 and words[5] else HAMI_CORE
     group = groups.get(uuid, groups.get(str(number), -1))
-    yield Card(uuid, memory, shares, kind, mode, is_healthy, number, group=group)
+    yield Device(uuid, memory, shares, kind, mode, is_healthy, number, group=group)
 
 
-def _parts(card: Card) -> Iterator[Card]:
+def _parts(device: Device) -> Iterator[Device]:
     """The instances that a card in MIG mode could be cut into; any other card itself."""
-    cuts = geometries(card.type) if card.mode == MIG else ()
+    cuts = geometries(device.type) if device.mode == MIG else ()
     if not cuts:
         # As Volcano: a model whose geometry is not known is shared in software.
-        yield replace(card, mode=HAMI_CORE) if card.mode == MIG else card
+        yield replace(device, mode=HAMI_CORE) if device.mode == MIG else device
     for cut, geometry in enumerate(cuts):
         sizes = [size for size, count in geometry for _ in range(count)]
         for position, size in enumerate(sizes):
             # Device plugins find a cut by the name that their configuration gives it.
-            name = f"{card.id}[group{cut + 1}-{position}]"
-            yield replace(card, id=name, memory=size, shares=1, cut=cut)
+            name = f"{device.id}[group{cut + 1}-{position}]"
+            yield replace(device, id=name, memory=size, shares=1, cut=cut)
 
 
-def _npus(text: str) -> Iterator[Card]:
+def _npus(text: str) -> Iterator[Device]:
     """A JSON list as HAMi's Ascend plugin writes it."""
     try:
         entries = json.loads(text)
@@ -157,7 +159,7 @@ def _npus(text: str) -> Iterator[Card]:
         memory: Any = entry.get("devmem")
         shares: Any = entry.get("count", 1)
         if _is_amount(memory) and _is_amount(shares):
-            yield Card(
+            yield Device(
                 entry["id"],
                 min(memory, MAX_MEMORY),
                 min(shares, UNLIMITED),

@@ -25,7 +25,7 @@ from hekla.api.devices import (
 )
 from hekla.scheduler.state import wire
 from hekla.scheduler.state.devices.hardware import CHIP_OF, CHIPS
-from hekla.scheduler.state.devices.inventory import GPU, SAME_CARDS, VGPU, WHOLE_GPU
+from hekla.scheduler.state.devices.inventory import GPU, SAME_DEVICES, VGPU, WHOLE_GPU
 from hekla.units.quantity import QuantityError, parse_quantity
 
 WHOLE: Final = 100
@@ -50,7 +50,7 @@ class Request:
     """What a pod wants. Cards of more than one kind in one pod are not to be had."""
 
     kind: str
-    asks: tuple[DeviceRequest, ...]
+    requests: tuple[DeviceRequest, ...]
     """In the order of the containers; those that want nothing ask for no card."""
     is_by_number: bool = False
     """Whole GPUs, counted."""
@@ -61,8 +61,8 @@ class Request:
         return dict(self.choosing).get(name, "")
 
     @property
-    def cards(self) -> int:
-        return sum(ask.number for ask in self.asks)
+    def devices(self) -> int:
+        return sum(request_part.number for request_part in self.requests)
 
 
 # --- what is asked ----------------------------------------------------------------------------
@@ -80,25 +80,27 @@ def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request 
         total = _legacy_total(name, amounts, first)
         if total:
             is_number = name == wellknown.GPU_NUMBER
-            ask = (
+            request_part = (
                 DeviceRequest(total, percent=100, cores=WHOLE)
                 if is_number
                 else DeviceRequest(1, memory=total)
             )
-            found.append(Request(GPU, (ask,), is_number))
+            found.append(Request(GPU, (request_part,), is_number))
     if any(_wants_vgpu(each) for each in (*amounts, *first)):
         found.append(
             Request(VGPU, tuple(vgpu_request(each) for each in amounts), choosing=choosing)
         )
     for chip in CHIPS:
         if any(chip.resource in each for each in amounts):
-            asks = tuple(_npu(chip.word, each) for each in amounts)
+            requests = tuple(_npu(chip.word, each) for each in amounts)
             mode = annotations.get(wellknown.VNPU_MODE, "")
             found.append(
-                Request(chip.word, asks, choosing=((wellknown.VNPU_MODE, mode),) if mode else ())
+                Request(
+                    chip.word, requests, choosing=((wellknown.VNPU_MODE, mode),) if mode else ()
+                )
             )
     whole = _legacy_total(WHOLE_GPU, amounts, first)
-    if whole > 0 and all(request.kind in SAME_CARDS for request in found):
+    if whole > 0 and all(request.kind in SAME_DEVICES for request in found):
         found.append(Request(WHOLE_GPU, (DeviceRequest(whole),)))
     if not found:
         return None
@@ -151,7 +153,7 @@ def _npu(word: str, amounts: Mapping[str, int]) -> DeviceRequest:
 def _problem(found: Sequence[Request], amounts: Sequence[Mapping[str, int]]) -> str:
     if len(found) > 1:
         names = " and ".join(request.kind for request in found)
-        return f"the pod asks for cards of two kinds ({names}); ask for one kind in a pod"
+        return f"the pod requests devices of two kinds ({names}); request one kind per pod"
     if mode := found[0].note(wellknown.VNPU_MODE):
         return (
             f"the pod wants its NPUs parted as {mode!r} ({wellknown.VNPU_MODE}), and only "
@@ -159,13 +161,16 @@ def _problem(found: Sequence[Request], amounts: Sequence[Mapping[str, int]]) -> 
         )
     if found[0].kind == VGPU and (wrong := _vgpu_problem(amounts)):
         return wrong
-    for ask in found[0].asks if found[0].kind != WHOLE_GPU else ():
-        if not 0 <= ask.number <= MAX_NUMBER:
-            return f"the pod asks for {ask.number} cards; a container may have up to {MAX_NUMBER}"
-        if not (0 <= ask.cores <= WHOLE and 0 <= ask.percent <= 100):
-            return "the pod asks for more than 100 per cent of a card"
-        if ask.memory < 0:
-            return "the pod asks for less memory of a card than none"
+    for request_part in found[0].requests if found[0].kind != WHOLE_GPU else ():
+        if not 0 <= request_part.number <= MAX_NUMBER:
+            return (
+                f"the pod requests {request_part.number} devices; "
+                f"a container may have up to {MAX_NUMBER}"
+            )
+        if not (0 <= request_part.cores <= WHOLE and 0 <= request_part.percent <= 100):
+            return "the pod requests more than 100 per cent of a device"
+        if request_part.memory < 0:
+            return "the pod requests a negative amount of device memory"
     for each in amounts:
         for word, chip in CHIP_OF.items():
             if each.get(chip.resource, 0) > 1 and each.get(chip.memory_resource, 0) > 0:
@@ -197,25 +202,27 @@ def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[DeviceAl
     What its annotations do not tell is UNCLEAR: it may have been bound by somebody else, or have
     had its annotations changed since.
     """
-    if not any(ask.number for ask in request.asks):
+    if not any(request_part.number for request_part in request.requests):
         return ()
     if request.problem or request.kind == WHOLE_GPU:
         return (UNCLEAR,)
-    wanted = [ask for ask in request.asks for _ in range(ask.number)]
+    wanted = [request_part for request_part in request.requests for _ in range(request_part.number)]
     if request.kind == GPU:
-        found = tuple(DeviceAllocation(card, 0, 0) for card in gpu_indices(annotations))
+        found = tuple(DeviceAllocation(device, 0, 0) for device in gpu_indices(annotations))
     elif request.kind == VGPU:
         found = decode(annotations.get(wellknown.VGPU_IDS_NEW, ""))
     else:
         found = decode(annotations.get(wellknown.HAMI_ALLOCATED.format(type=request.kind), ""))
     if len(found) != len(wanted):
         return (UNCLEAR,)
-    return tuple(_at_least(given, ask) for given, ask in zip(found, wanted, strict=True))
+    return tuple(
+        _at_least(given, request_part) for given, request_part in zip(found, wanted, strict=True)
+    )
 
 
-def _at_least(given: DeviceAllocation, ask: DeviceRequest) -> DeviceAllocation:
-    memory, cores = max(given.memory, ask.memory), max(given.cores, ask.cores)
-    return DeviceAllocation(given.card, memory, cores, given.container, ask.percent)
+def _at_least(given: DeviceAllocation, request_part: DeviceRequest) -> DeviceAllocation:
+    memory, cores = max(given.memory, request_part.memory), max(given.cores, request_part.cores)
+    return DeviceAllocation(given.device, memory, cores, given.container, request_part.percent)
 
 
 def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]:
@@ -241,30 +248,30 @@ def annotations_for(
     seconds = str(int(now))
     if request.kind == GPU:
         return {
-            wellknown.GPU_INDEX: ",".join(each.card for each in given),
+            wellknown.GPU_INDEX: ",".join(each.device for each in given),
             wellknown.PREDICATE_TIME: str(int(now * 1e9)),
         }
     if request.kind == VGPU:
-        cards = encode(len(request.asks), given, _VGPU_TYPE)
+        devices = encode(len(request.requests), given, _VGPU_TYPE)
         return {
             wellknown.VGPU_NODE: node,
             wellknown.VGPU_TIME: seconds,
-            wellknown.VGPU_IDS_NEW: cards,
-            wellknown.DEVICES_TO_ALLOCATE: cards,
+            wellknown.VGPU_IDS_NEW: devices,
+            wellknown.DEVICES_TO_ALLOCATE: devices,
             wellknown.BIND_TIME: seconds,
             wellknown.BIND_PHASE: wellknown.BIND_ALLOCATING,
         }
-    cards = encode(len(request.asks), given, request.kind) + ";"
+    devices = encode(len(request.requests), given, request.kind) + ";"
     chip = CHIP_OF[request.kind]
     parts = [
-        {"UUID": each.card, "temp": name} if (name := chip.part(each.memory)[0])
-        and each.cores < WHOLE else {"UUID": each.card}
+        {"UUID": each.device, "temp": name} if (name := chip.part(each.memory)[0])
+        and each.cores < WHOLE else {"UUID": each.device}
         for each in given
     ]  # fmt: skip
     return {
         chip.resource: json.dumps(parts, separators=(",", ":")),
-        wellknown.HAMI_TO_ALLOCATE.format(type=request.kind): cards,
-        wellknown.HAMI_ALLOCATED.format(type=request.kind): cards,
+        wellknown.HAMI_TO_ALLOCATE.format(type=request.kind): devices,
+        wellknown.HAMI_ALLOCATED.format(type=request.kind): devices,
         "predicate-time": seconds,
         wellknown.HAMI_VGPU_NODE: node,
         wellknown.HAMI_VGPU_TIME: seconds,

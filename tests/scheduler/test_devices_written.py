@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from hekla.api import wellknown as w
-from hekla.scheduler.state.devices.inventory import VGPU, Card, cards_of
+from hekla.scheduler.state.devices.inventory import VGPU, Device, devices_of
 from hekla.testing import GroupBuilder, cluster, node
 
 from .card_worlds import (
     PACKED,
     VIRTUAL,
-    cards,
+    devices,
     job,
     vgpu_node,
     wants,
@@ -45,7 +45,7 @@ def test_a_node_takes_nobody_while_it_is_unclear_which_card_a_pod_has(case: str)
     world = cluster([vgpu_node("n")], [first, job("b", requests=wants(1, 10))], conf=VIRTUAL)
     result = world.run()
     assert (result.binds, result.plan.failures) == ({}, [])
-    assert "cards that their annotations do not name" in result.why("b")
+    assert "devices that their annotations do not name" in result.why("b")
     world.state.delete_pod("default-a-0")
     assert set(world.run().binds) == {"b-0"}
 
@@ -73,7 +73,7 @@ def test_no_annotation_frees_a_card_or_stops_the_others(case: str) -> None:
     )
     result = world.run()
     assert result.plan.failures == []
-    assert [text.split(",")[0] for text in cards(result).values()] == ["GPU-n-1"]  # 16000 of it
+    assert [text.split(",")[0] for text in devices(result).values()] == ["GPU-n-1"]  # 16000 of it
 
 
 @pytest.mark.parametrize("amount", [2**63 - 1, 2**63, "1e30", "-5"])
@@ -89,9 +89,9 @@ def test_amounts_that_no_card_has_are_placed_nowhere(name: str, amount: Any) -> 
 
 def test_nonsense_about_cards_is_no_card() -> None:
     notes = {w.NODE_VGPU_REGISTER: "x:GPU-1,a,b,c,true:GPU-2,1,2,T,true,hami-core:,,,,:"}
-    found = cards_of(notes, {}, {w.VGPU_NUMBER: "1"})
-    assert found == {VGPU: (Card("GPU-2", 2, 1, "T", "hami-core", True, 2),)}
-    assert cards_of({"hami.io/node-register-Ascend910B3": "{"}, {}, {}) == {}
+    found = devices_of(notes, {}, {w.VGPU_NUMBER: "1"})
+    assert found == {VGPU: (Device("GPU-2", 2, 1, "T", "hami-core", True, 2),)}
+    assert devices_of({"hami.io/node-register-Ascend910B3": "{"}, {}, {}) == {}
 
 
 def test_a_card_listed_twice_is_one_card() -> None:
@@ -110,7 +110,7 @@ def test_a_register_with_absurd_amounts_neither_fails_nor_orders_cards_wrongly()
     jobs = [job("a", requests=wants(1, 2**23), age=9.0), job("b", requests=wants(1, 5000))]
     result = cluster([odd], jobs, conf=PACKED).run()
     assert result.plan.failures == []
-    assert cards(result) == {
+    assert devices(result) == {
         "a-0": f"GPU-0,NVIDIA,{2**23},0:",
         "b-0": "GPU-0,NVIDIA,5000,0:",  # the card used most
     }

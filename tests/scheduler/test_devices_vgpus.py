@@ -13,8 +13,8 @@ from .card_worlds import (
     PACKED,
     SPREAD,
     VIRTUAL,
-    cards,
     conf,
+    devices,
     goes_first,
     job,
     vgpu_node,
@@ -44,9 +44,9 @@ def test_each_container_has_its_own_part_of_the_annotation() -> None:
         {"name": "gpu", "resources": {"requests": wants(1, percent=50)}},
     ]
     result = cluster(
-        [vgpu_node("n", cards=1)], [job("a", spec={"containers": containers})], conf=VIRTUAL
+        [vgpu_node("n", devices=1)], [job("a", spec={"containers": containers})], conf=VIRTUAL
     ).run()
-    assert cards(result) == {"a-0": ";GPU-n-0,NVIDIA,8000,0:"}
+    assert devices(result) == {"a-0": ";GPU-n-0,NVIDIA,8000,0:"}
 
 
 CARD_TESTS: dict[str, tuple[dict[str, int], dict[str, int], bool]] = {
@@ -64,13 +64,13 @@ CARD_TESTS: dict[str, tuple[dict[str, int], dict[str, int], bool]] = {
 def test_a_second_pod_on_the_only_card(case: str) -> None:
     first, second, fits = CARD_TESTS[case]
     jobs = [job("a", requests=first, age=9.0), job("b", requests=second)]
-    result = cluster([vgpu_node("n", cards=1)], jobs, conf=VIRTUAL).run()
+    result = cluster([vgpu_node("n", devices=1)], jobs, conf=VIRTUAL).run()
     assert ("b-0" in result.binds) == fits
 
 
 def test_no_more_containers_share_a_card_than_it_is_split_for() -> None:
     result = cluster(
-        [vgpu_node("n", cards=1, shares=3)],
+        [vgpu_node("n", devices=1, shares=3)],
         [job("a", 4, minimum=1, requests=wants(1, 1))],
         conf=VIRTUAL,
     ).run()
@@ -80,9 +80,9 @@ def test_no_more_containers_share_a_card_than_it_is_split_for() -> None:
 def test_binpack_fills_the_card_that_is_used_most_and_spread_the_one_used_least() -> None:
     jobs = [job("a", 3, requests=wants(1, 4000))]
     packed = cluster([vgpu_node("n")], jobs, conf=PACKED).run()
-    assert {text.split(",")[0] for text in cards(packed).values()} == {"GPU-n-0"}
+    assert {text.split(",")[0] for text in devices(packed).values()} == {"GPU-n-0"}
     spread = cluster([vgpu_node("n")], jobs, conf=SPREAD).run()
-    assert [text.split(",")[0] for text in cards(spread).values()] == [
+    assert [text.split(",")[0] for text in devices(spread).values()] == [
         "GPU-n-0", "GPU-n-1", "GPU-n-0",
     ]  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_binpack_goes_to_the_node_whose_card_would_be_fullest() -> None:
 
 def test_spread_goes_to_a_node_with_a_card_that_nobody_uses() -> None:
     world = cluster(
-        [vgpu_node("a", cards=1), vgpu_node("b", cards=1)],
+        [vgpu_node("a", devices=1), vgpu_node("b", devices=1)],
         [job("one", requests=wants(1, 10))],
         conf=SPREAD,
     )
@@ -120,13 +120,13 @@ def test_a_pod_chooses_among_cards(case: str) -> None:
     nodes = [vgpu_node("a"), vgpu_node("b", kind="NVIDIA-A10", mode="mps")]
     asked = job("a", requests=wants(1, 10), pod_annotations=notes)
     result = cluster(nodes, [asked], conf=VIRTUAL).run()
-    assert cards(result)["a-0"].split(",")[0] == want_card
+    assert devices(result)["a-0"].split(",")[0] == want_card
 
 
 def test_a_pod_that_no_card_suits_is_told_so() -> None:
     asked = job("a", requests=wants(1, 10), pod_annotations={w.VGPU_MODE: "mig"})
     result = cluster([vgpu_node("n")], [asked], conf=VIRTUAL).run()
-    assert "no card that suits the pod's annotations" in result.why("a")
+    assert "no device that matches the pod's annotations" in result.why("a")
 
 
 @pytest.mark.parametrize("mode", w.VGPU_MODES)
@@ -136,7 +136,7 @@ def test_members_of_a_group_that_spreads_have_a_card_each(mode: str) -> None:
     machine = vgpu_node("n", memory=40960, kind="A100-SXM4-40GB", mode=mode)
     world = cluster([machine], [asked], conf=PACKED)
     first = world.run()
-    names = sorted(text.split(",")[0].partition("[")[0] for text in cards(first).values())
+    names = sorted(text.split(",")[0].partition("[")[0] for text in devices(first).values())
     assert names == ["GPU-n-0", "GPU-n-1"]
     world.live(first)
     assert world.run().binds == {}  # also in the next cycle
@@ -155,7 +155,7 @@ def test_pods_of_an_exclusive_rule_share_no_card_with_each_other() -> None:
         conf=rules,
     )
     first = world.run()
-    used = {pod: text.split(",")[0] for pod, text in cards(first).items()}
+    used = {pod: text.split(",")[0] for pod, text in devices(first).items()}
     assert used["a-0"] == used["b-0"] == "GPU-n-0"
     assert used["c-0"] == "GPU-n-1"
     world.live(first)
@@ -165,17 +165,17 @@ def test_pods_of_an_exclusive_rule_share_no_card_with_each_other() -> None:
 
 def test_several_cards_are_taken_from_one_interconnect_group() -> None:
     # Card 0 is taken: of group 0 one card is left, group 1 has two.
-    linked = vgpu_node("n", cards=4, **{w.CARD_GROUPS: "0,1;2,3"})
+    linked = vgpu_node("n", devices=4, **{w.CARD_GROUPS: "0,1;2,3"})
     world = cluster([linked], [job("a", requests=wants(1), pod_annotations={
         w.VGPU_USE_UUID: "GPU-n-0"})], conf=PACKED)  # fmt: skip
     world.live(world.run())
     world.add(job("b", requests=wants(2, percent=50)))
-    assert [each.card for each in decode(cards(world.run())["b-0"])] == ["GPU-n-2", "GPU-n-3"]
+    assert [each.device for each in decode(devices(world.run())["b-0"])] == ["GPU-n-2", "GPU-n-3"]
 
 
 def test_a_node_with_its_cards_joined_is_preferred() -> None:
-    apart = vgpu_node("a", cards=2, **{w.CARD_GROUPS: "0;1"})
-    joined = vgpu_node("b", cards=2, **{w.CARD_GROUPS: "0,1"})
+    apart = vgpu_node("a", devices=2, **{w.CARD_GROUPS: "0;1"})
+    joined = vgpu_node("b", devices=2, **{w.CARD_GROUPS: "0,1"})
     result = cluster([apart, joined], [job("x", requests=wants(2))], conf=PACKED).run()
     assert result.binds == {"x-0": "b"}
 
@@ -183,11 +183,11 @@ def test_a_node_with_its_cards_joined_is_preferred() -> None:
 def test_a_node_without_a_device_plugin_has_no_cards() -> None:
     gone = vgpu_node("n", **{w.NODE_VGPU_HANDSHAKE: "Deleted_2026.03.04 10:00:00"})
     result = cluster([gone], [job("a", requests=wants(1, 1))], conf=VIRTUAL).run()
-    assert "no working vgpu cards" in result.why("a")
+    assert "no healthy vgpu devices" in result.why("a")
 
 
 def test_a_leaving_pod_keeps_its_card_until_it_is_gone() -> None:
-    world = cluster([vgpu_node("n", cards=1)], [job("a", requests=wants(1))], conf=VIRTUAL)
+    world = cluster([vgpu_node("n", devices=1)], [job("a", requests=wants(1))], conf=VIRTUAL)
     world.live(world.run())
     world.state.release(world.state.tasks["default-a-0"])
     world.add(job("b", requests=wants(1)))
@@ -199,7 +199,7 @@ def test_a_leaving_pod_keeps_its_card_until_it_is_gone() -> None:
 
 
 def test_who_goes_first_is_promised_the_card_of_who_is_sent_away() -> None:
-    goes_first(vgpu_node("n", cards=1, shares=1), wants(1))
+    goes_first(vgpu_node("n", devices=1, shares=1), wants(1))
 
 
 def test_with_the_lock_a_node_gives_cards_to_one_pod_at_a_time() -> None:
@@ -220,6 +220,6 @@ def test_of_many_interconnects_the_one_with_just_enough_cards_is_taken() -> None
         ",".join(str(start + i) for i in range(size))
         for start, size in zip(starts, sizes, strict=True)
     )
-    linked = vgpu_node("n", cards=sum(sizes), **{w.CARD_GROUPS: text})
+    linked = vgpu_node("n", devices=sum(sizes), **{w.CARD_GROUPS: text})
     result = cluster([linked], [job("a", requests=wants(2, 10))], conf=PACKED).run()
-    assert {each.card for each in decode(cards(result)["a-0"])} == {"GPU-n-207", "GPU-n-208"}
+    assert {each.device for each in decode(devices(result)["a-0"])} == {"GPU-n-207", "GPU-n-208"}

@@ -13,7 +13,7 @@ from .card_worlds import (
     PACKED,
     SHARING,
     VIRTUAL,
-    cards,
+    devices,
     every_way,
     goes_first,
     gpu_node,
@@ -31,7 +31,7 @@ def test_gpu_memory_is_taken_from_the_first_card_with_enough_of_it() -> None:
         job("d", requests={w.GPU_MEMORY: 3001}),
     ]
     result = cluster([gpu_node("n")], jobs, conf=SHARING).run()
-    assert cards(result, w.GPU_INDEX) == {"a-0": "0", "b-0": "0", "c-0": "1"}
+    assert devices(result, w.GPU_INDEX) == {"a-0": "0", "b-0": "0", "c-0": "1"}
     assert result.plan.binds[0].annotations[w.PREDICATE_TIME] == str(int(START * 1e9))
 
 
@@ -39,19 +39,19 @@ def test_the_sum_of_free_memory_is_not_a_card() -> None:
     jobs = [job("a", 2, requests={w.GPU_MEMORY: 5000}), job("b", requests={w.GPU_MEMORY: 6000})]
     result = cluster([gpu_node("n")], jobs, conf=SHARING).run()
     assert set(result.binds) == {"a-0", "a-1"}  # 3000 are left of each: 6000, and no card
-    assert "no gpu cards with enough room" in result.why("b")
+    assert "no gpu devices with enough capacity" in result.why("b")
 
 
 def test_a_broken_card_is_given_to_nobody() -> None:
     sick = gpu_node("n", annotations={w.GPU_UNHEALTHY_IDS: "0"})
     result = cluster([sick], [job("a", requests={w.GPU_MEMORY: 10})], conf=SHARING).run()
-    assert cards(result, w.GPU_INDEX) == {"a-0": "1"}
+    assert devices(result, w.GPU_INDEX) == {"a-0": "1"}
 
 
 def test_whole_gpus_are_cards_that_nobody_uses() -> None:
     jobs = [job("a", requests={w.GPU_NUMBER: 2}), job("b", requests={w.GPU_NUMBER: 2})]
-    result = cluster([gpu_node("n", cards=3)], jobs, conf=NUMBER).run()
-    assert cards(result, w.GPU_INDEX) == {"a-0": "0,1"}
+    result = cluster([gpu_node("n", devices=3)], jobs, conf=NUMBER).run()
+    assert devices(result, w.GPU_INDEX) == {"a-0": "0,1"}
 
 
 def test_the_mode_can_change_while_pods_run_and_nothing_is_forgotten() -> None:
@@ -60,7 +60,7 @@ def test_the_mode_can_change_while_pods_run_and_nothing_is_forgotten() -> None:
     world.add(job("b", requests={w.GPU_NUMBER: 1}))
     world.add(job("c", requests={w.GPU_NUMBER: 1}))
     world.config = cluster(conf=NUMBER).config
-    assert cards(world.run(), w.GPU_INDEX) == {"b-0": "1"}  # card 0 is a's
+    assert devices(world.run(), w.GPU_INDEX) == {"b-0": "1"}  # card 0 is a's
 
 
 WAYS: dict[str, tuple[str, dict[str, int]]] = {
@@ -94,7 +94,7 @@ def test_after_a_change_of_mode_the_other_cards_are_given_out() -> None:
     world.live(world.run())
     world.config = cluster(conf=PACKED).config
     world.add(job("b", 2, minimum=1, requests=wants(1, 16000)))
-    assert cards(world.run()) == {"b-0": "GPU-n-1,NVIDIA,16000,0:"}  # card 0 is a's
+    assert devices(world.run()) == {"b-0": "GPU-n-1,NVIDIA,16000,0:"}  # card 0 is a's
 
 
 def test_gpus_that_a_node_chooses_and_parts_of_gpus_are_not_on_one_node() -> None:

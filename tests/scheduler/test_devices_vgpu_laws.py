@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hekla.api import wellknown as w
 from hekla.api.devices import DeviceRequest, decode
 from hekla.scheduler.plugins.deviceshare import selection as choosing
-from hekla.scheduler.state.devices.allocations import Ledger
+from hekla.scheduler.state.devices.allocations import DeviceAllocations
 from hekla.scheduler.state.devices.hardware import geometries
-from hekla.scheduler.state.devices.inventory import VGPU, Card
+from hekla.scheduler.state.devices.inventory import VGPU, Device
 from hekla.scheduler.state.devices.requests import Request
 from hekla.scheduler.state.model import Node
 from hekla.testing import Result, TestCluster, cluster
@@ -33,16 +33,16 @@ from .card_worlds import (
 def test_pods_with_one_card_get_at_once_what_they_would_get_one_by_one(data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 4))
     machine = Node("n")
-    machine.cards = {
+    machine.devices = {
         VGPU: tuple(
-            Card(f"c{i}", data.draw(st.integers(0, 40)), data.draw(st.integers(1, 5)), whole=i)
+            Device(f"c{i}", data.draw(st.integers(0, 40)), data.draw(st.integers(1, 5)), whole=i)
             for i in range(width)
         )
     }
-    ledger = Ledger(VGPU, [machine], 0)
+    allocations = DeviceAllocations(VGPU, [machine], 0)
     used = np.array(
         [
-            [[data.draw(st.integers(0, int(ledger.memory_nc[0, c]))) for c in range(width)]],
+            [[data.draw(st.integers(0, int(allocations.memory_nc[0, c]))) for c in range(width)]],
             [[data.draw(st.integers(0, 3)) for _ in range(width)]],
             [[data.draw(st.sampled_from((0, 30, 50, 100))) for _ in range(width)]],
         ]
@@ -54,10 +54,14 @@ def test_pods_with_one_card_get_at_once_what_they_would_get_one_by_one(data: st.
     most = data.draw(st.sampled_from((2, 256)))
     rows = np.zeros(1, dtype=np.int64)
     fast, slow = (
-        find(choosing._Table(ledger, rows, used.copy(), ledger.usable_nc[rows]), request, policy)
+        find(
+            choosing._Table(allocations, rows, used.copy(), allocations.usable_nc[rows]),
+            request,
+            policy,
+        )
         for find in (
             lambda *a: choosing._at_once(*a, most),
-            lambda *a: choosing._step_by_step(*a, False, most),
+            lambda *a: choosing._one_at_a_time(*a, False, most),
         )
     )
     assert fast.copies_r.tolist() == slow.copies_r.tolist()
@@ -83,29 +87,29 @@ def overbooked(world: TestCluster) -> list[str]:
     for pod in world.pods.values():
         if pod.spec.node_name and pod.metadata.uid in world.state.tasks:
             for each in decode((pod.metadata.annotations or {}).get(w.VGPU_IDS_NEW, "")):
-                sums = used.setdefault(each.card, [0, 0, 0])
+                sums = used.setdefault(each.device, [0, 0, 0])
                 for i, amount in enumerate((each.memory, each.cores, 1)):
                     sums[i] += amount
     wrong = [
-        f"{card}: {sums}"
-        for card, sums in used.items()
-        if "[" not in card and (sums[0] > 16000 or sums[1] > 100 or sums[2] > 4)
+        f"{device}: {sums}"
+        for device, sums in used.items()
+        if "[" not in device and (sums[0] > 16000 or sums[1] > 100 or sums[2] > 4)
     ]
-    return wrong + [f"{card}: {used[card]}" for card in wrongly_cut(used)]
+    return wrong + [f"{device}: {used[device]}" for device in wrongly_cut(used)]
 
 
 def wrongly_cut(used: dict[str, list[int]]) -> list[str]:
     """Instances given twice, of another size, or of two cuts of one card."""
     wrong: list[str] = []
     cuts: dict[str, str] = {}
-    for card in sorted(card for card in used if "[" in card):
-        whole, _, name = card.rstrip("]").partition("[")
+    for device in sorted(device for device in used if "[" in device):
+        whole, _, name = device.rstrip("]").partition("[")
         cut, _, position = name.partition("-")
         geometry = geometries(MIG_MODEL)[int(cut.removeprefix("group")) - 1]
         sizes = [size for size, count in geometry for _ in range(count)]
-        is_right = used[card][0] == sizes[int(position)] and used[card][2] == 1
+        is_right = used[device][0] == sizes[int(position)] and used[device][2] == 1
         if not is_right or cuts.setdefault(whole, cut) != cut:
-            wrong.append(card)
+            wrong.append(device)
     return wrong
 
 

@@ -10,7 +10,7 @@ from hekla.testing import cluster
 from .card_worlds import (
     PACKED,
     VIRTUAL,
-    cards,
+    devices,
     job,
     vgpu_node,
     wants,
@@ -19,7 +19,7 @@ from .card_worlds import (
 
 def test_mig_cuts_a_card_once_and_gives_the_smallest_part_that_will_do() -> None:
     # An A100-40: 8000 need a part of 10240, which fixes the cut {3 x 10240, 1 x 5120}.
-    mig = vgpu_node("n", cards=1, memory=40960, kind="NVIDIA-A100-SXM4-40GB", mode="mig")
+    mig = vgpu_node("n", devices=1, memory=40960, kind="NVIDIA-A100-SXM4-40GB", mode="mig")
     jobs = [
         job("a", requests=wants(1, 8000), age=9.0),
         job("b", requests=wants(1, 5000), age=8.0),
@@ -27,13 +27,13 @@ def test_mig_cuts_a_card_once_and_gives_the_smallest_part_that_will_do() -> None
         job("d", requests=wants(1, 20000)),
     ]
     result = cluster([mig], jobs, conf=PACKED).run()
-    assert cards(result) == {
+    assert devices(result) == {
         "a-0": "GPU-n-0[group2-0],NVIDIA,10240,0:",
         "b-0": "GPU-n-0[group2-3],NVIDIA,5120,0:",
         "c-0": "GPU-n-0[group2-1],NVIDIA,10240,0:",
         "c-1": "GPU-n-0[group2-2],NVIDIA,10240,0:",
     }
-    assert "no vgpu cards with enough room" in result.why("d")
+    assert "no vgpu devices with enough capacity" in result.why("d")
 
 
 MODELS: dict[str, tuple[int, ...]] = {
@@ -59,10 +59,10 @@ def test_a_model_that_is_not_known_is_not_cut(model: str) -> None:
 
 def test_a_card_that_changed_its_mode_is_given_to_nobody_until_its_pods_have_left() -> None:
     world = cluster(
-        [vgpu_node("n", cards=1, memory=40960)], [job("a", requests=wants(1, 10))], conf=VIRTUAL
+        [vgpu_node("n", devices=1, memory=40960)], [job("a", requests=wants(1, 10))], conf=VIRTUAL
     )
     world.live(world.run())
-    mig = vgpu_node("n", cards=1, memory=40960, kind="A100-SXM4-40GB", mode="mig")
+    mig = vgpu_node("n", devices=1, memory=40960, kind="A100-SXM4-40GB", mode="mig")
     world.state.set_node(mig)
     world.add(job("b", requests=wants(1, 10)))
     assert world.run().binds == {}

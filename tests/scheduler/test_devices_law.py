@@ -55,15 +55,15 @@ Had = tuple[str, str, int, int]
 """(card, way, memory, cores)"""
 
 
-def machine(name: str, cards: int = 2) -> Any:
-    vgpus = "".join(f"GPU-{name}-{i},10,{MEMORY},V100,true,hami-core:" for i in range(cards))
-    npus = [{"id": f"NPU-{name}-{i}", "count": 7, "devmem": NPU_MEMORY} for i in range(cards)]
+def machine(name: str, devices: int = 2) -> Any:
+    vgpus = "".join(f"GPU-{name}-{i},10,{MEMORY},V100,true,hami-core:" for i in range(devices))
+    npus = [{"id": f"NPU-{name}-{i}", "count": 7, "devmem": NPU_MEMORY} for i in range(devices)]
     extra = {
-        w.NVIDIA_GPU: cards,
-        w.GPU_NUMBER: cards,
-        w.GPU_MEMORY: cards * MEMORY,
-        w.VGPU_NUMBER: 10 * cards,
-        f"huawei.com/{NPU}": 7 * cards,
+        w.NVIDIA_GPU: devices,
+        w.GPU_NUMBER: devices,
+        w.GPU_MEMORY: devices * MEMORY,
+        w.VGPU_NUMBER: 10 * devices,
+        f"huawei.com/{NPU}": 7 * devices,
     }
     notes = {w.NODE_VGPU_REGISTER: vgpus, w.HAMI_NODE_REGISTER.format(type=NPU): json.dumps(npus)}
     return node(name, cpu=64, annotations=notes, extra=extra)
@@ -77,35 +77,35 @@ def given_by(bind: Any, asked: dict[str, Any]) -> list[Had]:
     if w.GPU_INDEX in notes:
         memory = asked.get(w.GPU_MEMORY, MEMORY)
         cores = 100 if w.GPU_NUMBER in asked else 0
-        cards = notes[w.GPU_INDEX].split(",")
-        return [(f"GPU-{bind.node}-{i}", "gpu", memory, cores) for i in cards]
+        devices = notes[w.GPU_INDEX].split(",")
+        return [(f"GPU-{bind.node}-{i}", "gpu", memory, cores) for i in devices]
     text = notes.get(w.VGPU_IDS_NEW) or notes.get(NPUS_NOTE) or ""
-    return [(each.card, "vgpu", each.memory, each.cores) for each in decode(text)]
+    return [(each.device, "vgpu", each.memory, each.cores) for each in decode(text)]
 
 
 def overbooked(had: dict[str, list[Had]]) -> list[str]:
     wrong: list[str] = []
-    everything = [each for cards in had.values() for each in cards]
-    for card in sorted({each[0] for each in everything}):
-        here = [each for each in everything if each[0] == card]
+    everything = [each for devices in had.values() for each in devices]
+    for device in sorted({each[0] for each in everything}):
+        here = [each for each in everything if each[0] == device]
         memory, cores = sum(each[2] for each in here), sum(each[3] for each in here)
-        size = NPU_MEMORY if card.startswith("NPU") else MEMORY
+        size = NPU_MEMORY if device.startswith("NPU") else MEMORY
         is_whole = any(each[3] == 100 for each in here) and len(here) > 1
         ways = {each[1] for each in here}
         if memory > size or cores > 100 or is_whole or len(ways) > 1:
-            wrong.append(f"{card}: {here}")
-        if "whole" in ways and any(each[0].startswith(f"{card}-") for each in everything):
-            wrong.append(f"{card}: whole and in parts")
+            wrong.append(f"{device}: {here}")
+        if "whole" in ways and any(each[0].startswith(f"{device}-") for each in everything):
+            wrong.append(f"{device}: whole and in parts")
     return wrong
 
 
-def spoil(world: TestCluster, uid: str, text: str | None, cards: list[Had]) -> None:
+def spoil(world: TestCluster, uid: str, text: str | None, devices: list[Had]) -> None:
     """Somebody writes nonsense on a running pod, or takes away what is there."""
     pod = world.pods[uid]
     names = (w.GPU_INDEX, w.VGPU_IDS_NEW, NPUS_NOTE)
     kept = {k: v for k, v in (pod.metadata.annotations or {}).items() if k not in names}
     if text is not None:
-        own = cards[0][0] if cards else "GPU-x"
+        own = devices[0][0] if devices else "GPU-x"
         kept |= dict.fromkeys(names, text.replace("OWN", own))
     world.pods[uid] = replace(pod, metadata=replace(pod.metadata, annotations=kept))
     world.state.set_pod(world.pods[uid])

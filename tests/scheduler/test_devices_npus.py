@@ -9,7 +9,7 @@ import pytest
 
 from hekla.api import wellknown as w
 from hekla.api.devices import decode
-from hekla.scheduler.state.devices.inventory import cards_of
+from hekla.scheduler.state.devices.inventory import devices_of
 from hekla.testing import cluster, node
 
 from .card_worlds import (
@@ -18,14 +18,14 @@ from .card_worlds import (
 )
 
 
-def npu_node(name: str, cards: int = 4) -> Any:
+def npu_node(name: str, devices: int = 4) -> Any:
     entries = [
         {"id": f"NPU-{i}", "count": 7, "devmem": 65536, "devcore": 20, "type": "Ascend910B3",
          "health": True, "customInfo": {"NetworkID": i // 2}}
-        for i in range(cards)
+        for i in range(devices)
     ]  # fmt: skip
     notes = {w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): json.dumps(entries)}
-    return node(name, cpu=64, annotations=notes, extra={"huawei.com/Ascend910B3": 7 * cards})
+    return node(name, cpu=64, annotations=notes, extra={"huawei.com/Ascend910B3": 7 * devices})
 
 
 NPU = conf(AscendHAMiVNPUEnable="true", SchedulePolicy="binpack")
@@ -49,7 +49,7 @@ def test_several_npus_are_whole_and_of_one_network() -> None:
     world.add(job("b", requests={"huawei.com/Ascend910B3": 2}))
     notes = world.run().plan.binds[0].annotations
     given_cards = decode(notes["hami.io/Ascend910B3-devices-allocated"])
-    assert [(each.card, each.cores) for each in given_cards] == [("NPU-2", 100), ("NPU-3", 100)]
+    assert [(each.device, each.cores) for each in given_cards] == [("NPU-2", 100), ("NPU-3", 100)]
 
 
 def test_parts_of_several_npus_are_refused() -> None:
@@ -79,12 +79,12 @@ ODD_NPUS: dict[str, Any] = {
 def test_an_npu_that_could_not_be_written_on_a_pod_is_no_card(case: str) -> None:
     entry = {"id": "x", "devmem": 10, "count": 1} | ODD_NPUS[case]
     notes = {w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): json.dumps([entry])}
-    assert cards_of(notes, {}, {}) == {}
+    assert devices_of(notes, {}, {}) == {}
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, f'[{{"id":"x","devmem":{"9" * 5000}}}]'])
 def test_a_register_that_cannot_be_read_has_no_cards(text: str) -> None:
-    assert cards_of({w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): text}, {}, {}) == {}
+    assert devices_of({w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): text}, {}, {}) == {}
 
 
 def test_networks_of_npus_may_have_any_number() -> None:
@@ -94,10 +94,10 @@ def test_networks_of_npus_may_have_any_number() -> None:
         for i, number in enumerate(numbers)
     ]
     notes = {w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): json.dumps(entries)}
-    found = cards_of(notes, {}, {})["Ascend910B3"]
-    assert [card.group for card in found] == [1, 0, -1, 0, -1, -1, 2, 1]
+    found = devices_of(notes, {}, {})["Ascend910B3"]
+    assert [device.group for device in found] == [1, 0, -1, 0, -1, -1, 2, 1]
     machine = node("n", cpu=64, annotations=notes, extra={"huawei.com/Ascend910B3": 56})
     asked = job("a", requests={"huawei.com/Ascend910B3": 2})
     given_notes = cluster([machine], [asked], conf=NPU).run().plan.binds[0].annotations
     chosen = decode(given_notes["hami.io/Ascend910B3-devices-allocated"])
-    assert [each.card for each in chosen] == ["N1", "N3"]
+    assert [each.device for each in chosen] == ["N1", "N3"]

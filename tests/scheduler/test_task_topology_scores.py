@@ -13,8 +13,8 @@ from hekla.api.wellknown import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFIN
 from hekla.scheduler import SequentialScore
 from hekla.scheduler.placement import sequential
 from hekla.scheduler.placement.placer import Placer
-from hekla.scheduler.plugins.task_topology.buckets import Layout, Wishes
-from hekla.scheduler.plugins.task_topology.scores import ByBucket, ByTraffic, Rooms
+from hekla.scheduler.plugins.task_topology.buckets import Layout, RoleAffinity
+from hekla.scheduler.plugins.task_topology.scores import ByBucket, ByTraffic, NodeCapacities
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import EPSILON
@@ -57,12 +57,12 @@ def fitting(session: Session, placed: Sequence[tuple[Task, int]], column: int,
 def by_bucket(job: Job, layout: Layout, task: Task, where: Where, column: int, room: int) -> float:
     """Room for its bucket, and who of it is there, less those whom it wants to be away from."""
     near = sum(where.get(uid) == column for uid in layout.of[task.uid].tasks)
-    foes = [
+    repelled = [
         other
         for other in job.tasks.values()
-        if frozenset((task.role, other.role)) in layout.wishes.apart
+        if frozenset((task.role, other.role)) in layout.affinity.apart
     ]
-    far = sum(where.get(foe.uid) == column for foe in foes)
+    far = sum(where.get(foe.uid) == column for foe in repelled)
     return (room + near - far) * (WEIGHT * 100.0 / layout.largest)
 
 
@@ -73,13 +73,14 @@ def by_traffic(job: Job, layout: Layout, task: Task, where: Where, column: int, 
     for a in after:
         for b in after:
             roles = frozenset((job.tasks[a].role, job.tasks[b].role))
-            if a < b and after[a] != after[b] and roles in layout.wishes.together:
+            if a < b and after[a] != after[b] and roles in layout.affinity.together:
                 pair = frozenset((after[a], after[b]))
                 links[pair] = links.get(pair, 0) + 1
     own = [
         uid
         for uid, there in where.items()
-        if there != column and frozenset((task.role, job.tasks[uid].role)) in layout.wishes.together
+        if there != column
+        and frozenset((task.role, job.tasks[uid].role)) in layout.affinity.together
     ]
     members = len(job.tasks)
     here = sum(there == column for there in where.values()) / (members + 1)
@@ -98,7 +99,7 @@ def test_every_task_sees_what_a_look_at_everything_would_show(
     places: list[int],
 ) -> None:
     found, job = world(members, together, apart)
-    layout = Layout(job, Wishes(job))
+    layout = Layout(job, RoleAffinity(job))
     waiting = sorted(job.by_status[PENDING].values(), key=lambda task: task.order)
     alike = [task for task in waiting if task.role == role and task.uid in layout.of]
     alike = [task for task in alike if task.klass is alike[0].klass]
@@ -107,14 +108,14 @@ def test_every_task_sees_what_a_look_at_everything_would_show(
     with Session(found.state, found.config, 0.0) as session:
         layout.recount(found.state.nodes)
         make, plainly = (ByTraffic, by_traffic) if is_by_traffic else (ByBucket, by_bucket)
-        turn: SequentialScore = make(layout, alike[0], Rooms(session), WEIGHT)
+        turn: SequentialScore = make(layout, alike[0], NodeCapacities(session), WEIGHT)
         running = [task for task in job.tasks.values() if task.node_name]
         where = {task.uid: found.state.nodes[task.node_name].index for task in running}
         placed: list[tuple[Task, int]] = []
         for task, place in zip(alike, [*places, *[0] * len(alike)], strict=False):
             others = [t for t in waiting if t.uid not in where and t is not task]
             if is_by_traffic:
-                others.sort(key=lambda t: (*layout.wishes.order(t.role), t.role, t.order))
+                others.sort(key=lambda t: (*layout.affinity.order(t.role), t.role, t.order))
             else:
                 of_bucket = layout.of[task.uid].tasks
                 others = sorted((t for t in others if t.uid in of_bucket), key=lambda t: t.name)

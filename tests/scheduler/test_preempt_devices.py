@@ -23,13 +23,13 @@ tiers:
 PRIORITIES = {"low": 1, "high": 9}
 
 
-def machine(name: str, cards: int = 2, memory: int = 16000, shares: int = 10) -> Any:
-    text = "".join(f"GPU-{name}-{i},{shares},{memory},V100,true,hami-core:" for i in range(cards))
+def machine(name: str, devices: int = 2, memory: int = 16000, shares: int = 10) -> Any:
+    text = "".join(f"GPU-{name}-{i},{shares},{memory},V100,true,hami-core:" for i in range(devices))
     return node(
         name,
         cpu=64,
         annotations={w.NODE_VGPU_REGISTER: text},
-        extra={w.VGPU_NUMBER: cards * shares},
+        extra={w.VGPU_NUMBER: devices * shares},
     )
 
 
@@ -57,8 +57,10 @@ def after(nodes: list[Any], first: list[GroupBuilder], action: str = "preempt") 
     return world
 
 
-def cards(world: TestCluster) -> dict[str, str]:
-    return {task.name: task.cards[0].card for task in world.state.tasks.values() if task.cards}
+def devices(world: TestCluster) -> dict[str, str]:
+    return {
+        task.name: task.devices[0].device for task in world.state.tasks.values() if task.devices
+    }
 
 
 def outcome(world: TestCluster, *jobs: GroupBuilder) -> tuple[list[str], dict[str, str]]:
@@ -71,12 +73,12 @@ def outcome(world: TestCluster, *jobs: GroupBuilder) -> tuple[list[str], dict[st
 
 def test_who_holds_the_memory_of_the_card_leaves_though_nothing_else_is_short() -> None:
     # 10000 of 16000 MiB are taken; CPU, shares and the number of vGPUs abound.
-    world = after([machine("n", cards=1)], [low("a", 10000)])
+    world = after([machine("n", devices=1)], [low("a", 10000)])
     assert outcome(world, high("h", 8000)) == (["a-0"], {"h-0": "n"})
 
 
 def test_who_holds_the_cores_leaves() -> None:
-    world = after([machine("n", cards=1)], [low("a", 1000, cores=60)])
+    world = after([machine("n", devices=1)], [low("a", 1000, cores=60)])
     assert outcome(world, high("h", 1000, cores=50)) == (["a-0"], {"h-0": "n"})
 
 
@@ -84,7 +86,7 @@ def test_one_whose_card_is_enough_leaves_rather_than_two_of_another() -> None:
     # Card 0 has 8000 + 8000 and card 1 has 12000: for 12000 more two must leave the one, or one
     # the other.
     world = after([machine("n")], [low("a", 8000), low("b", 8000), low("c", 12000)])
-    assert cards(world) == {"a-0": "GPU-n-0", "b-0": "GPU-n-0", "c-0": "GPU-n-1"}
+    assert devices(world) == {"a-0": "GPU-n-0", "b-0": "GPU-n-0", "c-0": "GPU-n-1"}
     assert outcome(world, high("h", 12000)) == (["c-0"], {"h-0": "n"})
 
 
@@ -95,7 +97,7 @@ def test_who_is_on_another_card_is_spared() -> None:
     evicted, promised = outcome(world, high("h", 16000))
     assert promised == {"h-0": "n"}
     assert len(evicted) == 2
-    assert len({cards(world)[name] for name in evicted}) == 1
+    assert len({devices(world)[name] for name in evicted}) == 1
 
 
 def test_a_pod_with_two_cards_gets_both_cleared() -> None:
@@ -106,7 +108,7 @@ def test_a_pod_with_two_cards_gets_both_cleared() -> None:
 
 def test_the_node_on_which_fewer_must_leave_is_cleared() -> None:
     lows = [low("a", 8000), low("b", 8000), low("c", 16000)]
-    world = after([machine("n1", cards=1), machine("n2", cards=1)], lows)
+    world = after([machine("n1", devices=1), machine("n2", devices=1)], lows)
     assert outcome(world, high("h", 16000)) == (["c-0"], {"h-0": "n2"})
 
 
@@ -116,7 +118,7 @@ def test_nobody_leaves_for_a_pod_that_is_larger_than_a_card() -> None:
 
 
 def test_nobody_leaves_where_those_who_may_not_be_asked_hold_the_card() -> None:
-    world = after([machine("n", cards=1)], [high("first", 10000), low("a", 2000)])
+    world = after([machine("n", devices=1)], [high("first", 10000), low("a", 2000)])
     assert outcome(world, high("h", 8000)) == ([], {})
 
 
@@ -131,7 +133,7 @@ def test_nobody_leaves_for_half_a_gang() -> None:
 def test_a_queue_takes_its_share_back_though_only_the_memory_of_cards_is_short() -> None:
     # Of 10 vGPUs each queue deserves 5; greedy has 6, whose memory is all there is.
     world = cluster(
-        [machine("n", cards=1, memory=12000)],
+        [machine("n", devices=1, memory=12000)],
         [],
         queues=[queue("greedy"), queue("hungry")],
         conf=CONF.format(action="reclaim"),
@@ -139,7 +141,7 @@ def test_a_queue_takes_its_share_back_though_only_the_memory_of_cards_is_short()
     wanted = {w.VGPU_NUMBER: 1, w.VGPU_MEMORY: 2000}
     world.add(gang("g", members=6, minimum=1, queue="greedy", cpu=1, requests=wanted))
     world.live(world.run())
-    assert len(cards(world)) == 6
+    assert len(devices(world)) == 6
     world.add(gang("h", members=1, queue="hungry", cpu=1, requests=wanted))
     result = world.run()
     assert len(result.evictions) == 1
@@ -148,7 +150,7 @@ def test_a_queue_takes_its_share_back_though_only_the_memory_of_cards_is_short()
 
 def test_whole_gangs_leave_cards_too() -> None:
     conf = CONF.format(action="gangpreempt")
-    world = cluster([machine("n", cards=1)], [], priorities=PRIORITIES, conf=conf)
+    world = cluster([machine("n", devices=1)], [], priorities=PRIORITIES, conf=conf)
     world.add(job("a", 10000, priority_class="low", phase="Running"))
     world.live(world.run())
     assert outcome(world, high("h", 8000)) == (["a-0"], {"h-0": "n"})
@@ -169,8 +171,8 @@ def check_cards(world: TestCluster) -> None:
     """On no card is more than it has, counting those who leave."""
     used: dict[str, list[int]] = {}
     for task in world.state.tasks.values():
-        for given_card in task.cards:
-            sums = used.setdefault(given_card.card, [0, 0])
+        for given_card in task.devices:
+            sums = used.setdefault(given_card.device, [0, 0])
             sums[0] += given_card.memory
             sums[1] += given_card.cores
     assert all(memory <= 16000 and cores <= 100 for memory, cores in used.values()), used

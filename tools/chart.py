@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from hekla.admission.webhooks import Reach, configurations
+from hekla.admission.webhooks import WebhookAddress, configurations
 from hekla.cli.chart_values import RELEASE, RENDERED_WITH
 from hekla.cli.release import MANIFESTS
 from hekla.units.objects import Object
@@ -39,7 +39,7 @@ _LABELS = '  labels:\n    {{- include "hekla.labels" . | nindent 4 }}\n'
 
 def webhooks() -> str:
     """Return the text of templates/webhooks.yaml."""
-    made = configurations(Reach(namespace=_NAMESPACE, service=_SERVICE), b"")
+    made = configurations(WebhookAddress(namespace=_NAMESPACE, service=_SERVICE), b"")
     names = {
         which: [body["metadata"]["name"] for body in made if body["kind"].lower().startswith(which)]
         for which in ("mutating", "validating")

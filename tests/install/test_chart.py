@@ -15,7 +15,7 @@ from tools.kube.gobuild import ensure
 from tools.kube.parts import HELM
 
 from hekla import __version__
-from hekla.admission.webhooks import Reach, configurations
+from hekla.admission.webhooks import WebhookAddress, configurations
 from hekla.api import crds
 from hekla.cli import chart_values, release
 from hekla.cli.main import main
@@ -201,16 +201,16 @@ def test_schema_and_values_have_the_same_names() -> None:
 def test_webhook_configurations_match_those_of_the_admission_service() -> None:
     assert generator.WEBHOOKS.read_text() == generator.webhooks(), "run python -m tools.chart"
     ours = {key: obj for key, obj in rendered({}).items() if key[0].endswith("Configuration")}
-    reach = Reach(namespace=NAMESPACE, service="hekla-admission-service")
-    want = {identity(body): body for body in configurations(reach, b"")}
+    address = WebhookAddress(namespace=NAMESPACE, service="hekla-admission-service")
+    want = {identity(body): body for body in configurations(address, b"")}
     assert ours.keys() == want.keys()
     for key, body in want.items():
         del body["webhooks"][0]["clientConfig"]["caBundle"]  # set by the service
         assert ours[key]["webhooks"] == body["webhooks"]
     (deployment,) = deployments({}, "admission")
     args = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert f"--service={reach.namespace}/{reach.service}" in args
-    assert ("Service", NAMESPACE, reach.service) in rendered({})
+    assert f"--service={address.namespace}/{address.service}" in args
+    assert ("Service", NAMESPACE, address.service) in rendered({})
 
 
 def test_webhooks_select_only_volcano_kinds() -> None:

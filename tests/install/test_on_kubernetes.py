@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tools.kube.cluster import KubeCluster
 
 from hekla.admission.service import MANAGER
-from hekla.admission.webhooks import Reach, configurations
+from hekla.admission.webhooks import WebhookAddress, configurations
 from hekla.api import wellknown
 from hekla.cli import release
 from hekla.cli.main import main
@@ -132,8 +132,8 @@ def _as_the_service_does(client: SyncClient) -> None:
     authority = base64.b64encode(new_authority(time.time(), "test").certificate).decode()
     patch = {"data": {"ca.crt": authority}}
     client.patch(SECRETS, "hekla-admission-certificates", patch, namespace=SPACE)
-    reach = Reach(namespace=SPACE, service="hekla-admission-service")
-    for body in configurations(reach, base64.b64decode(authority)):
+    address = WebhookAddress(namespace=SPACE, service="hekla-admission-service")
+    for body in configurations(address, base64.b64decode(authority)):
         client.apply(release.resource_of(body), body, field_manager=MANAGER, force=True)
 
 

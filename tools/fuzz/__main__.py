@@ -37,8 +37,8 @@ async def serve(where: Path, given: argparse.Namespace) -> None:
         again = await api.run(server, 200, given.seed + 1)
         print(
             f"socket: {opened} connections, then {again.sent} requests answered; peak memory "
-            f"{before >> 10} MiB before, {after >> 10} MiB after; executing {server.flowcontrol.executing}, "
-            f"open {server.flowcontrol.streams}"
+            f"{before >> 10} MiB before, {after >> 10} MiB after; "
+            f"executing {server.flowcontrol.executing}, open {server.flowcontrol.streams}"
         )
 
 

@@ -29,69 +29,71 @@ from tools.schemas.volcano_jobs import network_topology
 
 def command(core: CoreTypes) -> dict[str, Schema]:
     return {
-        "action": string("What to do, for example AbortJob."),
-        "target": core.get("meta.v1.OwnerReference", "The object to do it to."),
-        "reason": string("One word for why."),
-        "message": string("Why, for people."),
+        "action": string("The action, such as AbortJob."),
+        "target": core.get("meta.v1.OwnerReference", "The target object."),
+        "reason": string("One CamelCase word for the reason."),
+        "message": string("A readable message."),
     }
 
 
 def pod_group(core: CoreTypes) -> dict[str, Schema]:
     sub_group = obj(
-        "A second level of gangs inside the group.",
+        "Sub-gangs of the group.",
         {
             "name": string("Name of the policy.", max_length=253),
             "networkTopology": network_topology(),
             "subGroupSize": int32("Pods in each subgroup.", minimum=1, default=1),
-            "minSubGroups": count("Subgroups that must be placed together.", default=0),
-            "labelSelector": core.get("meta.v1.LabelSelector", "Pods that this policy is about."),
+            "minSubGroups": count(
+                "Minimum number of subgroups that are scheduled together.", default=0
+            ),
+            "labelSelector": core.get("meta.v1.LabelSelector", "Pods of this policy."),
             "matchLabelKeys": strings(
-                "Pods that agree on these labels form one subgroup.", list_type="atomic"
+                "Pods with equal values of these labels form one subgroup.", list_type="atomic"
             ),
         },
     )
     spec = obj(
-        "What must be placed together, and where it waits.",
+        "The size of the gang, and its queue.",
         {
-            "minMember": count("Pods that must be able to run together before any starts."),
-            "minTaskMember": map_of(int32(), "The same for each task, by name."),
+            "minMember": count("Minimum number of pods that are scheduled together."),
+            "minTaskMember": map_of(int32(), "Minimum number of pods by task name."),
             "queue": string(
-                "Queue that the group waits in.",
+                "Queue of the group.",
                 max_length=253,
                 pattern=SUBDOMAIN,
                 default="default",
             ),
             "priorityClassName": string("Priority class of the group.", max_length=253),
             "minResources": resource_list(
-                "Resources that must be free to let it in; always let in if left out."
+                "Resources that enqueue checks; without it the group is always admitted."
             ),
             "networkTopology": network_topology(),
-            "subGroupPolicy": list_of(sub_group, "Gangs inside the gang."),
+            "subGroupPolicy": list_of(sub_group, "Sub-gangs."),
         },
     )
     fact = {
         "type": string("Unschedulable or Scheduled."),
         "status": string("True, False or Unknown."),
         "transitionID": string("The scheduling session that wrote it."),
-        "lastTransitionTime": time("When it was written."),
-        "reason": string("One word for why."),
-        "message": string("Why, for people."),
+        "lastTransitionTime": time("Time of the write."),
+        "reason": string("One CamelCase word for the reason."),
+        "message": string("A readable message."),
     }
     status = obj(
-        "What the scheduler has decided.",
+        "The observed state of the group.",
         {
             "phase": one_of(
-                "Where the group is in its life.",
+                "Phase of the group.",
                 "Pending",
                 "Running",
                 "Unknown",
                 "Inqueue",
                 "Completed",
             ),
-            "conditions": list_of(obj("", fact), "Facts, with the time they were written."),
-            "running": count("Pods that run."),
-            "succeeded": count("Pods that ended well."),
-            "failed": count("Pods that ended badly."),
+            "conditions": list_of(obj("", fact), "Conditions with their times."),
+            "running": count("Running pods."),
+            "succeeded": count("Succeeded pods."),
+            "failed": count("Failed pods."),
         },
     )
     return {"spec": spec, "status": status}
@@ -110,36 +112,36 @@ def queue(core: CoreTypes) -> dict[str, Schema]:
     cluster = {
         "name": string("Name of the cluster."),
         "weight": int32("Its share of the jobs."),
-        "capacity": resource_list("What it offers."),
+        "capacity": resource_list("Its capacity."),
     }
     spec = obj(
-        "What the queue may use and how it is shared.",
+        "Resources and policies of the queue.",
         {
             "weight": int32(
-                "Share of the cluster relative to its siblings.",
+                "Weight among its siblings.",
                 minimum=1,
                 maximum=65535,
                 default=1,
             ),
-            "capability": resource_list("Never use more than this."),
-            "reclaimable": boolean("Whether other queues may take back what it borrowed."),
-            "extendClusters": list_of(obj("", cluster), "Other clusters that may take its jobs."),
+            "capability": resource_list("Upper limit of resources."),
+            "reclaimable": boolean("Whether other queues may reclaim its resources."),
+            "extendClusters": list_of(obj("", cluster), "Other clusters for its jobs."),
             "guarantee": obj(
-                "What is kept free for it.", {"resource": resource_list("Amounts kept free.")}
+                "Guaranteed resources.", {"resource": resource_list("Guaranteed amounts.")}
             ),
             "affinity": obj(
-                "Groups of nodes that its jobs use.",
+                "Node groups of its jobs.",
                 {
                     "nodeGroupAffinity": node_groups("Node groups to use."),
-                    "nodeGroupAntiAffinity": node_groups("Node groups to stay off."),
+                    "nodeGroupAntiAffinity": node_groups("Node groups to avoid."),
                 },
             ),
-            "type": string("For information.", max_length=253),
+            "type": string("Informational.", max_length=253),
             "parent": string(
-                "Queue above this one; root if left out.", max_length=253, pattern=SUBDOMAIN
+                "Parent queue; the default is root.", max_length=253, pattern=SUBDOMAIN
             ),
-            "deserved": resource_list("Its fair share; what goes beyond may be taken back."),
-            "priority": count("Queues with a higher number go first.", default=0),
+            "deserved": resource_list("Deserved resources; usage beyond them may be reclaimed."),
+            "priority": count("Queues with a higher priority come first.", default=0),
             "dequeueStrategy": one_of(
                 "fifo stops at a job that does not fit, traverse looks at the next.",
                 "fifo",
@@ -149,26 +151,26 @@ def queue(core: CoreTypes) -> dict[str, Schema]:
         },
     )
     reservation = {
-        "nodes": strings("Nodes kept for the queue."),
-        "resource": resource_list("What they offer."),
+        "nodes": strings("Nodes reserved for the queue."),
+        "resource": resource_list("Their resources."),
     }
     status = obj(
-        "What the queue does.",
+        "The observed state of the queue.",
         {
             "state": one_of(
-                "Whether it takes jobs.",
+                "State of the queue.",
                 "Open",
                 "Closed",
                 "Closing",
                 "Unknown",
             ),
-            "unknown": count("Groups of unknown phase."),
-            "pending": count("Groups that wait to be let in."),
-            "running": count("Groups that run."),
-            "inqueue": count("Groups let in and waiting for a place."),
-            "completed": count("Groups that are done."),
-            "reservation": obj("What is set aside.", reservation),
-            "allocated": resource_list("What its jobs use now."),
+            "unknown": count("PodGroups in phase Unknown."),
+            "pending": count("Pending PodGroups."),
+            "running": count("Running PodGroups."),
+            "inqueue": count("PodGroups in phase Inqueue."),
+            "completed": count("Completed PodGroups."),
+            "reservation": obj("Reserved resources.", reservation),
+            "allocated": resource_list("Resources allocated to its jobs."),
         },
     )
     return {"spec": spec, "status": status}
@@ -177,7 +179,7 @@ def queue(core: CoreTypes) -> dict[str, Schema]:
 def hyper_node(core: CoreTypes) -> dict[str, Schema]:
     exact = string("Name of the node.", min_length=1, max_length=253, pattern=SUBDOMAIN)
     selector = obj(
-        "Which nodes; exactly one of these ways.",
+        "Selects members; exactly one field is set.",
         {
             "exactMatch": obj("By name.", {"name": exact}, required=("name",)),
             "regexMatch": obj(
@@ -201,23 +203,23 @@ def hyper_node(core: CoreTypes) -> dict[str, Schema]:
     )
     member = obj(
         "Nodes or smaller domains inside this one.",
-        {"type": one_of("What the selector picks.", "Node", "HyperNode"), "selector": selector},
+        {"type": one_of("Kind of the members.", "Node", "HyperNode"), "selector": selector},
         required=("type",),
     )
     spec = obj(
-        "A part of the network within which nodes are close to each other.",
+        "A network domain.",
         {
             "tier": integer("Level in the tree; lower is closer.", minimum=0),
             "tierName": string("Name of the level.", max_length=253),
-            "members": list_of(member, "What it contains.", min_items=1),
+            "members": list_of(member, "Its members.", min_items=1),
         },
         required=("tier",),
     )
     status = obj(
-        "What is known about it.",
+        "The observed state.",
         {
             "conditions": list_of(condition(), "Facts."),
-            "nodeCount": int64("Nodes it contains.", minimum=0),
+            "nodeCount": int64("Number of nodes.", minimum=0),
         },
     )
     return {"spec": spec, "status": status}
@@ -225,14 +227,14 @@ def hyper_node(core: CoreTypes) -> dict[str, Schema]:
 
 def numatopology(core: CoreTypes) -> dict[str, Schema]:
     allocation = obj(
-        "What one container was given.",
+        "Allocation of a container.",
         {
             "name": string("Name of the container."),
             "allocations": map_of(string(), "By resource; a list of CPUs, or an amount."),
         },
     )
     pod = obj(
-        "What one pod was given.",
+        "Allocation of a pod.",
         {
             "uid": string("UID of the pod."),
             "name": string("Name of the pod."),
@@ -250,13 +252,13 @@ def numatopology(core: CoreTypes) -> dict[str, Schema]:
         "capacity": integer("Units in all."),
     }
     spec = obj(
-        "How CPUs and memory of one node lie together.",
+        "NUMA topology of a node.",
         {
             "policies": map_of(string(), "Policies of the node's managers, by manager."),
-            "resReserved": map_of(string(), "Kept for the system, by resource."),
+            "resReserved": map_of(string(), "Reserved for the system, by resource."),
             "numares": map_of(obj("", resource), "Units by resource."),
-            "cpuDetail": map_of(obj("", cpu), "Where each CPU sits, by its number."),
-            "podAllocations": list_of(pod, "What pods were given."),
+            "cpuDetail": map_of(obj("", cpu), "Location of each CPU by its number."),
+            "podAllocations": list_of(pod, "Allocations of pods."),
         },
     )
     return {"spec": spec}
@@ -268,18 +270,18 @@ def colocation_configuration(core: CoreTypes) -> dict[str, Schema]:
 
     memory = {
         "highRatio": percent("Percentage of the limit at which memory is throttled.", 100),
-        "lowRatio": percent("Percentage of the request kept if it can be.", 0),
-        "minRatio": percent("Percentage of the request kept in any case.", 0),
+        "lowRatio": percent("Percentage of the request that is protected if possible.", 0),
+        "minRatio": percent("Percentage of the request that is always protected.", 0),
     }
     spec = obj(
         "Quality-of-service settings for pods that share a node with others.",
         {
-            "selector": core.get("meta.v1.LabelSelector", "Pods this is about; none if left out."),
+            "selector": core.get("meta.v1.LabelSelector", "Selects pods; none if not set."),
             "memoryQos": obj("Memory settings.", memory),
         },
     )
     conditions = list_of(condition(), "Facts.", list_type="map", list_map_keys=["type"])
-    return {"spec": spec, "status": obj("What is known.", {"conditions": conditions})}
+    return {"spec": spec, "status": obj("The observed state.", {"conditions": conditions})}
 
 
 def node_shard(core: CoreTypes) -> dict[str, Schema]:
@@ -291,7 +293,7 @@ def node_shard(core: CoreTypes) -> dict[str, Schema]:
     status = obj(
         "Nodes that it does use.",
         {
-            "lastUpdateTime": time("When this was written."),
+            "lastUpdateTime": time("Time of the write."),
             "nodesInUse": strings("Nodes with its pods."),
             "nodesToRemove": strings("Nodes in use that are no longer desired."),
             "nodesToAdd": strings("Nodes desired that are not in use yet."),
@@ -302,20 +304,20 @@ def node_shard(core: CoreTypes) -> dict[str, Schema]:
 
 def data_source(core: CoreTypes) -> dict[str, Schema]:
     locality = obj(
-        "Where the data is.",
-        {"clusterNames": strings("Clusters that hold it.")},
+        "Location of the data.",
+        {"clusterNames": strings("Clusters with the data.")},
         required=("clusterNames",),
     )
     spec = obj(
         "Data that jobs depend on.",
         {
-            "system": string("System that holds it, for example hive."),
-            "type": string("What it is there, for example table."),
-            "name": string("Its name there."),
+            "system": string("Storage system, such as hive."),
+            "type": string("Type in the system, such as table."),
+            "name": string("Name in the system."),
             "locality": locality,
-            "attributes": map_of(string(), "More about it."),
+            "attributes": map_of(string(), "Additional attributes."),
             "reclaimPolicy": one_of(
-                "What becomes of this object when no claim is left.",
+                "What happens to this object when it has no claims.",
                 "Retain",
                 "Delete",
                 default="Retain",
@@ -327,7 +329,7 @@ def data_source(core: CoreTypes) -> dict[str, Schema]:
         "Who uses it.",
         {
             "claimRefs": list_of(core.get("core.v1.ObjectReference", "A claim."), "Its claims."),
-            "boundClaims": int32("How many claims."),
+            "boundClaims": int32("Number of claims."),
             "conditions": list_of(condition(), "Facts."),
         },
     )
@@ -341,25 +343,25 @@ def data_source_claim(core: CoreTypes) -> dict[str, Schema]:
             "apiVersion": string("Its API version."),
             "kind": string("Its kind."),
             "name": string("Its name."),
-            "namespace": string("Its namespace; the claim's if left out."),
+            "namespace": string("Its namespace; the default is the claim's."),
         },
         required=("apiVersion", "kind", "name"),
     )
     spec = obj(
-        "Says that a workload needs some data.",
+        "A claim of a workload on data.",
         {
-            "system": string("System that holds the data."),
-            "dataSourceType": string("What it is there."),
-            "dataSourceName": string("Its name there."),
+            "system": string("Storage system."),
+            "dataSourceType": string("Type in the system."),
+            "dataSourceName": string("Name in the system."),
             "workload": workload,
-            "attributes": map_of(string(), "More about it."),
+            "attributes": map_of(string(), "Additional attributes."),
         },
         required=("system", "dataSourceType", "dataSourceName", "workload"),
     )
     status = obj(
-        "Whether the data was found.",
+        "The observed state.",
         {
-            "phase": one_of("Where the claim is in its life.", "Pending", "Bound"),
+            "phase": one_of("Phase of the claim.", "Pending", "Bound"),
             "boundDataSource": string("The DataSource it is bound to."),
             "conditions": list_of(condition(), "Facts."),
         },

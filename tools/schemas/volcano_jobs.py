@@ -55,7 +55,7 @@ JOB_PHASES = (
 
 def network_topology() -> Schema:
     return obj(
-        "How close together the pods must be on the network.",
+        "Network topology constraint of the pods.",
         {
             "mode": one_of(
                 "hard waits for a fitting place, soft only prefers one.",
@@ -63,8 +63,8 @@ def network_topology() -> Schema:
                 "soft",
                 default="hard",
             ),
-            "highestTierAllowed": integer("Pods may not spread above this tier.", minimum=0),
-            "highestTierName": string("The same bound by the tier's name.", max_length=253),
+            "highestTierAllowed": integer("Highest tier that the pods may span.", minimum=0),
+            "highestTierName": string("Highest tier by its name.", max_length=253),
         },
     )
 
@@ -73,29 +73,27 @@ def job_spec(core: CoreTypes, description: str) -> Schema:
     return obj(
         description,
         {
-            "schedulerName": string("Scheduler for pods whose template names none.", max_length=63),
-            "minAvailable": count("Pods that must be able to run together before any starts."),
+            "schedulerName": string("Default scheduler of the pods.", max_length=63),
+            "minAvailable": count("Minimum number of pods that are scheduled together."),
             "volumes": list_of(_volume(core), "Claims mounted into every pod of the job."),
-            "tasks": list_of(
-                _task(core), "The groups of equal pods that make up the job.", min_items=1
-            ),
-            "policies": list_of(_policy(), "What to do when something happens, for all tasks."),
+            "tasks": list_of(_task(core), "Tasks of the job.", min_items=1),
+            "policies": list_of(_policy(), "Lifecycle policies of all tasks."),
             "plugins": map_of(strings(), "Job plugins by name, each with its arguments."),
-            "runningEstimate": string("How long the user expects it to run; for information."),
+            "runningEstimate": string("Expected duration; informational."),
             "queue": string(
-                "Queue that the job waits in.",
+                "Queue of the job.",
                 max_length=253,
                 pattern=SUBDOMAIN,
                 default="default",
             ),
-            "maxRetry": count("Restarts after which the job counts as failed.", default=3),
-            "ttlSecondsAfterFinished": count("Seconds after its end until the job is removed."),
+            "maxRetry": count("Number of restarts until the job fails.", default=3),
+            "ttlSecondsAfterFinished": count("Seconds until a finished job is deleted."),
             "priorityClassName": string(
-                "Priority class of the job and of pods that name none.",
+                "Priority class of the job, and default of its pods.",
                 max_length=253,
                 pattern=SUBDOMAIN,
             ),
-            "minSuccess": int32("Succeeded pods at which the job counts as completed.", minimum=1),
+            "minSuccess": int32("Number of succeeded pods until the job is completed.", minimum=1),
             "networkTopology": network_topology(),
         },
     )
@@ -103,12 +101,12 @@ def job_spec(core: CoreTypes, description: str) -> Schema:
 
 def _volume(core: CoreTypes) -> Schema:
     return obj(
-        "A claim and where it is mounted.",
+        "A claim and its mount path.",
         {
             "mountPath": string("Path in the containers.", min_length=1, pattern="^[^:]+$"),
             "volumeClaimName": string("An existing claim, or the name to give it.", max_length=253),
             "volumeClaim": core.get(
-                "core.v1.PersistentVolumeClaimSpec", "The claim to make for this job."
+                "core.v1.PersistentVolumeClaimSpec", "The claim to create for this job."
             ),
         },
         required=("mountPath",),
@@ -117,37 +115,39 @@ def _volume(core: CoreTypes) -> Schema:
 
 def _task(core: CoreTypes) -> Schema:
     return obj(
-        "A group of equal pods.",
+        "A task: pods with one template.",
         {
             "name": string("Unique in the job; part of pod names.", max_length=63, pattern=LABEL),
-            "replicas": count("How many pods."),
-            "minAvailable": count("How many of them count for the gang; all if left out."),
+            "replicas": count("Number of pods."),
+            "minAvailable": count("Minimum number of pods for the gang; the default is all."),
             "template": core.get("core.v1.PodTemplateSpec", "The pod to run."),
             "policies": list_of(
-                _policy(), "What to do on events of this task; wins over the job's."
+                _policy(), "Lifecycle policies of this task; they override the job's."
             ),
             "topologyPolicy": one_of(
-                "How CPUs must lie on NUMA nodes.",
+                "NUMA topology policy.",
                 "none",
                 "best-effort",
                 "restricted",
                 "single-numa-node",
             ),
-            "maxRetry": count("Container restarts after which the task counts as failed."),
+            "maxRetry": count("Number of container restarts until the task fails."),
             "dependsOn": obj(
-                "Tasks that must be up before this one starts.",
+                "Tasks that must be running before this one starts.",
                 {
                     "name": strings("Names of tasks."),
                     "iteration": string("any for one of them, all for every one."),
                 },
             ),
             "partitionPolicy": obj(
-                "Splits the task into equal parts that are placed each on its own.",
+                "Splits the task into equal partitions that are scheduled separately.",
                 {
-                    "totalPartitions": int32("How many parts.", minimum=1),
-                    "partitionSize": int32("Pods in each part.", minimum=1),
+                    "totalPartitions": int32("Number of partitions.", minimum=1),
+                    "partitionSize": int32("Pods in each partition.", minimum=1),
                     "networkTopology": network_topology(),
-                    "minPartitions": count("Parts that must be placed together.", default=0),
+                    "minPartitions": count(
+                        "Minimum number of partitions that are scheduled together.", default=0
+                    ),
                 },
                 required=("totalPartitions", "partitionSize"),
             ),
@@ -159,36 +159,36 @@ def _policy() -> Schema:
     return obj(
         "An action for an event or an exit code.",
         {
-            "action": string("What to do, for example RestartJob."),
+            "action": string("The action, such as RestartJob."),
             "event": one_of("The event that triggers it.", *EVENTS),
             "events": list_of(one_of("", *EVENTS), "Several events that trigger it."),
             "exitCode": int32("The exit code that triggers it; not 0."),
-            "timeout": string("Wait this long first, and drop it if the cause goes away."),
+            "timeout": string("Delay of the action; it is cancelled if the cause disappears."),
         },
     )
 
 
 def job(core: CoreTypes) -> dict[str, Schema]:
-    return {"spec": job_spec(core, "What the job runs."), "status": _job_status()}
+    return {"spec": job_spec(core, "The desired job."), "status": _job_status()}
 
 
 def _job_status() -> Schema:
     return obj(
-        "What is known about the job.",
+        "The observed state of the job.",
         {
             "state": _job_state(),
-            "minAvailable": count("The gang size in force."),
+            "minAvailable": count("The effective gang size."),
             "taskStatusCount": map_of(_task_state(), "Pods of each task, counted by phase."),
-            "pending": count("Pods not started yet."),
-            "running": count("Pods that run."),
-            "succeeded": count("Pods that ended well."),
-            "failed": count("Pods that ended badly."),
-            "terminating": count("Pods being deleted."),
-            "unknown": count("Pods of unknown state."),
-            "version": count("Raised by one with each restart of the whole job."),
+            "pending": count("Pending pods."),
+            "running": count("Running pods."),
+            "succeeded": count("Succeeded pods."),
+            "failed": count("Failed pods."),
+            "terminating": count("Terminating pods."),
+            "unknown": count("Pods in phase Unknown."),
+            "version": count("Incremented with each restart of the job."),
             "retryCount": count("Restarts so far."),
             "runningDuration": string("From creation to the last change of state."),
-            "controlledResources": map_of(string(), "Objects that the job's plugins made."),
+            "controlledResources": map_of(string(), "Objects that the job's plugins created."),
             "conditions": list_of(
                 obj(
                     "",
@@ -198,7 +198,7 @@ def _job_status() -> Schema:
                     },
                     required=("status",),
                 ),
-                "The phases so far, the newest last.",
+                "Past phases, newest last.",
             ),
         },
     )
@@ -206,11 +206,11 @@ def _job_status() -> Schema:
 
 def _job_state() -> Schema:
     return obj(
-        "The phase and how it was reached.",
+        "The phase and its reason.",
         {
-            "phase": one_of("Where the job is in its life.", *JOB_PHASES),
-            "reason": string("One word for why."),
-            "message": string("Why, for people."),
+            "phase": one_of("Phase of the job.", *JOB_PHASES),
+            "reason": string("One CamelCase word for the reason."),
+            "message": string("A readable message."),
             "lastTransitionTime": time("When the phase last changed."),
         },
     )
@@ -222,22 +222,22 @@ def _task_state() -> Schema:
 
 def cron_job(core: CoreTypes) -> dict[str, Schema]:
     spec = obj(
-        "When to start which job.",
+        "The schedule and the job.",
         {
-            "schedule": string("When, in cron's five fields or as @hourly and the like."),
+            "schedule": string("The schedule, in five cron fields or as a name such as @hourly."),
             "timeZone": string("Time zone of the schedule, by its IANA name."),
-            "startingDeadlineSeconds": int64("How late a run may still start.", minimum=0),
+            "startingDeadlineSeconds": int64("Maximum delay of a run in seconds.", minimum=0),
             "concurrencyPolicy": one_of(
-                "What to do when the last run is still going.",
+                "What to do if the previous run is still active.",
                 "Allow",
                 "Forbid",
                 "Replace",
                 default="Allow",
             ),
-            "suspend": boolean("Set true to start no runs for now.", default=False),
+            "suspend": boolean("Set true to start no runs.", default=False),
             "jobTemplate": obj(
                 "The job to start.",
-                {"metadata": embedded_metadata(), "spec": job_spec(core, "What the job runs.")},
+                {"metadata": embedded_metadata(), "spec": job_spec(core, "The desired job.")},
             ),
             "successfulJobsHistoryLimit": count("Completed jobs to keep.", default=3),
             "failedJobsHistoryLimit": count("Failed jobs to keep.", default=1),
@@ -245,7 +245,7 @@ def cron_job(core: CoreTypes) -> dict[str, Schema]:
         required=("schedule", "jobTemplate"),
     )
     status = obj(
-        "What is known about the runs.",
+        "The observed state of the runs.",
         {
             "active": list_of(
                 core.get("core.v1.ObjectReference", "A job that is running."),
@@ -261,11 +261,11 @@ def cron_job(core: CoreTypes) -> dict[str, Schema]:
 
 def job_flow(core: CoreTypes) -> dict[str, Schema]:
     flow = obj(
-        "One job of the flow, and what it waits for.",
+        "A job of the flow and its dependencies.",
         {
             "name": string("Name of the JobTemplate to run.", min_length=1),
             "dependsOn": obj(
-                "What must have happened first.",
+                "Dependencies of the job.",
                 {"targets": strings("Flows that must have completed."), "probe": _flow_probe()},
             ),
             "patch": obj(
@@ -276,7 +276,7 @@ def job_flow(core: CoreTypes) -> dict[str, Schema]:
         required=("name",),
     )
     spec = obj(
-        "Jobs and the order they run in.",
+        "Jobs and their dependencies.",
         {
             "flows": list_of(flow, "The jobs."),
             "jobRetainPolicy": one_of("Whether finished jobs are kept.", "retain", "delete"),
@@ -286,7 +286,7 @@ def job_flow(core: CoreTypes) -> dict[str, Schema]:
 
 
 def _flow_probe() -> Schema:
-    task = string("Task to look at.", max_length=253)
+    task = string("Task to probe.", max_length=253)
     port = integer("Port to connect to.", minimum=0, maximum=65535)
     header = obj(
         "A header to send.",
@@ -295,14 +295,14 @@ def _flow_probe() -> Schema:
     )
     http = {
         "taskName": task,
-        "path": string("Path to ask for."),
+        "path": string("Path of the request."),
         "port": port,
         "httpHeader": header,
     }
     return obj(
-        "Checks on the jobs waited for.",
+        "Probes of the dependencies.",
         {
-            "httpGetList": list_of(obj("", http), "URLs that must answer."),
+            "httpGetList": list_of(obj("", http), "URLs that must respond."),
             "tcpSocketList": list_of(
                 obj("", {"taskName": task, "port": port}, required=("port",)),
                 "Ports that must accept a connection.",
@@ -327,27 +327,27 @@ def _flow_status() -> Schema:
         "startTimestamp": time("When it was created."),
         "endTimestamp": time("When it ended."),
         "restartCount": count("Its restarts."),
-        "runningHistories": list_of(obj("", history), "Its states so far."),
+        "runningHistories": list_of(obj("", history), "Past states."),
     }
     summary = {
         "phase": string("Its phase."),
         "createTime": time("When it was created."),
-        "runningDuration": string("How long it has run."),
+        "runningDuration": string("Duration of the run."),
         "taskStatusCount": map_of(_task_state(), "Pods of each task, counted by phase."),
     }
     return obj(
-        "What is known about the jobs.",
+        "The observed state of the jobs.",
         {
-            "pendingJobs": strings("Jobs that wait."),
-            "runningJobs": strings("Jobs that run."),
-            "failedJobs": strings("Jobs that failed."),
-            "completedJobs": strings("Jobs that completed."),
-            "terminatedJobs": strings("Jobs that were stopped."),
+            "pendingJobs": strings("Pending jobs."),
+            "runningJobs": strings("Running jobs."),
+            "failedJobs": strings("Failed jobs."),
+            "completedJobs": strings("Completed jobs."),
+            "terminatedJobs": strings("Terminated jobs."),
             "unKnowJobs": strings("Jobs in any other phase; spelled as in Volcano."),
             "jobStatusList": list_of(obj("", job_status), "Each job in detail."),
-            "conditions": map_of(obj("", summary), "Each job in short, by name."),
+            "conditions": map_of(obj("", summary), "Summary of each job by name."),
             "state": obj(
-                "Where the flow is in its life.",
+                "Phase of the flow.",
                 {"phase": one_of("", "Succeed", "Terminating", "Failed", "Running", "Pending")},
             ),
         },
@@ -355,41 +355,41 @@ def _flow_status() -> Schema:
 
 
 def job_template(core: CoreTypes) -> dict[str, Schema]:
-    status = {"jobDependsOnList": strings("Names of the jobs made from this template.")}
+    status = {"jobDependsOnList": strings("Names of the jobs of this template.")}
     return {
-        "spec": job_spec(core, "A job to be used by flows; not run by itself."),
-        "status": obj("Who uses the template.", status),
+        "spec": job_spec(core, "A job for flows; not run by itself."),
+        "status": obj("Jobs that use the template.", status),
     }
 
 
 def hyper_job(core: CoreTypes) -> dict[str, Schema]:
     split = obj(
-        "How one big job is cut up.",
+        "How a large job is split.",
         {
-            "mode": one_of("By fixed numbers, or worked out.", "static", "auto"),
-            "accelerators": int32("Accelerators in each piece."),
+            "mode": one_of("Fixed, or computed.", "static", "auto"),
+            "accelerators": int32("Accelerators in each part."),
             "acceleratorType": string("Resource name of the accelerator."),
         },
     )
     replicated = obj(
-        "A job and how many of it.",
+        "A job template and its number of jobs.",
         {
             "name": string("Unique in the hyper job."),
-            "templateSpec": job_spec(core, "What each job runs."),
+            "templateSpec": job_spec(core, "The spec of each job."),
             "splitPolicy": split,
-            "replicas": int32("How many jobs.", default=1),
-            "clusterNames": strings("Clusters that may run it; any if left out."),
+            "replicas": int32("Number of jobs.", default=1),
+            "clusterNames": strings("Clusters for the jobs; the default is all."),
         },
         required=("name",),
     )
     spec = obj(
-        "Jobs that belong together, perhaps in several clusters.",
+        "Related jobs in one or several clusters.",
         {
             "replicatedJobs": list_of(
                 replicated, "The jobs.", list_type="map", list_map_keys=["name"]
             ),
-            "minAvailable": int32("Jobs that must be able to run together."),
-            "maxDomains": int32("Clusters the jobs may be spread over at most."),
+            "minAvailable": int32("Minimum number of jobs that are scheduled together."),
+            "maxDomains": int32("Maximum number of clusters."),
             "plugins": map_of(strings(), "Plugins by name, each with its arguments."),
         },
     )
@@ -402,7 +402,7 @@ def hyper_job(core: CoreTypes) -> dict[str, Schema]:
         },
     }
     status = obj(
-        "What is known about the jobs.",
+        "The observed state of the jobs.",
         {
             "conditions": list_of(condition(), "Facts.", list_type="map", list_map_keys=["type"]),
             "replicatedJobsStatus": list_of(
@@ -411,8 +411,8 @@ def hyper_job(core: CoreTypes) -> dict[str, Schema]:
                 list_type="map",
                 list_map_keys=["name"],
             ),
-            "splitCount": int32("Pieces the jobs were cut into."),
-            "observedGeneration": int64("The generation acted on."),
+            "splitCount": int32("Number of parts."),
+            "observedGeneration": int64("The observed generation."),
         },
     )
     return {"spec": spec, "status": status}

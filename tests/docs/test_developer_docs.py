@@ -40,7 +40,7 @@ def test_every_step_of_a_jobs_life_names_code_that_exists() -> None:
                 if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             }
             assert part in defined, f"{file} has no {name}"
-            tree = defined[part]  # type: ignore[assignment]
+            tree = defined[part]
 
 
 def test_modules_named_in_backticks_exist() -> None:

@@ -112,8 +112,8 @@ async def test_validation_uses_cluster_state(client: Client, service: Any) -> No
 
 
 NONSENSE: dict[str, tuple[bytes, int]] = {
-    "no JSON": (b"{]", 400),
-    "no review": (b'{"kind":"Pod"}', 400),
+    "not JSON": (b"{]", 400),
+    "not a review": (b'{"kind":"Pod"}', 400),
     "another version": (
         b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}',
         400,

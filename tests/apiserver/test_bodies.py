@@ -142,12 +142,12 @@ def test_delete_options_are_decoded_in_any_group() -> None:
 BROKEN = {
     "no magic number": b"{}",
     "a field that is longer than the body": b"k8s\x00\x0a\xff\x01",
-    "a number without end": b"k8s\x00" + b"\xff" * 12,
-    "a wire type nobody uses": b"k8s\x00\x0b",
+    "an endless varint": b"k8s\x00" + b"\xff" * 12,
+    "an unused wire type": b"k8s\x00\x0b",
     "text that is not UTF-8": envelope("v1", "ConfigMap", field(1, field(1, b"\xff\xfe"))),
-    "a number where text belongs": envelope("v1", "ConfigMap", field(1, field(1, 5))),
-    "text where a number belongs": envelope("v1", "Pod", field(1, field(7, "x"))),
-    "text where a message belongs": envelope("v1", "Pod", struct.pack("<B", 8) + varint(3)),
+    "a number instead of text": envelope("v1", "ConfigMap", field(1, field(1, 5))),
+    "text instead of a number": envelope("v1", "Pod", field(1, field(7, "x"))),
+    "text instead of a message": envelope("v1", "Pod", struct.pack("<B", 8) + varint(3)),
 }
 
 

@@ -33,8 +33,8 @@ async def test_in_process_client_reads_writes_and_watches(server: ApiServer) -> 
 
 async def test_in_process_client_must_authenticate(server: ApiServer) -> None:
     config = kubeconfig.load(server.kubeconfig)
-    nobody = msgspec.structs.replace(config, credentials=FixedCredentials())
-    async with Client(nobody, dial=server.dial) as client:
+    anonymous = msgspec.structs.replace(config, credentials=FixedCredentials())
+    async with Client(anonymous, dial=server.dial) as client:
         with pytest.raises((Forbidden, Unauthorized)):
             await client.list(CONFIGMAPS, namespace="default")
     guess = with_token(Auth(), "guess", "a test")

@@ -70,9 +70,7 @@ async def test_other_flows_are_served_while_one_flow_floods(server: ApiServer) -
             for n in range(FLOOD)
         ]
         await until(lambda: server.flowcontrol.queued == FLOOD - LIMITS.seats_per_flow)
-        assert server.flowcontrol.executing == LIMITS.seats_per_flow, (
-            "one client never has all seats"
-        )
+        assert server.flowcontrol.executing == LIMITS.seats_per_flow, "one flow never has all seats"
 
         async def ask() -> None:
             for number in range(10):
@@ -163,7 +161,7 @@ def test_flow_is_user_and_user_agent_bucket() -> None:
     one, other = (FlowControl.flow(ANONYMOUS, "x", at) for at in ("1.2.3.4", "5.6.7.8"))
     assert one != other
     names = {FlowControl.flow(bob, f"made-up-{n}", "1.2.3.4") for n in range(1000)}
-    assert len(names) == 16, "inventing names gains little"
+    assert len(names) == 16, "user agents share 16 buckets"
 
 
 async def test_seat_of_a_cancelled_request_goes_to_the_next() -> None:

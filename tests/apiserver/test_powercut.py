@@ -28,7 +28,7 @@ async def test_store_without_sync_loses_only_whole_newest_transactions(
 ) -> None:
     life = await record(tmp_path / "live", 250, "process", seed=3)
     totals = cut(life, 120, tmp_path / "cut", seed=3, power=True, told=False)
-    assert totals.unsynced_lost > 0, "the experiment must be able to lose something"
+    assert totals.unsynced_lost > 0, "the simulation must be able to lose data"
     with pytest.raises(Lost, match="was told"):
         cut(life, 120, tmp_path / "cut", seed=3, power=True, told=True)
 

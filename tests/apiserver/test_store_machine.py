@@ -187,11 +187,13 @@ class StoreMachine(RuleBasedStateMachine):
             else:
                 after[key] = color
             allowed.append(after)
-        assert found in allowed, "an acknowledged write was lost, or a later one overtook it"
+        assert found in allowed, "an acknowledged write was lost or reordered"
         self.acknowledged = found
         for watcher in self.watchers:
             if watcher.version is not None:
-                assert watcher.version <= self.store.revision, "a watcher saw the future"
+                assert watcher.version <= self.store.revision, (
+                    "a watcher got an uncommitted revision"
+                )
 
     def _abandon(self) -> None:
         self.may_commit.set()

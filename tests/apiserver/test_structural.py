@@ -122,7 +122,7 @@ def test_null_is_kept_in_nullable_fields(structural_schema: StructuralSchema) ->
     one = widget(note=None, mode=None)
     assert not structural_schema.check(one).errors
     assert one["spec"]["note"] is None
-    assert one["spec"]["mode"] == "fast", "a null where none may stand means: the default"
+    assert one["spec"]["mode"] == "fast", "null in a non-nullable field means the default"
 
 
 def test_int_or_string_accepts_both(structural_schema: StructuralSchema) -> None:

@@ -67,7 +67,7 @@ CASES: dict[str, tuple[str, Object, list[Any]]] = {
         ["Ready", "big,gpu", "5m", "v1.36.0", "10.0.0.1", "<none>", "Debian", "6.1 (amd64)",
          "hekla://1"],
     ),
-    "a node that takes no pods and is not ready": (
+    "a node that is cordoned and not ready": (
         "nodes",
         made(
             spec={"unschedulable": True},
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, Object, list[Any]]] = {
         ["NotReady,SchedulingDisabled", "<none>", "5m", "", "<none>", "<none>", "<unknown>",
          "<unknown>", "<unknown>"],
     ),
-    "a node nobody has heard of": (
+    "a node without status": (
         "nodes", made(),
         ["Unknown", "<none>", "5m", "", "<none>", "<none>", *["<unknown>"] * 3],
     ),
@@ -109,7 +109,7 @@ CASES: dict[str, tuple[str, Object, list[Any]]] = {
         ),
         ["LoadBalancer", "<none>", "1.2.3.4,b.example,9.9.9.9", "<none>", "5m", "<none>"],
     ),
-    "a name outside": (
+    "an external name": (
         "services", made(spec={"type": "ExternalName", "externalName": "db.example"}),
         ["ExternalName", "<none>", "db.example", "<none>", "5m", "<none>"],
     ),
@@ -154,12 +154,12 @@ CASES: dict[str, tuple[str, Object, list[Any]]] = {
         ),
         ["pods: 0/10, requests.cpu: 500m/2", "limits.memory: 512Mi/1Gi", "5m"],
     ),
-    "a claim that waits": (
+    "a pending claim": (
         "persistentvolumeclaims",
         made(spec={"storageClassName": "fast", "volumeMode": "Block"}, status={"phase": "Pending"}),
         ["Pending", "", "", "", "fast", "<unset>", "5m", "Block"],
     ),
-    "a claim that has its volume": (
+    "a bound claim": (
         "persistentvolumeclaims",
         made(
             spec={"volumeName": "v"},
@@ -282,7 +282,7 @@ CASES: dict[str, tuple[str, Object, list[Any]]] = {
         ["@daily", "Europe/Oslo", "True", 0, "<none>", "5m", "", "", "<none>"],
     ),
     "a pod template": ("podtemplates", made(template=TEMPLATE), ["a,b", "a:1,b:2", "app=web"]),
-    "a budget by share": (
+    "a budget by percentage": (
         "policy/poddisruptionbudgets",
         made(spec={"maxUnavailable": "10%"}, status={"disruptionsAllowed": 2}),
         ["N/A", "10%", 2, "5m"],
@@ -295,10 +295,10 @@ CASES: dict[str, tuple[str, Object, list[Any]]] = {
         made(value=1000, globalDefault=True, preemptionPolicy="Never"),
         [1000, True, "5m", "Never"],
     ),
-    "a role shows when it was made": (
+    "a role shows its creation time": (
         "rbac.authorization.k8s.io/roles", made(), [ago(300)],
     ),
-    "a limit range shows when it was made": ("limitranges", made(), [ago(300)]),
+    "a limit range shows its creation time": ("limitranges", made(), [ago(300)]),
     "a role binding": (
         "rbac.authorization.k8s.io/rolebindings",
         made(
@@ -404,7 +404,7 @@ EVENTS: dict[str, tuple[Object, list[Any]]] = {
         made("e", eventTime=ago(90), series={"count": 7, "lastObservedTime": ago(5)}),
         ["5s", "", "", "", "", "", "", "90s", 7, "e"],
     ),
-    "an event seen through events.k8s.io": (
+    "an event read through events.k8s.io": (
         made("e", regarding={"kind": "Pod", "name": "p"}, note="hi", eventTime=ago(1)),
         ["1s", "", "", "pod/p", "", "", "hi", "1s", 1, "e"],
     ),
@@ -460,7 +460,7 @@ TYPES: dict[str, tuple[str, Any, Any]] = {
     "a boolean": ("boolean", False, False),
     "text in a column of booleans": ("boolean", "false", None),
     "a date is an age": ("date", ago(60), "60s"),
-    "something that is no date": ("date", "soon", "<invalid>"),
+    "a value that is not a date": ("date", "soon", "<invalid>"),
     "null": ("string", None, None),
 }
 

@@ -16,7 +16,7 @@ DURATIONS = {
     "nothing": (0, "0s"),
     "fractions are cut off": (5.9, "5s"),
     "a second in the future is now": (-1.5, "0s"),
-    "further in the future is a mistake": (-2, "<invalid>"),
+    "further in the future is invalid": (-2, "<invalid>"),
     "seconds go up to two minutes": (119, "119s"),
     "two minutes sharp": (120, "2m"),
     "minutes with seconds": (150, "2m30s"),

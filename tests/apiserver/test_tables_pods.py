@@ -76,7 +76,7 @@ TWO_MINUTES_AGO = {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW -
 
 # sentence: (pod, READY, STATUS, RESTARTS)
 CASES: dict[str, tuple[Object, str, str, str]] = {
-    "a pod nobody has placed": (pod("Pending"), "0/1", "Pending", "0"),
+    "an unbound pod": (pod("Pending"), "0/1", "Pending", "0"),
     "a pod that runs": (pod(containers=[container(RUNNING)]), "1/1", "Running", "0"),
     "a pod held by a scheduling gate": (
         pod(
@@ -88,11 +88,11 @@ CASES: dict[str, tuple[Object, str, str, str]] = {
         "0/1", "SchedulingGated", "0",
     ),
     "a pod that was evicted": (pod("Failed", reason="Evicted"), "0/1", "Evicted", "0"),
-    "a container that is being made": (
+    "a container that is being created": (
         pod("Pending", [container(waiting("ContainerCreating"))]),
         "0/1", "ContainerCreating", "0",
     ),
-    "a container that falls over again and again": (
+    "a container in a crash loop": (
         pod(
             containers=[
                 container(waiting("CrashLoopBackOff"), restarts=5, lastState=A_MINUTE_AGO),
@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Object, str, str, str]] = {
     "an end by a signal shows the signal": (
         pod("Failed", [container(ended(137, signal=9))]), "0/1", "Signal:9", "0",
     ),
-    "the first container has the last word": (
+    "the first container takes precedence": (
         pod(
             containers=[
                 container(waiting("ErrImagePull"), name="a"),
@@ -182,7 +182,7 @@ CASES: dict[str, tuple[Object, str, str, str]] = {
         pod("Pending", init=[container(ended(137, signal=9), name="i1")]),
         "0/1", "Init:Signal:9", "0",
     ),
-    "an init container crashes again and again": (
+    "an init container in a crash loop": (
         pod("Pending", init=[container(waiting("CrashLoopBackOff"), name="i1")]),
         "0/1", "Init:CrashLoopBackOff", "0",
     ),
@@ -203,7 +203,7 @@ CASES: dict[str, tuple[Object, str, str, str]] = {
         ),
         "2/2", "Running", "1",
     ),
-    "a sidecar that has not started holds the others up": (
+    "a sidecar that has not started delays the others": (
         pod(
             "Pending",
             [container(waiting("PodInitializing"))],
@@ -215,7 +215,7 @@ CASES: dict[str, tuple[Object, str, str, str]] = {
     "a pod that is being deleted": (
         pod(containers=[container(RUNNING)], leaving=True), "1/1", "Terminating", "0",
     ),
-    "a finished pod that is being deleted keeps its end": (
+    "a finished pod that is being deleted keeps its status": (
         pod("Succeeded", [container(ended(0, "Completed"))], leaving=True), "0/1", "Completed", "0",
     ),
     "a pod on a node that is lost": (

@@ -60,7 +60,7 @@ GOOD: dict[str, tuple[bytes, bytes]] = {
     "empty": (sized(b""), b""),
     "in chunks": (CHUNKED, b"o\xc3k"),
     "packed": (sized(gzip.compress(b"ok" * 900), b"Content-Encoding: gzip"), b"ok" * 900),
-    "after a word to go on": (b"HTTP/1.1 100 Continue\r\n\r\n" + sized(b"ok"), b"ok"),
+    "after 100 Continue": (b"HTTP/1.1 100 Continue\r\n\r\n" + sized(b"ok"), b"ok"),
     "with no content": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
 }
 
@@ -88,12 +88,21 @@ async def test_connection_close_opens_a_new_connection() -> None:
 
 
 BAD: dict[str, tuple[bytes, type[errors.KubeError]]] = {
-    "cut in its body": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", errors.ConnectionLost),
-    "cut in its chunks": (CHUNKED[:-7], errors.ConnectionLost),
-    "cut in its head": (b"HTTP/1.1 200 OK\r\nContent-", errors.ConnectionLost),
+    "truncated in its body": (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+        errors.ConnectionLost,
+    ),
+    "truncated in its chunks": (CHUNKED[:-7], errors.ConnectionLost),
+    "truncated in its head": (b"HTTP/1.1 200 OK\r\nContent-", errors.ConnectionLost),
     "of another protocol": (b"220 smtp.example ESMTP\r\n", errors.ProtocolError),
-    "packed in an unknown way": (sized(b"ok", b"Content-Encoding: br"), errors.ProtocolError),
-    "packed wrongly": (sized(b"not gzip", b"Content-Encoding: gzip"), errors.ProtocolError),
+    "with an unknown content encoding": (
+        sized(b"ok", b"Content-Encoding: br"),
+        errors.ProtocolError,
+    ),
+    "with a corrupt content encoding": (
+        sized(b"not gzip", b"Content-Encoding: gzip"),
+        errors.ProtocolError,
+    ),
     "with endless headers": (
         b"HTTP/1.1 200 OK\r\n" + b"X-Pad: " + b"x" * 300_000 + b"\r\n\r\n",
         errors.ProtocolError,

@@ -206,7 +206,7 @@ class Replay:
                 assert old is None
                 self.objects[name] = new
             case "MODIFIED":
-                assert self.objects[name] == old, "the old state is not what was told before"
+                assert self.objects[name] == old, "the old state differs from the last notification"
                 assert old["metadata"]["uid"] == new["metadata"]["uid"], "another object"
                 self.objects[name] = new
             case "DELETED":

@@ -140,7 +140,7 @@ def test_disabled_tls_verification_is_logged(
 REFUSED = {
     "a proxy": ({"server": "https://k", "proxy-url": "http://p"}, {}, "proxy-url is not supported"),
     "no server": ({"server": ""}, {}, "not an https:// address"),
-    "a strange scheme": ({"server": "ftp://k"}, {}, "not an https:// address"),
+    "an unknown scheme": ({"server": "ftp://k"}, {}, "not an https:// address"),
     "credentials in the address": ({"server": "https://u:p@k"}, {}, "in users"),
     "a token over plain http": ({"server": "http://k"}, {"token": "t"}, "unencrypted"),
     "a host that only looks like loopback": (
@@ -148,7 +148,7 @@ REFUSED = {
         {"token": "t"},
         "unencrypted",
     ),
-    "no verification and an authority": (
+    "no verification and a CA": (
         {
             "server": "https://k",
             "insecure-skip-tls-verify": True,
@@ -157,7 +157,7 @@ REFUSED = {
         {},
         "exclude each other",
     ),
-    "an authority that is no base64": (
+    "a CA that is not base64": (
         {"server": "https://k", "certificate-authority-data": "%%%"},
         {},
         "not base64",
@@ -172,7 +172,7 @@ REFUSED = {
         {"client-certificate-data": b64("C")},
         "the key of the client certificate is missing",
     ),
-    "a removed kind of login": (None, {"auth-provider": {"name": "gcp"}}, "exec plugin"),
+    "a removed auth provider": (None, {"auth-provider": {"name": "gcp"}}, "exec plugin"),
     "a token that cannot be sent": (None, {"token": "a\nb: c"}, "cannot be sent"),
     "an unknown plugin version": (
         None,

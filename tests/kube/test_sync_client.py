@@ -228,7 +228,7 @@ async def test_a_slow_server_is_a_timeout(
         pytest.raises(errors.Timeout),
     ):
         await run(client.get, PODS, "a")
-    assert len(naps) == 4, "between five tries"
+    assert len(naps) == 4, "between five attempts"
 
 
 def test_sync_client_imports_neither_aiohttp_nor_asyncio_nor_numpy() -> None:

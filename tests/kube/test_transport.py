@@ -82,7 +82,7 @@ async def test_fence_blocks_writes_and_retries(
     assert asked == [0, 1]
     assert [request.method for request in server.seen] == ["DELETE"]
     await client.find(PODS, "a", namespace="default")
-    assert len(asked) == 2, "reading needs no leave"
+    assert len(asked) == 2, "reads are not fenced"
 
 
 async def test_too_long_retry_after_is_not_waited_for(
@@ -206,7 +206,7 @@ async def test_slow_response_is_a_timeout_and_a_write_is_not_retried(
         server.script_call(hang)
         with pytest.raises(errors.Timeout):
             await client.create(PODS, BODY)
-    assert hasty_clock.naps == [], "before a second try there is one"
+    assert hasty_clock.naps == [], "there is one before the second attempt"
 
 
 async def test_idle_stream_is_a_timeout(
@@ -233,7 +233,7 @@ async def test_a_watch_that_never_begins_is_a_timeout(
     async with Client(make_config(server.url), timeout_s=0.02, clock=hasty_clock) as client:
         with pytest.raises(errors.Timeout):
             await client.watch(PODS).__aenter__()
-    assert len(hasty_clock.naps) == 4, "between five tries"
+    assert len(hasty_clock.naps) == 4, "between five attempts"
 
 
 async def test_logs_may_begin_late(

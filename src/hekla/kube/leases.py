@@ -198,9 +198,9 @@ class LeaderElector:
     def _may_acquire(self) -> bool:
         if self.leader in ("", self.identity):
             return True
-        promised_s = float(self._spec.get("leaseDurationSeconds") or self._lease_duration_s)
+        duration_s = float(self._spec.get("leaseDurationSeconds") or self._lease_duration_s)
         seen_since = self._clock.monotonic() if self._changed_at is None else self._changed_at
-        return self._clock.monotonic() >= seen_since + promised_s
+        return self._clock.monotonic() >= seen_since + duration_s
 
     def _renewed_lease(self) -> Obj:
         now = format_micro_time(self._clock.now())

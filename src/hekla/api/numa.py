@@ -23,12 +23,12 @@ Taken = dict[int, int]
 """CPUs by NUMA node."""
 
 
-def fewest(amounts: Sequence[int], amount: int) -> int | None:
+def fewest(amounts: Sequence[int], required: int) -> int | None:
     """Return how many of the largest amounts are enough; at least one."""
     total = 0
     for number, amount in enumerate(amounts, start=1):
         total += amount
-        if total >= amount:
+        if total >= required:
             return number
     return None
 

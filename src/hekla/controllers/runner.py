@@ -180,7 +180,7 @@ class Controllers:
                 cache.informer
                 for caches in self._caches.values()
                 for cache in caches
-                if cache.informer.resource.kind == JOBS.kind
+                if str(cache.informer.resource) == str(JOBS)
             ),
             None,
         )

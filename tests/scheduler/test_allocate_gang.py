@@ -18,7 +18,7 @@ def test_gang_of_four_is_bound_whole_once_a_fourth_fits() -> None:
     assert result.why("train") == ""
 
 
-def test_what_a_failed_gang_tried_to_take_goes_to_the_next_job() -> None:
+def test_resources_of_a_rolled_back_gang_are_used_by_the_next_job() -> None:
     big = gang("big", members=4, cpu=1, age=60)
     small = gang("small", members=2, cpu=1)
     result = cluster(nodes=[node("n1", cpu=3)], jobs=[big, small]).run()
@@ -43,7 +43,7 @@ def test_surplus_comes_after_every_minimum_whatever_the_priority() -> None:
     assert {"high-0", "high-1", "low-0", "low-1"} == set(result.binds)
 
 
-def test_role_minimums_keep_a_gang_waiting_without_its_parameter_server() -> None:
+def test_role_minimums_keep_a_gang_pending_without_its_parameter_server() -> None:
     """Two workers fit and no ps: not ready, though half of three members would be placed."""
     workers = gang("tf", members=2, minimum=3, roles={"ps": 1, "worker": 2}, role="worker", cpu=1)
     server = pod("tf-ps-0", group="tf", role="ps", cpu=8)
@@ -53,7 +53,7 @@ def test_role_minimums_keep_a_gang_waiting_without_its_parameter_server() -> Non
     assert {"tf-worker-0", "tf-worker-1", "tf-ps-0"} == set(bound.binds)
 
 
-def test_a_gang_with_fewer_pods_than_its_minimum_says_so() -> None:
+def test_a_gang_with_fewer_pods_than_its_minimum_has_a_verdict() -> None:
     result = cluster([node("n1", cpu=8)], [gang("half", members=2, minimum=4, cpu=1)]).run()
     assert result.binds == {}
     verdict = result.verdict("half")
@@ -70,7 +70,7 @@ def test_members_that_finished_count_towards_the_minimum() -> None:
     assert result.binds == {"late-0": "n1"}
 
 
-def test_a_gang_takes_releasing_room_as_a_promise_and_binds_nothing() -> None:
+def test_a_gang_is_pipelined_on_releasing_resources_and_not_bound() -> None:
     leaving = pod("old", cpu=2, node="n1", deleting=True)
     result = cluster([node("n1", cpu=3)], [gang("next", members=3, cpu=1)], pods=[leaving]).run()
     assert result.binds == {}
@@ -80,7 +80,7 @@ def test_a_gang_takes_releasing_room_as_a_promise_and_binds_nothing() -> None:
     assert verdict.gate == Gate.PIPELINED
 
 
-def test_room_promised_to_one_gang_is_not_given_to_the_next() -> None:
+def test_resources_pipelined_for_one_gang_are_not_used_by_the_next() -> None:
     leaving = pod("old", cpu=2, node="n1", deleting=True)
     first = gang("first", members=3, cpu=1, age=60)
     second = gang("second", members=1, cpu=1)
@@ -88,7 +88,7 @@ def test_room_promised_to_one_gang_is_not_given_to_the_next() -> None:
     assert result.binds == {}
 
 
-def test_gated_pods_wait_and_hold_their_gang_back() -> None:
+def test_gated_pods_keep_their_gang_pending() -> None:
     job = gang("gated", members=2, cpu=1, spec={"schedulingGates": [{"name": "example.com/x"}]})
     result = cluster([node("n1", cpu=4)], [job]).run()
     assert result.binds == {}
@@ -113,7 +113,7 @@ def test_jobs_of_one_queue_go_by_priority_then_age() -> None:
     assert [bind.pod for bind in result.plan.binds] == ["urgent-0", "old-0"]
 
 
-def test_a_nominated_pod_takes_other_room_that_came_free_before_its_own_is_left() -> None:
+def test_a_nominated_pod_uses_another_node_that_is_free_earlier() -> None:
     """Nobody waits for a promise where there is a place."""
     leaving = gang("old", cpu=1, running_on=["n1"], deleting=True)
     chosen = gang("a", cpu=1, status={"nominatedNodeName": "n1"})
@@ -123,7 +123,7 @@ def test_a_nominated_pod_takes_other_room_that_came_free_before_its_own_is_left(
     assert (without.binds, without.pipelined) == ({}, {"a-0": "n1"})
 
 
-def test_a_nominated_pod_goes_where_room_was_made_for_it() -> None:
+def test_a_nominated_pod_is_bound_to_its_nominated_node() -> None:
     nodes = [node("n1", cpu=4), node("n2", cpu=4)]
     chosen = gang("a", cpu=1, status={"nominatedNodeName": "n2"})
     assert cluster(nodes, [chosen]).run().binds == {"a-0": "n2"}
@@ -131,7 +131,7 @@ def test_a_nominated_pod_goes_where_room_was_made_for_it() -> None:
     assert cluster(nodes, [chosen], pods=[full]).run().binds == {"a-0": "n1"}
 
 
-def test_equal_pods_that_were_promised_one_node_take_what_is_left_there_first() -> None:
+def test_equal_pods_nominated_for_one_node_use_its_idle_resources_first() -> None:
     """Two of n1's three places have been left; n2 has one of its own, and one pod has to wait."""
     leaving = gang("old", members=1, cpu=1, running_on=["n1"], deleting=True)
     chosen = gang("a", members=4, minimum=1, cpu=1, status={"nominatedNodeName": "n1"})
@@ -140,7 +140,7 @@ def test_equal_pods_that_were_promised_one_node_take_what_is_left_there_first() 
     assert result.pipelined == {"a-3": "n1"}
 
 
-def test_pods_that_keep_apart_share_no_node_though_all_were_promised_it() -> None:
+def test_pods_with_anti_affinity_nominated_for_one_node_are_separated() -> None:
     apart = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -163,7 +163,7 @@ def test_pods_that_keep_apart_share_no_node_though_all_were_promised_it() -> Non
     assert result.binds == {"a-0": "n1", "a-1": "n2"}
 
 
-def test_a_gang_that_still_has_to_wait_leaves_others_what_was_promised_to_them() -> None:
+def test_a_pending_gang_does_not_take_nominated_resources_of_others() -> None:
     """The free place on n2 would not let `a` start, and `b` could no longer be whole."""
     nodes = [node("n1", cpu=2), node("n2", cpu=2)]
     jobs = [
@@ -176,7 +176,7 @@ def test_a_gang_that_still_has_to_wait_leaves_others_what_was_promised_to_them()
     assert result.pipelined == {"a-0": "n1", "a-1": "n1", "b-1": "n2"}
 
 
-def test_who_lost_the_promised_place_is_promised_another_that_is_being_left() -> None:
+def test_a_pod_that_lost_its_nominated_node_is_nominated_for_another() -> None:
     jobs = [
         gang("firm", cpu=1, running_on=["n1"]),
         gang("old", cpu=1, running_on=["n2"], deleting=True),

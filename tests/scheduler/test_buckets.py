@@ -65,7 +65,7 @@ def plainly_sorted(layout: Layout) -> list[list[str]]:
 
 
 @given(ROLES, TOGETHER, APART)
-def test_every_task_joins_the_bucket_that_a_look_at_all_of_them_finds(
+def test_the_bucket_of_a_task_equals_a_full_search(
     members: list[tuple[str, int]], together: list[str], apart: list[str]
 ) -> None:
     _, job = world(members, together, apart)
@@ -74,7 +74,7 @@ def test_every_task_joins_the_bucket_that_a_look_at_all_of_them_finds(
 
 
 @given(ROLES, TOGETHER, APART, st.lists(st.integers(0, 2), max_size=14))
-def test_counting_along_gives_what_a_new_count_gives(
+def test_incremental_counts_equal_a_full_count(
     members: list[tuple[str, int]], together: list[str], apart: list[str], places: list[int]
 ) -> None:
     found, job = world(members, together, apart)
@@ -92,7 +92,7 @@ def test_counting_along_gives_what_a_new_count_gives(
         assert [run.waiting for run in one.runs] == [run.waiting for run in other.runs]
 
 
-def test_whoever_comes_without_having_waited_calls_for_a_new_count() -> None:
+def test_a_task_that_was_not_pending_forces_a_new_count() -> None:
     found, job = world([("a", 1), ("a", 1)], ["a"], [])
     layout = Layout(job, RoleAffinity(job))
     layout.recount(found.state.nodes)
@@ -102,7 +102,7 @@ def test_whoever_comes_without_having_waited_calls_for_a_new_count() -> None:
 
 
 @given(ROLES, TOGETHER, APART)
-def test_those_who_wait_follow_a_task_by_name(
+def test_pending_tasks_follow_the_name_order(
     members: list[tuple[str, int]], together: list[str], apart: list[str]
 ) -> None:
     found, job = world(members, together, apart)

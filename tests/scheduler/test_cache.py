@@ -68,7 +68,7 @@ def written(
         pytest.param(written(domain="r2"), False, ["wake"], id="another place"),
     ],
 )
-async def test_a_pod_group_that_says_what_we_wrote_of_it_wakes_nobody(
+async def test_a_podgroup_with_our_own_status_starts_no_cycle(
     new: GroupBuilder, during_a_cycle: bool, want: list[str]
 ) -> None:
     heard: list[str] = []
@@ -89,7 +89,7 @@ async def test_a_pod_group_that_says_what_we_wrote_of_it_wakes_nobody(
 
 
 @pytest.mark.parametrize("during_a_cycle", [True, False])
-async def test_an_object_that_cannot_be_taken_in_is_told_of_and_takes_nothing_with_it(
+async def test_an_object_that_raises_is_logged_and_others_are_applied(
     during_a_cycle: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real = KINDS["Node"]

@@ -75,13 +75,13 @@ def objects() -> list[tuple[str, Any]]:
 
 @settings(max_examples=80, deadline=None)
 @given(st.permutations(objects()))
-def test_objects_may_come_in_any_order(steps: list[tuple[str, Any]]) -> None:
+def test_objects_may_arrive_in_any_order(steps: list[tuple[str, Any]]) -> None:
     assert books(load(steps)) == books(load(objects()))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.permutations(objects()), st.lists(st.integers(0, 15), max_size=12))
-def test_repeating_and_undoing_leaves_no_trace(
+def test_repeating_and_undoing_changes_restores_the_state(
     steps: list[tuple[str, Any]], again: list[int]
 ) -> None:
     state = load(steps)
@@ -188,7 +188,7 @@ STEPS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS, st.sampled_from(["", "a"]))
-def test_a_step_of_a_pod_is_the_same_as_the_pod_set_anew(steps: list[Any], group: str) -> None:
+def test_advance_pod_equals_set_pod(steps: list[Any], group: str) -> None:
     """A pod that was bound and runs is only counted elsewhere: the books must not show it."""
     wanted, found = (
         load(

@@ -70,7 +70,7 @@ def test_a_plugin_of_volcano_that_is_not_registered_is_skipped_with_a_warning() 
     assert parsed.warnings == ("line 5: plugin 'numa-aware' is not installed and is skipped",)
 
 
-def test_an_argument_that_nobody_reads_is_named_with_what_was_meant() -> None:
+def test_an_unknown_argument_is_reported_with_the_closest_name() -> None:
     text = BINPACK.replace("binpack.memory: 1", "binpack.memry: 1")
     (warning,) = config.parse(text, builtin()).warnings
     assert warning == (
@@ -80,7 +80,7 @@ def test_an_argument_that_nobody_reads_is_named_with_what_was_meant() -> None:
     assert config.parse(BINPACK, builtin()).warnings == ()
 
 
-def test_plugins_are_made_anew_for_every_cycle() -> None:
+def test_plugins_are_created_for_every_cycle() -> None:
     option = config.default(builtin()).tiers[0][0]
     assert option.make() is not option.make()
 

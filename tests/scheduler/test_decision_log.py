@@ -98,9 +98,7 @@ async def test_every_recorded_cycle_gives_the_same_plan_again(world: World, tmp_
     assert path.stat().st_mode & 0o077 == 0, "others need not read it"
 
 
-async def test_each_of_the_files_a_log_is_split_into_stands_alone(
-    world: World, tmp_path: Path
-) -> None:
+async def test_each_rotated_log_file_is_complete(world: World, tmp_path: Path) -> None:
     """Tiny files: every cycle begins with the whole cluster, what is on its way included."""
     path = tmp_path / "decisions"
     log = DecisionLog(path, max_bytes=1, max_files=50)
@@ -160,9 +158,7 @@ async def test_a_record_that_was_tampered_with_shows_the_difference(recorded: Pa
     assert any(line.strip().startswith("+Bind") for line in said.output.splitlines())
 
 
-async def test_another_configuration_can_be_tried_on_what_was(
-    recorded: Path, tmp_path: Path
-) -> None:
+async def test_a_replay_can_use_another_configuration(recorded: Path, tmp_path: Path) -> None:
     conf = tmp_path / "idle.conf"
     conf.write_text('actions: "enqueue"\n')
     said = CliRunner().invoke(main, ["replay", str(recorded), "--scheduler-conf", str(conf)])
@@ -190,7 +186,7 @@ NO_LOGS = {
 
 
 @pytest.mark.parametrize("case", NO_LOGS)
-def test_what_is_no_log_is_said_to_be_none(tmp_path: Path, case: str) -> None:
+def test_a_file_that_is_no_log_is_refused(tmp_path: Path, case: str) -> None:
     content, want = NO_LOGS[case]
     path = tmp_path / "x"
     path.write_bytes(content if case == "text" else gzip.compress(content))
@@ -199,7 +195,7 @@ def test_what_is_no_log_is_said_to_be_none(tmp_path: Path, case: str) -> None:
     assert want in CliRunner().invoke(main, ["replay", str(path)]).output
 
 
-def test_a_disk_that_fails_costs_cycles_of_the_log_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failing_disk_loses_cycles_of_the_log_and_nothing_else(tmp_path: Path) -> None:
     from hekla.testing import cluster, gang, node
 
     log = DecisionLog(tmp_path / "missing" / "decisions")

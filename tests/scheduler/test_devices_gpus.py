@@ -22,7 +22,7 @@ from .card_worlds import (
 )
 
 
-def test_gpu_memory_is_taken_from_the_first_card_with_enough_of_it() -> None:
+def test_gpu_memory_is_allocated_on_the_first_device_with_enough() -> None:
     # 5000 + 3000 fill card 0; the next 5000 need card 1, and 4000 more fit nowhere.
     jobs = [
         job("a", requests={w.GPU_MEMORY: 5000}),
@@ -35,26 +35,26 @@ def test_gpu_memory_is_taken_from_the_first_card_with_enough_of_it() -> None:
     assert result.plan.binds[0].annotations[w.PREDICATE_TIME] == str(int(START * 1e9))
 
 
-def test_the_sum_of_free_memory_is_not_a_card() -> None:
+def test_free_memory_of_several_devices_does_not_add_up() -> None:
     jobs = [job("a", 2, requests={w.GPU_MEMORY: 5000}), job("b", requests={w.GPU_MEMORY: 6000})]
     result = cluster([gpu_node("n")], jobs, conf=SHARING).run()
     assert set(result.binds) == {"a-0", "a-1"}  # 3000 are left of each: 6000, and no card
     assert "no gpu devices with enough capacity" in result.why("b")
 
 
-def test_a_broken_card_is_given_to_nobody() -> None:
+def test_an_unhealthy_device_is_not_allocated() -> None:
     sick = gpu_node("n", annotations={w.GPU_UNHEALTHY_IDS: "0"})
     result = cluster([sick], [job("a", requests={w.GPU_MEMORY: 10})], conf=SHARING).run()
     assert devices(result, w.GPU_INDEX) == {"a-0": "1"}
 
 
-def test_whole_gpus_are_cards_that_nobody_uses() -> None:
+def test_whole_gpus_are_unused_devices() -> None:
     jobs = [job("a", requests={w.GPU_NUMBER: 2}), job("b", requests={w.GPU_NUMBER: 2})]
     result = cluster([gpu_node("n", devices=3)], jobs, conf=NUMBER).run()
     assert devices(result, w.GPU_INDEX) == {"a-0": "0,1"}
 
 
-def test_the_mode_can_change_while_pods_run_and_nothing_is_forgotten() -> None:
+def test_the_mode_can_change_while_pods_run() -> None:
     world = cluster([gpu_node("n")], [job("a", requests={w.GPU_MEMORY: 10})], conf=SHARING)
     world.live(world.run())
     world.add(job("b", requests={w.GPU_NUMBER: 1}))
@@ -72,7 +72,7 @@ WAYS: dict[str, tuple[str, dict[str, int]]] = {
 
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", WAYS)
-def test_what_pods_have_in_one_way_nobody_gets_in_another(first: str, second: str) -> None:
+def test_a_device_allocated_in_one_way_is_not_allocated_in_another(first: str, second: str) -> None:
     # The only card: pods that ask for 100 MiB in the same way share it, all others wait.
     settings_text, asked = WAYS[first]
     world = cluster([every_way("n", 1)], [job("a", requests=asked)], conf=settings_text)
@@ -89,7 +89,7 @@ def test_what_pods_have_in_one_way_nobody_gets_in_another(first: str, second: st
     assert result.binds or set(world.run().binds) == {"b-0"}
 
 
-def test_after_a_change_of_mode_the_other_cards_are_given_out() -> None:
+def test_after_a_mode_change_the_other_devices_are_allocated() -> None:
     world = cluster([every_way("n")], [job("a", requests={w.GPU_NUMBER: 1})], conf=NUMBER)
     world.live(world.run())
     world.config = cluster(conf=PACKED).config
@@ -97,7 +97,7 @@ def test_after_a_change_of_mode_the_other_cards_are_given_out() -> None:
     assert devices(world.run()) == {"b-0": "GPU-n-1,NVIDIA,16000,0:"}  # card 0 is a's
 
 
-def test_gpus_that_a_node_chooses_and_parts_of_gpus_are_not_on_one_node() -> None:
+def test_whole_gpus_chosen_by_the_node_and_shared_gpus_are_on_different_nodes() -> None:
     whole, part = {w.NVIDIA_GPU: 1}, wants(1, 10)
     jobs = [job("a", requests=whole, age=9.0), job("b", requests=part)]
     world = cluster([every_way("n")], jobs, conf=VIRTUAL)
@@ -111,7 +111,7 @@ def test_gpus_that_a_node_chooses_and_parts_of_gpus_are_not_on_one_node() -> Non
     assert set(second.binds) == {"c-0"}
 
 
-def test_a_node_with_parts_given_out_takes_no_pod_whose_gpus_it_would_choose() -> None:
+def test_a_node_with_shared_gpus_takes_no_pod_with_whole_gpus_of_its_choice() -> None:
     jobs = [job("a", requests=wants(1, 10), age=9.0), job("b", requests={w.NVIDIA_GPU: 1})]
     world = cluster([every_way("n")], jobs, conf=VIRTUAL)
     first = world.run()
@@ -123,5 +123,5 @@ def test_a_node_with_parts_given_out_takes_no_pod_whose_gpus_it_would_choose() -
     assert set(world.run().binds) == {"b-0"}
 
 
-def test_who_goes_first_sends_away_who_has_the_gpus_in_another_way() -> None:
+def test_a_high_priority_pod_preempts_pods_that_hold_the_gpu_in_another_mode() -> None:
     goes_first(every_way("n", 1), {w.NVIDIA_GPU: 1})

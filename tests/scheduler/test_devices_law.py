@@ -118,7 +118,9 @@ def remember(had: dict[str, list[Had]], result: Result, asked: dict[str, dict[st
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_no_card_is_overbooked_in_any_way_mode_or_nonsense(data: st.DataObject) -> None:
+def test_no_device_is_overcommitted_in_any_mode_with_invalid_annotations(
+    data: st.DataObject,
+) -> None:
     world = cluster([machine("a"), machine("b")], conf=data.draw(st.sampled_from(MODES)))
     had: dict[str, list[Had]] = {}
     asked: dict[str, dict[str, Any]] = {}

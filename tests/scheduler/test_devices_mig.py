@@ -17,7 +17,7 @@ from .card_worlds import (
 )
 
 
-def test_mig_cuts_a_card_once_and_gives_the_smallest_part_that_will_do() -> None:
+def test_mig_allocates_the_smallest_sufficient_instance() -> None:
     # An A100-40: 8000 need a part of 10240, which fixes the cut {3 x 10240, 1 x 5120}.
     mig = vgpu_node("n", devices=1, memory=40960, kind="NVIDIA-A100-SXM4-40GB", mode="mig")
     jobs = [
@@ -53,11 +53,11 @@ def test_a_large_gpu_is_cut_in_seven_three_two_or_not_at_all(model: str) -> None
 
 
 @pytest.mark.parametrize("model", ["NVIDIA-NVIDIA GH200 480GB", "NVIDIA-NVIDIA H100 NVL", ""])
-def test_a_model_that_is_not_known_is_not_cut(model: str) -> None:
+def test_a_gpu_of_an_unknown_model_has_no_mig_instances(model: str) -> None:
     assert geometries(model) == ()
 
 
-def test_a_card_that_changed_its_mode_is_given_to_nobody_until_its_pods_have_left() -> None:
+def test_a_device_that_changed_its_mode_is_not_allocated_until_its_pods_terminate() -> None:
     world = cluster(
         [vgpu_node("n", devices=1, memory=40960)], [job("a", requests=wants(1, 10))], conf=VIRTUAL
     )

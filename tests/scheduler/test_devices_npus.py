@@ -52,7 +52,7 @@ def test_several_npus_are_whole_and_of_one_network() -> None:
     assert [(each.device, each.cores) for each in given_cards] == [("NPU-2", 100), ("NPU-3", 100)]
 
 
-def test_parts_of_several_npus_are_refused() -> None:
+def test_fractions_of_several_npus_are_refused() -> None:
     asked = {"huawei.com/Ascend910B3": 2, "huawei.com/Ascend910B3-memory": 10}
     result = cluster([npu_node("n")], [job("a", requests=asked)], conf=NPU).run()
     assert "several are only given whole" in result.why("a")
@@ -76,14 +76,14 @@ ODD_NPUS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", ODD_NPUS)
-def test_an_npu_that_could_not_be_written_on_a_pod_is_no_card(case: str) -> None:
+def test_an_npu_with_an_unusable_name_is_no_device(case: str) -> None:
     entry = {"id": "x", "devmem": 10, "count": 1} | ODD_NPUS[case]
     notes = {w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): json.dumps([entry])}
     assert devices_of(notes, {}, {}) == {}
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, f'[{{"id":"x","devmem":{"9" * 5000}}}]'])
-def test_a_register_that_cannot_be_read_has_no_cards(text: str) -> None:
+def test_an_invalid_device_register_has_no_devices(text: str) -> None:
     assert devices_of({w.HAMI_NODE_REGISTER.format(type="Ascend910B3"): text}, {}, {}) == {}
 
 

@@ -30,7 +30,7 @@ from .card_worlds import (
 
 @given(data=st.data())
 @settings(max_examples=60)
-def test_pods_with_one_card_get_at_once_what_they_would_get_one_by_one(data: st.DataObject) -> None:
+def test_allocating_devices_at_once_equals_one_by_one(data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 4))
     machine = Node("n")
     machine.devices = {
@@ -115,7 +115,7 @@ def wrongly_cut(used: dict[str, list[int]]) -> list[str]:
 
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_no_card_is_overbooked_whatever_leaves_restarts_or_lags(data: st.DataObject) -> None:
+def test_no_device_is_overcommitted_after_evictions_restarts_or_delays(data: st.DataObject) -> None:
     mig = vgpu_node("b", memory=40960, kind=MIG_MODEL, mode="mig")
     nodes = [vgpu_node("a", shares=4), data.draw(st.sampled_from((mig, vgpu_node("b", shares=4))))]
     modes = (VIRTUAL, PACKED, SPREAD)

@@ -61,14 +61,14 @@ CARD_TESTS: dict[str, tuple[dict[str, int], dict[str, int], bool]] = {
 
 
 @pytest.mark.parametrize("case", CARD_TESTS)
-def test_a_second_pod_on_the_only_card(case: str) -> None:
+def test_two_pods_share_one_device(case: str) -> None:
     first, second, fits = CARD_TESTS[case]
     jobs = [job("a", requests=first, age=9.0), job("b", requests=second)]
     result = cluster([vgpu_node("n", devices=1)], jobs, conf=VIRTUAL).run()
     assert ("b-0" in result.binds) == fits
 
 
-def test_no_more_containers_share_a_card_than_it_is_split_for() -> None:
+def test_a_device_is_shared_by_at_most_its_split_count() -> None:
     result = cluster(
         [vgpu_node("n", devices=1, shares=3)],
         [job("a", 4, minimum=1, requests=wants(1, 1))],
@@ -77,7 +77,7 @@ def test_no_more_containers_share_a_card_than_it_is_split_for() -> None:
     assert len(result.binds) == 3
 
 
-def test_binpack_fills_the_card_that_is_used_most_and_spread_the_one_used_least() -> None:
+def test_binpack_uses_the_fullest_device_and_spread_the_emptiest() -> None:
     jobs = [job("a", 3, requests=wants(1, 4000))]
     packed = cluster([vgpu_node("n")], jobs, conf=PACKED).run()
     assert {text.split(",")[0] for text in devices(packed).values()} == {"GPU-n-0"}
@@ -87,14 +87,14 @@ def test_binpack_fills_the_card_that_is_used_most_and_spread_the_one_used_least(
     ]  # fmt: skip
 
 
-def test_binpack_goes_to_the_node_whose_card_would_be_fullest() -> None:
+def test_binpack_uses_the_node_whose_device_would_be_fullest() -> None:
     # On `big` a card would be at 100 x 4/16 = 25, on `small` at 100 x 4/8 = 50.
     nodes = [vgpu_node("big", memory=16000), vgpu_node("small", memory=8000)]
     result = cluster(nodes, [job("a", requests=wants(1, 4000))], conf=PACKED).run()
     assert result.binds == {"a-0": "small"}
 
 
-def test_spread_goes_to_a_node_with_a_card_that_nobody_uses() -> None:
+def test_spread_uses_a_node_with_an_unused_device() -> None:
     world = cluster(
         [vgpu_node("a", devices=1), vgpu_node("b", devices=1)],
         [job("one", requests=wants(1, 10))],
@@ -115,7 +115,7 @@ NOTES: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("case", NOTES)
-def test_a_pod_chooses_among_cards(case: str) -> None:
+def test_a_pod_selects_devices_by_annotations(case: str) -> None:
     notes, want_card = NOTES[case]
     nodes = [vgpu_node("a"), vgpu_node("b", kind="NVIDIA-A10", mode="mps")]
     asked = job("a", requests=wants(1, 10), pod_annotations=notes)
@@ -123,14 +123,14 @@ def test_a_pod_chooses_among_cards(case: str) -> None:
     assert devices(result)["a-0"].split(",")[0] == want_card
 
 
-def test_a_pod_that_no_card_suits_is_told_so() -> None:
+def test_a_pod_without_matching_device_has_a_reason() -> None:
     asked = job("a", requests=wants(1, 10), pod_annotations={w.VGPU_MODE: "mig"})
     result = cluster([vgpu_node("n")], [asked], conf=VIRTUAL).run()
     assert "no device that matches the pod's annotations" in result.why("a")
 
 
 @pytest.mark.parametrize("mode", w.VGPU_MODES)
-def test_members_of_a_group_that_spreads_have_a_card_each(mode: str) -> None:
+def test_members_of_a_spreading_group_use_different_devices(mode: str) -> None:
     notes = {w.VGPU_PODGROUP_POLICY: "spread"}
     asked = job("a", 3, minimum=1, requests=wants(1, 10), pod_annotations=notes)
     machine = vgpu_node("n", memory=40960, kind="A100-SXM4-40GB", mode=mode)
@@ -142,7 +142,7 @@ def test_members_of_a_group_that_spreads_have_a_card_each(mode: str) -> None:
     assert world.run().binds == {}  # also in the next cycle
 
 
-def test_pods_of_an_exclusive_rule_share_no_card_with_each_other() -> None:
+def test_pods_of_an_exclusive_rule_share_no_device() -> None:
     rules = conf(VGPUEnable="true", SchedulePolicy="binpack", GPUExclusiveRules="[{tier: gold}]")
     gold, plain = {"tier": "gold"}, {"tier": "tin"}
     world = cluster(
@@ -163,7 +163,7 @@ def test_pods_of_an_exclusive_rule_share_no_card_with_each_other() -> None:
     assert world.run().binds == {}
 
 
-def test_several_cards_are_taken_from_one_interconnect_group() -> None:
+def test_several_devices_are_allocated_from_one_interconnect_group() -> None:
     # Card 0 is taken: of group 0 one card is left, group 1 has two.
     linked = vgpu_node("n", devices=4, **{w.CARD_GROUPS: "0,1;2,3"})
     world = cluster([linked], [job("a", requests=wants(1), pod_annotations={
@@ -173,20 +173,20 @@ def test_several_cards_are_taken_from_one_interconnect_group() -> None:
     assert [each.device for each in decode(devices(world.run())["b-0"])] == ["GPU-n-2", "GPU-n-3"]
 
 
-def test_a_node_with_its_cards_joined_is_preferred() -> None:
+def test_a_node_with_interconnected_devices_is_preferred() -> None:
     apart = vgpu_node("a", devices=2, **{w.CARD_GROUPS: "0;1"})
     joined = vgpu_node("b", devices=2, **{w.CARD_GROUPS: "0,1"})
     result = cluster([apart, joined], [job("x", requests=wants(2))], conf=PACKED).run()
     assert result.binds == {"x-0": "b"}
 
 
-def test_a_node_without_a_device_plugin_has_no_cards() -> None:
+def test_a_node_without_a_device_plugin_has_no_devices() -> None:
     gone = vgpu_node("n", **{w.NODE_VGPU_HANDSHAKE: "Deleted_2026.03.04 10:00:00"})
     result = cluster([gone], [job("a", requests=wants(1, 1))], conf=VIRTUAL).run()
     assert "no healthy vgpu devices" in result.why("a")
 
 
-def test_a_leaving_pod_keeps_its_card_until_it_is_gone() -> None:
+def test_a_releasing_pod_keeps_its_device_until_it_is_deleted() -> None:
     world = cluster([vgpu_node("n", devices=1)], [job("a", requests=wants(1))], conf=VIRTUAL)
     world.live(world.run())
     world.state.release(world.state.tasks["default-a-0"])
@@ -198,11 +198,11 @@ def test_a_leaving_pod_keeps_its_card_until_it_is_gone() -> None:
     assert set(world.run().binds) == {"b-0"}
 
 
-def test_who_goes_first_is_promised_the_card_of_who_is_sent_away() -> None:
+def test_a_preemptor_is_nominated_for_the_victims_device() -> None:
     goes_first(vgpu_node("n", devices=1, shares=1), wants(1))
 
 
-def test_with_the_lock_a_node_gives_cards_to_one_pod_at_a_time() -> None:
+def test_with_the_node_lock_devices_are_allocated_to_one_pod_at_a_time() -> None:
     locked = conf(VGPUEnable="true", NodeLockEnable="true")
     world = cluster([vgpu_node("n")], [job("a", 2, minimum=1, requests=wants(1, 10))], conf=locked)
     first = world.run()
@@ -212,7 +212,7 @@ def test_with_the_lock_a_node_gives_cards_to_one_pod_at_a_time() -> None:
     assert len(world.run(now=START + 301).binds) == 1  # a plugin that never answers
 
 
-def test_of_many_interconnects_the_one_with_just_enough_cards_is_taken() -> None:
+def test_the_interconnect_with_just_enough_devices_is_used() -> None:
     # 70 groups: 0 to 68 have three cards each, the last one two.
     sizes = [3] * 69 + [2]
     starts = [sum(sizes[:i]) for i in range(len(sizes))]

@@ -40,7 +40,7 @@ UNREADABLE: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_a_node_takes_nobody_while_it_is_unclear_which_card_a_pod_has(case: str) -> None:
+def test_a_node_with_unclear_device_allocations_is_infeasible(case: str) -> None:
     first = running("a", wants(1, 16000), **UNREADABLE[case])
     world = cluster([vgpu_node("n")], [first, job("b", requests=wants(1, 10))], conf=VIRTUAL)
     result = world.run()
@@ -61,7 +61,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_no_annotation_frees_a_card_or_stops_the_others(case: str) -> None:
+def test_changed_annotations_free_no_device_and_stop_no_other_pod(case: str) -> None:
     requests, text = NONSENSE[case]
     world = cluster(
         [vgpu_node("n")],
@@ -78,7 +78,7 @@ def test_no_annotation_frees_a_card_or_stops_the_others(case: str) -> None:
 
 @pytest.mark.parametrize("amount", [2**63 - 1, 2**63, "1e30", "-5"])
 @pytest.mark.parametrize("name", [w.VGPU_MEMORY, w.VGPU_CORES, w.VGPU_MEMORY_PERCENTAGE])
-def test_amounts_that_no_card_has_are_placed_nowhere(name: str, amount: Any) -> None:
+def test_a_request_beyond_any_device_is_infeasible(name: str, amount: Any) -> None:
     world = cluster([vgpu_node("n")], [job("a", requests=wants(1, 10))], conf=VIRTUAL)
     world.live(world.run())
     world.add(job("b", requests={w.VGPU_NUMBER: 2, name: amount}))
@@ -87,14 +87,14 @@ def test_amounts_that_no_card_has_are_placed_nowhere(name: str, amount: Any) -> 
     assert (set(result.binds), result.plan.failures) == ({"c-0"}, [])
 
 
-def test_nonsense_about_cards_is_no_card() -> None:
+def test_invalid_device_annotations_are_no_device() -> None:
     notes = {w.NODE_VGPU_REGISTER: "x:GPU-1,a,b,c,true:GPU-2,1,2,T,true,hami-core:,,,,:"}
     found = devices_of(notes, {}, {w.VGPU_NUMBER: "1"})
     assert found == {VGPU: (Device("GPU-2", 2, 1, "T", "hami-core", True, 2),)}
     assert devices_of({"hami.io/node-register-Ascend910B3": "{"}, {}, {}) == {}
 
 
-def test_a_card_listed_twice_is_one_card() -> None:
+def test_a_device_listed_twice_is_one_device() -> None:
     text = "GPU-1,10,16000,V100,true,hami-core:" * 2
     twice = node("n", cpu=64, annotations={w.NODE_VGPU_REGISTER: text}, extra={w.VGPU_NUMBER: 20})
     world = cluster([twice], [job("a", requests=wants(1, 9000))], conf=VIRTUAL)
@@ -103,7 +103,7 @@ def test_a_card_listed_twice_is_one_card() -> None:
     assert world.run().binds == {}
 
 
-def test_a_register_with_absurd_amounts_neither_fails_nor_orders_cards_wrongly() -> None:
+def test_a_device_register_with_absurd_amounts_is_handled() -> None:
     huge = "9" * 30
     text = f"GPU-0,{huge},{huge},A100-SXM4-40GB,true,hami-core:GPU-1,1,9,A100-SXM4-40GB,true,mig:"
     odd = node("n", cpu=64, annotations={w.NODE_VGPU_REGISTER: text}, extra={w.VGPU_NUMBER: 20})

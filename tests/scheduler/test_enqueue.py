@@ -19,7 +19,7 @@ tiers:
 """
 
 
-def test_overcommit_lets_in_120_percent_of_the_cluster_and_no_more() -> None:
+def test_overcommit_enqueues_120_percent_of_the_cluster() -> None:
     """10 cpu × 1.2 = 12: groups of 6 and 6 get in, the third is refused."""
     groups = [
         gang(f"g{i}", members=0, minimum=6, phase="Pending", min_resources={"cpu": 6}, age=9 - i)
@@ -36,7 +36,7 @@ def test_overcommit_lets_in_120_percent_of_the_cluster_and_no_more() -> None:
     assert (blocked.asked, blocked.allowed, blocked.used) == (6000.0, 12000.0, 12000.0)
 
 
-def test_a_refused_group_does_not_stand_in_the_way_of_a_smaller_one() -> None:
+def test_a_refused_podgroup_does_not_block_a_smaller_one() -> None:
     groups = [
         gang("huge", members=0, phase="Pending", min_resources={"cpu": 99}, age=9),
         gang("small", members=0, phase="Pending", min_resources={"cpu": 1}),
@@ -46,19 +46,19 @@ def test_a_refused_group_does_not_stand_in_the_way_of_a_smaller_one() -> None:
     assert result.phases["huge"] == "Pending"
 
 
-def test_the_refusal_is_told_once_as_an_event_and_stays_in_the_condition() -> None:
+def test_a_refusal_is_one_event_and_stays_in_the_condition() -> None:
     group = gang("huge", members=0, phase="Pending", min_resources={"cpu": 99})
     result = cluster([node("n1", cpu=4)], [group]).run()
     events = [e for e in result.plan.effects if isinstance(e, Event) and e.type == "Normal"]
     assert [e.message for e in events] == ["resource in cluster is overused: overused cpu"]
 
 
-def test_a_group_without_min_resources_is_always_let_in() -> None:
+def test_a_podgroup_without_min_resources_is_always_enqueued() -> None:
     result = cluster([], [gang("any", members=0, phase="Pending")]).run()
     assert result.phases == {"any": "Inqueue"}
 
 
-def test_a_closed_queue_lets_nobody_in() -> None:
+def test_a_closed_queue_enqueues_no_job() -> None:
     group = gang("late", members=0, phase="Pending", min_resources={"cpu": 1}, queue="shut")
     result = cluster([node("n1")], [group], queues=[queue("shut", state="Closed")]).run()
     verdict = result.verdict("late")
@@ -67,7 +67,7 @@ def test_a_closed_queue_lets_nobody_in() -> None:
     assert verdict.change == "open queue 'shut'"
 
 
-def test_a_queue_lets_in_up_to_its_capability() -> None:
+def test_a_queue_enqueues_up_to_its_capability() -> None:
     """capability 4: a group of 3 gets in, then 3 + 2 > 4."""
     groups = [
         gang("a", members=0, phase="Pending", min_resources={"cpu": 3}, queue="q", age=9),
@@ -79,7 +79,7 @@ def test_a_queue_lets_in_up_to_its_capability() -> None:
     assert "queue resource quota insufficient: insufficient cpu" in result.why("b")
 
 
-def test_what_an_elastic_job_has_beyond_its_minimum_does_not_count_against_the_queue() -> None:
+def test_the_surplus_of_an_elastic_job_does_not_count_against_enqueueing() -> None:
     """allocated 4, of which 3 elastic: min 3 + 4 + 0 - 3 = 4 ≤ 4."""
     elastic = gang(
         "elastic",
@@ -107,7 +107,7 @@ def test_an_unknown_queue_is_named() -> None:
     assert "'nowhere' does not exist" in verdict.message
 
 
-def test_sla_lets_a_job_in_once_it_has_waited_long_enough() -> None:
+def test_sla_enqueues_a_job_after_its_waiting_time() -> None:
     """An earlier tier with a permission decides: overcommit is not asked."""
     waiting = gang("w", members=0, phase="Pending", min_resources={"cpu": 99})
     world = cluster([node("n1", cpu=1)], [waiting], conf=SLA)
@@ -115,7 +115,7 @@ def test_sla_lets_a_job_in_once_it_has_waited_long_enough() -> None:
     assert world.run(now=START + 3600).phases == {"w": "Inqueue"}
 
 
-def test_quotas_of_the_namespace_are_counted_with_what_was_let_in_before() -> None:
+def test_resource_quota_counts_jobs_enqueued_before() -> None:
     conf = 'actions: "enqueue"\ntiers:\n- plugins: [{name: resourcequota}]\n'
     quota = convert(
         {

@@ -183,5 +183,5 @@ def test_in_every_small_world_evictions_end_and_the_laws_hold(part: int) -> None
     assert evictions > 0, "no world of this part had anything to evict"
 
 
-def test_as_many_worlds_are_searched_as_stated() -> None:
+def test_the_stated_number_of_small_clusters_is_enumerated() -> None:
     assert len(worlds()) == (20_160 if IS_LARGE else 2_520)

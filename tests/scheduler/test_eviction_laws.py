@@ -184,7 +184,7 @@ def crowds(draw: st.DrawFn) -> TestCluster:
 
 @settings(max_examples=80, deadline=None)
 @given(crowds())
-def test_jobs_that_share_what_they_found_decide_as_if_each_looked_at_every_node(
+def test_shared_eviction_costs_give_the_same_victims(
     world: TestCluster,
 ) -> None:
     fast = world.run()

@@ -11,7 +11,7 @@ from hekla.scheduler.framework.verdict import Gate
 from hekla.testing import cluster, gang, node, pod, queue
 
 
-def test_a_gang_that_is_short_says_how_far_it_came_and_what_would_help() -> None:
+def test_the_verdict_of_a_gang_names_fitting_tasks_and_the_change_that_helps() -> None:
     nodes = [node("n1", cpu=4), node("n2", cpu=4, taints=["x=y:NoSchedule"])]
     busy = gang("busy", members=1, cpu=2, running_on=["n1"], phase="Running")
     result = cluster(nodes, [busy, gang("train", members=3, cpu=1)]).run()
@@ -28,7 +28,7 @@ def test_a_gang_that_is_short_says_how_far_it_came_and_what_would_help() -> None
     )
 
 
-def test_a_queue_that_has_no_share_left_is_named_with_its_figures() -> None:
+def test_the_verdict_names_the_full_queue_with_amounts() -> None:
     holder = gang("holder", members=3, cpu=1, queue="q", running_on=["n1"] * 3, phase="Running")
     wait = gang("wait", members=2, cpu=1, queue="q")
     queues = [queue("q", capability={"cpu": 4})]
@@ -48,7 +48,7 @@ def test_a_queue_that_has_no_share_left_is_named_with_its_figures() -> None:
     assert [h.job for h in verdict.holders] == ["default/holder"]
 
 
-def test_a_resource_that_no_node_has_is_missed_on_every_node() -> None:
+def test_a_resource_that_no_node_has_is_insufficient_on_every_node() -> None:
     result = cluster([node("n1"), node("n2")], [gang("a", cpu=1, gpu=1)]).run()
     verdict = result.verdict("a")
     assert verdict is not None
@@ -82,7 +82,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_nonsense_is_explained_and_stops_nobody_else(case: str) -> None:
+def test_invalid_requests_are_explained_and_stop_no_other_job(case: str) -> None:
     amounts, want = NONSENSE[case]
     bad = gang("bad", members=2, requests=amounts, age=99)
     result = cluster([node("n1", cpu=4)], [bad, gang("good", members=2, cpu=1)]).run()
@@ -94,7 +94,7 @@ def test_nonsense_is_explained_and_stops_nobody_else(case: str) -> None:
     assert "bad-0" in verdict.message
 
 
-def test_a_huge_running_pod_leaves_the_books_exact_when_it_goes() -> None:
+def test_deleting_a_huge_pod_restores_the_node_exactly() -> None:
     world = cluster([node("n1", cpu=4)], [gang("a", cpu=4)])
     world.state.set_pod(pod("huge", requests={"cpu": "1e30"}, node="n1"))
     assert world.run().binds == {}
@@ -102,7 +102,7 @@ def test_a_huge_running_pod_leaves_the_books_exact_when_it_goes() -> None:
     assert world.run().binds == {"a-0": "n1"}
 
 
-def test_the_same_state_has_the_same_words() -> None:
+def test_equal_state_gives_equal_verdict_texts() -> None:
     nodes = [node(f"n{i}", cpu=1) for i in range(5)]
     world = cluster(nodes, [gang(f"j{i}", members=4, cpu=1) for i in range(4)])
     first = {key: str(v) for key, v in world.run().plan.verdicts.items()}

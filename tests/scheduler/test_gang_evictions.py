@@ -32,7 +32,7 @@ def world(jobs: list[GroupBuilder], conf: str = PREEMPT, nodes: int = 2) -> Test
     return cluster(machines, jobs, queues=queues, priorities=PRIORITIES, conf=conf)
 
 
-def test_a_rigid_gang_leaves_whole_for_one_of_higher_priority() -> None:
+def test_a_rigid_gang_is_evicted_whole_for_one_of_higher_priority() -> None:
     """n1 and n2 hold 4 + 4; the newcomer needs 4: one of the gangs of 4 goes, all of it."""
     old, young = running("old", ["n1"] * 4, age=9), running("young", ["n2"] * 4, age=1)
     result = world([old, young, gang("vip", members=4, cpu=1, priority_class="high")]).run()
@@ -43,7 +43,7 @@ def test_a_rigid_gang_leaves_whole_for_one_of_higher_priority() -> None:
     assert verdict.gate == Gate.VICTIMS
 
 
-def test_what_jobs_can_spare_goes_before_any_gang_is_broken() -> None:
+def test_surplus_is_evicted_before_any_gang_is_broken() -> None:
     """The elastic job of 4 needs 1: three of it are enough for the newcomer's 3."""
     elastic = running("elastic", ["n1"] * 4, minimum=1, priority_class="mid")
     rigid = running("rigid", ["n2"] * 4)
@@ -51,7 +51,7 @@ def test_what_jobs_can_spare_goes_before_any_gang_is_broken() -> None:
     assert sorted(result.evictions) == ["elastic-0", "elastic-1", "elastic-2"]
 
 
-def test_role_minimums_limit_what_a_job_can_spare() -> None:
+def test_role_minimums_limit_the_surplus_of_a_job() -> None:
     """Four workers, minTaskMember 3 and minMember 3: one can be spared, no more."""
     trainer = running("train", ["n1"] * 4, minimum=3, roles={"worker": 3}, role="worker")
     rigid = running("rigid", ["n2"] * 4, priority_class="mid")
@@ -60,7 +60,7 @@ def test_role_minimums_limit_what_a_job_can_spare() -> None:
     assert result.evictions[0].startswith("train-")
 
 
-def test_a_gang_of_equal_priority_stays() -> None:
+def test_a_gang_of_equal_priority_is_not_preempted() -> None:
     result = world(
         [
             running("one", ["n1"] * 4),
@@ -71,7 +71,7 @@ def test_a_gang_of_equal_priority_stays() -> None:
     assert result.evictions == []
 
 
-def test_a_gang_whose_podgroup_says_so_is_never_broken() -> None:
+def test_a_gang_with_a_non_preemptable_podgroup_is_never_evicted() -> None:
     flag = {"volcano.sh/preemptable": "false"}
     result = world(
         [running("one", ["n1"] * 4, age=0.0), running("two", ["n2"] * 4, age=9.0), VIP]
@@ -83,7 +83,7 @@ def test_a_gang_whose_podgroup_says_so_is_never_broken() -> None:
     assert sorted(result.evictions) == [f"two-{i}" for i in range(4)]
 
 
-def test_whole_gangs_are_left_alone_where_the_configuration_says_so() -> None:
+def test_allow_whole_bundle_false_evicts_surplus_only() -> None:
     conf = (
         PREEMPT + "configurations:\n- {name: gangpreempt, arguments: {allowWholeBundle: false}}\n"
     )
@@ -99,13 +99,13 @@ def test_nothing_is_evicted_for_a_gang_that_still_would_not_fit() -> None:
     assert world(jobs).run().evictions == []
 
 
-def test_only_the_minimum_of_an_elastic_gang_is_paid_for() -> None:
+def test_preemption_is_for_the_minimum_of_an_elastic_gang() -> None:
     jobs = [running("one", ["n1"] * 4), running("two", ["n2"] * 4)]
     jobs.append(gang("vip", members=8, minimum=2, cpu=1, priority_class="high"))
     assert len(world(jobs).run().evictions) == 4
 
 
-def test_a_queue_takes_whole_gangs_back_until_the_other_has_what_it_deserves() -> None:
+def test_gangreclaim_stops_when_the_other_queue_has_its_deserved_share() -> None:
     """Weights 1:1 over 8 cpu: a has 8 in gangs of 4 and deserves 4, b asks for 8 in gangs of 4."""
     jobs = [running("one", ["n1"] * 4, queue="a", age=9), running("two", ["n2"] * 4, queue="a")]
     jobs += [gang(f"b{i}", members=4, cpu=1, queue="b") for i in range(2)]
@@ -120,7 +120,7 @@ def test_a_queue_takes_whole_gangs_back_until_the_other_has_what_it_deserves() -
     assert stage.run().evictions == [], "nobody takes it back"
 
 
-def test_a_gang_that_would_leave_its_queue_with_too_little_stays() -> None:
+def test_a_gang_is_not_reclaimed_if_its_queue_would_fall_below_deserved() -> None:
     """a deserves 4 of 8 and has one gang of 5: without it it would have nothing."""
     jobs = [running("big", ["n1"] * 4 + ["n2"], queue="a")]
     jobs += [running("b0", ["n2"] * 3, queue="b"), gang("b1", members=1, cpu=1, queue="b")]

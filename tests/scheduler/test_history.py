@@ -74,7 +74,7 @@ def test_a_mean_is_the_decayed_resource_seconds_by_their_weight() -> None:
     assert cores(past, QUEUE, "a", 5 * HOUR) * DAY / math.log(2) == pytest.approx(seconds)
 
 
-def test_a_user_is_who_submitted_the_job_else_its_namespace() -> None:
+def test_the_user_of_a_job_is_its_submitter_or_its_namespace() -> None:
     state = a_cluster()
     later(state, 0)
     put(state, "j", 2, user="alice")
@@ -85,13 +85,13 @@ def test_a_user_is_who_submitted_the_job_else_its_namespace() -> None:
     assert cores(past, NAMESPACE, "default", DAY) == 3.0
 
 
-def test_jobs_that_were_there_first_count_from_when_account_is_kept() -> None:
+def test_usage_of_existing_jobs_counts_from_the_start_of_the_history() -> None:
     state = a_cluster(jobs=[gang("j", queue="a", cpu=4, running_on=["n1"])])
     later(state, 0)
     assert cores(later(state, DAY), QUEUE, "a", DAY) == 2.0
 
 
-def test_a_job_that_moves_to_another_queue_takes_its_future_along_and_not_its_past() -> None:
+def test_a_job_that_changes_queue_keeps_past_usage_in_the_old_queue() -> None:
     state = a_cluster()
     later(state, 0)
     put(state, "j", 4, queue="a")
@@ -102,7 +102,7 @@ def test_a_job_that_moves_to_another_queue_takes_its_future_along_and_not_its_pa
     assert cores(past, QUEUE, "b", 2 * DAY) == 2.0
 
 
-def test_another_half_life_holds_from_then_on() -> None:
+def test_a_changed_half_life_applies_from_then_on() -> None:
     state = a_cluster()
     later(state, 0)
     put(state, "j", 8)
@@ -179,7 +179,7 @@ def test_law_the_order_of_events_at_one_time_does_not_matter(
 
 
 @given(steps)
-def test_law_who_recalls_what_was_written_down_counts_alike_to_the_last_bit(script: Steps) -> None:
+def test_law_a_restored_history_is_equal_bit_for_bit(script: Steps) -> None:
     state = a_cluster()
     at = play(state, script, DAY) * 60.0
     past = later(state, at + 5)
@@ -196,7 +196,7 @@ def test_law_who_recalls_what_was_written_down_counts_alike_to_the_last_bit(scri
     assert list(one.seen_at(START + at + 100)) == list(other.seen_at(START + at + 100))
 
 
-def test_what_is_recalled_late_has_decayed_and_adds_up() -> None:
+def test_history_loaded_late_is_decayed_and_added() -> None:
     state = a_cluster()
     later(state, 0)
     put(state, "j", 4)
@@ -207,7 +207,7 @@ def test_what_is_recalled_late_has_decayed_and_adds_up() -> None:
     assert {level for level, _ in past.accounts} <= {QUEUE, NAMESPACE, USER}
 
 
-def test_accounts_are_bounded_and_those_who_had_least_go_first(
+def test_usage_accounts_are_bounded_and_the_smallest_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(history, "MAX_ACCOUNTS", 2)
@@ -226,7 +226,7 @@ def test_accounts_are_bounded_and_those_who_had_least_go_first(
     assert users == {"u1", "new"}, "who holds something is never forgotten"
 
 
-def test_who_had_next_to_nothing_is_forgotten_in_time() -> None:
+def test_negligible_usage_accounts_are_dropped() -> None:
     state = a_cluster()
     later(state, 0)
     put(state, "j", 1, user="u")
@@ -237,7 +237,7 @@ def test_who_had_next_to_nothing_is_forgotten_in_time() -> None:
     assert not past.accounts
 
 
-def test_a_resource_heard_of_later_is_counted_too() -> None:
+def test_a_resource_added_later_is_counted() -> None:
     state = a_cluster()
     later(state, 0)
     put(state, "j", 1)
@@ -254,7 +254,7 @@ def test_a_resource_heard_of_later_is_counted_too() -> None:
     assert np.isfinite(past.mean_r((QUEUE, "a"), START)).all()
 
 
-def test_a_name_without_end_fills_no_account_book() -> None:
+def test_a_very_long_name_does_not_fill_the_history() -> None:
     state = a_cluster()
     later(state, 0)
     put(state, "j", 2, user="u" * 200_000)

@@ -144,9 +144,7 @@ def test_a_cycle_changes_nothing_and_gives_the_same_plan_again(world: TestCluste
 
 @settings(max_examples=40, deadline=None)
 @given(worlds(), st.randoms(use_true_random=False))
-def test_the_plan_does_not_depend_on_the_order_in_which_objects_came(
-    world: TestCluster, random: Any
-) -> None:
+def test_the_plan_does_not_depend_on_the_order_of_objects(world: TestCluster, random: Any) -> None:
     want = world.run()
     other = copy.deepcopy(world)
     state = other.state
@@ -194,7 +192,7 @@ def test_no_queue_is_given_more_than_its_capability(world: TestCluster) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_no_task_waits_while_a_node_has_room_for_it(data: st.DataObject) -> None:
+def test_no_task_is_pending_while_a_node_has_capacity_for_it(data: st.DataObject) -> None:
     """Work conservation, checked by plain arithmetic on single-pod jobs of one queue."""
     sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
     wants = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=12))
@@ -254,7 +252,7 @@ def aftermaths(draw: st.DrawFn) -> TestCluster:
 
 @settings(max_examples=150, deadline=None)
 @given(aftermaths())
-def test_what_a_cycle_leaves_undone_waits_for_an_event_or_is_called_for(world: TestCluster) -> None:
+def test_undone_work_of_a_cycle_waits_for_an_event_or_requests_a_cycle(world: TestCluster) -> None:
     """There is no tick, and what we wrote wakes nobody when it comes back: so a cycle that moves no
     pods either leaves nothing that could be decided at once, or calls for the next itself."""
     for _ in range(5):

@@ -64,7 +64,7 @@ async def advance_until(clock: ManualClock, condition: Callable[[], bool]) -> No
             await asyncio.sleep(0.005)
 
 
-async def test_a_leader_that_cannot_renew_sends_nothing_and_ends_before_another_decides(
+async def test_a_leader_that_cannot_renew_stops_writing_before_another_leads(
     world: World, candidates: Any
 ) -> None:
     clock = ManualClock()
@@ -96,7 +96,7 @@ async def test_a_leader_that_cannot_renew_sends_nothing_and_ends_before_another_
     assert first.client.binds() == ["a-0"]
 
 
-async def test_binds_under_way_when_the_lease_ends_are_not_sent(
+async def test_unsent_binds_are_dropped_when_the_lease_is_lost(
     world: World, candidates: Any
 ) -> None:
     """A slow server holds a retried write; by then the lease is over, and the retry is refused."""
@@ -123,7 +123,7 @@ async def test_binds_under_way_when_the_lease_ends_are_not_sent(
     assert not pod["spec"].get("nodeName")
 
 
-async def test_a_leader_that_stops_gives_the_lease_back_at_once(
+async def test_a_leader_that_stops_releases_the_lease_at_once(
     world: World, candidates: Any
 ) -> None:
     clock = ManualClock()

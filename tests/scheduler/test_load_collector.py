@@ -101,7 +101,7 @@ async def begun(world: World, server: Server, **options: Any) -> Turning:
 
 
 @pytest.mark.parametrize("max_bytes", [MAX_BYTES, 1])
-async def test_a_job_waits_while_nodes_are_busy_and_starts_when_one_is_not(
+async def test_a_job_is_pending_while_nodes_are_overloaded(
     world: World, server: Server, tmp_path: Path, max_bytes: int
 ) -> None:
     """The log says the same, begun once or with every cycle anew from what is known then."""
@@ -136,7 +136,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-async def test_a_source_that_fails_stops_nobody_and_is_named_once(
+async def test_a_failing_load_source_is_logged_once_and_stops_no_cycle(
     world: World,
     server: Server,
     case: str,
@@ -161,7 +161,7 @@ async def test_a_source_that_fails_stops_nobody_and_is_named_once(
     assert "answers again" in caplog.text
 
 
-async def test_a_source_that_never_answers_is_given_up_and_asked_again(
+async def test_a_load_source_that_hangs_times_out_and_is_polled_again(
     world: World, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.body = None
@@ -174,7 +174,7 @@ async def test_a_source_that_never_answers_is_given_up_and_asked_again(
     await server.until(lambda: scheduler.cluster.node_table.readings)
 
 
-async def test_another_source_is_asked_as_soon_as_it_is_configured(
+async def test_a_new_load_source_is_polled_as_soon_as_it_is_configured(
     world: World, server: Server
 ) -> None:
     await world.node("n1", 4)
@@ -209,7 +209,7 @@ IN_CLUSTER = {
 
 
 @pytest.mark.parametrize("kind", IN_CLUSTER)
-async def test_the_metrics_of_the_cluster_itself_are_asked_through_its_server(
+async def test_the_metrics_api_is_read_through_the_api_server(
     world: World, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """There is no such API at first; then somebody serves it behind the server's address."""
@@ -236,9 +236,7 @@ async def test_the_metrics_of_the_cluster_itself_are_asked_through_its_server(
     assert f"{kind}: the load of nodes cannot be read: this cluster does not serve" in caplog.text
 
 
-async def test_a_plugin_of_ones_own_says_over_how_long_it_looks(
-    world: World, server: Server
-) -> None:
+async def test_a_custom_plugin_chooses_the_period_of_loads(world: World, server: Server) -> None:
     class Watches(Plugin, name="watches"):
         load_period_s = 120
 
@@ -252,7 +250,9 @@ async def test_a_plugin_of_ones_own_says_over_how_long_it_looks(
     assert "[120s:30s]" in unquote_plus(first[0])
 
 
-async def test_without_the_section_nobody_is_asked(world: World, server: Server) -> None:
+async def test_without_the_metrics_section_no_source_is_polled(
+    world: World, server: Server
+) -> None:
     await configure(world, CONF.partition("metrics")[0])
     await world.node("n1", 4)
     await world.scheduler()

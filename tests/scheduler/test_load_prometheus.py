@@ -109,7 +109,7 @@ def exporters() -> Iterator[dict[str, str]]:
         server.server_close()
 
 
-async def test_prometheus_understands_the_query_and_means_are_what_they_say(
+async def test_prometheus_accepts_the_query_and_returns_the_means(
     world: World, tmp_path: Path
 ) -> None:
     for name in (*WHOLE, "forgetful", "unheard"):

@@ -142,7 +142,7 @@ def test_a_bad_section_is_refused_with_its_key_and_what_to_write(case: str) -> N
     "written",
     ["*hunter2", "!hunter2 x", "[hunter2", "{hunter2: 1}", "'hunter2", "12345", "\n    *hunter2"],
 )
-def test_no_refusal_quotes_a_password_that_is_written_badly(written: str) -> None:
+def test_no_error_quotes_a_badly_written_password(written: str) -> None:
     section = SEARCHED.replace(SECRET, written)
     with pytest.raises(ConfigError) as caught:
         parsed(section)
@@ -176,7 +176,7 @@ def test_a_text_without_a_password_stays_as_it_is() -> None:
     assert without_password(text) is text
 
 
-def test_plugins_that_have_nothing_to_go_by_are_named() -> None:
+def test_plugins_without_effect_are_warned_about() -> None:
     text = 'actions: "allocate"\ntiers:\n- plugins: [{name: usage}, {name: rescheduling}]\n'
     first, second, third = config.parse(text, builtin()).warnings
     assert "plugin 'usage' has no effect: it knows of no load" in first

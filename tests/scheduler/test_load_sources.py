@@ -72,7 +72,7 @@ def test_of_two_instances_of_one_node_the_busier_counts() -> None:
     assert read("prometheus", vector(*samples)) == {"n1": (60.0, 60.0)}
 
 
-def test_periods_are_kept_apart() -> None:
+def test_readings_are_stored_by_period() -> None:
     samples = [sample("n1", f"{what}/{period}", period / 10) for what in ("cpu", "memory")
                for period in (300, 600, 900)]  # fmt: skip
     both = (300, 600)
@@ -81,7 +81,7 @@ def test_periods_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-40", "1e300", "many", ""])
-def test_a_number_that_no_node_can_have_leaves_the_node_unknown(value: str) -> None:
+def test_an_impossible_load_leaves_the_node_without_reading(value: str) -> None:
     answer = vector(
         sample("n1", "cpu/600", value),
         sample("n1", "memory/600", 50),
@@ -91,11 +91,11 @@ def test_a_number_that_no_node_can_have_leaves_the_node_unknown(value: str) -> N
     assert read("prometheus", answer) == {"n2": (50.0, 50.0)}
 
 
-def test_a_node_of_which_half_is_known_is_unknown() -> None:
+def test_a_node_with_cpu_or_memory_load_only_has_no_reading() -> None:
     assert read("prometheus", vector(sample("n1", "cpu/600", 1))) == {}
 
 
-def test_what_is_a_little_off_is_put_right() -> None:
+def test_slightly_out_of_range_loads_are_clamped() -> None:
     assert [percent(value) for value in (-0.3, 0.0, 99.999, 101.0, 400.0)] == [
         0.0, 0.0, 100.0, 100.0, 100.0,
     ]  # fmt: skip
@@ -115,7 +115,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_an_answer_that_means_nothing_is_refused(case: str) -> None:
+def test_an_invalid_response_is_refused(case: str) -> None:
     body, want = BAD[case]
     with pytest.raises(BadAnswer, match=want):
         read("prometheus", body)
@@ -129,7 +129,7 @@ def test_an_answer_that_means_nothing_is_refused(case: str) -> None:
         inner, max_size=4),
     max_leaves=12,
 ).map(lambda value: json.dumps(value).encode()))  # fmt: skip
-def test_whatever_comes_is_read_or_refused(body: bytes) -> None:
+def test_any_response_is_parsed_or_refused(body: bytes) -> None:
     for kind in ("prometheus", "elasticsearch", "prometheus_adaptor", "metrics-api"):
         source = make(MetricsSource(type=kind, address="http://x"), (600,))
         try:
@@ -140,7 +140,7 @@ def test_whatever_comes_is_read_or_refused(body: bytes) -> None:
             assert all(0 <= r.cpu <= 100 and 0 <= r.memory <= 100 for r in readings.values())
 
 
-def test_elasticsearch_is_asked_once_and_says_parts_of_one() -> None:
+def test_elasticsearch_gives_fractions_in_one_request() -> None:
     settings = MetricsSource(type="elasticsearch", address="http://x", hostname_field="agent.name")
     (call,) = make(settings, (600,)).ask()
     assert (call.method, call.path) == ("POST", "/metricbeat-*/_search")
@@ -156,7 +156,7 @@ def test_elasticsearch_is_asked_once_and_says_parts_of_one() -> None:
     assert read("elasticsearch", json.dumps(body).encode()) == {"n1": (25.0, 50.0)}
 
 
-def test_the_adaptor_says_parts_of_one_and_when_that_was() -> None:
+def test_the_adapter_gives_fractions_with_times() -> None:
     source = make(MetricsSource(type="prometheus_adaptor"), (600,))
     assert [call.path for call in source.ask()] == [
         "/apis/custom.metrics.k8s.io/v1beta1/nodes/*/node_cpu_usage_avg",
@@ -172,7 +172,7 @@ def test_the_adaptor_says_parts_of_one_and_when_that_was() -> None:
     assert found == {0: {"n1": Reading(25.0, 50.0, NOW - 60)}}
 
 
-def test_the_metrics_api_says_amounts_of_which_parts_are_worked_out() -> None:
+def test_metrics_api_amounts_are_converted_to_percent() -> None:
     usage = {"cpu": "1500000000n", "memory": "4194304Ki"}
     items = [
         {"metadata": {"name": "n1"}, "timestamp": "2023-11-14T22:13:20Z", "usage": usage},

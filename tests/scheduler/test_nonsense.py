@@ -90,7 +90,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_nonsense_never_stops_a_cycle_nor_the_job_beside_it(data: st.DataObject) -> None:
+def test_invalid_objects_never_stop_a_cycle_or_another_job(data: st.DataObject) -> None:
     bad = gang(
         "bad",
         members=data.draw(st.integers(0, 3)),
@@ -268,7 +268,7 @@ def numa_topologies(draw: st.DrawFn, name: str) -> nodeinfo.Numatopology:
     return convert({"metadata": {"name": name}, "spec": spec}, nodeinfo.Numatopology)
 
 
-def test_a_running_pod_counts_with_what_can_be_read_of_its_requests() -> None:
+def test_a_running_pod_counts_with_its_valid_requests() -> None:
     asks = {wellknown.VGPU_MEMORY: "lots"}
     state = cluster([node("n1", cpu=6)], pods=[pod("p", node="n1", cpu=1, requests=asks)]).state
     assert state.matrix.idle_rn[0, 0] == 5000
@@ -276,7 +276,7 @@ def test_a_running_pod_counts_with_what_can_be_read_of_its_requests() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_nonsense_on_objects_stops_nobody_and_overbooks_nothing(data: st.DataObject) -> None:
+def test_invalid_fields_stop_no_job_and_overcommit_no_node(data: st.DataObject) -> None:
     state, config = Cluster(), parse(CONF, builtin())
     status = {"qosClass": data.draw(st.sampled_from(["Guaranteed", "Burstable", ""]))}
     bad = gang(
@@ -327,7 +327,7 @@ def test_nonsense_on_objects_stops_nobody_and_overbooks_nothing(data: st.DataObj
     assert all(cpus <= 4 for cpus in taken.values())
 
 
-def test_the_verdict_on_nonsense_does_not_depend_on_who_was_heard_of_first() -> None:
+def test_the_verdict_on_invalid_requests_does_not_depend_on_order() -> None:
     members = [pod("j-0", group="j", cpu="-1"), pod("j-1", group="j", requests={"memory": "lots"})]
     told = set()
     for order in (members, members[::-1]):

@@ -165,7 +165,7 @@ tiers:
 """
 
 
-async def test_cards_go_with_the_bind_and_come_back_when_it_fails() -> None:
+async def test_devices_are_bound_with_the_pod_and_freed_when_the_bind_fails() -> None:
     gpus = node("n1", cpu=4, extra={"volcano.sh/gpu-number": 1, "volcano.sh/gpu-memory": 10})
     jobs = [gang(name, cpu=1, requests={"volcano.sh/gpu-memory": 6}) for name in ("a", "b")]
     stage = Stage(cluster([gpus], jobs, conf=SHARING))
@@ -178,7 +178,7 @@ async def test_cards_go_with_the_bind_and_come_back_when_it_fails() -> None:
     assert stage.world.state.node_table.device_allocations("gpu").now_3nc[0].tolist() == [[6]]
 
 
-async def test_a_failed_bind_gives_the_unsent_rest_of_its_gang_back() -> None:
+async def test_a_failed_bind_stops_the_unsent_binds_of_its_gang() -> None:
     stage = Stage(cluster([node("n1", cpu=400, pods=300)], [gang("a", members=200, cpu=1)]))
     stage.client.refuse["a-0"] = ApiError(500, "InternalError", "no")
     await stage.cycle()
@@ -190,7 +190,7 @@ async def test_a_failed_bind_gives_the_unsent_rest_of_its_gang_back() -> None:
     assert stage.wakes > 0
 
 
-async def test_a_job_whose_binds_fail_backs_off_and_lets_others_through() -> None:
+async def test_a_job_whose_binds_fail_backs_off_and_other_jobs_are_placed() -> None:
     world = cluster([node("n1", cpu=4)], [gang("a", cpu=1), gang("b", cpu=1)])
     stage = Stage(world)
     stage.client.refuse["a-0"] = ApiError(403, "Forbidden", "webhook says no")
@@ -215,7 +215,7 @@ async def test_a_back_off_ends_with_its_first_success() -> None:
     assert stage.performer.next_due_s() is None
 
 
-async def test_a_pod_that_is_gone_is_no_failure() -> None:
+async def test_binding_a_deleted_pod_is_no_failure() -> None:
     stage = Stage(cluster([node("n1", cpu=4)], [gang("a", cpu=1)]))
     stage.client.refuse["a-0"] = NotFound(404, "NotFound", "gone")
     await stage.cycle()
@@ -237,7 +237,7 @@ async def test_the_status_of_a_group_is_written_with_its_conditions() -> None:
     assert pods == ["a-0", "a-1"]
 
 
-async def test_a_write_that_fails_makes_the_group_be_read_again() -> None:
+async def test_a_failed_status_write_drops_the_assumed_status() -> None:
     stage = Stage(cluster([node("n1", cpu=4)], [gang("a", members=0, phase="Pending")]))
     stage.client.refuse["a"] = ApiError(500, "InternalError", "no")
     stage.performer.start(stage.world.run().plan)
@@ -273,7 +273,7 @@ def disruption(stage: Stage) -> list[str]:
     ]
 
 
-async def test_a_victim_is_evicted_and_counts_as_leaving_at_once() -> None:
+async def test_a_victim_is_releasing_as_soon_as_its_eviction_is_sent() -> None:
     stage = preempting()
     stage.performer.start(stage.world.run().plan)
     assert stage.status_of("v-0") == RELEASING
@@ -292,7 +292,7 @@ async def test_a_victim_is_evicted_and_counts_as_leaving_at_once() -> None:
     assert stage.status_of("v-0") == RELEASING, "an old event does not bring it back"
 
 
-async def test_a_job_is_told_once_of_all_its_pods_that_leave() -> None:
+async def test_one_event_per_job_reports_all_evicted_pods() -> None:
     victim = gang("v", members=3, minimum=1, cpu=1, running_on=["n1"] * 3, phase="Running")
     jobs = [victim, gang("p", members=2, cpu=1, priority_class="high")]
     world = cluster([node("n1", cpu=3)], jobs, priorities={"high": 9}, conf=PREEMPTING)
@@ -313,7 +313,7 @@ async def test_without_the_eviction_api_the_pod_is_deleted() -> None:
     assert stage.performer.stats.evicted == 1
 
 
-async def test_a_server_without_evictions_and_a_pod_that_is_gone_are_told_apart() -> None:
+async def test_a_missing_eviction_api_differs_from_a_missing_pod() -> None:
     for is_gone in (False, True):
         stage = preempting()
         stage.client.refuse["v-0"] = NotFound(404, "NotFound", "which of the two?")
@@ -323,7 +323,7 @@ async def test_a_server_without_evictions_and_a_pod_that_is_gone_are_told_apart(
         assert stage.performer.stats.evict_failures == 0
 
 
-async def test_a_refused_eviction_is_taken_back_and_not_asked_again_at_once() -> None:
+async def test_a_refused_eviction_is_undone_and_not_retried_at_once() -> None:
     """A disruption budget says no: the victim runs on, and for a while nobody counts on it."""
     stage = preempting()
     stage.client.refuse["v-0"] = TooManyRequests(429, "TooManyRequests", "budget")

@@ -64,7 +64,7 @@ def test_scores_that_rise_as_a_node_fills(ladders: list[list[int]], k: int) -> N
 
 @settings(max_examples=300, deadline=None)
 @given(tables("any"), st.integers(0, 60))
-def test_scores_that_are_told_a_few_at_a_time(ladders: list[list[int]], k: int) -> None:
+def test_scores_computed_in_small_batches(ladders: list[list[int]], k: int) -> None:
     with mock.patch.object(greedy, "_AT_ONCE", 2), mock.patch.object(greedy, "_GROWTH", 1):
         quick, slow = both(ladders, k)
     assert slow == quick
@@ -97,7 +97,7 @@ class Waves(SequentialScore):
     st.integers(0, 40),
     st.sampled_from([1, 32]),
 )
-def test_scores_that_follow_the_tasks(
+def test_sequential_scores(
     ladders: list[list[int]], waves: list[list[int]], k: int, told: int
 ) -> None:
     ladders = ladders + [[] for _ in range(12 - len(ladders))]
@@ -128,13 +128,13 @@ def test_scores_that_follow_the_tasks(
     assert slow == quick
 
 
-def test_spreading_takes_nodes_in_turn_and_packing_fills_the_first() -> None:
+def test_spreading_alternates_nodes_and_packing_fills_the_first() -> None:
     spread, _ = both([[5, 4, 3], [5, 4, 3], [5, 4, 3]], 5)
     packed, _ = both([[3, 4, 5], [3, 4, 5], [3, 4, 5]], 5)
     assert spread == [1, 4, 7, 1, 4]
     assert packed == [1, 1, 1, 4, 4]
 
 
-def test_no_more_tasks_are_placed_than_there_is_room_for() -> None:
+def test_no_more_tasks_are_placed_than_fit() -> None:
     quick, slow = both([[1], [2, 2]], 10)
     assert [4, 4, 1] == quick == slow

@@ -80,7 +80,7 @@ def worlds(draw: st.DrawFn) -> TestCluster:
 
 @settings(max_examples=150, deadline=None)
 @given(worlds(), st.integers(1, 20))
-def test_placing_k_tasks_at_once_is_placing_them_one_by_one(world: TestCluster, k: int) -> None:
+def test_greedy_placement_of_k_tasks_equals_one_by_one(world: TestCluster, k: int) -> None:
     job = world.state.jobs["default/job"]
     with Session(world.state, world.config, 0.0) as session:
         tasks = session.in_task_order(job.by_status[PENDING].values())
@@ -110,7 +110,7 @@ def rows_of_jobs(draw: st.DrawFn) -> TestCluster:
 
 @settings(max_examples=80, deadline=None)
 @given(rows_of_jobs())
-def test_looking_ahead_for_jobs_to_come_changes_nothing(world: TestCluster) -> None:
+def test_lookahead_gives_the_same_placements(world: TestCluster) -> None:
     ahead = world.run()
     with mock.patch.object(placer, "FEW", 0):
         plain = world.run()

@@ -47,7 +47,7 @@ def test_a_plugin_of_ten_lines_picks_the_coolest_node() -> None:
     assert result.plan.failures == []
 
 
-def test_its_reason_is_in_the_verdict() -> None:
+def test_a_plugins_reason_is_in_the_verdict() -> None:
     plugin = CoolNodes(limit=10)
     result = cluster(NODES, [gang("a", cpu=1)], plugins=[plugin], conf=BARE).run()
     verdict = result.verdict("a")
@@ -74,7 +74,7 @@ def test_arguments_are_converted_and_checked() -> None:
         CoolNodes(wieght=1)
 
 
-def test_a_plugin_may_think_in_single_nodes() -> None:
+def test_a_per_node_plugin_filters_and_scores_single_nodes() -> None:
     class OnlyEven(PerNodePlugin, name="only-even"):
         def fits(self, task: Task, node: Node) -> str | None:
             return None if int(node.name[1:]) % 2 == 0 else "node(s) are odd"
@@ -87,7 +87,7 @@ def test_a_plugin_may_think_in_single_nodes() -> None:
     assert result.binds == {"a-0": "n4"}
 
 
-def test_a_plugin_that_raises_loses_its_vote_and_scheduling_goes_on() -> None:
+def test_a_plugin_that_raises_is_left_out_and_the_cycle_continues() -> None:
     class Broken(Plugin, name="broken"):
         asked = 0
 
@@ -107,7 +107,7 @@ def test_a_plugin_that_raises_loses_its_vote_and_scheduling_goes_on() -> None:
     assert Broken.asked == 1
 
 
-def test_a_generator_that_raises_half_way_is_isolated_too() -> None:
+def test_a_predicate_generator_that_raises_half_way_is_isolated() -> None:
     class Half(Plugin, name="half"):
         def predicate(self, task: Task, nodes: Any) -> Iterator[tuple[Any, str]]:
             yield np.ones(len(nodes), dtype=bool), "all of them"
@@ -118,7 +118,7 @@ def test_a_generator_that_raises_half_way_is_isolated_too() -> None:
     assert len(result.plan.failures) == 1
 
 
-def test_tasks_wait_when_an_essential_plugin_fails() -> None:
+def test_tasks_stay_pending_when_an_essential_plugin_fails() -> None:
     class Vital(Plugin, name="vital"):
         essential = True
 
@@ -130,7 +130,7 @@ def test_tasks_wait_when_an_essential_plugin_fails() -> None:
     assert "3 plugin vital failed" in result.why("a")
 
 
-def test_a_plugin_that_overruns_loses_its_vote() -> None:
+def test_a_plugin_that_overruns_is_left_out() -> None:
     now = iter(range(1000))
 
     class Slow(Plugin, name="slow"):
@@ -217,14 +217,14 @@ def test_order_keys_are_joined_across_tiers() -> None:
     ]
 
 
-def test_a_switch_takes_a_hook_away() -> None:
+def test_an_enable_switch_turns_a_hook_off() -> None:
     plugin = voter(REJECT)
     plugin.configure({}, {"enableJobEnqueued": False})
     job: Any = object()
     assert Tiers([[plugin]]).vote(hooks.job_enqueueable, job)
 
 
-def test_a_queue_that_says_yes_for_one_is_asked_again_for_the_next() -> None:
+def test_allocatable_with_a_bool_is_called_for_each_task() -> None:
     class Two(Plugin, name="two"):
         def allocatable(self, queue: Queue, task: Task) -> bool:
             return bool(queue.allocated_r[0] < 2000)

@@ -26,7 +26,7 @@ def running(count: int, name: str, **more: Any) -> GroupBuilder:
     return gang(name, members=count, running_on=["n1"] * count, **options)
 
 
-def test_what_others_are_guaranteed_is_withheld() -> None:
+def test_guarantees_of_other_queues_are_not_used() -> None:
     """8 cpu, 3 guaranteed to b: a may have 5, b 5 + 3 but no more than its capability 6."""
     queues = [queue("a"), queue("b", guarantee={"cpu": 3}, capability={"cpu": 6})]
     jobs = [gang("x", cpu=1, queue="a"), gang("y", cpu=1, queue="b")]
@@ -38,13 +38,13 @@ def test_what_others_are_guaranteed_is_withheld() -> None:
     assert accounts["b"].deserved_r[0] == 3000, "at least the guarantee"
 
 
-def test_a_queue_uses_idle_room_up_to_its_capability() -> None:
+def test_a_queue_uses_idle_resources_up_to_its_capability() -> None:
     queues = [queue("a", deserved={"cpu": 2}, capability={"cpu": 4})]
     result = world(queues, [gang("x", members=6, minimum=1, cpu=1, queue="a")], FLAT).run()
     assert len(result.binds) == 4
 
 
-def test_a_queue_over_what_it_deserves_is_reclaimed_down_to_it() -> None:
+def test_a_queue_above_its_deserved_share_is_reclaimed_down_to_it() -> None:
     """a deserves 4 and has 8, b deserves 4: four go, and not one more."""
     queues = [queue("a", deserved={"cpu": 4}), queue("b", deserved={"cpu": 4})]
     jobs = [running(8, "v", queue="a"), *(gang(f"p{i}", cpu=1, queue="b") for i in range(6))]
@@ -68,14 +68,14 @@ def test_a_queue_that_deserves_nothing_loses_first() -> None:
     assert result.evictions == ["w-3"]
 
 
-def test_nobody_is_taken_below_its_guarantee() -> None:
+def test_no_queue_is_reclaimed_below_its_guarantee() -> None:
     """a deserves 2 by its guarantee and holds one pod of 8: it keeps it."""
     queues = [queue("a", guarantee={"cpu": 2}), queue("b", deserved={"cpu": 4})]
     jobs = [running(1, "v", queue="a", cpu=8), gang("p", cpu=1, queue="b")]
     assert world(queues, jobs, FLAT).run().evictions == []
 
 
-def test_a_job_above_the_capability_is_not_let_in() -> None:
+def test_a_job_above_the_capability_is_not_enqueued() -> None:
     queues = [queue("a", capability={"cpu": 2})]
     job = gang("x", cpu=3, queue="a", phase="Pending", min_resources={"cpu": 3})
     result = world(queues, [job], FLAT).run()
@@ -109,7 +109,7 @@ def test_siblings_together_stay_within_their_parent() -> None:
     assert len(result.binds) == 4
 
 
-def test_in_a_tree_relatives_give_first() -> None:
+def test_in_a_hierarchy_queues_with_a_common_ancestor_are_reclaimed_first() -> None:
     """y and other are both one over; x takes from y, with whom it shares a parent."""
     jobs = [
         running(3, "jy", queue="y"),
@@ -120,7 +120,7 @@ def test_in_a_tree_relatives_give_first() -> None:
     assert result.evictions == ["jy-2"]
 
 
-def test_only_the_jobs_of_a_broken_branch_wait() -> None:
+def test_only_jobs_of_an_invalid_branch_are_pending() -> None:
     queues = [
         *TEAM,
         queue("lost", parent="nowhere"),

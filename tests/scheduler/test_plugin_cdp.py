@@ -43,7 +43,7 @@ def world(asks_in: str, seconds: float, **victim: Any) -> TestCluster:
 @pytest.mark.parametrize("asks_in", ["a", "b"])
 @pytest.mark.parametrize("where", ["labels", "pod_annotations"])
 @pytest.mark.parametrize(("seconds", "leave"), [(599, 0), (600, 1)])
-def test_a_pod_is_spared_until_its_time_is_over(
+def test_a_pod_is_protected_until_its_cooldown_ends(
     asks_in: str, where: str, seconds: float, leave: int
 ) -> None:
     """In one queue it would be preempted, from another reclaimed."""
@@ -58,12 +58,12 @@ def test_a_pod_is_spared_until_its_time_is_over(
 
 
 @pytest.mark.parametrize("text", ["soon", "", "0s"])
-def test_no_time_is_no_protection(text: str) -> None:
+def test_no_cooldown_is_no_protection(text: str) -> None:
     assert len(world("a", 0, labels={COOLDOWN_TIME: text}).run().evictions) == 1
     assert len(world("a", 0).run().evictions) == 1
 
 
-def test_who_could_take_nothing_anyway_hears_of_no_cool_down() -> None:
+def test_a_job_that_could_not_preempt_gets_no_cooldown_note() -> None:
     peer = gang("peer", members=1, cpu=2, queue="a")
     low = gang(
         "low", members=2, minimum=1, cpu=2, running_on=["n1"] * 2, phase="Running", queue="a",
@@ -74,7 +74,7 @@ def test_who_could_take_nothing_anyway_hears_of_no_cool_down() -> None:
     assert "cool down" not in result.why("peer")
 
 
-def test_all_who_wait_for_a_pod_that_cools_down_are_told_until_when() -> None:
+def test_jobs_blocked_by_a_cooldown_have_its_end_in_the_verdict() -> None:
     made = world("a", 0, labels={COOLDOWN_TIME: "2000000h"})
     made.add(gang("second", members=1, cpu=2, queue="a", priority_class="high"))
     result = made.run()

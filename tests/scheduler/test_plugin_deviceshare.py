@@ -37,7 +37,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_settings_that_cannot_hold_are_refused(case: str) -> None:
+def test_contradicting_settings_are_refused(case: str) -> None:
     arguments, want_text = REFUSED[case]
     with pytest.raises(ConfigError, match=want_text):
         cluster(conf=conf(**arguments))
@@ -69,14 +69,14 @@ NO_CARD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", NO_CARD)
-def test_a_pod_that_would_get_no_card_for_what_it_asks_is_told_so(case: str) -> None:
+def test_a_pod_with_an_impossible_device_request_has_a_reason(case: str) -> None:
     spec, want_text = NO_CARD[case]
     result = cluster([vgpu_node("n")], [job("a", spec=spec)], conf=VIRTUAL).run()
     assert result.binds == {}
     assert want_text in result.why("a")
 
 
-def test_a_percentage_that_means_unset_asks_for_nothing() -> None:
+def test_an_unset_memory_percentage_requests_nothing() -> None:
     spec = {"containers": [container("c", memory_percentage=w.VGPU_PERCENTAGE_UNSET)]}
     assert cluster([vgpu_node("n")], [job("a", spec=spec)], conf=VIRTUAL).run().binds
 
@@ -86,6 +86,6 @@ def test_more_whole_gpus_than_a_pod_may_have_are_refused() -> None:
     assert "a container may have up to 128" in result.why("a")
 
 
-def test_switched_off_it_looks_at_no_cards() -> None:
+def test_deviceshare_ignores_devices_if_disabled() -> None:
     result = cluster([vgpu_node("n")], [job("a", requests=wants(1, 10**6))], conf=conf()).run()
     assert devices(result) == {"a-0": ""}

@@ -41,7 +41,7 @@ def drf_of(session: Session) -> Drf:
     return found
 
 
-def test_the_smaller_dominant_share_goes_first() -> None:
+def test_the_smaller_dominant_share_comes_first() -> None:
     """Of 10 cpu and 20Gi: 3 cpu is 0.3, 4Gi is 0.2, so the second job is served first."""
     by_cpu = gang("c", members=2, minimum=1, cpu=3, memory="1Gi", running_on=["n1"])
     by_memory = gang("m", members=2, minimum=1, cpu=1, memory="4Gi", running_on=["n1"], age=-5)
@@ -101,7 +101,7 @@ def test_a_tree_of_queues_shares_by_the_weights_on_each_level() -> None:
         assert got == want
 
 
-def test_queues_are_compared_where_their_paths_part() -> None:
+def test_queues_are_compared_at_their_first_different_ancestor() -> None:
     world = hierarchy()
     with Session(world.state, world.config, 0.0) as session:
         for _ in range(4):
@@ -126,7 +126,7 @@ def running(name: str, count: int, queue: str, **more: Any) -> Any:
     )
 
 
-def test_a_queue_that_is_behind_in_the_tree_takes_back_what_keeps_it_behind() -> None:
+def test_a_queue_behind_in_the_hierarchy_reclaims() -> None:
     """Equal weights on 8 cpu, one has 7 and one 1: each taken pod must leave the taker first.
 
     With 2 against 6 and 3 against 5 the taker is still first; with 4 against 4 it is not.

@@ -117,7 +117,7 @@ def refuses_n1(body: Json) -> Json:
     return {"status": "too loud", "code": 2} if body["node"]["Name"] == "n1" else {}
 
 
-def test_a_node_that_the_extender_refuses_is_not_used_and_the_reason_is_told(
+def test_a_node_that_the_extender_refuses_is_infeasible_with_its_reason(
     server: Server,
 ) -> None:
     server.answers["predicate"] = refuses_n1
@@ -147,14 +147,14 @@ def test_scores_decide_between_nodes(server: Server) -> None:
         assert set(binds.values()) == {best}
 
 
-def test_only_pods_that_ask_for_a_managed_resource_are_its_business(server: Server) -> None:
+def test_the_extender_is_called_only_for_managed_resources(server: Server) -> None:
     server.answers["predicate"] = lambda _: {"status": "no", "code": 1}
     settings = conf(server, "predicateVerb", managedResources=["example.com/fpga"])
     assert set(two_nodes(settings).run().binds) == {"j-0", "j-1"}
     assert server.asked == []
 
 
-def test_a_job_may_be_kept_out_let_in_and_said_not_to_be_ready(server: Server) -> None:
+def test_the_extender_votes_on_enqueueing_and_readiness(server: Server) -> None:
     new = {"phase": "Pending", "min_resources": {"cpu": 2}}
     verbs = ("jobEnqueueableVerb", "jobEnqueuedVerb", "jobReadyVerb")
     server.answers |= {"enqueueable": lambda _: {"status": -1}, "ready": lambda _: {"status": True}}
@@ -167,7 +167,7 @@ def test_a_job_may_be_kept_out_let_in_and_said_not_to_be_ready(server: Server) -
     assert two_nodes(conf(server, *verbs), **new).run().binds == {}
 
 
-def test_an_overused_queue_gets_nothing_more(server: Server) -> None:
+def test_an_overused_queue_gets_no_more_tasks(server: Server) -> None:
     server.answers["overused"] = lambda body: {"overused": body["queue"]["Name"] == "default"}
     assert two_nodes(conf(server, "queueOverusedVerb")).run().binds == {}
 
@@ -195,7 +195,7 @@ def reclaiming(settings: str) -> TestCluster:
     )
 
 
-def test_it_names_victims_and_who_is_not_named_stays(server: Server) -> None:
+def test_the_extender_selects_victims(server: Server) -> None:
     settings = conf(server, "reclaimableVerb", actions="allocate, reclaim")
 
     def second(body: Json) -> Json:
@@ -207,7 +207,7 @@ def test_it_names_victims_and_who_is_not_named_stays(server: Server) -> None:
     assert reclaiming(settings).run().evictions == []
 
 
-def test_it_hears_of_the_beginning_and_the_end_of_a_cycle(server: Server) -> None:
+def test_the_extender_is_called_at_session_open_and_close(server: Server) -> None:
     two_nodes(conf(server, "onSessionOpenVerb", "onSessionCloseVerb")).run()
     assert server.verbs() == ["open", "close"]
     _, body = server.asked[0]
@@ -227,7 +227,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_without_an_answer_nothing_is_placed_and_nobody_is_asked_again(
+def test_without_a_response_no_task_is_placed_and_no_request_is_repeated(
     server: Server, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extender, "MAX_BYTES", 2000)
@@ -239,7 +239,7 @@ def test_without_an_answer_nothing_is_placed_and_nobody_is_asked_again(
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_an_extender_that_may_be_ignored_loses_its_vote(
+def test_an_ignorable_extender_that_fails_is_left_out(
     server: Server, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extender, "MAX_BYTES", 2000)
@@ -260,7 +260,7 @@ BAD_SCORES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", BAD_SCORES)
-def test_scores_that_are_none_do_not_lift_its_refusals(server: Server, case: str) -> None:
+def test_invalid_scores_do_not_drop_the_extenders_refusals(server: Server, case: str) -> None:
     server.answers["predicate"] = refuses_n1
     server.answers["prioritize"] = lambda _: BAD_SCORES[case]
     settings = conf(server, "predicateVerb", "prioritizeVerb")
@@ -274,7 +274,7 @@ def test_scores_that_are_none_do_not_lift_its_refusals(server: Server, case: str
 
 
 @pytest.mark.parametrize("status", ["no", None, [], {}, 1.5])
-def test_a_word_on_victims_that_is_none_evicts_nobody(server: Server, status: Any) -> None:
+def test_an_invalid_victim_answer_evicts_no_pod(server: Server, status: Any) -> None:
     server.answers["reclaimable"] = lambda _: {"status": status}
     settings = conf(server, "reclaimableVerb", actions="enqueue, allocate, reclaim")
     result = reclaiming(settings).run()
@@ -282,7 +282,7 @@ def test_a_word_on_victims_that_is_none_evicts_nobody(server: Server, status: An
     assert result.plan.failures == []
 
 
-def test_our_own_mistake_with_it_does_not_lift_its_refusals_either(
+def test_an_internal_error_does_not_drop_the_extenders_refusals(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*given: object) -> None:
@@ -296,7 +296,7 @@ def test_our_own_mistake_with_it_does_not_lift_its_refusals_either(
 
 
 @pytest.mark.parametrize("ignorable", [True, False])
-def test_one_that_hangs_is_left_after_its_time(server: Server, ignorable: bool) -> None:
+def test_an_extender_that_hangs_times_out(server: Server, ignorable: bool) -> None:
     server.answers["predicate"] = server.hangs
     settings = conf(server, "predicateVerb", httpTimeout="50ms", ignorable=ignorable)
     assert bool(two_nodes(settings).run().binds) == ignorable
@@ -304,7 +304,7 @@ def test_one_that_hangs_is_left_after_its_time(server: Server, ignorable: bool) 
     assert server.verbs() == ["predicate"]
 
 
-def test_when_nobody_listens_a_job_is_ready_only_if_it_may_be_ignored(server: Server) -> None:
+def test_without_extender_a_job_is_ready_only_if_ignorable(server: Server) -> None:
     server.stop()
     assert two_nodes(conf(server, "jobReadyVerb")).run().binds == {}
     assert set(two_nodes(conf(server, "jobReadyVerb", ignorable=True)).run().binds)

@@ -55,7 +55,7 @@ def had(level: str, name: str, cpu: float) -> Past:
     return Past(level, name, {"cpu": cpu * 1000})
 
 
-def test_the_user_who_had_less_goes_first() -> None:
+def test_the_user_with_less_usage_comes_first() -> None:
     jobs = [submitted("a", "alice", age=60), submitted("b", "bob")]
     world = cluster([node("n1", cpu=1)], jobs, conf=FAIR % "")
     assert set(world.run().binds) == {"a-0"}, "nobody had anything: the older first"
@@ -63,7 +63,7 @@ def test_the_user_who_had_less_goes_first() -> None:
     assert set(world.run().binds) == {"b-0"}
 
 
-def test_a_day_ago_counts_half_as_much_as_now() -> None:
+def test_usage_of_a_day_ago_counts_half() -> None:
     jobs = [submitted("a", "alice", age=60), submitted("b", "bob")]
     world = with_past(
         cluster([node("n1", cpu=1)], jobs, conf=FAIR % ""), had(USER, "alice", 0.5), at=START - DAY
@@ -72,7 +72,7 @@ def test_a_day_ago_counts_half_as_much_as_now() -> None:
     assert set(world.run().binds) == {"a-0"}, "0.5 a day ago is 0.25 now"
 
 
-def test_a_queue_of_twice_the_weight_may_have_had_twice_as_much() -> None:
+def test_a_queue_of_twice_the_weight_may_use_twice_as_much_over_time() -> None:
     queues = [queue("big", weight=2), queue("small")]
     jobs = [
         gang("b", queue="big", cpu=1, age=60),
@@ -91,7 +91,7 @@ def test_the_dominant_resource_counts() -> None:
     assert set(world.run().binds) == {"b-0"}, "half of the memory is more than 0.4 of the cores"
 
 
-def test_users_who_start_level_take_turns_on_an_idle_cluster() -> None:
+def test_users_with_equal_history_alternate_on_an_idle_cluster() -> None:
     jobs = [
         *(submitted(f"a{i}", "alice", age=60) for i in range(4)),
         *(submitted(f"b{i}", "bob") for i in range(4)),
@@ -100,7 +100,7 @@ def test_users_who_start_level_take_turns_on_an_idle_cluster() -> None:
     assert set(world.run().binds) == {"a0-0", "a1-0", "b0-0", "b1-0"}
 
 
-def test_without_looking_ahead_the_past_alone_counts() -> None:
+def test_with_ahead_zero_only_past_usage_counts() -> None:
     jobs = [
         *(submitted(f"a{i}", "alice", age=60) for i in range(2)),
         *(submitted(f"b{i}", "bob") for i in range(2)),
@@ -121,7 +121,7 @@ def test_the_first_level_named_counts_first() -> None:
     assert set(world.run().binds) == {"y-0"}
 
 
-def test_over_many_days_two_users_get_equal_shares_whoever_asks_first() -> None:
+def test_two_users_get_equal_shares_over_many_days() -> None:
     """A full day each at most, an endless supply from both; bob joins four days later."""
     world = cluster([node("n1", cpu=1)], conf=FAIR % "")
     got = {"alice": 0, "bob": 0}
@@ -173,7 +173,7 @@ async def started(world: World, **options: Any) -> Turning:
     return scheduler
 
 
-async def test_the_past_is_written_down_and_read_by_the_next_leader(world: World) -> None:
+async def test_the_usage_history_is_stored_and_read_by_the_next_leader(world: World) -> None:
     await configure(world, FAIR % "")
     await world.node("n1", 4)
     first = await started(world)
@@ -202,7 +202,7 @@ async def test_the_past_is_written_down_and_read_by_the_next_leader(world: World
     assert {"queue", "namespace", "user"} == {item["level"] for item in page["items"]}
 
 
-async def test_of_too_many_shares_those_who_had_least_are_not_shown(world: World) -> None:
+async def test_the_smallest_of_too_many_shares_are_not_shown(world: World) -> None:
     await configure(world, FAIR % "")
     await world.node("n1", 4)
     scheduler = await started(world)
@@ -215,7 +215,7 @@ async def test_of_too_many_shares_those_who_had_least_are_not_shown(world: World
     assert sorted(map(int, shown)) == list(range(450))
 
 
-async def test_a_config_map_that_holds_nonsense_is_said_and_begins_anew(
+async def test_an_invalid_history_config_map_is_logged_and_replaced(
     world: World, caplog: Any
 ) -> None:
     await configure(world, FAIR % "")
@@ -228,7 +228,7 @@ async def test_a_config_map_that_holds_nonsense_is_said_and_begins_anew(
     assert json.loads(written["data"]["history"])["at"] > 0
 
 
-async def test_a_plugin_of_ones_own_may_go_by_the_past(world: World) -> None:
+async def test_a_custom_plugin_may_use_the_usage_history(world: World) -> None:
     class Remembers(Plugin, name="remembers"):
         half_life_s = 600.0
 
@@ -240,7 +240,7 @@ async def test_a_plugin_of_ones_own_may_go_by_the_past(world: World) -> None:
     assert scheduler.cluster.job_table.history.half_life_s == 600.0
 
 
-async def test_nothing_is_kept_that_nobody_asked_for(world: World) -> None:
+async def test_no_history_is_kept_without_a_plugin_that_needs_it(world: World) -> None:
     scheduler = await world.scheduler()
     await world.node("n1", 1)
     await world.gang("a", 1)
@@ -250,7 +250,7 @@ async def test_nothing_is_kept_that_nobody_asked_for(world: World) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 64 * 1024 * 1024], ids=["many files", "one file"])
-async def test_decisions_by_the_past_can_be_replayed(
+async def test_decisions_that_use_history_can_be_replayed(
     world: World, tmp_path: Path, size: int
 ) -> None:
     await configure(world, FAIR % "")

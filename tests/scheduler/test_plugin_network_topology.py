@@ -71,13 +71,13 @@ def busy(where: str, cpu: int = 1) -> GroupBuilder:
 # --- one domain -------------------------------------------------------------------------------
 
 
-def test_a_hard_gang_is_in_one_rack() -> None:
+def test_a_gang_with_hard_topology_is_placed_in_one_rack() -> None:
     result = world(gang("train", members=4, cpu=1, network=HARD1)).run()
     assert len(result.binds) == 4
     assert racks(result) == {"r0"}
 
 
-def test_without_the_demand_it_may_be_anywhere() -> None:
+def test_without_topology_a_gang_may_use_any_node() -> None:
     jobs = [busy("n0"), gang("train", members=4, cpu=2)]
     assert len(racks(world(*jobs).run())) > 1
 
@@ -87,7 +87,7 @@ def test_a_gang_takes_the_fullest_rack_that_still_holds_it() -> None:
     assert racks(result) == {"r2"}
 
 
-def test_a_rack_without_enough_room_is_passed_over() -> None:
+def test_a_rack_without_enough_capacity_is_skipped() -> None:
     result = world(busy("n4"), gang("train", members=4, cpu=1, network=HARD1)).run()
     assert racks(result) == {"r0"}
 
@@ -114,12 +114,12 @@ def test_the_tier_may_be_given_by_name() -> None:
     assert not world(gang("t", members=5, cpu=1, network=by_name)).run().binds
 
 
-def test_soft_prefers_closeness_and_takes_what_there_is() -> None:
+def test_soft_topology_prefers_low_tiers_and_accepts_any() -> None:
     assert racks(world(gang("t", members=4, cpu=1, network=SOFT)).run()) == {"r0"}
     assert len(world(gang("t", members=16, cpu=1, network=SOFT)).run().binds) == 16
 
 
-def test_a_place_now_in_a_wider_domain_goes_before_waiting_in_a_closer_one() -> None:
+def test_a_wider_domain_now_is_preferred_to_a_closer_one_later() -> None:
     leaving = [
         gang(f"old-{name}", cpu=2, running_on=[name], phase="Running", deleting=True)
         for name in ("n0", "n1")
@@ -131,7 +131,7 @@ def test_a_place_now_in_a_wider_domain_goes_before_waiting_in_a_closer_one() -> 
     assert racks(result) == {"r2", "r3"}
 
 
-def test_a_gang_waits_for_room_that_is_being_left_in_its_domain() -> None:
+def test_a_gang_is_pipelined_on_releasing_resources_of_its_domain() -> None:
     leaving = [
         gang(f"old-{name}", cpu=2, running_on=[name], phase="Running", deleting=True)
         for name in ("n0", "n1")
@@ -152,7 +152,7 @@ def test_a_replaced_member_returns_to_its_gangs_rack() -> None:
     assert result.binds == {"t-3": "n3"}
 
 
-def test_a_replaced_member_waits_if_its_rack_is_full() -> None:
+def test_a_replaced_member_is_pending_if_its_rack_is_full() -> None:
     job = gang("t", members=4, cpu=1, network=HARD1, running_on=["n2", "n2", "n3"])
     result = world(busy("n3"), job).run()
     assert result.binds == {}
@@ -175,12 +175,12 @@ PLACES: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("case", PLACES)
-def test_a_pod_group_says_where_its_gang_is(case: str) -> None:
+def test_a_podgroup_has_the_hypernode_of_its_gang(case: str) -> None:
     shape, want = PLACES[case]
     assert said(world(gang("t", cpu=1, **shape)).run()) == [want]
 
 
-def test_where_a_gang_is_is_said_once_and_again_when_it_changes() -> None:
+def test_the_hypernode_of_a_gang_is_written_once_and_when_it_changes() -> None:
     state = world(gang("t", members=5, minimum=2, cpu=1, network=HARD2))
     told = []
     for moment in range(4):
@@ -195,7 +195,7 @@ def test_where_a_gang_is_is_said_once_and_again_when_it_changes() -> None:
     assert said(result) == ["r0"]
 
 
-def test_without_the_plugin_nothing_is_said_of_where_a_gang_is() -> None:
+def test_without_the_plugin_no_hypernode_is_written() -> None:
     conf = CONF.replace("  - {name: network-topology-aware, arguments: {%s}}\n", "") % "allocate"
     nodes = [node(name, cpu=2) for name in NODES]
     job = gang("t", members=2, cpu=1, network=HARD1)
@@ -211,14 +211,14 @@ BACK: dict[str, tuple[str, list[GroupBuilder], str]] = {
 
 
 @pytest.mark.parametrize("case", BACK)
-def test_a_gang_that_comes_back_as_a_whole_comes_back_to_where_it_was(case: str) -> None:
+def test_a_restarted_gang_is_placed_in_its_former_domain(case: str) -> None:
     where, crowd, want = BACK[case]
     notes = {JOB_ALLOCATED_HYPERNODE: where}
     job = gang("t", members=3, cpu=1, network=HARD1, annotations=notes)
     assert racks(world(*crowd, job).run()) == {want}
 
 
-def test_members_beyond_the_minimum_stay_in_the_domain() -> None:
+def test_surplus_members_stay_in_the_domain() -> None:
     job = gang("t", members=9, minimum=2, cpu=1, network=HARD1)
     result = world(job).run()
     assert len(result.binds) == 4
@@ -226,7 +226,7 @@ def test_members_beyond_the_minimum_stay_in_the_domain() -> None:
     assert "surplus tasks do not fit" in result.why("t")
 
 
-def test_members_beyond_the_minimum_go_as_near_as_they_can() -> None:
+def test_surplus_members_are_placed_as_close_as_possible() -> None:
     job = gang("t", members=6, minimum=2, cpu=1, network=HARD2, running_on=["n2", "n3"])
     result = world(job).run()
     assert sorted(result.binds.values()) == ["n0", "n0", "n2", "n3"]
@@ -262,14 +262,14 @@ PROBLEMS: dict[str, tuple[Mapping[str, Any], list[HyperNode], str]] = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_hard_demand_that_cannot_be_met_waits_and_says_why(name: str) -> None:
+def test_an_impossible_hard_topology_stays_pending_with_a_reason(name: str) -> None:
     network, parts, want = PROBLEMS[name]
     result = world(gang("t", members=2, cpu=1, network=network), parts=parts).run()
     assert result.binds == {}
     assert want in result.why("t")
 
 
-def test_a_plan_that_is_taken_back_leaves_no_trace_in_the_next() -> None:
+def test_a_discarded_preemption_does_not_affect_the_next() -> None:
     """Tried in both racks, role by role, and rolled back: the same pod is named again, in turn."""
     members = [
         pod(f"t-{role}-{i}", group="t", role=role, cpu=cpu)
@@ -283,7 +283,7 @@ def test_a_plan_that_is_taken_back_leaves_no_trace_in_the_next() -> None:
     assert first == found.run().plan.effects
 
 
-def test_contradictions_in_the_tree_are_notes_and_stop_nobody() -> None:
+def test_contradicting_hypernodes_are_notes_and_stop_no_job() -> None:
     parts = [*RACKS, hypernode("bad", 1, children=["bad"]), hypernode("thief", 2, nodes=["gone"])]
     result = world(
         gang("t", members=4, cpu=1, network=HARD1), gang("u", members=5, cpu=1, network=HARD1),
@@ -294,7 +294,7 @@ def test_contradictions_in_the_tree_are_notes_and_stop_nobody() -> None:
     assert "HyperNode thief: there is no node gone" in result.why("u")
 
 
-def test_without_the_plugin_the_demand_does_not_count_and_that_is_said() -> None:
+def test_without_the_plugin_the_topology_is_ignored_and_noted() -> None:
     conf = 'actions: "allocate"\ntiers: [{plugins: [{name: gang}, {name: predicates}]}]'
     result = cluster(
         [node("n0", cpu=1)], [gang("t", members=2, cpu=1, network=HARD1)], conf=conf
@@ -337,7 +337,7 @@ def rack_of(result: Result, *numbers: int) -> set[str]:
     return {f"r{int(result.binds[f'j-worker-{n}'][1:]) // 2}" for n in numbers}
 
 
-def test_parts_whose_labels_read_alike_are_two() -> None:
+def test_subgroups_with_similar_names_are_distinct() -> None:
     policy = {"name": "p", "subGroupSize": 1, "matchLabelKeys": ["a", "b"]}
     pods = [
         pod(f"j-{a}", group="j", cpu=1, labels={"a": a, "b": b})
@@ -349,26 +349,26 @@ def test_parts_whose_labels_read_alike_are_two() -> None:
     assert len(groups) == 2
 
 
-def test_every_part_is_in_a_rack_of_its_own_choosing() -> None:
+def test_every_subgroup_is_placed_in_one_rack() -> None:
     result = world(parted([4, 4, 4], each=HARD1, size=4)).run()
     assert len(result.binds) == 12
     for first in (0, 4, 8):
         assert len(rack_of(result, *range(first, first + 4))) == 1
 
 
-def test_parts_are_in_racks_and_the_job_in_a_spine() -> None:
+def test_subgroups_are_in_racks_and_the_job_in_a_spine() -> None:
     result = world(busy("n0"), parted([4, 4], each=HARD1, size=4, network=HARD2)).run()
     assert rack_of(result, *range(8)) == {"r2", "r3"}
     assert len(rack_of(result, 0, 1, 2, 3)) == 1
 
 
-def test_parts_that_fit_no_rack_keep_the_whole_job_waiting() -> None:
+def test_subgroups_that_fit_no_rack_keep_the_job_pending() -> None:
     result = world(parted([5, 3], each=HARD1, size=3)).run()
     assert result.binds == {}
     assert "r0" in result.why("j")
 
 
-def test_only_so_many_parts_as_are_needed_must_start() -> None:
+def test_only_the_minimum_of_subgroups_must_be_placed() -> None:
     crowded = [busy(name) for name in ("n2", "n4", "n6")]
     result = world(*crowded, parted([4, 4], each=HARD1, size=4, least=1, minimum=4)).run()
     assert len(result.binds) == 4
@@ -376,20 +376,20 @@ def test_only_so_many_parts_as_are_needed_must_start() -> None:
     assert "tier 1 or lower" in result.why("j")
 
 
-def test_a_part_starts_whole_or_not_at_all_without_any_topology() -> None:
+def test_a_subgroup_is_placed_whole_or_not_at_all_without_topology() -> None:
     nodes = [node("n0", cpu=5)]
     job = parted([3, 3], size=3, least=1, minimum=3)
     result = cluster(nodes, [job], conf=CONF % ("allocate", "")).run()
     assert sorted(result.binds) == ["j-worker-0", "j-worker-1", "j-worker-2"]
 
 
-def test_a_job_with_too_few_parts_waits() -> None:
+def test_a_job_with_too_few_subgroups_is_pending() -> None:
     result = world(parted([2], least=2)).run()
     assert result.binds == {}
     assert "not enough sub-groups of policy 'worker'" in result.why("j")
 
 
-def test_a_member_of_a_part_returns_to_the_rack_of_its_part() -> None:
+def test_a_replaced_subgroup_member_is_placed_in_its_subgroups_rack() -> None:
     running = {"j-worker-0": "n6", "j-worker-2": "n2", "j-worker-3": "n2"}
     result = world(parted([2, 2], each=HARD1, running=running)).run()
     assert result.binds == {"j-worker-1": "n6"}
@@ -407,7 +407,7 @@ def low(name: str, where: list[str], cpu: int = 1) -> GroupBuilder:
     )  # fmt: skip
 
 
-def test_gangpreempt_clears_one_rack_for_a_hard_gang() -> None:
+def test_gangpreempt_evicts_from_one_rack_for_a_gang_with_hard_topology() -> None:
     victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
     taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
     result = world(
@@ -419,7 +419,7 @@ def test_gangpreempt_clears_one_rack_for_a_hard_gang() -> None:
     assert {f"v{name[1:]}-0" for name in where} == set(result.evictions)
 
 
-def test_gangpreempt_evicts_nobody_for_a_gang_that_no_rack_could_hold() -> None:
+def test_gangpreempt_evicts_no_pod_for_a_gang_larger_than_any_rack() -> None:
     victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
     taker = gang("t", members=5, cpu=1, network=HARD1, priority_class="high")
     result = world(
@@ -428,7 +428,7 @@ def test_gangpreempt_evicts_nobody_for_a_gang_that_no_rack_could_hold() -> None:
     assert result.evictions == []
 
 
-def test_gangpreempt_takes_the_rack_that_is_freest() -> None:
+def test_gangpreempt_uses_the_rack_with_the_most_idle_resources() -> None:
     victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES) if name != "n5"]
     taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
     result = world(
@@ -437,7 +437,7 @@ def test_gangpreempt_takes_the_rack_that_is_freest() -> None:
     assert result.evictions == ["v4-0"]
 
 
-def test_gangreclaim_clears_one_rack_of_a_queue_that_has_more_than_its_share() -> None:
+def test_gangreclaim_evicts_from_one_rack_of_an_overused_queue() -> None:
     victims = [
         gang(f"v{i}", cpu=2, running_on=[name], phase="Running", queue="borrower")
         for i, name in enumerate(NODES)
@@ -456,7 +456,7 @@ def test_gangreclaim_clears_one_rack_of_a_queue_that_has_more_than_its_share() -
     assert {f"v{name[1:]}-0" for name in result.pipelined.values()} == set(result.evictions)
 
 
-def test_preempt_leaves_hard_gangs_to_gangpreempt() -> None:
+def test_preempt_skips_gangs_with_hard_topology() -> None:
     victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
     taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
     result = world(*victims, taker, actions="allocate, preempt", priorities=PRIORITIES).run()
@@ -469,7 +469,7 @@ def test_preempt_leaves_hard_gangs_to_gangpreempt() -> None:
     assert "with action gangreclaim; add it" in reclaiming.why("t")
 
 
-def test_the_cleared_rack_is_taken_when_the_victims_have_left() -> None:
+def test_the_gang_is_bound_in_the_cleared_rack_once_victims_are_gone() -> None:
     victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
     taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
     stage = world(*victims, taker, actions="allocate, gangpreempt", priorities=PRIORITIES)
@@ -480,7 +480,7 @@ def test_the_cleared_rack_is_taken_when_the_victims_have_left() -> None:
     assert second.binds == first.pipelined
 
 
-def test_room_is_kept_in_one_rack_for_a_hard_gang_that_has_waited_long() -> None:
+def test_nodes_of_one_rack_are_reserved_for_a_gang_with_hard_topology() -> None:
     old = gang("big", members=4, cpu=1, network=HARD1, age=3600)
     small = gang("small", members=10, minimum=1, cpu=1)
     result = world(*(busy(name) for name in NODES), old, small).run()
@@ -493,12 +493,12 @@ def test_room_is_kept_in_one_rack_for_a_hard_gang_that_has_waited_long() -> None
 # --- pods that ask for nothing ----------------------------------------------------------------
 
 
-def test_normal_pods_fill_domains_up() -> None:
+def test_normal_pods_fill_domains() -> None:
     result = world(busy("n4"), gang("t", cpu=1)).run()
     assert racks(result) == {"r2"}
 
 
-def test_normal_pods_can_be_left_alone() -> None:
+def test_domain_packing_of_normal_pods_can_be_disabled() -> None:
     off = "hypernode.binpack.normal-pod.enable: false"
     result = world(busy("n4"), gang("t", cpu=1), arguments=off).run()
     assert racks(result) == {"r0"}

@@ -67,7 +67,7 @@ RULES: dict[str, tuple[dict[str, Any] | None, set[str]]] = {
 
 
 @pytest.mark.parametrize("case", RULES)
-def test_a_queue_uses_the_groups_it_may(case: str) -> None:
+def test_a_queue_uses_its_allowed_node_groups(case: str) -> None:
     rules, want = RULES[case]
     assert set(places(rules)) == want
 
@@ -77,22 +77,22 @@ def test_without_strict_a_queue_without_rules_uses_nodes_without_a_group() -> No
     assert set(places(affinity(required=["gold"]), "strict: false")) == {"gold"}
 
 
-def test_required_goes_before_preferred_and_avoided_comes_last() -> None:
+def test_required_node_groups_come_first_and_avoided_ones_last() -> None:
     rules = affinity(required=["silver"], preferred=["gold"], not_preferred=["bronze"])
     assert places(rules) == ["silver", "gold", "bronze"]
 
 
-def test_a_group_both_preferred_and_better_avoided_comes_last() -> None:
+def test_a_node_group_both_preferred_and_avoided_comes_last() -> None:
     rules = affinity(preferred=["gold", "silver"], not_preferred=["gold"])
     assert places(rules) == ["silver", "gold"]
 
 
-def test_rules_that_name_nothing_are_none() -> None:
+def test_empty_node_group_rules_are_no_rules() -> None:
     assert places(affinity()) == []
     assert set(places(affinity(), "strict: false")) == {"none"}
 
 
-def test_preferred_groups_go_in_their_order_if_asked_to() -> None:
+def test_preferred_node_groups_are_ordered_if_enabled() -> None:
     rules = affinity(preferred=["silver", "bronze", "gold"])
     assert places(rules, "enablePreferredOrder: true") == ["silver", "bronze", "gold"]
 
@@ -119,7 +119,7 @@ def nested(enabled: bool) -> Result:
     ).run()
 
 
-def test_in_a_hierarchy_a_queue_without_rules_has_its_nearest_ancestors() -> None:
+def test_in_a_hierarchy_a_queue_without_rules_inherits_them() -> None:
     assert nested(True).binds == {"j-0": "on-gold"}
     assert nested(False).binds == {}
 
@@ -138,19 +138,19 @@ def limited(text: str, *, running: int = 0, members: int = 4) -> Result:
 
 
 @pytest.mark.parametrize(("running", "want"), [(0, 3), (2, 1), (3, 0)])
-def test_a_limit_is_one_of_the_whole_group(running: int, want: int) -> None:
+def test_a_limit_applies_to_the_whole_node_group(running: int, want: int) -> None:
     result = limited(json.dumps({"gold": {"cpu": "3"}}), running=running)
     assert len(result.binds) == want
     if not want:
         assert "node(s) are of groups of which queue q has its share" in result.why("j")
 
 
-def test_what_a_limit_does_not_name_is_not_limited() -> None:
+def test_resources_without_a_limit_are_not_limited() -> None:
     assert len(limited(json.dumps({"gold": {"memory": "1Gi"}, "lead": {"cpu": 0}})).binds) == 4
 
 
 @pytest.mark.parametrize("text", ["{", '{"gold": 3}', '{"gold": {"cpu": "much"}}'])
-def test_limits_that_cannot_be_read_hold_the_queue_and_say_so(text: str) -> None:
+def test_invalid_node_group_limits_keep_the_queue_pending_with_a_reason(text: str) -> None:
     result = limited(text)
     assert result.binds == {}
     assert "queue q" in result.why("j")

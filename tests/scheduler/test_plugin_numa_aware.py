@@ -106,15 +106,13 @@ ADMITTED = {
 
 
 @pytest.mark.parametrize(("policy", "cpu"), ADMITTED)
-def test_what_a_policy_admits_on_a_machine_with_one_cpu_left_on_each_numa_node(
-    policy: str, cpu: int
-) -> None:
+def test_policies_on_a_node_with_one_free_cpu_per_numa_node(policy: str, cpu: int) -> None:
     taken = {"uid": "x", "containerAllocations": [{"name": "c", "allocations": {"cpu": "0-2,4-6"}}]}
     result = world([job("a", cpu=cpu)], layout("n", policy, pods=(taken,))).run()
     assert bool(result.binds) == ADMITTED[policy, cpu]
 
 
-def test_restricted_takes_two_numa_nodes_where_one_could_never_do() -> None:
+def test_restricted_uses_two_numa_nodes_if_one_is_never_enough() -> None:
     result = world([job("a", cpu=6, policy="restricted")], layout("n", "restricted")).run()
     assert decisions(result) == {"a-0": {0: 4, 1: 2}}
     result = world([job("a", cpu=6, policy="single-numa-node")], layout("n")).run()
@@ -129,7 +127,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_pod_with_a_policy_goes_only_where_it_is_kept(case: str) -> None:
+def test_a_pod_with_a_numa_policy_uses_only_nodes_with_that_policy(case: str) -> None:
     found, policy, want_text = REFUSED[case]
     made = cluster([node("n", cpu=8)], [job("a", policy=policy)], conf=CONF)
     if found is not None:
@@ -138,7 +136,7 @@ def test_a_pod_with_a_policy_goes_only_where_it_is_kept(case: str) -> None:
 
 
 @pytest.mark.parametrize("odd", [{"cpu": "2500m"}, {"qos": "Burstable"}, {"policy": "none"}])
-def test_pods_without_cpus_of_their_own_are_not_looked_at(odd: dict[str, Any]) -> None:
+def test_pods_without_exclusive_cpus_are_ignored(odd: dict[str, Any]) -> None:
     full = {"uid": "x", "containerAllocations": [{"name": "c", "allocations": {"cpu": "0-7"}}]}
     result = world([job("a", **odd)], layout("n", pods=(full,))).run()
     assert (result.binds, decisions(result)) == ({"a-0": "n"}, {"a-0": {}})
@@ -150,12 +148,12 @@ def test_the_node_that_needs_fewer_numa_nodes_is_preferred() -> None:
     assert world([job("j", cpu=6)], *nodes, cpu=16).run().binds == {"j-0": "b"}
 
 
-def test_reserved_cpus_are_given_to_nobody() -> None:
+def test_reserved_cpus_are_not_allocated() -> None:
     result = world([job("a", 2, cpu=4, minimum=1)], layout("n", reserved="500m")).run()
     assert decisions(result) == {"a-0": {1: 4}}
 
 
-def test_what_was_decided_counts_until_the_node_reports_it_and_not_twice() -> None:
+def test_a_decision_counts_until_the_node_reports_it() -> None:
     made = world([job("a", cpu=4)], layout("n"))
     made.live(made.run())
     made.add(job("b", cpu=4))
@@ -170,7 +168,7 @@ def test_what_was_decided_counts_until_the_node_reports_it_and_not_twice() -> No
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.sampled_from(
     ["best-effort", "restricted", "single-numa-node"]))  # fmt: skip
-def test_no_numa_node_is_overbooked(sizes: list[int], policy: str) -> None:
+def test_no_numa_node_is_overcommitted(sizes: list[int], policy: str) -> None:
     jobs = [job(f"j{i}", cpu=cpu) for i, cpu in enumerate(sizes)]
     result = world(jobs, layout("n", policy), layout("m", policy)).run()
     used: dict[tuple[str, int], int] = {}
@@ -193,14 +191,14 @@ def test_a_set_of_cpus_is_read_as_it_was_written(cpus: set[int]) -> None:
     assert parse_cpuset(format_cpuset(cpus)) == cpus
 
 
-def test_nonsense_in_a_numatopology_is_no_cpu() -> None:
+def test_invalid_numatopology_entries_are_no_cpus() -> None:
     broken = layout("n")
     broken.spec.numares["cpu"] = ResourceInfo(allocatable="x-y")
     found = Layout.of(broken, cluster([node("n")]).state.nodes["n"])
     assert set(found.free.values()) == {0}
 
 
-def test_a_numatopology_with_numbers_beyond_reason_offers_what_can_be_read() -> None:
+def test_a_numatopology_with_absurd_numbers_offers_its_valid_part() -> None:
     broken = layout("n", reserved="-100")
     broken.spec.cpu_detail["9" * 5000] = broken.spec.cpu_detail["0"]
     found = Layout.of(broken, cluster([node("n")]).state.nodes["n"])
@@ -220,7 +218,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("case", LIES)
-def test_what_a_pod_says_of_itself_frees_no_cpus_and_takes_none_from_others(case: str) -> None:
+def test_pod_annotations_neither_free_nor_take_cpus(case: str) -> None:
     made = world([job("a", cpu=4), job("b", cpu=4), job("c", cpu=4)], layout("n"), cpu=14)
     made.state.set_pod(
         pod(
@@ -238,7 +236,9 @@ def test_what_a_pod_says_of_itself_frees_no_cpus_and_takes_none_from_others(case
     assert made.run().binds == {}
 
 
-def test_without_layouts_nothing_that_needs_one_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_with_a_numa_policy_are_pending_without_layouts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = world([job("a", cpu=4)], layout("n", "best-effort"))
 
     def fails(*given: object) -> None:
@@ -266,7 +266,7 @@ def machines(draw: st.DrawFn) -> list[Numatopology]:
 
 
 @given(machines(), st.sampled_from([1, 2, 3, 5]), st.integers(2, 15))
-def test_placing_many_at_once_is_placing_them_one_by_one(
+def test_session_placement_of_many_tasks_equals_one_by_one(
     layouts: list[Numatopology], cpu: int, count: int
 ) -> None:
     made = world([job("a", 15, cpu=cpu, minimum=1)], *layouts, cpu=16)
@@ -288,7 +288,7 @@ def test_placing_many_at_once_is_placing_them_one_by_one(
     assert not session.plan.failures
 
 
-def test_a_layout_is_read_again_when_pods_with_cpus_of_their_own_come_and_go() -> None:
+def test_a_numa_layout_is_updated_when_pods_with_exclusive_cpus_change() -> None:
     made = world([job("a", cpu=4), job("b", cpu=4), job("c", cpu=4)], layout("n"), cpu=12)
     made.live(made.run())
     assert made.run().binds == {}  # both NUMA nodes are full, though the node has CPUs left

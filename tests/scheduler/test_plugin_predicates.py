@@ -58,7 +58,7 @@ WHERE = {
 
 
 @pytest.mark.parametrize("case", WHERE)
-def test_pods_go_where_their_node_affinity_says(case: str) -> None:
+def test_node_affinity_restricts_nodes(case: str) -> None:
     spec, want = WHERE[case]
     assert cluster(NODES, [gang("a", cpu=1, spec=spec)]).run().binds == {"a-0": want}
 
@@ -85,7 +85,7 @@ def test_every_node_that_does_not_match_is_counted_with_its_reason() -> None:
     assert sum(verdict.nodes.values()) == verdict.total_nodes == 5
 
 
-def test_taints_keep_away_who_does_not_tolerate_them() -> None:
+def test_taints_exclude_pods_that_do_not_tolerate_them() -> None:
     nodes = [node("n1", taints=["gpu=yes:NoSchedule"])]
     refused = cluster(nodes, [gang("a", cpu=1)]).run()
     assert refused.binds == {}
@@ -96,14 +96,14 @@ def test_taints_keep_away_who_does_not_tolerate_them() -> None:
     assert cluster(nodes, [gang("a", cpu=1, spec=everything)]).run().binds == {"a-0": "n1"}
 
 
-def test_a_node_takes_no_more_pods_than_it_says() -> None:
+def test_a_node_takes_at_most_its_allocatable_pods() -> None:
     job = gang("a", members=3, minimum=1, cpu=1)
     result = cluster([node("n1", cpu=8, pods=3)], [job], pods=[pod("r", node="n1")]).run()
     assert set(result.binds) == {"a-0", "a-1"}
     assert "1 node(s) pod number exceeded" in result.why("a")
 
 
-def test_two_pods_with_one_host_port_go_to_two_nodes() -> None:
+def test_two_pods_with_one_host_port_are_placed_on_two_nodes() -> None:
     job = gang("a", members=3, cpu="100m", ports=[8080])
     two = cluster([node("n1"), node("n2")], [job]).run()
     assert two.binds == {}
@@ -111,7 +111,7 @@ def test_two_pods_with_one_host_port_go_to_two_nodes() -> None:
     assert sorted(three.binds.values()) == ["n1", "n2", "n3"]
 
 
-def test_a_host_port_in_use_rules_the_node_out() -> None:
+def test_a_node_with_the_host_port_in_use_is_infeasible() -> None:
     taken = pod("r", node="n1", ports=[8080])
     result = cluster([node("n1")], [gang("a", cpu=1, ports=[8080])], pods=[taken]).run()
     assert "1 node(s) didn't have free ports for the requested pod ports" in result.why("a")
@@ -124,7 +124,7 @@ def test_anti_affinity_puts_members_on_different_nodes() -> None:
     assert sorted(spread.binds.values()) == ["n1", "n2", "n3"]
 
 
-def test_anti_affinity_of_a_running_pod_keeps_others_away() -> None:
+def test_anti_affinity_of_a_running_pod_applies_to_new_pods() -> None:
     hermit = pod("r", node="n1", labels={"app": "hermit"}, spec=away_from("web"))
     job = gang("a", cpu=1, labels={"app": "web"})
     assert cluster([node("n1"), node("n2")], [job], pods=[hermit]).run().binds == {"a-0": "n2"}
@@ -168,7 +168,7 @@ def test_topology_spread_keeps_the_skew() -> None:
     assert "topology spread constraints" in refused.why("a")
 
 
-def test_a_bound_claim_ties_a_pod_to_the_nodes_of_its_volume() -> None:
+def test_a_bound_claim_restricts_a_pod_to_the_nodes_of_its_volume() -> None:
     claim = convert(
         {
             "metadata": {"name": "data", "namespace": "default"},

@@ -36,11 +36,11 @@ def deserved(total: float, shares: list[QueueShare]) -> list[float]:
     return [float(one.deserved_r[0]) for one in shares]
 
 
-def test_weights_decide_when_everybody_wants_more() -> None:
+def test_weights_decide_when_all_queues_request_more() -> None:
     assert deserved(12.0, [share("a", 1, 99), share("b", 3, 99)]) == [3.0, 9.0]
 
 
-def test_what_one_does_not_want_flows_to_the_others() -> None:
+def test_unused_shares_go_to_the_other_queues() -> None:
     """Round 1: 3 and 9, a takes 1; round 2: the 2 left go to b."""
     assert deserved(12.0, [share("a", 1, 1), share("b", 3, 99)]) == [1.0, 11.0]
 
@@ -89,13 +89,13 @@ def test_two_saturating_queues_of_weight_1_and_3_get_a_quarter_and_three_quarter
     assert sum(name.startswith("b") for name in result.binds) == 6
 
 
-def test_an_idle_queue_leaves_everything_to_the_busy_one() -> None:
+def test_a_busy_queue_uses_the_share_of_an_idle_one() -> None:
     jobs = [gang(f"b{i}", cpu=1, queue="b") for i in range(8)]
     result = cluster([node("n1", cpu=8)], jobs, queues=[queue("a"), queue("b")]).run()
     assert len(result.binds) == 8
 
 
-def test_the_guarantee_of_an_empty_queue_is_withheld_from_others() -> None:
+def test_the_guarantee_of_an_empty_queue_is_not_used_by_others() -> None:
     jobs = [gang(f"b{i}", cpu=1, queue="b") for i in range(8)]
     queues = [queue("a", guarantee={"cpu": 3}), queue("b")]
     result = cluster([node("n1", cpu=8)], jobs, queues=queues).run()
@@ -103,7 +103,7 @@ def test_the_guarantee_of_an_empty_queue_is_withheld_from_others() -> None:
     assert "queue 'b' uses its share" in result.why("b7") or "no share left" in result.why("b7")
 
 
-def test_a_closed_queue_places_nothing_more() -> None:
+def test_a_closed_queue_places_no_more_tasks() -> None:
     result = cluster(
         [node("n1", cpu=8)], [gang("x", cpu=1, queue="a")], queues=[queue("a", state="Closed")]
     ).run()
@@ -111,7 +111,7 @@ def test_a_closed_queue_places_nothing_more() -> None:
     assert result.why("x").startswith("queue 'a' is Closed")
 
 
-def test_queues_of_higher_priority_go_first() -> None:
+def test_queues_of_higher_priority_come_first() -> None:
     conf = """\
 actions: "allocate"
 tiers:
@@ -124,7 +124,7 @@ tiers:
     assert result.binds == {"high-0": "n1"}
 
 
-def test_a_job_that_is_not_let_in_is_told_the_change_that_would_help() -> None:
+def test_a_job_that_is_not_enqueued_gets_the_change_that_helps() -> None:
     """Its queue's own limit can be raised; where nodes are the limit, only asking less helps."""
 
     def change(given: TestCluster) -> str:

@@ -81,20 +81,20 @@ def spread(name: str, *on: str, minimum: int = 1, cpu: Any = 1, **more: Any) -> 
 # --- the numbers ------------------------------------------------------------------------------
 
 
-def test_pods_leave_until_the_node_is_at_its_target() -> None:
+def test_pods_are_evicted_until_the_node_is_at_its_target() -> None:
     """n1 has 90 %; each pod is 25 %: 90, 65, 40. n2 takes them: 10, 35, 60."""
     result = world({"n1": 90, "n2": 10}, spread("a", *["n1"] * 4)).run()
     assert result.evictions == ["a-0", "a-1"]
     assert {each.reason for each in result.plan.evictions} == {"shuffle"}
 
 
-def test_nobody_leaves_whom_the_others_could_take_only_above_their_target() -> None:
+def test_rescheduling_evicts_no_pod_that_would_overload_its_target() -> None:
     """n2 has room for one: 10, 35, and 60 is above 59. n3 is not low."""
     result = world({"n1": 90, "n2": 10, "n3": 30}, spread("a", *["n1"] * 4), target=59).run()
     assert result.evictions == ["a-0"]
 
 
-def test_each_who_leaves_takes_the_room_that_was_found() -> None:
+def test_each_rescheduled_pod_reserves_its_target() -> None:
     """n2 would stay calm with both, but has one CPU to give."""
     jobs = [spread("a", *["n1"] * 4), spread("b", "n2", cpu=3)]
     assert world({"n1": 90, "n2": 10}, *jobs).run().evictions == ["a-0"]
@@ -114,7 +114,7 @@ def test_the_busiest_node_is_relieved_first() -> None:
         ({"n1": 20, "n2": 10}, "nobody is busy"),
     ],
 )
-def test_nobody_leaves_where_there_is_no_need_or_no_room(loads: Loads, why: str) -> None:
+def test_rescheduling_evicts_no_pod_without_overload_or_target(loads: Loads, why: str) -> None:
     result = world(loads, spread("a", *["n1"] * 4)).run()
     assert result.evictions == [], why
     assert result.plan.rescheduled_at == START
@@ -125,7 +125,7 @@ def test_nobody_leaves_where_there_is_no_need_or_no_room(loads: Loads, why: str)
     ("target", "want"),
     [(80, {"none-0"}), (70, {"none-0", "sure-0"}), (60, {"none-0", "sure-0", "low-0"})],
 )
-def test_the_least_important_leave_first(target: float, want: set[str]) -> None:
+def test_the_least_important_pods_are_evicted_first(target: float, want: set[str]) -> None:
     """Those without a priority; of these, those for whom it matters less to fall behind.
 
     Each is 12.5 % of the node: 90, 77.5, 65, 52.5.
@@ -140,7 +140,7 @@ def test_the_least_important_leave_first(target: float, want: set[str]) -> None:
     assert set(world({"n1": 90, "n2": 0}, *jobs, target=target).run().evictions) == want
 
 
-def test_pods_can_be_too_many_by_number() -> None:
+def test_a_node_can_be_overloaded_by_its_number_of_pods() -> None:
     few = {"n1": {"pods": 4}, "n2": {"pods": 100}}
     made = world({"n1": 10, "n2": 10}, spread("a", *["n1"] * 4, cpu="10m"), nodes=few)
     assert made.run().evictions == []
@@ -156,13 +156,13 @@ def test_pods_can_be_too_many_by_number() -> None:
     assert again.run().evictions == ["a-0"], "100 % of 4, then 75 %"
 
 
-def test_a_pod_that_asks_for_nothing_still_weighs_something() -> None:
+def test_a_pod_without_requests_has_a_default_weight() -> None:
     """100 thousandths, 2.5 % each: 64, 61.5, 59."""
     result = world({"n1": 64, "n2": 10}, spread("a", *["n1"] * 9, cpu=None)).run()
     assert len(result.evictions) == 2
 
 
-def test_a_look_moves_no_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rescheduling_evicts_at_most_max_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rescheduling, "MAX_MOVES", 3)
     made = world({"n1": 90, "n2": 0}, spread("a", *["n1"] * 9, cpu="100m"))
     assert len(made.run().evictions) == 3
@@ -187,7 +187,7 @@ def test_a_role_keeps_its_minimum() -> None:
     assert world({"n1": 90, "n2": 10}, job).run().evictions == []
 
 
-def test_who_is_protected_stays() -> None:
+def test_protected_pods_are_not_rescheduled() -> None:
     loads = {"n1": 90, "n2": 10}
     cases: dict[str, dict[str, Any]] = {
         "system pods": {"namespace": "kube-system"},
@@ -213,7 +213,7 @@ def test_who_is_protected_stays() -> None:
         assert world(loads, job).run().evictions == [], case
 
 
-def test_a_disruption_budget_counts_those_chosen_before() -> None:
+def test_a_disruption_budget_counts_victims_chosen_before() -> None:
     made = world({"n1": 90, "n2": 10}, spread("a", *["n1"] * 4, labels={"app": "a"}))
     budget = {
         "metadata": {"name": "keep", "namespace": "default"},
@@ -224,7 +224,7 @@ def test_a_disruption_budget_counts_those_chosen_before() -> None:
     assert made.run().evictions == ["a-0"]
 
 
-def test_pods_of_one_name_in_two_namespaces_are_two_pods() -> None:
+def test_pods_of_equal_name_in_two_namespaces_are_distinct() -> None:
     jobs = [
         spread("a", "n1", "n1", namespace="one"),
         spread("a", "n2", "n2", namespace="two"),
@@ -233,7 +233,7 @@ def test_pods_of_one_name_in_two_namespaces_are_two_pods() -> None:
     assert [each.namespace for each in result.plan.evictions] == ["one"]
 
 
-def test_a_priority_class_can_be_the_bound() -> None:
+def test_a_priority_class_can_limit_rescheduling() -> None:
     params = ", thresholdPriorityClassName: batch"
     jobs = [spread("a", "n1", "n1", spec={"priority": 9}), spread("b", "n1", "n1")]
     loads = {"n1": 90, "n2": 10}
@@ -245,7 +245,7 @@ def test_a_priority_class_can_be_the_bound() -> None:
     assert "PriorityClass 'batch' does not exist; create it, or change" in failure.error
 
 
-def test_nodes_that_take_nobody_are_no_place_to_go() -> None:
+def test_unschedulable_nodes_are_no_rescheduling_target() -> None:
     job = spread("a", *["n1"] * 4)
     loads = {"n1": 90, "n2": 10}
     for flaw in ({"unschedulable": True}, {"ready": False}, {"taints": ["a=b:NoSchedule"]}):
@@ -260,7 +260,7 @@ def test_nodes_that_take_nobody_are_no_place_to_go() -> None:
 # --- when -------------------------------------------------------------------------------------
 
 
-def test_it_looks_once_per_interval() -> None:
+def test_rescheduling_runs_once_per_interval() -> None:
     made = world({"n1": 90, "n2": 10}, spread("a", *["n1"] * 4))
     changes.apply(made.state, Rescheduled(START - 100))
     early = made.run()
@@ -272,18 +272,18 @@ def test_it_looks_once_per_interval() -> None:
     assert made.run().evictions == ["a-0", "a-1"], "the clock was set back"
 
 
-def test_stale_readings_move_nobody_and_are_not_taken_for_a_look() -> None:
+def test_stale_readings_evict_no_pod_and_do_not_count_as_rescheduling() -> None:
     result = world({"n1": 90, "n2": 10}, spread("a", *["n1"] * 4), age=301).run()
     assert (result.evictions, result.plan.rescheduled_at) == ([], None)
 
 
-def test_readings_over_another_period_do_not_count() -> None:
+def test_readings_of_another_period_are_ignored() -> None:
     made = world({"n1": 90, "n2": 10}, spread("a", *["n1"] * 4))
     changes.apply(made.state, Measured({300: dict(made.state.node_table.readings[600])}))
     assert made.run().evictions == []
 
 
-def test_trying_leaves_the_cluster_as_it_was() -> None:
+def test_a_rolled_back_attempt_restores_the_cluster() -> None:
     made = world({"n1": 90, "n2": 10}, spread("a", *["n1"] * 4))
     assert made.run().plan.effects == made.run().plan.effects
 
@@ -332,7 +332,7 @@ def worlds(draw: st.DrawFn) -> TestCluster:
 
 
 @given(worlds())
-def test_nobody_leaves_without_a_better_place_and_no_gang_is_broken(made: TestCluster) -> None:
+def test_rescheduled_pods_have_a_target_and_gangs_keep_their_minimum(made: TestCluster) -> None:
     state = made.state
     with reservations() as found:
         result = made.run()
@@ -404,7 +404,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_arguments_that_make_no_sense_are_refused(case: str) -> None:
+def test_invalid_arguments_are_refused(case: str) -> None:
     arguments, want = REFUSED[case]
     text = f"""\
 actions: "shuffle"
@@ -421,7 +421,7 @@ def test_thresholds_need_not_be_whole_numbers() -> None:
     assert made.run().evictions == ["a-0"]
 
 
-def test_a_pod_is_not_moved_by_its_neighbours_load_alone() -> None:
+def test_a_pod_without_load_is_not_moved_off_an_overloaded_node() -> None:
     """What is foreign stays: pods without a job are nobody's to move."""
     foreign = [pod(f"foreign-{i}", node="n1", cpu=1, scheduler="other") for i in range(4)]
     assert world({"n1": 90, "n2": 10}, pods=foreign).run().evictions == []

@@ -87,7 +87,7 @@ def test_most_requested_mirrors_it() -> None:
     assert scores([node("n1", cpu=3, memory="8Gi")], job, conf("nodeorder", **arguments)) == [87.0]
 
 
-def test_containers_that_ask_nothing_count_as_100m_and_200mi_when_spreading() -> None:
+def test_containers_without_requests_count_as_100m_and_200mi_when_spreading() -> None:
     """cpu (1000-100)/1000 = 90, memory (1000-200)/1000 = 80: 85."""
     arguments = NO_NODEORDER | {"leastrequested.weight": 1}
     job = gang("job")
@@ -102,7 +102,7 @@ def test_balanced_resource_is_100_less_half_the_difference() -> None:
     assert scores([node("n1", cpu=4, memory="8Gi")], job, conf("nodeorder", **arguments)) == [87.0]
 
 
-def test_balanced_resource_counts_gpus_for_pods_that_ask_for_them() -> None:
+def test_balanced_resource_counts_gpus_for_pods_that_request_them() -> None:
     """fractions 1/4, 1/4, 1: mean 0.5, population deviation 0.35355: 64."""
     arguments = NO_NODEORDER | {"balancedresource.weight": 1}
     job = gang("job", cpu=1, memory="2Gi", gpu=1)
@@ -118,7 +118,7 @@ def test_image_locality_rewards_nodes_that_have_the_image() -> None:
     assert scores(nodes, job, conf("nodeorder", **arguments)) == [0.0, 23.0]
 
 
-def test_preferred_taints_and_node_affinity_move_a_pod() -> None:
+def test_preferred_taints_and_node_affinity_change_the_score() -> None:
     preferred = {
         "affinity": {
             "nodeAffinity": {

@@ -59,7 +59,7 @@ def test_one_resource_is_packed_while_another_is_spread() -> None:
     assert stage.run().binds == {"a-0": "n2"}
 
 
-def test_the_longest_name_counts_and_nonsense_has_its_defaults() -> None:
+def test_the_longest_prefix_counts_and_invalid_strategies_have_defaults() -> None:
     arguments = {
         "resourceStrategyFitWeight": -5,
         "resources": {
@@ -73,7 +73,7 @@ def test_the_longest_name_counts_and_nonsense_has_its_defaults() -> None:
     assert got[:2] == pytest.approx([(5 / 8 + 5 / 8) / 2 * 1000, (2 / 8 + 1 / 8) / 2 * 1000])
 
 
-def test_a_node_that_cannot_hold_it_scores_nothing() -> None:
+def test_a_node_on_which_the_task_does_not_fit_scores_zero() -> None:
     assert scores(world({}, gang("a", cpu=6)))[0] == 0.0
 
 
@@ -91,7 +91,7 @@ def test_a_pod_brings_its_own_strategy_and_a_broken_one_scores_nothing() -> None
     assert scores(stage, "b") == [0.0, 0.0, 0.0]
 
 
-def test_nodes_with_scarce_resources_are_spared() -> None:
+def test_nodes_with_scarce_resources_score_lower() -> None:
     """GPU weighs 3 and cpu 1: a node that has both scores (1 - 4/4), one with cpu (1 - 1/4)."""
     arguments = {
         "resourceStrategyFitWeight": 0,
@@ -135,7 +135,7 @@ tiers:
 
 
 @pytest.mark.parametrize("conf", [CONF % json.dumps(PROPORTIONAL), OLDER])
-def test_pods_without_devices_leave_room_beside_idle_ones(conf: str) -> None:
+def test_pods_without_devices_leave_reserved_resources_of_idle_devices(conf: str) -> None:
     """12 cpu, 8 idle GPUs keep 8. One plain pod comes, then big takes 4 GPUs and 2 cpu: 9 cpu are
     idle and 4 GPUs keep 4, so 5 more plain pods come.
     """
@@ -149,7 +149,7 @@ def test_pods_without_devices_leave_room_beside_idle_ones(conf: str) -> None:
     assert verdict.nodes == {"node(s) keep cpu and memory for idle nvidia.com/gpu": 1}
 
 
-def test_memory_is_kept_too() -> None:
+def test_memory_is_reserved_for_devices() -> None:
     """20 GB and 8 idle GPUs that keep 1 GB each: 12 GB are free, so two pods of 5 GB come."""
     jobs = [gang("plain", members=4, minimum=1, cpu=1, memory="5G")]
     machine = node("g", cpu=64, memory="20G", gpu=8)
@@ -157,7 +157,7 @@ def test_memory_is_kept_too() -> None:
     assert len(stage.run().binds) == 2
 
 
-def test_a_rate_that_is_no_number_is_refused_with_its_line() -> None:
+def test_an_invalid_rate_is_refused_with_its_line() -> None:
     text = OLDER.replace("gpu.cpu: 1", "gpu.cpu: many")
     with pytest.raises(ConfigError) as error:
         config.parse(text, builtin())

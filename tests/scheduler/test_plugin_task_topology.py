@@ -73,7 +73,7 @@ def buckets(made: GroupBuilder) -> list[dict[str, int]]:
     return [bucket.roles for bucket in Layout(found, RoleAffinity(found)).buckets]
 
 
-def test_roles_that_repel_themselves_open_buckets_and_their_friends_fill_them() -> None:
+def test_roles_with_self_anti_affinity_open_buckets_that_attracted_roles_fill() -> None:
     """The founding case: 2 ps apart, 4 workers with them: two buckets of 1 + 2."""
     made = job({"ps": 2, "worker": 4}, together="ps,worker", apart="ps")
     assert buckets(made) == [{"ps": 1, "worker": 2}, {"ps": 1, "worker": 2}]
@@ -94,15 +94,15 @@ def test_buckets_become_nodes() -> None:
     assert on_nodes(place(made)) == [{"ps": 1, "worker": 2}] * 2
 
 
-def test_spreading_alone_would_have_torn_them_apart() -> None:
+def test_without_task_topology_spreading_separates_the_tasks() -> None:
     assert len(on_nodes(place(job({"ps": 2, "worker": 4})))) == 3
 
 
-def test_tasks_that_repel_each_other_go_to_different_nodes() -> None:
+def test_roles_with_anti_affinity_are_placed_on_different_nodes() -> None:
     assert on_nodes(place(job({"ps": 3}, apart="ps"))) == [{"ps": 1}] * 3
 
 
-def test_a_wish_never_stops_a_job() -> None:
+def test_role_affinity_never_keeps_a_job_pending() -> None:
     made = job({"ps": 4}, apart="ps")
     assert len(place(made, nodes=2).binds) == 4
     wide = job({"ps": 2, "worker": 4}, together="ps,worker")
@@ -110,13 +110,13 @@ def test_a_wish_never_stops_a_job() -> None:
 
 
 @pytest.mark.parametrize("mode", ["buckets", "communication"])
-def test_where_there_is_no_node_at_all_a_job_waits_and_nothing_breaks(mode: str) -> None:
+def test_a_job_is_pending_in_a_cluster_without_nodes(mode: str) -> None:
     result = place(job({"ps": 2, "worker": 4}, together="ps,worker"), nodes=0, mode=mode)
     assert result.binds == {}
     assert not result.plan.failures
 
 
-def test_a_member_that_comes_back_joins_its_bucket() -> None:
+def test_a_replaced_member_joins_its_bucket() -> None:
     made = job({"ps": 1, "worker": 2}, together="ps,worker")
     world = cluster([node(f"n{i}", cpu=6) for i in range(3)], [made], conf=CONF % "buckets")
     world.live(world.run())
@@ -133,20 +133,20 @@ def test_the_users_order_comes_first() -> None:
     assert list(world.run().binds) == ["tf-b-0"]
 
 
-def test_an_order_alone_decides_who_goes_first_and_keeps_nobody_together() -> None:
+def test_a_role_order_alone_orders_tasks_without_affinity() -> None:
     made = job({"a": 2, "b": 1}, order="b,a")
     assert next(iter(place(made).binds)) == "tf-b-0"
     assert buckets(made) == []
 
 
-def test_what_cannot_be_read_is_ignored_and_said() -> None:
+def test_invalid_role_affinity_is_ignored_and_noted() -> None:
     made = job({"ps": 2, "worker": 8}, together="ps,wroker", cpu=6)
     result = place(made)
     assert result.binds == {}
     assert "names 'wroker', which is no role of the job" in result.why("tf")
 
 
-def test_a_job_without_wishes_is_placed_as_if_the_plugin_were_not_there() -> None:
+def test_a_job_without_role_affinity_is_placed_as_without_the_plugin() -> None:
     made = [job({"ps": 2, "worker": 4}), job({"x": 3}, name="other")]
     machines = [node(f"n{i}", cpu=6) for i in range(3)]
     without = CONF.replace("  - {name: task-topology", "  #").replace("%s", "buckets")
@@ -172,13 +172,13 @@ def test_communication_uses_one_node_where_one_is_enough() -> None:
     st.lists(st.sampled_from(["a", "c", "a,c"]), max_size=2),
     st.sampled_from(["buckets", "communication"]),
 )
-def test_every_job_that_fits_is_placed_whatever_it_wishes(
+def test_every_job_that_fits_is_placed_whatever_its_role_affinity(
     roles: dict[str, int], together: list[str], apart: list[str], mode: str
 ) -> None:
     made = job(roles, together=";".join(together), apart=";".join(apart))
     assert len(place(made, cpu=4, mode=mode).binds) == sum(roles.values())
 
 
-def test_a_mode_that_is_none_is_refused_with_the_configuration() -> None:
+def test_an_unknown_mode_is_refused_with_the_configuration() -> None:
     with pytest.raises(ConfigError, match=r"task-topology\.mode is 'bucket'"):
         parse(CONF % "bucket", builtin())

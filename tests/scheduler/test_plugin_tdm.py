@@ -61,14 +61,14 @@ def test_a_window_over_midnight_is_open_on_both_sides_of_it(
         assert "node(s) are lent, and not at this hour" in result.why("batch")
 
 
-def test_work_that_cannot_be_sent_away_stays_off_lent_nodes() -> None:
+def test_non_preemptable_pods_do_not_use_revocable_nodes() -> None:
     result = world(gang("web", members=2, cpu=3)).run(now=at(23))
     assert result.binds == {}
     assert "node(s) are lent, and the pod is not revocable" in result.why("web")
 
 
 @pytest.mark.parametrize("annotations", [REVOCABLE, {PREEMPTABLE: "true"}])
-def test_revocable_work_prefers_lent_nodes(annotations: dict[str, str]) -> None:
+def test_revocable_pods_prefer_revocable_nodes(annotations: dict[str, str]) -> None:
     result = world(gang("batch", members=1, cpu=1, pod_annotations=annotations)).run(now=at(23))
     assert result.binds == {"batch-0": "lent"}
 
@@ -92,7 +92,7 @@ BUDGETS: dict[str, tuple[dict[str, str], int]] = {
 
 
 @pytest.mark.parametrize("case", BUDGETS)
-def test_when_the_window_closes_work_leaves_within_its_budget(case: str) -> None:
+def test_pods_are_evicted_within_the_budget_when_the_window_closes(case: str) -> None:
     annotations, want = BUDGETS[case]
     job = gang(
         "batch", members=4, minimum=1, cpu=1, running_on=["lent"] * 4, phase="Running",
@@ -105,13 +105,13 @@ def test_when_the_window_closes_work_leaves_within_its_budget(case: str) -> None
     assert result.plan.wake_at == at(6) + 120, "there may be more to do, and nothing else calls"
 
 
-def test_who_says_never_to_be_sent_away_stays_when_the_window_closes() -> None:
+def test_non_preemptable_pods_stay_when_the_window_closes() -> None:
     job = gang("db", members=1, cpu=1, running_on=["lent"], phase="Running",
                pod_annotations={PREEMPTABLE: "false"})  # fmt: skip
     assert world(job).run(now=at(6)).evictions == []
 
 
-def test_revocable_work_is_gone_some_cycles_after_its_window_closed() -> None:
+def test_revocable_pods_are_evicted_within_some_cycles_of_window_close() -> None:
     jobs = [
         gang(f"j{n}", members=2, minimum=1, cpu=1, running_on=["lent"] * 2, phase="Running",
              pod_annotations=REVOCABLE)
@@ -129,7 +129,7 @@ def test_the_cycle_is_due_again_when_a_window_opens_or_closes() -> None:
     assert cluster([node("own")], conf=CONF).run(now=at(12)).plan.wake_at is None, "nothing is lent"
 
 
-def test_only_steadfast_work_preempts_and_only_on_nodes_of_our_own() -> None:
+def test_only_non_revocable_pods_preempt_and_only_on_non_revocable_nodes() -> None:
     victims = [
         gang("here", members=4, minimum=1, cpu=1, running_on=["own"] * 4, phase="Running",
              pod_annotations={PREEMPTABLE: "true"}),
@@ -144,13 +144,13 @@ def test_only_steadfast_work_preempts_and_only_on_nodes_of_our_own() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["22-06", "24:00-06:00", "22:00-06:60", "22:00", ""])
-def test_a_window_that_is_none_is_refused_by_name(wrong: str) -> None:
+def test_an_invalid_window_is_refused_by_name(wrong: str) -> None:
     conf = CONF.replace("22:00-06:00", f'"{wrong}"')
     with pytest.raises(ConfigError, match=r"tdm\.revocable-zone\.night must be HH:MM-HH:MM"):
         world(conf=conf)
 
 
-def test_a_time_zone_that_is_none_is_refused() -> None:
+def test_an_unknown_time_zone_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"tdm\.timezone 'Moon/Sea'"):
         world(conf=CONF.replace("UTC", "Moon/Sea"))
 
@@ -205,7 +205,7 @@ def test_a_window_opens_when_clocks_leap_over_its_beginning() -> None:
     assert world(conf=conf).run(now=before).plan.wake_at == leap
 
 
-def test_pods_that_do_not_run_yet_leave_too_whatever_the_budget() -> None:
+def test_pods_that_do_not_run_yet_are_evicted_beyond_the_budget() -> None:
     job = gang(
         "batch", members=3, minimum=1, cpu=1, running_on=["lent"] * 3, phase="Running",
         annotations={JDB_MAX_UNAVAILABLE: "1"}, pod_annotations=REVOCABLE,
@@ -218,7 +218,7 @@ def test_pods_that_do_not_run_yet_leave_too_whatever_the_budget() -> None:
     assert state.run(now=at(6)).evictions == ["batch-0", "batch-1"]
 
 
-def test_taking_a_window_out_of_the_configuration_empties_no_node() -> None:
+def test_removing_a_window_evicts_no_pod() -> None:
     job = gang("batch", members=2, minimum=1, cpu=1, running_on=["lent"] * 2, phase="Running",
                pod_annotations=REVOCABLE)  # fmt: skip
     wants = gang("wants", members=1, cpu=5, pod_annotations=REVOCABLE)
@@ -230,14 +230,14 @@ def test_taking_a_window_out_of_the_configuration_empties_no_node() -> None:
     assert "node(s) are lent, and not at this hour" in result.why("wants")
 
 
-def test_without_shuffle_it_is_said_that_nobody_leaves() -> None:
+def test_tdm_without_shuffle_is_warned_about() -> None:
     assert parse(CONF, builtin()).warnings == ()
     (warning,) = parse(CONF.replace(", shuffle", ""), builtin()).warnings
     assert "plugin 'tdm' evicts no pods when a window closes; add the action shuffle" in warning
 
 
 @pytest.mark.parametrize("text", ["9" * 400 + "%", "9" * 5000, "-" + "9" * 400, "1e5%", "%"])
-def test_a_budget_beyond_reason_stops_nothing(text: str) -> None:
+def test_an_absurd_disruption_budget_is_ignored(text: str) -> None:
     job = gang("batch", members=2, minimum=1, cpu=1, running_on=["lent"] * 2, phase="Running",
                annotations={JDB_MAX_UNAVAILABLE: text},
                pod_annotations=REVOCABLE)  # fmt: skip

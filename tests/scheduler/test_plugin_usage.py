@@ -75,13 +75,13 @@ def placed(name: str, on: str, **more: Any) -> Any:
 # --- the filter -------------------------------------------------------------------------------
 
 
-def test_a_node_above_its_threshold_takes_nothing_and_one_at_it_does() -> None:
+def test_a_node_above_its_threshold_is_infeasible_and_one_at_it_is_feasible() -> None:
     job = gang("job", members=3, cpu=1)
     result = world({"n1": (80.01, 10), "n2": (10, 80.5), "n3": (80, 80)}, job).run()
     assert set(result.binds.values()) == {"n3"}
 
 
-def test_a_job_that_waits_for_calm_nodes_says_so_in_volcanos_words() -> None:
+def test_a_job_without_unloaded_nodes_has_volcanos_reason() -> None:
     result = world({"n1": (81, 90), "n2": (10, 81)}, gang("job", cpu=1)).run()
     assert result.binds == {}
     assert CPU_EXCEEDED in result.why("job")
@@ -106,29 +106,27 @@ def test_thresholds_can_be_set_and_the_filter_switched_off() -> None:
 
 
 @pytest.mark.parametrize(("age", "want"), [(300.0, {}), (300.5, {"job-0": "n1"})])
-def test_a_reading_older_than_five_minutes_counts_for_nothing(
-    age: float, want: dict[str, str]
-) -> None:
+def test_a_stale_reading_is_ignored(age: float, want: dict[str, str]) -> None:
     made = world({"n1": (99, 99)}, gang("job", cpu=1), age=age)
     assert made.run().binds == want
     assert scores(made)["n1"] == (0.0 if want else 5.0)
 
 
-def test_a_node_of_which_nothing_is_known_is_neither_refused_nor_preferred() -> None:
+def test_a_node_without_readings_is_feasible_and_scores_zero() -> None:
     made = world({"n1": (79, 79)}, gang("job", members=2, cpu=3))
     made.state.set_node(node("unknown"))
     assert set(made.run().binds.values()) == {"n1", "unknown"}
     assert scores(made) == {"n1": 105.0, "unknown": 0.0}
 
 
-def test_readings_of_nodes_that_are_gone_are_dropped() -> None:
+def test_readings_of_deleted_nodes_are_dropped() -> None:
     made = world({"n1": (10, 10), "n2": (10, 10)}, gang("job", cpu=1))
     made.state.delete_node("n2")
     measured(made, {"n1": (20, 20), "stranger": (1, 1)}, START)
     assert set(made.state.node_table.readings[600]) == {"n1"}
 
 
-def test_a_source_with_a_period_of_its_own_serves_all() -> None:
+def test_a_load_source_with_a_fixed_period_serves_all_periods() -> None:
     made = world({}, gang("job", cpu=1))
     made.state.set_node(node("n1"))
     changes.apply(made.state, Measured({0: {"n1": Reading(99, 99, START)}}))
@@ -140,7 +138,7 @@ def test_a_source_with_a_period_of_its_own_serves_all() -> None:
 # --- the score --------------------------------------------------------------------------------
 
 
-def test_the_score_is_what_is_free_weighed() -> None:
+def test_the_score_is_the_weighted_free_fraction() -> None:
     loads = {"n1": (20.0, 40.0), "n2": (50.0, 50.0)}
     job = gang("job", cpu=1)
     # n1: (0.8 + 0.6) / 2 * 100 * 5; n2: 0.5 * 500.
@@ -152,7 +150,7 @@ def test_the_score_is_what_is_free_weighed() -> None:
     assert scores(world(loads, job, arguments=none)) == {"n1": 0.0, "n2": 0.0}
 
 
-def test_pods_placed_in_one_cycle_shadow_each_other() -> None:
+def test_pods_placed_in_one_cycle_add_load_estimates() -> None:
     """Each is taken to use 0.7 of 2 of 4 CPUs, 35 %, and of 4 of 16 GiB, 17.5 %."""
     loads = {"n1": (20.0, 40.0), "n2": (50.0, 50.0)}
     job = gang("job", members=3, cpu=2, memory="4Gi")
@@ -163,7 +161,7 @@ def test_pods_placed_in_one_cycle_shadow_each_other() -> None:
     assert list(world(loads, *singles).run().binds.values()) == ["n1", "n2", "n1"]
 
 
-def test_pods_that_readings_cannot_tell_of_yet_cast_a_shadow() -> None:
+def test_pods_not_in_readings_yet_add_load_estimates() -> None:
     """1 CPU, at most 2: (0.7 * 1000 + 0.5 * 1000) of 4000, 30 %; no word of memory."""
     spec = {
         "containers": [
@@ -200,7 +198,7 @@ def test_an_estimate_is_raised_on_a_node_near_its_limits_but_never_above_the_pod
     assert scores(world(near, pods=[one], arguments=high)) == {"n1": 137.5}
 
 
-def test_a_pod_that_asks_for_nothing_has_a_fixed_shadow() -> None:
+def test_a_pod_without_requests_has_a_fixed_load_estimate() -> None:
     one = placed("one", "n1", status=started(1))
     # 250 of 4000 and 200 of 16384 MiB.
     want = 500 * (2 - 0.0625 - 200 / 16384) / 2
@@ -213,7 +211,7 @@ def test_a_pod_that_asks_for_nothing_has_a_fixed_shadow() -> None:
     assert scores(world({"n1": (0.0, 0.0)}, pods=[one], arguments=more)) == {"n1": round(want, 6)}
 
 
-def test_what_is_taken_back_leaves_no_trace() -> None:
+def test_a_rolled_back_placement_restores_the_estimates() -> None:
     loads = {"n1": (33.3, 12.7), "n2": (33.3, 12.7)}
     doomed = gang("doomed", members=9, cpu="1300m", memory="1234567890", age=60)
     made = world(loads, doomed, gang("small", cpu="100m"))
@@ -228,7 +226,7 @@ def test_what_is_taken_back_leaves_no_trace() -> None:
     milli=st.sampled_from([100, 333, 700]),
     mib=st.sampled_from([0, 100, 1500]),
 )  # fmt: skip
-def test_many_at_once_go_where_they_would_one_by_one(
+def test_placing_many_tasks_equals_placing_them_one_by_one(
     loads: list[Load], count: int, milli: int, mib: int
 ) -> None:
     named = {f"n{i}": load for i, load in enumerate(loads)}
@@ -253,7 +251,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("arguments", REFUSED)
-def test_arguments_that_make_no_sense_are_refused(arguments: str) -> None:
+def test_invalid_arguments_are_refused(arguments: str) -> None:
     with pytest.raises(ConfigError) as caught:
         cluster(conf=CONF % arguments)
     assert REFUSED[arguments] in str(caught.value)

@@ -74,7 +74,7 @@ def run(*args: Any, **more: Any) -> Result:
     return world(*args, **more).run()
 
 
-def test_a_claim_that_waits_for_its_pod_needs_a_free_volume_that_reaches_the_node() -> None:
+def test_a_wait_for_first_consumer_claim_needs_a_free_volume_for_the_node() -> None:
     waits = claim(storageClassName="slow")
     assert run([waits], [volume("pv", "b")], storage()).binds == {"a-0": "n3"}
 
@@ -89,7 +89,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_a_volume_does_not_suit_that_is(case: str) -> None:
+def test_a_volume_does_not_satisfy_the_claim_if_it_is(case: str) -> None:
     result = run([claim(storageClassName="slow")], [UNFIT[case]], storage())
     assert result.binds == {}
     verdict = result.verdict("a")
@@ -97,25 +97,25 @@ def test_a_volume_does_not_suit_that_is(case: str) -> None:
     assert verdict.nodes == {"node(s) didn't find available persistent volumes to bind": 3}
 
 
-def test_a_volume_kept_for_the_claim_suits() -> None:
+def test_a_volume_reserved_for_the_claim_satisfies_it() -> None:
     kept = volume("pv", "b", "1Gi", claimRef={"namespace": "default", "name": "data"})
     assert run([claim(storageClassName="slow")], [kept], storage()).binds == {"a-0": "n3"}
 
 
-def test_a_provisioner_makes_volumes_where_its_class_allows() -> None:
+def test_a_storage_class_restricts_the_nodes_of_its_volumes() -> None:
     terms = [{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]
     made_of = storage(provisioner="ebs.csi.aws.com", allowedTopologies=terms)
     assert run([claim(storageClassName="slow")], [], made_of).binds == {"a-0": "n3"}
 
 
-def test_a_provisioner_at_work_for_a_node_ties_the_pod_to_it() -> None:
+def test_a_claim_being_provisioned_restricts_the_pod_to_its_node() -> None:
     chosen = claim(
         storageClassName="slow", annotations={"volume.kubernetes.io/selected-node": "n2"}
     )
     assert run([chosen], [], storage(provisioner="x")).binds == {"a-0": "n2"}
 
 
-def test_a_claim_that_should_have_been_bound_at_once_keeps_its_pod_waiting() -> None:
+def test_an_unbound_claim_with_immediate_binding_keeps_its_pod_pending() -> None:
     result = run([claim(storageClassName="slow")], [volume("pv")], storage("Immediate"))
     assert result.binds == {}
     assert "3 pod has unbound immediate PersistentVolumeClaims" in result.why("a")
@@ -151,7 +151,7 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_can() -> None:
     assert stage.run().binds == {}
 
 
-def test_volumes_made_for_each_pod_count_for_each_pod() -> None:
+def test_ephemeral_volumes_count_for_each_pod() -> None:
     """Five pods with an ephemeral volume, limit 2 on n1 and none stated for the others."""
     template = {"volumeClaimTemplate": {"spec": {"storageClassName": "slow"}}}
     spec = {"volumes": [{"name": "scratch", "ephemeral": template}], "nodeSelector": {"zone": "a"}}

@@ -39,7 +39,7 @@ def run(nodes: list[Any], jobs: list[GroupBuilder], conf: str = CONF, **more: An
     return cluster(nodes, jobs, priorities=PRIORITIES, conf=conf, **more).run()
 
 
-def test_a_job_of_higher_priority_takes_just_enough() -> None:
+def test_a_job_of_higher_priority_evicts_just_enough() -> None:
     """4 cpu full with four of 1; the newcomer wants 2: two leave, the highest numbers first."""
     result = run([node("n1", cpu=4)], [low("v", ["n1"] * 4), high(cpu=2)])
     assert result.evictions == ["v-3", "v-2"]
@@ -47,7 +47,7 @@ def test_a_job_of_higher_priority_takes_just_enough() -> None:
     assert result.binds == {}
 
 
-def test_the_node_that_costs_fewer_victims_is_cleared() -> None:
+def test_the_node_with_fewer_victims_is_chosen() -> None:
     """n1 has two of 1 cpu, n2 one of 2: clearing n2 hurts one pod."""
     jobs = [low("a", ["n1", "n1"]), low("b", ["n2"], cpu=2), high(cpu=2)]
     result = run([node("n1", cpu=2), node("n2", cpu=2)], jobs)
@@ -55,25 +55,25 @@ def test_the_node_that_costs_fewer_victims_is_cleared() -> None:
     assert result.pipelined == {"p-0": "n2"}
 
 
-def test_of_equally_many_the_lowest_priority_goes() -> None:
+def test_of_equally_many_victims_the_lowest_priority_is_evicted() -> None:
     jobs = [low("a", ["n1"], priority_class="mid"), low("b", ["n2"]), high()]
     result = run([node("n1", cpu=1), node("n2", cpu=1)], jobs)
     assert result.evictions == ["b-0"]
 
 
-def test_of_equals_the_youngest_goes() -> None:
+def test_of_equal_victims_the_youngest_is_evicted() -> None:
     jobs = [low("a", ["n1"], age=10), low("b", ["n2"], age=500), high()]
     result = run([node("n1", cpu=1), node("n2", cpu=1)], jobs)
     assert result.evictions == ["a-0"]
 
 
-def test_who_turns_out_not_to_be_needed_is_spared() -> None:
+def test_victims_that_are_not_needed_are_dropped() -> None:
     """Lowest first: 1 cpu, then 3 cpu; 3 are wanted, so the first can stay after all."""
     jobs = [low("a", ["n1"]), low("b", ["n1"], cpu=3, priority_class="mid"), high(cpu=3)]
     assert run([node("n1", cpu=4)], jobs).evictions == ["b-0"]
 
 
-def test_a_gang_that_cannot_be_placed_whole_evicts_nobody() -> None:
+def test_a_gang_that_does_not_fit_evicts_no_pod() -> None:
     """Three members of 2 cpu; only two fit even when all have left."""
     result = run([node("n1", cpu=4)], [low("v", ["n1"] * 4), high(members=3, cpu=2)])
     assert result.evictions == []
@@ -81,7 +81,7 @@ def test_a_gang_that_cannot_be_placed_whole_evicts_nobody() -> None:
     assert result.verdict("p").gate != Gate.VICTIMS
 
 
-def test_a_gang_takes_idle_room_first_and_evicts_for_the_rest() -> None:
+def test_a_gang_uses_idle_resources_first_and_preempts_for_the_rest() -> None:
     """2 of 4 cpu are idle: a gang of 3 needs one victim."""
     result = run([node("n1", cpu=4)], [low("v", ["n1"] * 2), high(members=3)])
     assert result.evictions == ["v-1"]
@@ -89,7 +89,7 @@ def test_a_gang_takes_idle_room_first_and_evicts_for_the_rest() -> None:
 
 
 @pytest.mark.parametrize("priority", ["low", "mid"])
-def test_nobody_takes_from_equals_or_betters(priority: str) -> None:
+def test_no_job_preempts_jobs_of_equal_or_higher_priority(priority: str) -> None:
     jobs = [low("v", ["n1"], priority_class="mid"), high(priority_class=priority)]
     assert run([node("n1", cpu=1)], jobs).evictions == []
 
@@ -101,7 +101,7 @@ def test_nobody_takes_from_equals_or_betters(priority: str) -> None:
         {"spec": {"priorityClassName": "system-node-critical"}},
     ],
 )
-def test_who_must_not_be_disturbed_is_not(victim: dict[str, Any]) -> None:
+def test_protected_pods_are_not_evicted(victim: dict[str, Any]) -> None:
     spec = dict(victim)
     notes = spec.pop("annotations", {})
     job = low("v", ["n1"], **spec)
@@ -111,25 +111,25 @@ def test_who_must_not_be_disturbed_is_not(victim: dict[str, Any]) -> None:
     assert run([node("n1", cpu=1)], [job, high()]).evictions == []
 
 
-def test_a_pod_that_never_preempts_does_not() -> None:
+def test_a_pod_with_preemption_policy_never_evicts_no_pod() -> None:
     waiting = high(spec={"preemptionPolicy": "Never"})
     assert run([node("n1", cpu=1)], [low("v", ["n1"]), waiting]).evictions == []
 
 
-def test_other_queues_are_not_touched() -> None:
+def test_preempt_evicts_no_pod_of_other_queues() -> None:
     queues = [queue("a"), queue("b")]
     jobs = [low("v", ["n1"], queue="a"), high(queue="b")]
     assert run([node("n1", cpu=1)], jobs, queues=queues).evictions == []
 
 
-def test_a_node_that_the_pod_may_not_use_is_not_cleared() -> None:
+def test_no_pod_is_evicted_from_an_infeasible_node() -> None:
     picky = high(spec={"nodeSelector": {"kubernetes.io/hostname": "n2"}})
     nodes = [node("n1", cpu=1), node("n2", cpu=1)]
     jobs = [low("a", ["n1"], age=1), low("b", ["n2"], age=100), picky]
     assert run(nodes, jobs).evictions == ["b-0"]
 
 
-def test_with_gangs_protected_only_their_surplus_goes() -> None:
+def test_with_protected_gangs_only_surplus_is_evicted() -> None:
     """Minimum 3 of 4: one can go. A job of one task finds it, a gang of two does not."""
     victim = low("v", ["n1"] * 4, minimum=3)
     assert run([node("n1", cpu=4)], [victim, high()], GANG).evictions == ["v-3"]
@@ -145,7 +145,7 @@ def test_the_preemptor_is_nominated_and_the_verdict_says_what_it_waits_for() -> 
     assert verdict.message == ("1 tasks are placed once the pods evicted for them have terminated")
 
 
-def test_the_room_goes_to_whom_it_was_made_for() -> None:
+def test_freed_resources_are_used_by_the_preemptor() -> None:
     """The victim is back at once, and a third job waits too: the preemptor gets the room."""
     jobs = [low("v", ["n1"]), high(), gang("w", cpu=1)]
     world = cluster([node("n1", cpu=1)], jobs, priorities=PRIORITIES, conf=CONF)
@@ -155,7 +155,7 @@ def test_the_room_goes_to_whom_it_was_made_for() -> None:
     assert after.evictions == []
 
 
-def test_while_victims_leave_nobody_else_is_evicted() -> None:
+def test_no_more_victims_are_evicted_while_victims_terminate() -> None:
     world = cluster(
         [node("n1", cpu=2)], [low("v", ["n1"] * 2), high()], priorities=PRIORITIES, conf=CONF
     )
@@ -171,7 +171,7 @@ def test_while_victims_leave_nobody_else_is_evicted() -> None:
     assert second.why("p") == first.why("p"), "the text does not flap"
 
 
-def test_inside_a_job_the_more_important_task_takes_the_place_of_the_lesser() -> None:
+def test_within_a_job_a_task_of_higher_priority_preempts_one_of_lower() -> None:
     """The job starves at one of two; of the two, the one with priority 7 should be the one."""
     job = gang("j", members=2, cpu=1, running_on=["n1"], phase="Running")
     job.pods[1] = replace(job.pods[1], spec=replace(job.pods[1].spec, priority=7))
@@ -180,7 +180,7 @@ def test_inside_a_job_the_more_important_task_takes_the_place_of_the_lesser() ->
     assert result.pipelined == {"j-1": "n1"}
 
 
-def test_a_plan_after_which_the_victim_could_come_straight_back_is_refused() -> None:
+def test_a_preemption_that_the_victim_could_reverse_is_refused() -> None:
     """Without `priority` nothing ranks the two gangs: each could take from the other for ever."""
     conf = """\
 actions: "allocate, preempt"
@@ -191,7 +191,7 @@ tiers:
     assert result.evictions == []
 
 
-def test_a_disruption_budget_sends_the_plan_elsewhere() -> None:
+def test_a_disruption_budget_makes_the_plan_use_another_node() -> None:
     """Both victims cost the same and `a` is younger, but its budget allows no disruption."""
     jobs = [low("a", ["n1"], age=1, labels={"app": "a"}), low("b", ["n2"], age=100), high()]
     conf = CONF.replace("{name: conformance}", "{name: conformance}\n  - {name: pdb}")
@@ -210,7 +210,7 @@ def test_a_disruption_budget_sends_the_plan_elsewhere() -> None:
     assert world.run().evictions == ["b-0"]
 
 
-def test_a_gang_that_cannot_be_whole_holds_no_room_and_keeps_its_verdict() -> None:
+def test_a_gang_that_does_not_fit_keeps_no_resources_and_gets_a_verdict() -> None:
     nodes = [node("free", cpu=4), node("other", cpu=4, taints=["for=others:NoSchedule"])]
     conf = 'actions: "allocate, preempt"\ntiers:\n- plugins: [{name: gang}, {name: predicates}]\n'
     result = cluster(nodes, [gang("half", members=2, cpu=3)], conf=conf).run()

@@ -71,18 +71,18 @@ def outcome(world: TestCluster, *jobs: GroupBuilder) -> tuple[list[str], dict[st
     return result.evictions, result.pipelined
 
 
-def test_who_holds_the_memory_of_the_card_leaves_though_nothing_else_is_short() -> None:
+def test_the_pod_that_holds_device_memory_is_evicted_if_only_that_is_short() -> None:
     # 10000 of 16000 MiB are taken; CPU, shares and the number of vGPUs abound.
     world = after([machine("n", devices=1)], [low("a", 10000)])
     assert outcome(world, high("h", 8000)) == (["a-0"], {"h-0": "n"})
 
 
-def test_who_holds_the_cores_leaves() -> None:
+def test_the_pod_that_holds_the_device_cores_is_evicted() -> None:
     world = after([machine("n", devices=1)], [low("a", 1000, cores=60)])
     assert outcome(world, high("h", 1000, cores=50)) == (["a-0"], {"h-0": "n"})
 
 
-def test_one_whose_card_is_enough_leaves_rather_than_two_of_another() -> None:
+def test_one_victim_with_enough_device_memory_is_preferred_to_two() -> None:
     # Card 0 has 8000 + 8000 and card 1 has 12000: for 12000 more two must leave the one, or one
     # the other.
     world = after([machine("n")], [low("a", 8000), low("b", 8000), low("c", 12000)])
@@ -90,7 +90,7 @@ def test_one_whose_card_is_enough_leaves_rather_than_two_of_another() -> None:
     assert outcome(world, high("h", 12000)) == (["c-0"], {"h-0": "n"})
 
 
-def test_who_is_on_another_card_is_spared() -> None:
+def test_pods_on_other_devices_are_not_evicted() -> None:
     # A whole card is wanted: both of one card leave, and nobody of the other.
     lows = [low("a", 8000), low("b", 8000), low("c", 8000), low("d", 8000)]
     world = after([machine("n")], lows)
@@ -100,29 +100,29 @@ def test_who_is_on_another_card_is_spared() -> None:
     assert len({devices(world)[name] for name in evicted}) == 1
 
 
-def test_a_pod_with_two_cards_gets_both_cleared() -> None:
+def test_preemption_frees_both_devices_of_a_pod() -> None:
     world = after([machine("n")], [low("a", 10000), low("b", 10000)])
     evicted, promised = outcome(world, high("h", 10000, number=2))
     assert (sorted(evicted), promised) == (["a-0", "b-0"], {"h-0": "n"})
 
 
-def test_the_node_on_which_fewer_must_leave_is_cleared() -> None:
+def test_the_node_with_fewer_device_victims_is_chosen() -> None:
     lows = [low("a", 8000), low("b", 8000), low("c", 16000)]
     world = after([machine("n1", devices=1), machine("n2", devices=1)], lows)
     assert outcome(world, high("h", 16000)) == (["c-0"], {"h-0": "n2"})
 
 
-def test_nobody_leaves_for_a_pod_that_is_larger_than_a_card() -> None:
+def test_no_pod_is_evicted_for_a_request_larger_than_a_device() -> None:
     world = after([machine("n")], [low("a", 10000), low("b", 10000)])
     assert outcome(world, high("h", 20000)) == ([], {})
 
 
-def test_nobody_leaves_where_those_who_may_not_be_asked_hold_the_card() -> None:
+def test_no_pod_is_evicted_if_protected_pods_hold_the_device() -> None:
     world = after([machine("n", devices=1)], [high("first", 10000), low("a", 2000)])
     assert outcome(world, high("h", 8000)) == ([], {})
 
 
-def test_nobody_leaves_for_half_a_gang() -> None:
+def test_no_pod_is_evicted_for_half_a_gang() -> None:
     # Each member wants a whole card and there are two of them, not three.
     world = after([machine("n")], [low("a", 10000), low("b", 10000)])
     wanted = {w.VGPU_NUMBER: 1, w.VGPU_MEMORY: 16000}
@@ -130,7 +130,7 @@ def test_nobody_leaves_for_half_a_gang() -> None:
     assert outcome(world, whole) == ([], {})
 
 
-def test_a_queue_takes_its_share_back_though_only_the_memory_of_cards_is_short() -> None:
+def test_a_queue_reclaims_when_only_device_memory_is_short() -> None:
     # Of 10 vGPUs each queue deserves 5; greedy has 6, whose memory is all there is.
     world = cluster(
         [machine("n", devices=1, memory=12000)],
@@ -148,7 +148,7 @@ def test_a_queue_takes_its_share_back_though_only_the_memory_of_cards_is_short()
     assert result.pipelined == {"h-0": "n"}
 
 
-def test_whole_gangs_leave_cards_too() -> None:
+def test_gangpreempt_frees_devices() -> None:
     conf = CONF.format(action="gangpreempt")
     world = cluster([machine("n", devices=1)], [], priorities=PRIORITIES, conf=conf)
     world.add(job("a", 10000, priority_class="low", phase="Running"))
@@ -180,7 +180,7 @@ def check_cards(world: TestCluster) -> None:
 
 @settings(deadline=None)
 @given(loads("a"), loads("b"), st.integers(1, 2))
-def test_no_card_is_ever_given_out_twice_while_pods_make_room(
+def test_no_device_is_allocated_twice_during_preemption(
     first: list[GroupBuilder], second: list[GroupBuilder], nodes: int
 ) -> None:
     world = after([machine(f"n{i}") for i in range(nodes)], first)

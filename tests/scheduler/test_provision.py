@@ -71,7 +71,7 @@ async def begun(stage: Stage) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_provisioner_is_told_the_node_and_the_pod_bound_when_it_is_done() -> None:
+async def test_a_pod_is_bound_after_its_claim_is_provisioned_for_the_node() -> None:
     run = stage("disks.example.com")
     await begun(run)
     want: Any = {"metadata": {"annotations": {SELECTED_NODE: "n1"}}}
@@ -85,7 +85,7 @@ async def test_a_provisioner_is_told_the_node_and_the_pod_bound_when_it_is_done(
     assert run.client.bound == ["a-0"]
 
 
-async def test_the_smallest_volumes_that_will_do_are_kept_one_for_each_claim() -> None:
+async def test_the_smallest_sufficient_volumes_are_reserved_for_claims() -> None:
     volumes = [volume("large", "9Gi"), volume("small", "2Gi"), volume("tiny", "1Mi")]
     run = stage(NO_PROVISIONER, *volumes, claims=2)
     await begun(run)
@@ -100,7 +100,7 @@ async def test_the_smallest_volumes_that_will_do_are_kept_one_for_each_claim() -
     assert run.client.bound == ["a-0"]
 
 
-async def test_a_provisioner_that_gives_up_sends_the_pod_elsewhere() -> None:
+async def test_a_pod_whose_provisioning_fails_is_scheduled_again() -> None:
     run = stage("disks.example.com")
     await begun(run)
     run.cache.claims.put(claim("data0", on="n1"))
@@ -113,7 +113,7 @@ async def test_a_provisioner_that_gives_up_sends_the_pod_elsewhere() -> None:
     assert 'persistentvolumeclaim "data0" cannot be provided on node n1' in why
 
 
-async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_starving_job_is_placed_eventually(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "WAIT_S", 0.0)
     run = stage("disks.example.com")
     await begun(run)
@@ -123,7 +123,7 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not provided in time" in why
 
 
-async def test_a_volume_taken_in_the_meantime_is_no_volume() -> None:
+async def test_a_volume_reserved_meanwhile_is_not_used() -> None:
     run = stage(NO_PROVISIONER, volume("only", "2Gi"))
     plan = run.world.run().plan
     run.world.state.volumes.clear()
@@ -133,7 +133,7 @@ async def test_a_volume_taken_in_the_meantime_is_no_volume() -> None:
     assert run.status_of("a-0") == PENDING
 
 
-async def test_claims_that_are_bound_are_not_waited_for() -> None:
+async def test_bound_claims_do_not_delay_a_bind() -> None:
     run = stage("disks.example.com")
     run.cache.claims.put(claim("data0", volume="there"))
     run.world.state.volumes["there"] = volume("there", "1Gi")

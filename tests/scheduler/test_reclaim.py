@@ -30,7 +30,7 @@ def run(jobs: list[GroupBuilder], conf: str = CONF, cpu: int = 4, **queues: Any)
     return cluster([node("n1", cpu=cpu)], jobs, queues=made, conf=conf).run()
 
 
-def test_a_queue_takes_back_what_it_deserves_and_no_more() -> None:
+def test_a_queue_reclaims_its_deserved_share_and_no_more() -> None:
     """Weights 1:1 over 4 cpu, a has all 4, b asks for 4 in jobs of 1: two change hands."""
     jobs = [over(4), *(gang(f"b{i}", cpu=1, queue="b") for i in range(4))]
     result = run(jobs)
@@ -40,20 +40,20 @@ def test_a_queue_takes_back_what_it_deserves_and_no_more() -> None:
     assert waiting.count(Gate.VICTIMS) == 2
 
 
-def test_a_gang_that_its_queue_cannot_pay_for_takes_nothing() -> None:
+def test_a_gang_above_its_queues_limit_evicts_no_pod() -> None:
     """b deserves 2 of 4 cpu; a gang of 3 would be over it."""
     result = run([over(4), gang("b", members=3, cpu=1, queue="b")])
     assert result.evictions == []
 
 
-def test_weights_decide_how_much_comes_back() -> None:
+def test_weights_decide_how_much_is_reclaimed() -> None:
     """1:3 over 4 cpu: b deserves 3."""
     result = run([over(4), gang("b", members=3, cpu=1, queue="b")], b={"weight": 3})
     assert result.evictions == ["over-3", "over-2", "over-1"]
     assert set(result.pipelined) == {"b-0", "b-1", "b-2"}
 
 
-def test_a_queue_that_is_not_reclaimable_keeps_everything() -> None:
+def test_a_queue_that_is_not_reclaimable_loses_no_pod() -> None:
     jobs = [over(4), gang("b", cpu=1, queue="b")]
     assert run(jobs, a={"reclaimable": False}).evictions == []
 
@@ -71,7 +71,7 @@ def test_a_gang_keeps_its_minimum_unless_the_configuration_says_otherwise() -> N
     assert run(jobs, UNPROTECTED).evictions == ["over-3"]
 
 
-def test_pods_marked_as_not_preemptable_stay() -> None:
+def test_pods_marked_as_not_preemptable_are_not_evicted() -> None:
     job = over(4)
     for pod in job.pods[1:]:
         assert pod.metadata.annotations is not None
@@ -80,13 +80,13 @@ def test_pods_marked_as_not_preemptable_stay() -> None:
     assert result.evictions == ["over-0"]
 
 
-def test_nobody_is_evicted_while_there_is_room() -> None:
+def test_no_pod_is_evicted_while_the_task_fits() -> None:
     result = run([over(3), gang("b", cpu=1, queue="b")])
     assert result.evictions == []
     assert result.binds == {"b-0": "n1"}
 
 
-def test_after_reclaiming_the_cluster_is_at_rest() -> None:
+def test_after_reclaim_no_further_pod_is_evicted() -> None:
     """Two and two, as the weights say; the evicted pods wait and take nothing back."""
     made = [queue("a"), queue("b")]
     jobs = [over(4), gang("b", members=4, minimum=1, cpu=1, queue="b")]

@@ -27,11 +27,11 @@ def stage(age: float = 700.0, after: str = "10m", more: str = "") -> TestCluster
     return cluster(NODES, [*busy, large, *small], conf=CONF % (more, after))
 
 
-def test_small_jobs_fill_every_gap_while_nobody_has_waited_long() -> None:
+def test_small_jobs_are_backfilled_while_no_job_is_overdue() -> None:
     assert len(stage(age=60.0).run().binds) == 6
 
 
-def test_the_freest_nodes_are_kept_for_a_large_job_and_small_ones_use_the_rest() -> None:
+def test_the_freest_nodes_are_reserved_for_a_large_overdue_job() -> None:
     """n1 and n2 need the least freeing; n3 has room for one small job."""
     result = stage().run()
     assert result.binds == {"s0-0": "n3"}
@@ -47,7 +47,7 @@ def test_the_freest_nodes_are_kept_for_a_large_job_and_small_ones_use_the_rest()
     }
 
 
-def test_the_large_job_starts_when_its_nodes_are_free_though_small_ones_keep_coming() -> None:
+def test_a_large_job_starts_on_its_reserved_nodes_while_small_jobs_arrive() -> None:
     world = stage()
     for cycle in range(6):
         result = world.run()
@@ -61,7 +61,7 @@ def test_the_large_job_starts_when_its_nodes_are_free_though_small_ones_keep_com
     assert cycle == 2, "as soon as the last of three pods had ended"
 
 
-def test_nothing_is_kept_for_a_job_that_could_never_run() -> None:
+def test_no_node_is_reserved_for_a_job_that_can_never_run() -> None:
     """A pod that belongs to no job does not end: only one node could ever be whole."""
     world = stage()
     for i in (2, 3):
@@ -69,11 +69,11 @@ def test_nothing_is_kept_for_a_job_that_could_never_run() -> None:
     assert len(world.run().binds) == 4
 
 
-def test_it_can_be_turned_off() -> None:
+def test_the_reservation_can_be_turned_off() -> None:
     assert len(stage(after='"0"').run().binds) == 6
 
 
-def test_higher_priority_goes_before_it() -> None:
+def test_higher_priority_comes_before_usage() -> None:
     world = stage()
     world.add(gang("vip", members=2, cpu=2, priority_class="vip", age=1.0))
     world.state.jobs["default/vip"].priority = 100
@@ -81,7 +81,7 @@ def test_higher_priority_goes_before_it() -> None:
     assert {"vip-0", "vip-1"} <= set(binds)
 
 
-def test_the_job_itself_may_use_what_is_kept_for_it_when_others_are_to_leave() -> None:
+def test_a_job_with_a_reservation_may_preempt_on_its_reserved_nodes() -> None:
     """With preempt, the large job takes one node's worth at the price of its cheapest pods."""
     world = stage(more=", preempt")
     world.state.jobs["default/large"].priority = 9
@@ -91,7 +91,7 @@ def test_the_job_itself_may_use_what_is_kept_for_it_when_others_are_to_leave() -
     assert sorted(result.evictions) == ["busy1-0", "busy2-0", "busy2-1"]
 
 
-def test_nothing_is_kept_for_a_gang_that_waits_for_its_gates() -> None:
+def test_no_node_is_reserved_for_a_gated_gang() -> None:
     world = stage(age=60.0)
     gate = {"schedulingGates": [{"name": "example.com/hold"}]}
     held = gang("held", members=2, cpu=4, age=900.0)

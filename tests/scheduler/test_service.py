@@ -40,7 +40,7 @@ def in_phase(group: str, phase: str) -> Callable[[Objects], bool]:
     return lambda groups: (groups[group].get("status") or {}).get("phase") == phase
 
 
-async def test_a_gang_waits_with_a_reason_and_is_bound_whole_when_a_node_comes(
+async def test_a_pending_gang_has_a_reason_and_is_bound_whole_when_a_node_is_added(
     world: World,
 ) -> None:
     await world.scheduler()
@@ -60,7 +60,7 @@ async def test_a_gang_waits_with_a_reason_and_is_bound_whole_when_a_node_comes(
     assert sorted(places.values()) == ["n1", "n2"]
 
 
-async def test_pods_may_come_before_their_group(world: World) -> None:
+async def test_pods_may_arrive_before_their_podgroup(world: World) -> None:
     await world.scheduler()
     await world.node("n1", 4)
     await world.pods("late", 2)
@@ -70,7 +70,7 @@ async def test_pods_may_come_before_their_group(world: World) -> None:
     await world.bound("early-0", "late-0", "late-1")
 
 
-async def test_a_group_is_let_in_by_what_it_says_it_needs_before_any_pod_exists(
+async def test_a_podgroup_is_enqueued_by_min_resources_before_it_has_pods(
     world: World,
 ) -> None:
     await world.scheduler()
@@ -79,7 +79,7 @@ async def test_a_group_is_let_in_by_what_it_says_it_needs_before_any_pod_exists(
     await world.until(PODGROUPS, in_phase("empty", "Inqueue"))
 
 
-async def test_a_group_whose_pods_all_go_at_once_is_let_in_again(world: World) -> None:
+async def test_a_podgroup_whose_pods_are_all_deleted_is_enqueued_again(world: World) -> None:
     """Whoever makes its pods anew waits for that, and nothing else happens on this cluster."""
     await world.scheduler()
     await world.node("n1", 4)
@@ -170,7 +170,7 @@ async def test_schedulers_of_different_names_share_a_cluster_by_node_labels(worl
     assert places["d-0"] == "grey-1"
 
 
-async def test_a_scheduler_says_nothing_about_the_jobs_of_another(world: World) -> None:
+async def test_a_scheduler_writes_no_status_of_another_schedulers_jobs(world: World) -> None:
     """Two that both explain why a job waits would write against each other for ever."""
     other = await world.connect()
     await world.scheduler(other, names=["second"])
@@ -186,7 +186,7 @@ async def test_a_scheduler_says_nothing_about_the_jobs_of_another(world: World) 
     assert [call for call in other.sent if "podgroups/a" in call] == []
 
 
-async def test_a_node_that_loses_its_label_is_seen_no_more(world: World) -> None:
+async def test_a_node_that_loses_the_selector_label_is_dropped(world: World) -> None:
     await configure(world, WITHOUT_SHARES)
     scheduler = await world.scheduler(node_selector=(("pool", "red"),))
     await world.node("n1", 2, pool="red")
@@ -198,7 +198,7 @@ async def test_a_node_that_loses_its_label_is_seen_no_more(world: World) -> None
     assert [n.name for n in scheduler.cluster.node_table.node_list] == []
 
 
-async def test_a_queue_says_what_it_has_and_nothing_when_its_last_job_is_gone(
+async def test_queue_status_shows_allocated_until_the_last_job_is_deleted(
     world: World,
 ) -> None:
     await world.scheduler()
@@ -219,7 +219,7 @@ async def test_a_queue_says_what_it_has_and_nothing_when_its_last_job_is_gone(
     await world.until(QUEUES, allocated(None))
 
 
-async def test_the_queues_that_everything_needs_are_made(world: World) -> None:
+async def test_the_root_and_default_queues_are_created(world: World) -> None:
     await world.scheduler(default_queue="house")
     await world.until(QUEUES, lambda queues: {"root", "house"} <= set(queues))
     await world.node("n1", 1)
@@ -228,7 +228,7 @@ async def test_the_queues_that_everything_needs_are_made(world: World) -> None:
     await world.bound("a-0")
 
 
-async def test_a_start_counts_as_a_look_at_busy_nodes(world: World) -> None:
+async def test_the_start_of_the_scheduler_counts_as_rescheduling(world: World) -> None:
     clock = ManualClock()
     scheduler = await world.scheduler(clock=clock)
     await world.node("n1", 1)

@@ -32,7 +32,7 @@ def is_bind(call: Call, *pods: str) -> bool:
     return call.path.endswith("/binding") and any(f"/{pod}/" in call.path for pod in pods)
 
 
-async def test_a_bind_whose_answer_was_lost_is_looked_up_and_not_sent_again(world: World) -> None:
+async def test_a_bind_with_a_lost_response_is_confirmed_and_not_sent_again(world: World) -> None:
     """Taking it back would free room that is not free: the next gang would be put there too."""
     client = await world.connect()
 
@@ -53,7 +53,7 @@ async def test_a_bind_whose_answer_was_lost_is_looked_up_and_not_sent_again(worl
     assert scheduler._performer.stats.bound == 1
 
 
-async def test_a_bind_that_never_arrived_is_taken_back_and_tried_again(world: World) -> None:
+async def test_a_bind_that_never_arrived_is_undone_and_retried(world: World) -> None:
     client = await world.connect()
     lost = 0
 
@@ -72,7 +72,7 @@ async def test_a_bind_that_never_arrived_is_taken_back_and_tried_again(world: Wo
     assert client.binds().count("a-1") == 2
 
 
-async def test_a_pod_that_is_refused_for_ever_does_not_hold_up_others(world: World) -> None:
+async def test_a_pod_that_is_always_refused_does_not_delay_others(world: World) -> None:
     client = await world.connect()
 
     async def refuse(call: Call, send: Send) -> bytes:
@@ -91,7 +91,7 @@ async def test_a_pod_that_is_refused_for_ever_does_not_hold_up_others(world: Wor
     assert "default/doomed" in scheduler._performer._backoffs
 
 
-async def test_writes_of_status_that_fail_are_made_good(world: World) -> None:
+async def test_failed_status_writes_are_retried(world: World) -> None:
     client = await world.connect()
     failed: set[str] = set()
 
@@ -122,7 +122,7 @@ async def test_writes_of_status_that_fail_are_made_good(world: World) -> None:
     assert any("queues/default" in path for path in failed)
 
 
-async def test_a_pod_that_somebody_else_binds_first_is_where_they_put_it(world: World) -> None:
+async def test_a_pod_bound_by_another_scheduler_stays_on_that_node(world: World) -> None:
     """Our bind meets 409; the room we had counted with is free again."""
     client = await world.connect()
     held, go = asyncio.Event(), asyncio.Event()
@@ -148,7 +148,7 @@ async def test_a_pod_that_somebody_else_binds_first_is_where_they_put_it(world: 
     assert await world.bound("a-0", "b-0") == {"a-0": "n2", "b-0": "n1"}
 
 
-async def test_room_that_others_use_is_not_given_away_and_is_taken_when_they_go(
+async def test_releasing_resources_are_used_once_their_pods_are_gone(
     world: World,
 ) -> None:
     await world.scheduler()
@@ -208,7 +208,7 @@ async def begin_to_think(world: World, thinker: type[Thinker], gang: str, member
     return scheduler
 
 
-async def test_while_a_cycle_thinks_watches_are_followed_and_their_news_wait(
+async def test_watch_events_during_a_cycle_are_applied_after_it(
     world: World, thinker: type[Thinker]
 ) -> None:
     scheduler = await begin_to_think(world, thinker, "a", 1)
@@ -228,7 +228,7 @@ async def test_while_a_cycle_thinks_watches_are_followed_and_their_news_wait(
     assert b"volcano_unschedule_job_count" in await asked
 
 
-async def test_what_came_during_a_cycle_is_known_even_if_its_plan_cannot_be_carried_out(
+async def test_changes_during_a_cycle_are_applied_even_if_its_plan_fails(
     world: World, thinker: type[Thinker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = await begin_to_think(world, thinker, "a", 1)
@@ -256,7 +256,7 @@ async def test_what_came_during_a_cycle_is_known_even_if_its_plan_cannot_be_carr
     await world.bound("a-0")
 
 
-async def test_a_gang_is_not_sent_to_a_node_that_vanished_while_it_was_decided(
+async def test_a_gang_is_not_bound_to_a_node_deleted_during_the_cycle(
     world: World, thinker: type[Thinker]
 ) -> None:
     scheduler = await begin_to_think(world, thinker, "a", 2)
@@ -298,7 +298,7 @@ async def test_a_clock_that_is_set_changes_no_decision(world: World) -> None:
         await world.until(PODS, lambda pods, n=name: pods[n]["spec"].get("nodeName"))
 
 
-async def test_a_server_that_restarts_is_followed_again(tmp_path: Path) -> None:
+async def test_watches_resume_after_a_server_restart(tmp_path: Path) -> None:
     """Its history is gone with it: watches meet 410, everything is listed anew, nothing is lost."""
     data = tmp_path / "server"
     async with contextlib.AsyncExitStack() as stack:
@@ -324,7 +324,7 @@ tiers:
 """
 
 
-async def test_a_victim_is_evicted_its_place_nominated_and_taken_when_it_is_gone(
+async def test_a_preemptor_is_nominated_and_bound_once_the_victim_is_gone(
     world: World,
 ) -> None:
     await configure(world, PREEMPTING)
@@ -342,7 +342,7 @@ async def test_a_victim_is_evicted_its_place_nominated_and_taken_when_it_is_gone
     await world.bound("top-0")
 
 
-async def test_no_further_cycle_is_begun_while_too_many_binds_wait(
+async def test_no_cycle_starts_while_too_many_binds_are_unsent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(effects, "MAX_BACKLOG", 3)

@@ -28,12 +28,12 @@ def run(*plugins: Plugin) -> Result:
     return cluster([node("n1", cpu=8)], jobs, plugins=plugins, conf=CONF).run()
 
 
-def test_those_whom_any_plugin_of_a_tier_names_leave() -> None:
+def test_victim_tasks_of_one_tier_are_united() -> None:
     result = run(Leave(names="a-0"), Leave(names="a-2,waits-0"))
     assert result.evictions == ["a-0", "a-2"]
     assert {eviction.reason for eviction in result.plan.evictions} == {"shuffle"}
 
 
-def test_nobody_leaves_where_no_plugin_asks_for_it() -> None:
+def test_shuffle_evicts_no_pod_without_a_plugin() -> None:
     assert run().evictions == []
     assert run(Leave(names="")).evictions == []

@@ -23,7 +23,7 @@ def stage() -> TestCluster:
 N1 = np.asarray([0], dtype=np.int64)
 
 
-def test_an_eviction_makes_room_for_later_and_is_undone_without_a_trace() -> None:
+def test_an_eviction_adds_future_idle_and_is_undone_exactly() -> None:
     world = stage()
     victim = world.state.tasks["default-old-0"]
     waiting = world.state.tasks["default-new-0"]
@@ -56,7 +56,7 @@ def test_a_committed_eviction_is_in_the_plan_and_the_cluster_stays_as_it_was() -
     assert victim.status == RUNNING
 
 
-def test_what_is_kept_holds_its_room_for_the_cycle_and_is_not_done() -> None:
+def test_kept_operations_hold_resources_and_are_not_in_the_plan() -> None:
     world = cluster([node("n1", cpu=1)], [gang("a", cpu=1), gang("b", cpu=1)])
     first, second = world.state.tasks["default-a-0"], world.state.tasks["default-b-0"]
     with Session(world.state, world.config, 0.0) as session:

@@ -37,7 +37,7 @@ def test_a_group_goes_from_pending_to_inqueue_to_running_to_completed() -> None:
     assert (done.phase, done.running, done.succeeded, done.failed) == ("Completed", 0, 2, 0)
 
 
-def test_a_group_that_needs_nobody_is_completed_once_all_who_ran_are_gone() -> None:
+def test_a_podgroup_with_minimum_zero_is_completed_once_its_pods_are_gone() -> None:
     """One whose pods have not come yet waits for them; one that needs some is not done."""
     nodes = [node("n1", cpu=4)]
     for before, after in (
@@ -59,9 +59,7 @@ def test_a_group_that_needs_nobody_is_completed_once_all_who_ran_are_gone() -> N
     assert list(stays.run().binds) == ["a-0"], "who comes later is placed"
 
 
-def test_a_group_that_lost_all_members_at_once_is_let_in_again_though_nothing_more_happens() -> (
-    None
-):
+def test_a_podgroup_that_lost_all_pods_is_enqueued_again_without_another_event() -> None:
     """Its pods are made anew once it is let in, and the echo of what was written wakes nobody."""
     world = cluster([node("n1", cpu=4)], [gang("a", members=0, minimum=2, phase="Running")])
     first = world.run()
@@ -72,12 +70,12 @@ def test_a_group_that_lost_all_members_at_once_is_let_in_again_though_nothing_mo
     assert (second.phases, second.plan.wake_at) == ({"a": "Inqueue"}, None)
 
 
-def test_a_running_group_that_lost_members_it_cannot_place_is_unknown() -> None:
+def test_a_running_podgroup_with_unplaceable_members_is_unknown() -> None:
     job = gang("a", members=3, cpu=2, running_on=["n1", "n1"], phase="Running")
     assert cluster([node("n1", cpu=4)], [job]).run().phases == {"a": "Unknown"}
 
 
-def test_an_unschedulable_gang_says_why_and_takes_it_back_once_placed() -> None:
+def test_the_unschedulable_condition_becomes_false_once_the_gang_is_placed() -> None:
     job = gang("a", members=2, cpu=1)
     short = cluster([node("n1", cpu=1)], [job]).run()
     assert conditions(short, "a") == {"Unschedulable": ("True", "NotEnoughResources")}
@@ -110,7 +108,7 @@ def test_nothing_is_written_twice() -> None:
     assert world.run().plan.effects == []
 
 
-def test_a_group_that_was_told_what_to_say_is_not_looked_at_until_it_changes() -> None:
+def test_a_podgroup_with_a_decided_status_is_not_visited_until_it_changes() -> None:
     """Among thousands its turn to be written may come late; every cycle until then passes it by."""
     let_in = gang("a", members=0, phase="Pending", min_resources={"cpu": 1})
     runs = gang("b", members=1, cpu=1, running_on=["n1"])
@@ -124,7 +122,7 @@ def test_a_group_that_was_told_what_to_say_is_not_looked_at_until_it_changes() -
     assert [c.type for c in world.state.jobs["default/b"].conditions] == ["Scheduled"]
 
 
-def test_waiting_pods_carry_the_reason_and_one_event_is_sent_for_the_gang() -> None:
+def test_pending_pods_have_the_reason_and_the_gang_gets_one_event() -> None:
     result = cluster([node("n1", cpu=1)], [gang("a", members=3, cpu=1)]).run()
     told = [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
     assert [e.pod for e in told] == ["a-0", "a-1", "a-2"]
@@ -142,14 +140,14 @@ def test_gated_pods_are_left_to_the_api_server() -> None:
     assert not [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
 
 
-def test_a_pod_that_gets_room_later_is_told_so() -> None:
+def test_a_pipelined_pod_has_a_condition() -> None:
     leaving = pod("old", cpu=1, node="n1", deleting=True)
     result = cluster([node("n1", cpu=1)], [gang("a", cpu=1)], pods=[leaving]).run()
     (told,) = [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
     assert told.message.startswith("Pod default/a-0 can possibly be assigned, once resource")
 
 
-def test_a_pod_for_which_others_leave_is_told_where_it_may_go() -> None:
+def test_a_preemptor_gets_a_nominated_node() -> None:
     jobs = [
         gang("v", cpu=1, running_on=["n1"], phase="Running"),
         gang("a", cpu=1, priority_class="high"),
@@ -169,7 +167,7 @@ def test_messages_are_bounded() -> None:
         assert len(condition.message) <= 1024
 
 
-def test_a_gang_whose_pods_are_still_being_made_writes_to_none_of_them() -> None:
+def test_a_gang_with_missing_pods_writes_no_pod_conditions() -> None:
     result = cluster([node("n1", cpu=9)], [gang("a", members=3, minimum=5, cpu=1)]).run()
     assert not [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
     (condition,) = written(result, "a").conditions

@@ -43,7 +43,7 @@ class Tasks:
             await asyncio.wait(self.running)
 
 
-async def test_while_one_state_is_written_only_the_newest_of_the_later_ones_is_kept() -> None:
+async def test_only_the_latest_state_is_kept_during_a_write() -> None:
     tasks, go = Tasks(), asyncio.Event()
     written: list[str] = []
     at_once = most = 0
@@ -167,7 +167,7 @@ class Desk:
         return [body["conditions"][0]["message"] for body in self.server.bodies]
 
 
-async def test_resources_a_queue_no_longer_has_are_taken_out_even_after_failures() -> None:
+async def test_unused_resources_are_removed_from_queue_status_after_failures() -> None:
     desk = Desk()
     desk.state.queue.allocated_written = {"cpu": "4", "gpu": "1"}
     desk.server.answers = [ServerError(500, "InternalError", "no")]
@@ -194,7 +194,7 @@ async def test_a_failed_write_is_due_again_after_a_pause_that_grows() -> None:
     assert desk.writer.stats.failures == 2
 
 
-async def test_a_pod_that_waits_but_a_moment_is_not_written_to() -> None:
+async def test_a_briefly_pending_pod_gets_no_condition() -> None:
     desk = Desk()
     desk.wait("its gang is coming in")
     desk.writer.is_placed("u")
@@ -202,7 +202,7 @@ async def test_a_pod_that_waits_but_a_moment_is_not_written_to() -> None:
     assert desk.reasons() == []
 
 
-async def test_why_a_pod_waits_is_written_at_most_once_a_second_the_latest_first() -> None:
+async def test_pod_conditions_are_written_at_most_once_a_second() -> None:
     desk = Desk()
     for number in range(30):
         desk.wait(f"reason {number}")
@@ -211,7 +211,7 @@ async def test_why_a_pod_waits_is_written_at_most_once_a_second_the_latest_first
     assert desk.reasons() == ["reason 4", "reason 14", "reason 24", "reason 29"]
 
 
-async def test_of_a_crowd_that_waits_few_have_said_why_before_most_were_placed() -> None:
+async def test_conditions_of_many_pending_pods_are_delayed() -> None:
     desk = Desk()
     for number in range(1000):
         effect = SetPodCondition("default", f"p{number}", f"u{number}", "Unschedulable", "why", "")
@@ -224,7 +224,7 @@ async def test_of_a_crowd_that_waits_few_have_said_why_before_most_were_placed()
     assert len(desk.reasons()) == 500
 
 
-async def test_what_a_pod_was_promised_is_written_at_once() -> None:
+async def test_a_nomination_is_written_at_once() -> None:
     desk = Desk()
     desk.state.cluster.set_pod(pod("p", cpu=1))
     desk.state.cluster.tasks["u"] = desk.state.cluster.tasks.pop("default-p")
@@ -234,7 +234,7 @@ async def test_what_a_pod_was_promised_is_written_at_once() -> None:
     assert desk.reasons() == ["room is being made"]
 
 
-async def test_what_is_gone_is_not_written_again() -> None:
+async def test_the_status_of_a_deleted_object_is_not_written_again() -> None:
     desk = Desk()
     desk.server.answers = [NotFound(404, "NotFound", "gone")]
     desk.write(cpu="2")
@@ -248,7 +248,7 @@ def test_pauses_double_up_to_a_minute() -> None:
     assert backoff_s(500) == 60.0
 
 
-async def test_a_queue_that_changes_all_the_time_is_written_once_a_second() -> None:
+async def test_a_queue_status_is_written_at_most_once_a_second() -> None:
     desk = Desk()
     for amount in range(1, 7):
         desk.write(cpu=str(amount))
@@ -269,7 +269,9 @@ def group_status(phase: str, running: int = 0) -> SetGroupStatus:
         pytest.param(None, None, id="that is no news"),
     ],
 )
-async def test_where_a_gang_is_goes_with_its_status(domain: str | None, want: object) -> None:
+async def test_the_hypernode_of_a_gang_is_written_with_its_status(
+    domain: str | None, want: object
+) -> None:
     desk = Desk()
     desk.writer.set_group(replace(group_status("Running"), domain=domain))
     await desk.clock.settle()
@@ -281,7 +283,7 @@ def group_event(message: str) -> Event:
     return Event("PodGroup", "default", "a", "u", "Warning", "Unschedulable", message)
 
 
-async def test_a_phase_is_written_at_once_and_counts_with_their_news_wait_for_their_turn() -> None:
+async def test_a_phase_is_written_at_once_and_counts_are_delayed() -> None:
     desk = Desk()
     desk.state.groups = Groups("Pending")
     desk.writer.set_group(group_status("Inqueue"))
@@ -298,7 +300,7 @@ async def test_a_phase_is_written_at_once_and_counts_with_their_news_wait_for_th
     assert [event.message for event in desk.told] == ["3 run"]
 
 
-async def test_a_new_phase_overtakes_counts_that_wait() -> None:
+async def test_a_new_phase_is_written_before_delayed_counts() -> None:
     desk = Desk()
     desk.state.groups = Groups("Inqueue")
     for phase, running in (("Inqueue", 0), ("Inqueue", 1), ("Running", 2)):
@@ -309,7 +311,7 @@ async def test_a_new_phase_overtakes_counts_that_wait() -> None:
     assert len(desk.server.bodies) == 2, "what was overtaken is never sent"
 
 
-async def test_news_of_a_group_that_is_not_written_is_told_at_once() -> None:
+async def test_an_event_without_a_status_write_is_emitted_at_once() -> None:
     desk = Desk()
     desk.writer.emit(group_event("no queue"))
     assert [event.message for event in desk.told] == ["no queue"]
@@ -323,7 +325,7 @@ def let_in(number: int, *, is_owned: bool = False) -> tuple[SetGroupStatus, PodG
     return replace(group_status("Inqueue"), group=f"g{number}"), group
 
 
-async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_written() -> None:
+async def test_most_inqueue_writes_are_skipped_while_binds_are_sent() -> None:
     desk = Desk()
     desk.write_priority.is_on = True
     for number in range(1000):
@@ -339,7 +341,7 @@ async def test_of_thousands_let_in_while_binds_are_sent_most_run_before_it_is_wr
     assert phases.count("Running") == 500, "and none of these said that it was let in"
 
 
-async def test_a_group_whose_job_waits_to_make_its_pods_is_told_at_once() -> None:
+async def test_inqueue_is_written_at_once_for_a_job_that_creates_pods_then() -> None:
     desk = Desk()
     desk.write_priority.is_on = True
     for number in range(100):
@@ -350,7 +352,7 @@ async def test_a_group_whose_job_waits_to_make_its_pods_is_told_at_once() -> Non
     assert desk.server.names == ["g99"]
 
 
-async def test_a_newer_state_that_met_a_write_under_way_is_written_after_it() -> None:
+async def test_a_newer_state_is_written_after_the_write_in_flight() -> None:
     tasks, go = Tasks(), asyncio.Event()
     written: list[str] = []
 

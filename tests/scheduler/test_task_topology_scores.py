@@ -90,7 +90,7 @@ def by_traffic(job: Job, layout: Layout, task: Task, where: Where, column: int, 
 
 @pytest.mark.parametrize("is_by_traffic", [False, True])
 @given(ROLES, TOGETHER, APART, st.sampled_from("abc"), st.lists(st.integers(0, 2), max_size=14))
-def test_every_task_sees_what_a_look_at_everything_would_show(
+def test_incremental_scores_equal_scores_from_scratch(
     is_by_traffic: bool,
     members: list[tuple[str, int]],
     together: list[str],
@@ -163,7 +163,7 @@ def worlds(draw: st.DrawFn) -> TestCluster:
 
 @settings(max_examples=150, deadline=None)
 @given(worlds(), st.booleans())
-def test_placing_a_role_in_one_look_is_placing_its_tasks_one_by_one(
+def test_placing_a_role_at_once_equals_placing_its_tasks_one_by_one(
     found: TestCluster, tells_little: bool
 ) -> None:
     """Both ways, with every `SequentialScore` made anew for one task in the plain one."""
@@ -187,7 +187,7 @@ class _Broken(ByBucket):
         raise ArithmeticError("lost count")
 
 
-def test_a_score_that_breaks_down_between_two_turns_costs_its_plugin_its_word_and_no_job() -> None:
+def test_a_sequential_score_that_raises_leaves_its_plugin_out_and_places_the_job() -> None:
     notes = {TASK_TOPOLOGY_AFFINITY: "a"}
     pods = [pod(f"j-a-{i}", group="j", role="a", cpu=1) for i in range(4)]
     made = gang("j", members=0, minimum=4, annotations=notes).and_pods(*pods)

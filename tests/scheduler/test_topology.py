@@ -45,7 +45,7 @@ def test_nodes_are_in_their_leaf_and_in_all_that_is_around_it() -> None:
     assert found.problems == {}
 
 
-def test_a_name_of_two_tiers_means_the_lower_and_is_told() -> None:
+def test_a_name_of_two_tiers_means_the_lower_and_is_reported() -> None:
     upper = hypernode("s0", 2, children=["r0"], tier_name="rack")
     found = tree(hypernode("r0", 1, nodes=["n0"], tier_name="rack"), upper)
     assert found.tier_names == {"rack": 1}
@@ -75,7 +75,7 @@ def test_the_smallest_domain_around_nodes_is_found() -> None:
         assert found.name(found.around(np.asarray(nodes))) == want
 
 
-def test_a_circle_is_cut_and_told() -> None:
+def test_a_cycle_of_hypernodes_is_cut_and_reported() -> None:
     found = tree(
         hypernode("a", 2, children=["b"]), hypernode("b", 2, children=["a"]), *RACKS
     )  # fmt: skip
@@ -103,7 +103,7 @@ def test_a_node_that_is_also_named_further_out_is_no_contradiction() -> None:
     assert members(found)["s0"] == [0, 1]
 
 
-def test_what_does_not_exist_and_what_cannot_be_read_is_told() -> None:
+def test_missing_members_and_invalid_patterns_are_reported() -> None:
     found = tree(
         hypernode("a", 1, nodes=["gone", "n0", "away"]),
         hypernode("b", 2, children=["nowhere"]),
@@ -158,7 +158,7 @@ def naive_members(found: Tree, number: int) -> set[int]:
 
 
 @given(trees(), st.data())
-def test_what_domains_hold_in_one_pass_is_what_counting_gives(
+def test_domain_sums_in_one_pass_equal_counting(
     given_tree: tuple[list[HyperNode], list[str]], data: st.DataObject
 ) -> None:
     parts, names = given_tree
@@ -174,7 +174,7 @@ def test_what_domains_hold_in_one_pass_is_what_counting_gives(
 
 
 @given(trees())
-def test_no_tree_has_circles_or_holds_more_than_was_said(
+def test_no_tree_has_cycles_or_additional_nodes(
     given_tree: tuple[list[HyperNode], list[str]],
 ) -> None:
     parts, names = given_tree
@@ -200,7 +200,7 @@ def test_no_tree_has_circles_or_holds_more_than_was_said(
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 7), st.integers(0, 9)), max_size=6))
-def test_a_tally_that_adds_up_only_what_changed_is_the_sum(changes: list[dict[int, int]]) -> None:
+def test_an_incremental_domain_sum_equals_the_full_sum(changes: list[dict[int, int]]) -> None:
     found = tree(*RACKS[:3], *SPINES)
     tally, values_n = Tally(found), np.zeros(8)
     for change in changes:

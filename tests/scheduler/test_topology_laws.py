@@ -123,7 +123,7 @@ def check_hard(world: TestCluster, parts: list[HyperNode]) -> None:
 
 
 @given(networks(), st.data())
-def test_hard_topology_is_never_broken(
+def test_hard_topology_is_never_violated(
     network: tuple[list[str], list[HyperNode]], data: st.DataObject
 ) -> None:
     names, parts = network
@@ -159,7 +159,7 @@ loads = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=1, ma
 
 
 @given(networks(), st.data())
-def test_jobs_without_a_demand_are_placed_as_on_a_flat_cluster(
+def test_jobs_without_topology_are_placed_as_without_hypernodes(
     network: tuple[list[str], list[HyperNode]], data: st.DataObject
 ) -> None:
     names, parts = network
@@ -190,7 +190,7 @@ def rows_of_gangs(draw: st.DrawFn) -> list[GroupBuilder]:
 
 
 @given(networks(), rows_of_gangs(), st.data())
-def test_looking_ahead_within_a_domain_changes_nothing(
+def test_lookahead_within_a_domain_gives_the_same_placements(
     network: tuple[list[str], list[HyperNode]], load: list[GroupBuilder], data: st.DataObject
 ) -> None:
     names, parts = network

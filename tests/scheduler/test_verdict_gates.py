@@ -112,7 +112,7 @@ def test_ordering() -> None:
     }
 
 
-def test_waiting_for_victims_to_leave() -> None:
+def test_waiting_for_victims_to_terminate() -> None:
     jobs = [running("old", 4, minimum=1, priority_class="low")]
     jobs += [gang("job", cpu=1, priority_class="high")]
     priorities = {"low": 1, "high": 9}
@@ -139,7 +139,7 @@ def test_pods_whose_podgroup_does_not_exist() -> None:
     assert found.change.startswith("create PodGroup 'gone'")
 
 
-def test_a_pod_that_two_podgroups_claim_belongs_to_the_one_that_volcano_reads() -> None:
+def test_a_pod_with_two_podgroup_annotations_uses_volcanos() -> None:
     both = {"scheduling.volcano.sh/group-name": "other"}
     jobs = [gang("job", members=2, cpu=3, annotations=None), gang("other", members=1, cpu=1)]
     jobs[0].pods[0] = pod("job-0", cpu=3, group="job", annotations=both)
@@ -152,7 +152,7 @@ def test_a_pod_that_two_podgroups_claim_belongs_to_the_one_that_volcano_reads() 
     assert found.to_dict()["notes"] == list(found.notes)
 
 
-def test_an_unknown_priority_class_is_noted_where_it_may_be_why_the_job_waits() -> None:
+def test_an_unknown_priority_class_is_noted_in_the_verdict() -> None:
     job = gang("job", cpu=8, priority_class="golden")
     found = verdict_of(cluster([node("n1", cpu=4)], [job]))
     assert found.gate == Gate.GANG_SHORT

@@ -17,14 +17,14 @@ def tasks(world: TestCluster, job: str, status: int = RUNNING) -> list[Task]:
     return sorted(found, key=lambda task: task.name)
 
 
-def test_gang_gives_only_what_is_beyond_the_minimum() -> None:
+def test_gang_allows_only_surplus_victims() -> None:
     elastic = gang("v", members=4, minimum=2, cpu=1, running_on=["n1"] * 4)
     world = cluster([node("n1", cpu=4)], [elastic, gang("p", cpu=1)])
     votes = Gang().preemptable(tasks(world, "p", PENDING)[0], tasks(world, "v"))
     assert votes.tolist() == [True, True, False, False]
 
 
-def test_priority_takes_only_from_lower_jobs_and_within_a_job_from_lower_tasks() -> None:
+def test_priority_allows_victims_of_lower_priority_only() -> None:
     jobs = [
         gang("low", cpu=1, running_on=["n1"], priority_class="low"),
         gang("same", cpu=1, running_on=["n1"], priority_class="mid"),
@@ -36,7 +36,7 @@ def test_priority_takes_only_from_lower_jobs_and_within_a_job_from_lower_tasks()
     assert votes.tolist() == [True, False]
 
 
-def test_conformance_spares_critical_pods_and_kube_system() -> None:
+def test_conformance_protects_critical_pods_and_kube_system() -> None:
     jobs = [
         gang("crit", cpu=1, running_on=["n1"], spec={"priorityClassName": "system-node-critical"}),
         gang("plain", cpu=1, running_on=["n1"]),
@@ -48,7 +48,7 @@ def test_conformance_spares_critical_pods_and_kube_system() -> None:
     assert Conformance().reclaimable(dns, candidates).tolist() == [False, True, False]
 
 
-def test_drf_takes_while_the_victim_keeps_the_larger_share() -> None:
+def test_drf_preempts_while_the_victim_keeps_the_larger_share() -> None:
     """10 cpu. Preemptor would have 2/10. Victim 4: after one 3/10, after two 2/10, then 1/10."""
     victim = gang("v", members=4, minimum=1, cpu=1, running_on=["n1"] * 4)
     preemptor = gang("p", members=2, minimum=1, cpu=1, running_on=["n1"])
@@ -61,7 +61,7 @@ def test_drf_takes_while_the_victim_keeps_the_larger_share() -> None:
     assert votes.tolist() == [True, True, False, False]
 
 
-def test_drf_serves_the_job_with_the_smaller_dominant_share_first() -> None:
+def test_drf_orders_the_job_with_the_smaller_dominant_share_first() -> None:
     rich = gang("rich", members=3, minimum=1, cpu=1, running_on=["n1", "n1"], age=99)
     poor = gang("poor", members=1, cpu=1)
     conf = 'actions: "allocate"\ntiers:\n- plugins: [{name: drf}, {name: predicates}]\n'
@@ -69,7 +69,7 @@ def test_drf_serves_the_job_with_the_smaller_dominant_share_first() -> None:
     assert result.binds == {"poor-0": "n1"}
 
 
-def test_namespaces_share_by_weight_when_asked() -> None:
+def test_namespaces_share_by_weight_if_enabled() -> None:
     """a holds 2 of 6 cpu, b 1 of 6: b first; the jobs themselves would say otherwise."""
     jobs = [
         gang("a1", namespace="a", cpu=1, running_on=["n1"]),
@@ -88,7 +88,7 @@ tiers:
     assert set(cluster([node("n1", cpu=6)], jobs, conf=flat).run().binds) == {"a3-0"}
 
 
-def test_proportion_takes_from_a_queue_until_it_is_down_to_what_it_deserves() -> None:
+def test_proportion_allows_victims_down_to_the_deserved_share() -> None:
     """Weights 1:1 over 4 cpu, both want 4: each deserves 2; the queue that has 4 gives 2."""
     over = gang("over", members=4, minimum=1, cpu=1, queue="a", running_on=["n1"] * 4)
     under = gang("under", members=4, cpu=1, queue="b")

@@ -9,7 +9,7 @@ from hekla.scheduler.service.write_priority import REST_S, WritePriority
 LONG_S = 60.0
 
 
-async def test_who_waits_goes_on_once_binds_have_rested() -> None:
+async def test_writers_continue_after_a_pause_of_binds() -> None:
     first = WritePriority()
     await first.rest(LONG_S)
     loop = asyncio.get_running_loop()
@@ -24,7 +24,7 @@ async def test_who_waits_goes_on_once_binds_have_rested() -> None:
     assert loop.time() - ended >= 0.9 * REST_S
 
 
-async def test_nobody_waits_longer_than_they_said() -> None:
+async def test_a_writer_waits_at_most_its_limit() -> None:
     first = WritePriority()
     with first.in_flight():
         await first.rest(0.0)

@@ -3,8 +3,8 @@
     for breach in breaches(cluster, config, plan): ...
 
 Property tests check every generated plan. `hekla scheduler --check-invariants` checks every cycle
-in production. A law is checked only where a configured plugin promises it: gangs need `gang`, queue
-limits need `capacity` or `proportion`.
+in production. A law is checked only where a configured plugin guarantees it: gangs need `gang`,
+queue limits need `capacity` or `proportion`.
 
 Laws over several cycles (no eviction loops, work conservation) are property tests only.
 """

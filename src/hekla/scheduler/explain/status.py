@@ -297,8 +297,8 @@ def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
 
 def _nomination(session: Session, task: Task) -> str:
     """Return the nominated node of a pipelined task; empty once that plan no longer holds."""
-    is_promised = task.status == PIPELINED
-    if is_promised and (task.uid in session.nominated or task.nominated_node == task.node_name):
+    is_pipelined = task.status == PIPELINED
+    if is_pipelined and (task.uid in session.nominated or task.nominated_node == task.node_name):
         return task.node_name
     return ""
 

@@ -114,5 +114,5 @@ def _lines(decision: Decision) -> list[str]:
         f"{effect['type']} {text({k: v for k, v in effect.items() if k != 'type'})}"
         for effect in decision.effects
     ]
-    promised = [f"pipelined {uid} on {node}" for uid, node in sorted(decision.pipelined.items())]
-    return [*effects, *promised, f"verdicts {decision.verdicts}"]
+    pipelined = [f"pipelined {uid} on {node}" for uid, node in sorted(decision.pipelined.items())]
+    return [*effects, *pipelined, f"verdicts {decision.verdicts}"]

@@ -254,11 +254,11 @@ class StatusWriter:
         """Write a pod condition. A nomination is sent at once, so that it survives a restart."""
         condition = ("False", effect.reason, effect.message)
         task = self._cache.cluster.tasks.get(effect.uid)
-        is_promise = task is not None and effect.nominated_node not in ("", task.nominated_node)
+        is_nomination = task is not None and effect.nominated_node not in ("", task.nominated_node)
         self._cache.change(PodWritten(effect.uid, condition, effect.nominated_node))
         what = f"pod {effect.namespace}/{effect.pod}"
         pause_s = max(self._pause_s(what), FIRST_S + len(self._pods) / REASONS_PER_S)
-        self._pods.put(effect.uid, effect, hold_s=pause_s, is_urgent=is_promise)
+        self._pods.put(effect.uid, effect, hold_s=pause_s, is_urgent=is_nomination)
 
     def is_placed(self, uid: str) -> None:
         """Drop the condition of a pod that is placed."""

@@ -90,7 +90,7 @@ def _on_nominated_nodes(
     session: Session, tasks: list[Task], *, future: bool
 ) -> tuple[list[Task], IntArray]:
     """Return the tasks that fit on their nominated node, and these nodes."""
-    nodes, finder = session.cluster.nodes, session.placer
+    nodes, placer = session.cluster.nodes, session.placer
     targets = [
         (task, node.index)
         for task in tasks
@@ -98,7 +98,7 @@ def _on_nominated_nodes(
     ]
     if not targets:
         return [], NO_NODES
-    left = finder.capacity_on([column for _, column in targets], tasks[0], future=future)
+    left = placer.capacity_on([column for _, column in targets], tasks[0], future=future)
     chosen: list[Task] = []
     columns: list[int] = []
     for task, column in targets:
@@ -106,7 +106,7 @@ def _on_nominated_nodes(
             left[column] -= 1
             chosen.append(task)
             columns.append(column)
-    if len(chosen) > 1 and finder.affects_other_nodes(tasks[0]):
+    if len(chosen) > 1 and placer.affects_other_nodes(tasks[0]):
         del chosen[1:], columns[1:]
     return chosen, np.asarray(columns, dtype=np.int64)
 

@@ -1,16 +1,16 @@
-"""deviceshare: several pods on one GPU or NPU, each with a part of its memory and cores.
+"""deviceshare: several pods share a GPU or NPU, each with a part of its memory and cores.
 
-Which cards a pod gets is decided with its node, counted from then on, and written on the pod in
-the very request that binds it, in the form that the nodes' device plugins read. So there is no
-moment at which a pod has a node and not its cards, and whoever starts anew knows all of it.
+The devices of a pod are chosen with its node, accounted from then on, and written to the pod in the
+request that binds it, in the format of the nodes' device plugins. So a pod never has a node without
+its devices, and a new scheduler knows all allocations.
 
-What a newcomer gets wrong: equal pods get different cards. What the next pods of a class would get
-on a node is known in advance as a row of rungs (`choosing.build_score_table`); placing pods only
-moves a mark along it, and a row is worked out again only when somebody else came to the node.
+Note: equal pods get different devices. What the next pods of a class would get on a node is
+computed in advance (`selection.build_score_table`). Placing pods advances a position in that table,
+and a row is computed again only after another change of the node.
 
-Differences from Volcano, each a decision of record: pods that are leaving keep their cards; spread
-scores cards that nobody uses; exclusive rules hold for good; no lock is written on nodes; a GPU is
-given out in one way at a time.
+Differences from Volcano (decision 0009): releasing pods keep their devices; spread scores unused
+devices; exclusive rules hold for ever; no lock is written to nodes; a GPU is allocated in one way
+at a time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ GEOMETRIES: Final = ("volcano-vgpu-device-config", "kube-system")
 
 
 class DeviceShare(Plugin, name="deviceshare"):
-    """Cards for pods: filters, scores, and what is written on the pod."""
+    """Devices of pods: filters, scores, and annotations."""
 
     by_class: ClassVar[bool] = True
     essential: ClassVar[bool] = True
@@ -73,7 +73,7 @@ class DeviceShare(Plugin, name="deviceshare"):
     npu: Annotated[bool, Key("deviceshare.AscendHAMiVNPUEnable")] = False
     mind_cluster: Annotated[bool, Key("deviceshare.AscendMindClusterVNPUEnable")] = False
     node_lock: Annotated[bool, Key("deviceshare.NodeLockEnable")] = False
-    """One pod at a time on a node, until its device plugin has done its part."""
+    """Whether a node takes one pod at a time, until its device plugin has handled it."""
     policy: Annotated[str, Key("deviceshare.SchedulePolicy")] = ""
     weight: Annotated[int, Key("deviceshare.ScheduleWeight")] = 0
     geometries_name: Annotated[str, Key("deviceshare.KnownGeometriesCMName")] = GEOMETRIES[0]
@@ -123,14 +123,14 @@ class DeviceShare(Plugin, name="deviceshare"):
         self._allowed: dict[tuple[str, tuple[tuple[str, str], ...]], BoolArray] = {}
         self._busy_n: BoolArray | None = None
         self._whole_n: IntArray = np.zeros(len(session.nodes.all), dtype=np.int64)
-        """Pods that came to each node in this cycle and have GPUs that the node chooses."""
+        """Pods placed on each node in this cycle whose GPUs the node selects."""
         self._written: dict[Request, dict[tuple[int, ...], Mapping[str, str]]] = {}
-        """What is written on pods, by node and cards."""
+        """Annotations by node and devices."""
 
-    # --- which cards --------------------------------------------------------------------------
+    # --- devices ------------------------------------------------------------------------------
 
     def _request(self, task: Task) -> Request | None:
-        """What the task wants of cards, where sharing them is switched on."""
+        """Return the device request of a task, if sharing is enabled."""
         request = task.klass.devices
         if request is None or request.kind == WHOLE_GPU:
             return None
@@ -152,11 +152,11 @@ class DeviceShare(Plugin, name="deviceshare"):
         return state
 
     def _gpus_kind(self) -> str:
-        """The way in which GPUs are given out; empty if that is left to the nodes."""
+        """Return the kind in which GPUs are allocated; empty if nodes select them."""
         return VGPU if self.vgpu else GPU if self.gpu_sharing or self.gpu_number else ""
 
     def _states_with(self, task: Task) -> list[DeviceState]:
-        """Those in which cards count that a task on a node has."""
+        """Return the states in which the devices of a task count."""
         wanted = task.klass.devices
         if wanted is None or not task.devices:
             return []
@@ -166,7 +166,7 @@ class DeviceShare(Plugin, name="deviceshare"):
         ]
 
     def _parted(self) -> BoolArray:
-        """Nodes with GPUs that are given out here, now or in this cycle."""
+        """Return the nodes whose GPUs are shared, now or in this cycle."""
         cluster = self._session.cluster
         parted_n: BoolArray = (
             cluster.node_table.device_allocations(GPU).own_n
@@ -180,7 +180,7 @@ class DeviceShare(Plugin, name="deviceshare"):
         return (task.klass, task.group, task.job) if self.job_specific(task) else task.klass
 
     def _left(self, task: Task, request: Request, *, future: bool = False) -> IntArray:
-        """How many more such tasks the cards of each node take."""
+        """Return how many more such tasks the devices of each node take."""
         state = self._account(request)
         if future and (known_n := state.known_later(self._key(task))) is not None:
             return known_n
@@ -192,7 +192,7 @@ class DeviceShare(Plugin, name="deviceshare"):
         return find(self._key(task), request, allowed_nc, is_apart=is_apart)
 
     def _suitable(self, request: Request, state: DeviceState) -> BoolArray:
-        """Cards that are healthy and that the pod chooses among."""
+        """Return the healthy devices that match the pod's annotations."""
         if not request.choosing:
             return state.allocations.usable_nc
         key = (request.kind, request.choosing)
@@ -215,13 +215,13 @@ class DeviceShare(Plugin, name="deviceshare"):
         return is_spread or bool(self._rules(task, request))
 
     def _rules(self, task: Task, request: Request) -> list[dict[str, str]]:
-        """Rules by which the task shares no card with its like."""
+        """Return the rules by which the task shares no device with similar tasks."""
         if request.kind != VGPU:
             return []
         return [rule for rule in self.exclusive if rule.items() <= task.labels.items()]
 
     def _kept_from(self, task: Task, state: DeviceState) -> BoolArray:
-        """Cards on which the task's like already are."""
+        """Return the devices that similar tasks use."""
         request = task.klass.devices
         assert request is not None
         rules = self._rules(task, request)
@@ -242,12 +242,12 @@ class DeviceShare(Plugin, name="deviceshare"):
                 continue
             wholes = {whole_id(given.device) for given in other.devices}
             for column, device in enumerate(state.allocations.devices[node.index]):
-                # Rules are about cards shared in software; members part whatever the mode.
+                # Rules apply to devices shared in software; members separate in any mode.
                 counts = device.mode == HAMI_CORE or is_member(other)
                 out[node.index, column] |= counts and whole_id(device.id) in wholes
         return out
 
-    # --- where tasks may go -------------------------------------------------------------------
+    # --- filters and scores -------------------------------------------------------------------
 
     def pre_predicate(self, task: Task) -> str | None:
         request = self._request(task)
@@ -304,7 +304,7 @@ class DeviceShare(Plugin, name="deviceshare"):
         return self._account(request).fits_after_eviction(self._key(task), request, node, options)
 
     def _busy(self) -> BoolArray:
-        """Nodes whose device plugin has a pod to do."""
+        """Return the nodes whose device plugin has not handled a pod yet."""
         if self._busy_n is None:
             now = self._session.now
             self._busy_n = np.asarray(
@@ -332,7 +332,7 @@ class DeviceShare(Plugin, name="deviceshare"):
         score_n = self._account(request).score(self._key(task), nodes.index, nodes.added)
         return np.floor(score_n + 0.5) * self.weight
 
-    # --- what was decided ---------------------------------------------------------------------
+    # --- placement ----------------------------------------------------------------------------
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
         if task.status not in (ALLOCATED, PIPELINED):
@@ -358,7 +358,7 @@ class DeviceShare(Plugin, name="deviceshare"):
             self._account(request).undo(nodes)
 
     def _replace(self, task: Task, nodes: IntArray, sign: int) -> None:
-        """A task that runs is sent away, or (with 1) stays after all."""
+        """Mark the devices of a running task as releasing, or with 1 as used again."""
         for state in self._states_with(task):
             state.allocations.state(state.later_3nc, int(nodes[0]), task, sign)
             state.changed(nodes)
@@ -374,7 +374,7 @@ class DeviceShare(Plugin, name="deviceshare"):
         out: list[Mapping[str, str] | None] = []
         for task, node, columns in zip(tasks, nodes.tolist(), state.chosen(nodes), strict=True):
             where = (node, *columns)
-            if where not in known:  # pods that share a card are told the same
+            if where not in known:  # pods on one device have equal annotations
                 given = state.given(request, node, columns)
                 known[where] = annotations_for(request, given, task.node_name, now)
             out.append(known[where])
@@ -386,7 +386,7 @@ def _is_whole(task: Task) -> bool:
 
 
 def _matches(device: Device, request: Request) -> bool:
-    """Whether a card is one that the pod's annotations allow."""
+    """Tell whether the pod's annotations allow a device."""
     uuid, kind = whole_id(device.id), device.type.lower()
     mode = request.note(VGPU_MODE)
     if mode and mode != device.mode:

@@ -1,8 +1,8 @@
-"""The cards of one kind during a cycle: what classes of tasks would get, and what they got.
+"""Devices of one kind during a cycle: what tasks of each class would get, and what they got.
 
-For each class there is a ladder per node: the cards of the next pod, of the one after it, and so
-on. Placing pods of the class moves a mark along it; whatever else happens on a node makes its
-ladders stale. Undoing a placement takes the mark back if it was the last, else the node is stale.
+For each class and node there is a row: the devices of the next pod, of the one after it, and so on.
+Placing pods of the class advances a position in the row. Any other change of a node makes its rows
+stale. Undoing the last placement moves the position back; undoing another makes the node stale.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _ClassScores:
         self.capacity_n: IntArray = np.zeros(nodes, dtype=np.int64)
         self.taken_n: IntArray = np.zeros(nodes, dtype=np.int64)
         self.made_n: IntArray = np.zeros(nodes, dtype=np.int64)
-        """When each node's was worked out last."""
+        """When the row of each node was computed."""
         self.stale_n: BoolArray = np.ones(nodes, dtype=bool)
         self.is_stale = True
         self.score_kn: FloatArray = np.zeros((0, nodes))
@@ -52,7 +52,7 @@ class _ClassScores:
 
 @dataclass(slots=True)
 class _Move:
-    """Equal tasks that came to nodes in this cycle, and the cards they got."""
+    """Equal tasks placed in this cycle, and their devices."""
 
     request: Request
     task: Task
@@ -61,16 +61,16 @@ class _Move:
     is_later: bool
     scores: _ClassScores | None
     rows: IntArray
-    """The nodes, each once."""
+    """The distinct nodes."""
     counts: IntArray
-    """How many came to each of them."""
+    """The number of tasks on each of them."""
     marks: IntArray
-    """How far along its ladder the mark of each was when they had come."""
+    """The position in each row after they were placed."""
     when: int
 
 
 class DeviceState:
-    """One kind of card in one session. The ledger is the cluster's, and is only read."""
+    """The devices of one kind in one session. The cluster's allocations are only read."""
 
     def __init__(
         self, allocations: DeviceAllocations, policy: str, *, most: int | None = None
@@ -88,12 +88,12 @@ class DeviceState:
         self._changes = 0
         self._clock = 0
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------
 
     def left(
         self, key: Any, request: Request, allowed_nc: BoolArray, *, is_apart: bool
     ) -> IntArray:
-        """How many more pods of a class each node takes now."""
+        """Return how many more pods of a class each node takes now."""
         self._allowed[key] = (allowed_nc, is_apart)
         scores = self._class_scores.get(key)
         if scores is None:
@@ -107,7 +107,7 @@ class DeviceState:
         self, scores: _ClassScores, request: Request, allowed_nc: BoolArray, is_apart: bool
     ) -> None:
         rows = np.flatnonzero(scores.stale_n)
-        # Neither what those who leave still have is free, nor what somebody was promised.
+        # Releasing and pipelined amounts are not free.
         used = np.maximum(self.now_3nc[:, rows], self.later_3nc[:, rows])
         found = build_score_table(
             self.allocations,
@@ -130,7 +130,7 @@ class DeviceState:
         scores.is_stale = False
 
     def known_later(self, key: Any) -> IntArray | None:
-        """What `later` said last, if that was about this class and nothing has happened since."""
+        """Return the last result of `later`, if it is of this class and still valid."""
         if self._later is not None and self._later[:2] == (key, self._changes):
             return self._later[2]
         return None
@@ -138,7 +138,7 @@ class DeviceState:
     def later(
         self, key: Any, request: Request, allowed_nc: BoolArray, *, is_apart: bool
     ) -> IntArray:
-        """How many more pods each node takes once those who leave have left."""
+        """Return how many more pods each node takes once releasing pods are deleted."""
         left_n = self.left(key, request, allowed_nc, is_apart=is_apart)
         rows = np.flatnonzero((self.now_3nc != self.later_3nc).any(axis=(0, 2)))
         if len(rows):
@@ -152,7 +152,7 @@ class DeviceState:
     def fits_after_eviction(
         self, key: Any, request: Request, node: int, options: Sequence[Sequence[Task]]
     ) -> BoolArray:
-        """Whether a node takes a pod once those of an option have left too, for each option."""
+        """Tell for each set of victims whether a node takes a pod without it."""
         leaving = {task.uid: task for option in options for task in option}
         number = {uid: i for i, uid in enumerate(leaving)}
         goes_ot = np.zeros((len(options), len(leaving)), dtype=np.int64)
@@ -170,7 +170,7 @@ class DeviceState:
         return fits
 
     def score(self, key: Any, index: IntArray | None, copies: IntArray | int) -> FloatArray:
-        """The score of the next pod but `copies`, on some nodes or all."""
+        """Return the score of one more pod after `added` pods, on some nodes or all."""
         scores = self._class_scores[key]
         nodes = np.arange(len(scores.capacity_n)) if index is None else index
         if not len(scores.score_kn):
@@ -184,7 +184,7 @@ class DeviceState:
     def place(
         self, key: Any, request: Request, task: Task, nodes: IntArray, *, is_later: bool
     ) -> None:
-        """Equal tasks came to nodes; whoever asks for the nodes' ladders must have done so."""
+        """Place equal tasks on nodes whose rows are up to date."""
         rows, counts = _counted(nodes)
         rank_i = _rank(nodes)
         scores = None if is_later else self._class_scores[key]
@@ -212,7 +212,7 @@ class DeviceState:
     def _pipelined(
         self, key: Any, request: Request, nodes: IntArray, rank_i: IntArray
     ) -> npt.NDArray[np.int16]:
-        """Cards that somebody is leaving, for tasks that wait for them."""
+        """Choose releasing devices for pipelined tasks."""
         rows, at_i = np.unique(nodes, return_inverse=True)
         allowed_nc, is_apart = self._allowed[key]
         used = self.later_3nc[:, rows].copy()
@@ -239,7 +239,7 @@ class DeviceState:
         scores.taken_n[rows] -= move.counts
 
     def changed(self, nodes: IntArray, *, but: _ClassScores | None = None) -> None:
-        """Something happened on nodes that ladders, but one, do not know of."""
+        """Mark rows of changed nodes as stale, except those of one class."""
         self._changes += 1
         for scores in self._class_scores.values():
             if scores is not but:
@@ -261,7 +261,7 @@ class DeviceState:
                 slot += 1
 
     def _memory(self, request_part: DeviceRequest, at: Any) -> IntArray | int:
-        """What is taken of cards, or of one; of a part that MIG made, all of it."""
+        """Return the used memory of devices; all of it for a MIG instance."""
         if not request_part.percent and not self._is_cut:
             return request_part.memory
         of_card = self.allocations.memory_nc[at]
@@ -271,15 +271,15 @@ class DeviceState:
         taken: IntArray = np.where(self.allocations.cut_nc[at] >= 0, of_card, asked)
         return taken
 
-    # --- telling ------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------
 
     def chosen(self, nodes: IntArray) -> list[list[int]]:
-        """The columns of the cards that each of the tasks got which came with this very array."""
+        """Return the device columns of each task that was placed with this very array."""
         columns: list[list[int]] = self._moves[id(nodes)].choice_is.tolist()
         return columns
 
     def given(self, request: Request, node: int, columns: Sequence[int]) -> list[DeviceAllocation]:
-        """What a task has that got these cards of a node."""
+        """Return the allocation of a task with these devices of a node."""
         out: list[DeviceAllocation] = []
         left = iter(columns)
         for container, request_part in enumerate(request.requests):
@@ -290,7 +290,7 @@ class DeviceState:
         return out
 
     def placed(self, is_alike: Callable[[Task], bool]) -> BoolArray:
-        """Cards on which tasks of a kind were put in this cycle."""
+        """Return the devices used by selected tasks placed in this cycle."""
         out = np.zeros(self.allocations.usable_nc.shape, dtype=bool)
         for move in self._moves.values():
             if is_alike(move.task):
@@ -302,7 +302,7 @@ class DeviceState:
         return out
 
     def has_placed(self) -> BoolArray:
-        """Nodes to which pods came in this cycle."""
+        """Return the nodes with pods placed in this cycle."""
         out = np.zeros(len(self.allocations.devices), dtype=bool)
         for move in self._moves.values():
             out[move.nodes] = True
@@ -310,14 +310,14 @@ class DeviceState:
 
 
 def _counted(numbers: IntArray) -> tuple[IntArray, IntArray]:
-    """Each number once, and how often it is there. For the few of a gang faster than sorting."""
+    """Return distinct numbers and their counts. Faster than sorting for small gangs."""
     counts = Counter(numbers.tolist())
     each = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
     return each, np.fromiter(counts.values(), dtype=np.int64, count=len(counts))
 
 
 def _rank(nodes: IntArray) -> IntArray:
-    """For each entry, how many equal ones are before it."""
+    """Return for each entry the number of equal entries before it."""
     seen: dict[int, int] = {}
     ranks = []
     for node in nodes.tolist():

@@ -1,9 +1,8 @@
-"""Which cards the next pods of a kind get on each node, for all nodes at once.
+"""Device selection: which devices the next pods of a class get on each node, for all nodes at once.
 
-`build_score_table` puts one more pod on every node, again and again, until no node takes another:
-so it knows how many fit, which cards each of them gets, and how good each would be. Cards are taken
-greedily in the order of the policy, as Volcano does; a pod that gets some of its cards only gets
-none.
+`build_score_table` adds one pod to every node, again and again, until no node takes another. So it
+knows how many fit, the devices of each pod, and their scores. Devices are taken greedily in the
+order of the policy, as in Volcano. A pod that gets only some of its devices gets none.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ SPREAD: Final = "spread"
 FULL_SCORE: Final = 100.0
 LINK_SCORE: Final = 10.0
 MOST: Final = 256
-"""Pods of a kind that one look at a node goes ahead."""
+"""The most pods of a class that are computed in advance for a node."""
 _LAST: Final = (1 << 63) - 1
 _MOST_USED: Final = (1 << 20) - 1
-"""What is in use of a card and more than this is all the same to the order of cards."""
+"""Used memory above this does not change the order of devices."""
 _LINK_RANK: Final = 1 << 45
 _MOST_FIRST: Final = (1 << 44) - 1
-"""Ranks of interconnects come before the order of cards: 2**17 times 2**45 are below _LAST."""
+"""Interconnect ranks precede the order of devices: 2**17 times 2**45 is below _LAST."""
 
 
 @dataclass(slots=True)
 class ScoreTable:
-    """What `build_score_table` found, for the rows that it was asked about."""
+    """The result of `build_score_table`, for the requested rows."""
 
     copies_r: IntArray
     score_kr: FloatArray
-    """Score of giving a node its k-th pod more."""
+    """The score of adding the k-th pod to a node."""
     choice_krs: npt.NDArray[np.int16]
-    """The cards (columns) that pod gets, container after container."""
+    """The device columns of that pod, container after container."""
 
 
 class _Table:
-    """Some rows of a ledger, with what would be in use after the pods so far."""
+    """Some rows of allocations, with the pods added so far."""
 
     def __init__(
         self, allocations: DeviceAllocations, rows: IntArray, used_3rc: Used, allowed_rc: BoolArray
@@ -64,7 +63,7 @@ class _Table:
         self.wholes = range(int(self.whole_rc.max(initial=-1)) + 1) if self.is_cut else range(0)
 
     def keep(self, alive: BoolArray) -> None:
-        """Go on with some of the rows only."""
+        """Keep only some of the rows."""
         for name in ("rows", "memory_rc", "shares_rc", "whole_rc", "cut_rc", "group_rc"):
             setattr(self, name, getattr(self, name)[alive])
         self.allowed_rc, self.used_3rc = self.allowed_rc[alive], self.used_3rc[:, alive]
@@ -77,20 +76,20 @@ class _Table:
         )
 
     def eligible(self, request_part: DeviceRequest) -> BoolArray:
-        """Cards with room for what one container asks."""
+        """Return the devices with capacity for the request of one container."""
         memory_rc, shares_rc, cores_rc = self.used_3rc
         ok_rc: BoolArray = self.allowed_rc & (shares_rc < self.shares_rc)
         ok_rc &= memory_rc + self.need(request_part) <= self.memory_rc
         if request_part.cores == WHOLE:
             ok_rc &= shares_rc == 0
-        # At 100 nothing is left, not even for who asks for no cores.
+        # At 100 cores nothing is left, not even for a request without cores.
         ok_rc &= cores_rc + max(request_part.cores, 1) <= WHOLE
         if self.is_cut:
             ok_rc &= ~self._cut_otherwise()
         return ok_rc
 
     def _cut_otherwise(self) -> BoolArray:
-        """Instances of a geometry that their card does not have."""
+        """Return the instances of geometries that their device does not have now."""
         out = np.zeros(self.cut_rc.shape, dtype=bool)
         in_use_rc = self.used_3rc[SHARES] > 0
         for whole in self.wholes:
@@ -100,7 +99,7 @@ class _Table:
         return out
 
     def by_card(self, used_rc: IntArray) -> IntArray:
-        """What is in use of whole cards, also where they are cut."""
+        """Return the used amount of whole devices, also if they are partitioned."""
         if not self.is_cut:
             return used_rc
         out = np.zeros_like(used_rc)
@@ -110,22 +109,22 @@ class _Table:
         return out
 
     def order(self, kind: str, policy: str) -> IntArray:
-        """Smaller is taken first; of equals, the first card."""
+        """Return the sort key of devices: the smallest comes first, then the first device."""
         if policy == BINPACK:
             first_rc = -self.by_card(self.used_3rc[MEMORY])
         elif policy == SPREAD:
             first_rc = self.by_card(self.used_3rc[SHARES])
         elif kind == GPU:
             first_rc = np.zeros_like(self.whole_rc)
-        else:  # Volcano begins with the last card
+        else:  # Volcano begins with the last device
             first_rc = -self.whole_rc
-        if self.is_cut:  # of the parts of a card, the smallest that will do
+        if self.is_cut:  # of the instances of a device, the smallest that is sufficient
             first_rc = np.clip(first_rc, -_MOST_USED, _MOST_USED) * (MAX_MEMORY + 1)
             return first_rc + self.memory_rc
         return np.clip(first_rc, -_MOST_FIRST, _MOST_FIRST)
 
     def together(self, eligible_rc: BoolArray, number: int) -> IntArray:
-        """Rank of cards by their interconnect: the group with just enough, else the largest."""
+        """Rank devices by interconnect: the group with just enough, else the largest."""
         rank_rc = np.full(eligible_rc.shape, 2 * MAX_CARDS * MAX_CARDS, dtype=np.int64)
         for group in range(int(self.group_rc.max(initial=-1)) + 1):
             own_rc = eligible_rc & (self.group_rc == group)
@@ -138,7 +137,7 @@ class _Table:
     def pick(
         self, request_part: DeviceRequest, kind: str, policy: str
     ) -> tuple[IntArray, BoolArray]:
-        """The cards for one container on each row, and where there are enough."""
+        """Return the devices of one container on each row, and where there are enough."""
         ok_rc = self.eligible(request_part)
         first_rc = self.order(kind, policy)
         if request_part.number > 1 and self.is_linked:
@@ -154,7 +153,7 @@ class _Table:
             chosen[:, i] = column
             at = (np.arange(len(column)), column)
             enough &= ok_rc[at]
-            if request_part.number > 1:  # two parts of one card are not two cards
+            if request_part.number > 1:  # two instances of one device are not two devices
                 ok_rc &= self.whole_rc != self.whole_rc[at][:, None]
         return chosen, enough
 
@@ -166,7 +165,7 @@ class _Table:
         self.used_3rc[CORES][at] += request_part.cores
 
     def score(self, request_part: DeviceRequest, chosen: IntArray, policy: str) -> FloatArray:
-        """How good it would be to take these, before they are taken."""
+        """Return the score of taking these devices, before they are taken."""
         at = (np.arange(len(self.rows))[:, None], chosen)
         out = np.zeros(len(self.rows))
         if policy == BINPACK:
@@ -183,7 +182,7 @@ class _Table:
         return out
 
     def close(self, chosen: IntArray) -> None:
-        """Let no further pod on these cards, nor on other parts of them."""
+        """Exclude these devices and their other instances for later pods."""
         taken = np.take_along_axis(self.whole_rc, chosen, axis=1)
         for i in range(taken.shape[1]):
             self.allowed_rc &= self.whole_rc != taken[:, [i]]
@@ -200,7 +199,7 @@ def build_score_table(
     is_apart: bool = False,
     most: int = MOST,
 ) -> ScoreTable:
-    """What fits on some rows. The arrays are its own to change; `is_apart`: a card for each pod."""
+    """Compute some rows, changing the arrays; with `is_apart`, pods share no device."""
     table = _Table(allocations, rows, used_3rc, allowed_rc)
     if request.devices == 1 and not is_apart and not table.is_cut and allowed_rc.shape[1]:
         return _at_once(table, request, policy, most)
@@ -208,9 +207,9 @@ def build_score_table(
 
 
 def _at_once(table: _Table, request: Request, policy: str, most: int) -> ScoreTable:
-    """Pods with one card each: how many a card takes is a division, and the order a sort.
+    """Compute pods with one device each: the capacity is a division, and the order a sort.
 
-    It gives what `_one_at_a_time` gives, which a law holds it to.
+    A law compares it with `_one_at_a_time`.
     """
     request_part = next(request_part for request_part in request.requests if request_part.number)
     memory_rc, shares_rc, cores_rc = table.used_3rc
@@ -241,7 +240,7 @@ def _at_once(table: _Table, request: Request, policy: str, most: int) -> ScoreTa
 
 
 def _packed(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[IntArray, IntArray]:
-    """The card of each pod, and how many came to it before: one card is filled after the other."""
+    """Return the device of each pod and the pods before it there; devices are filled in order."""
     order_rc = np.argsort(first_rc, axis=1, kind="stable")
     takes_rc = np.take_along_axis(takes_rc, order_rc, axis=1)
     until_rc = np.cumsum(takes_rc, axis=1)
@@ -253,12 +252,12 @@ def _packed(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[IntArra
 
 
 def _sequential(first_rc: IntArray, takes_rc: IntArray, rungs: int) -> tuple[IntArray, IntArray]:
-    """The same where the card with the fewest is next."""
+    """The same, if the device with the fewest pods is next."""
     rows, width = takes_rc.shape
     deep = int(takes_rc.max(initial=0))
     nth = np.arange(deep)
     key_rcj = np.where(nth < takes_rc[:, :, None], first_rc[:, :, None] + nth, _LAST)
-    # Of equals the first card: the card is the slower index, so a stable sort keeps them so.
+    # The device is the slower index, so a stable sort keeps the first of equal devices first.
     order = np.argsort(key_rcj.reshape(rows, width * deep), axis=1, kind="stable")[:, :rungs].T
     return order // max(deep, 1), order % max(deep, 1)
 
@@ -294,7 +293,7 @@ def _one_at_a_time(
 def _one_more(
     table: _Table, request: Request, policy: str
 ) -> tuple[IntArray, BoolArray, FloatArray]:
-    """Cards for one more pod on each row; where there are not enough, what was taken is junk."""
+    """Take devices for one more pod on each row; invalid where there are not enough."""
     enough = np.ones(len(table.rows), dtype=bool)
     score = np.zeros(len(table.rows))
     parts: list[IntArray] = []

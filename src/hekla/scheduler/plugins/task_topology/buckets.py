@@ -1,9 +1,8 @@
-"""Buckets: the tasks of a job that want to share a node, by what its annotations say of its roles.
+"""Buckets: tasks of a job that should share a node, by the role affinity in its annotations.
 
-Sorting a job's tasks into buckets is done once in a cycle. What changes while they are placed (who
-waits, who is where) is counted along, one task at a time. What a newcomer gets wrong: counts are
-only followed while that is simple; after anything but a waiting task's coming to a node they are
-void, and `recount` is asked for before they are read.
+Tasks are sorted into buckets once per cycle. Counts of pending and placed tasks are then updated
+task by task. Note: counts are updated only when a pending task is placed. After any other change
+they are invalid, and `recount` must be called before they are read.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from hekla.scheduler.state.model import ALLOCATED_CLASS, PENDING, PIPELINED, Job
 SELF_ANTI, AFFINITY, SELF_AFFINITY, ANTI = 4, 3, 2, 1
 _HERE: Final = tuple(sorted((*ALLOCATED_CLASS, PIPELINED)))
 Runs = list[tuple[TaskClass, int]]
-"""Classes of tasks in turn, with how many of each follow one another."""
+"""Task classes in order, with the number of consecutive tasks of each."""
 
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """Tasks with one class that follow one another."""
+    """Consecutive tasks of one class."""
 
     klass: TaskClass
     waiting: int = 0
@@ -37,17 +36,17 @@ class Run:
 
 @dataclass(eq=False, slots=True)
 class Bucket:
-    """Tasks that want to be on one node."""
+    """Tasks that should share a node."""
 
     number: int
     node: str = ""
     tasks: dict[str, Task] = field(default_factory=dict)
     roles: dict[str, int] = field(default_factory=dict)
     load: float = 0.0
-    """As Volcano's: milli-CPUs, mebibytes and everything else, summed."""
+    """As in Volcano: milli-CPUs, mebibytes and everything else, summed."""
     runs: list[Run] = field(default_factory=list)
     here: dict[int, int] = field(default_factory=dict)
-    """How many of them are on which nodes."""
+    """The number of its tasks by node."""
 
     def add(self, task: Task) -> None:
         self.tasks[task.uid] = task
@@ -57,7 +56,7 @@ class Bucket:
 
 
 class RoleAffinity:
-    """What a job's annotations say, role by role."""
+    """The role affinity and anti-affinity of a job's annotations."""
 
     def __init__(self, job: Job) -> None:
         notes = job.annotations
@@ -86,32 +85,32 @@ class RoleAffinity:
         self.repelled = {role: _partners(role, self.apart) for role in self.rank}
 
     def attraction(self, role: str, others: Mapping[str, int]) -> int:
-        """How many of the others it wants to be with, less those it wants to be away from."""
+        """Return the number of attracted tasks minus the number of repelled ones."""
         near = sum(others.get(other, 0) for other in self.attracted[role])
         return near - sum(others.get(other, 0) for other in self.repelled[role])
 
     def order(self, role: str) -> tuple[int, int]:
-        """Those in the user's list first, in its order; then by how much their place matters."""
+        """Sort roles: first those of the user's list, then by their number of relations."""
         return self._orders.get(role, self._last)
 
 
 class Layout:
-    """The buckets of one job, and where their tasks are."""
+    """The buckets of one job, and the nodes of their tasks."""
 
     def __init__(self, job: Job, affinity: RoleAffinity) -> None:
         self.affinity = affinity
         self.buckets: list[Bucket] = []
         self.of: dict[str, Bucket] = {}
         self.here: dict[str, dict[int, int]] = {}
-        """How many tasks of each role are on which nodes; all of the job's."""
+        """The number of tasks by role and node, for the whole job."""
         self.is_counted = False
         self.members = len(job.tasks)
         self._job = job
         self._on_node: dict[str, Bucket] = {}
         self._best: dict[str, list[tuple[int, float, int, int]]] = {r: [] for r in affinity.rank}
-        """By role a heap of buckets, the most attractive first; the last number tells old ones."""
+        """A heap of buckets by role, the most attractive first; the last number marks old ones."""
         self._run_of: dict[str, Run] = {}
-        """The run of each task among those of its bucket; `_runs` are all of the job's."""
+        """The run of each task in its bucket; `_runs` are those of the job."""
         self._runs, self._run_in_job = _cut(
             sorted(job.tasks.values(), key=lambda t: (*affinity.order(t.role), t.role, t.order))
         )
@@ -144,17 +143,17 @@ class Layout:
             heappush(heap, (*rank, len(best.tasks)))
 
     def _attractive(self, role: str) -> Bucket | None:
-        """Where most are that it wants to be with, of these the least loaded; None if it would
-        rather be alone."""
+        """Return the bucket with most attracted tasks, of these the least loaded; None for a new
+        bucket."""
         heap = self._best[role]
         while heap and len(self.buckets[heap[0][2]].tasks) != heap[0][3]:
             heappop(heap)
         return self.buckets[heap[0][2]] if heap and heap[0][0] <= 0 else None
 
-    # --- who is where -------------------------------------------------------------------------
+    # --- counts -------------------------------------------------------------------------------
 
     def recount(self, nodes: Mapping[str, Node]) -> None:
-        """Count those who wait and those who are on nodes, from scratch."""
+        """Count pending and placed tasks from scratch."""
         self.here, self._waiting = {}, set(self._job.by_status[PENDING])
         for bucket in self.buckets:
             bucket.here = {}
@@ -171,7 +170,7 @@ class Layout:
         self.is_counted = True
 
     def placed(self, task: Task, index: int) -> None:
-        """A task came to a node; whoever did not wait before makes a new count necessary."""
+        """Count a placed task; one that was not pending makes a recount necessary."""
         if task.uid in self._waiting:
             self._waiting.remove(task.uid)
             self._wait(task.uid, -1)
@@ -180,7 +179,7 @@ class Layout:
             self.is_counted = False
 
     def foresee(self, task: Task, index: int) -> None:
-        """A task will have come to a node: for who looks ahead. A new count is necessary after."""
+        """Count a task that will be placed. A recount is necessary afterwards."""
         self.placed(task, index)
         self.is_counted = False
 
@@ -197,15 +196,15 @@ class Layout:
             bucket.here[index] = bucket.here.get(index, 0) + 1
 
     def used(self) -> list[int]:
-        """The nodes on which tasks of the job are."""
+        """Return the nodes with tasks of the job."""
         return sorted({node for there in self.here.values() for node in there})
 
     def first_and_rest(self, task: Task) -> Runs:
-        """A task, and then the others of its bucket that wait, by name."""
+        """Return a task, and then the other pending tasks of its bucket, by name."""
         return self._first(task, self.of[task.uid].runs, self._run_of[task.uid])
 
     def first_and_all(self, task: Task) -> Runs:
-        """A task, and then all others of the job that wait, role by role."""
+        """Return a task, and then all other pending tasks of the job, role by role."""
         return self._first(task, self._runs, self._run_in_job[task.uid])
 
     def _first(self, task: Task, runs: Iterable[Run], own: Run) -> Runs:
@@ -221,7 +220,7 @@ class Layout:
 
 
 def _cut(tasks: Iterable[Task]) -> tuple[list[Run], dict[str, Run]]:
-    """Tasks in order as runs, and which run each is in."""
+    """Return ordered tasks as runs, and the run of each."""
     runs: list[Run] = []
     run_of: dict[str, Run] = {}
     for task in tasks:
@@ -232,13 +231,13 @@ def _cut(tasks: Iterable[Task]) -> tuple[list[Run], dict[str, Run]]:
 
 
 def _partners(role: str, pairs: set[frozenset[str]]) -> tuple[str, ...]:
-    """The roles that some pairs name with this one; itself, where it is named alone."""
+    """Return the roles that pairs name with this one; itself if it is named alone."""
     found = (next(iter(pair - {role}), role) for pair in pairs if role in pair)
     return tuple(sorted(found))
 
 
 def _groups(text: str, roles: set[str], key: str) -> list[list[str]]:
-    """`a,b;c` as lists; a role that is unknown or named twice in a group is refused."""
+    """Parse `a,b;c` as lists; an unknown or repeated role in a group is refused."""
     found = []
     for part in (part.strip() for part in text.split(";")):
         if not part:

@@ -1,12 +1,11 @@
-"""task-topology: roles of a job that talk to each other share nodes, those that compete do not.
+"""task-topology: roles of a job that communicate share nodes, and roles that compete do not.
 
-A job says so by annotations of its PodGroup: groups of roles (`ps,worker;chief`) that should be
-together, or apart; a group of one speaks of that role and itself. Tasks are sorted into buckets by
-it, and a bucket goes to one node as far as there is room. With `mode: communication` nodes are
-scored by what the job's busiest pair of nodes would have to send each other instead. How that is
-done for many tasks without a look at everything for each is in `roleturns`.
+Annotations of the PodGroup define it: groups of roles (`ps,worker;chief`) with affinity or
+anti-affinity; a group of one role means that role and itself. Tasks are sorted into buckets, and a
+bucket is placed on one node as far as it fits. With `mode: communication`, nodes are scored by the
+traffic of the job's busiest pair of nodes instead. `scores` computes this for many tasks at once.
 
-What a newcomer gets wrong: these are wishes, not rules. A full node never stops a job.
+Note: these are preferences. A full node never keeps a job pending.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _KEYS = (TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINITY, TASK_TOPOLOGY_ORDE
 
 
 class TaskTopology(Plugin, name="task-topology"):
-    """Order and scores for jobs that say which roles belong together."""
+    """Order and scores for jobs with role affinity."""
 
     by_class: ClassVar[bool] = True
 
@@ -59,7 +58,7 @@ class TaskTopology(Plugin, name="task-topology"):
         self._problems: dict[str, str] = {}
 
     def job_notes(self, job: Job) -> tuple[str, ...]:
-        """For verdicts: what is odd about a job's wishes."""
+        """Return problems of a job's role affinity, for verdicts."""
         self._layout(job)
         return (self._problems[job.key],) if job.key in self._problems else ()
 
@@ -82,7 +81,7 @@ class TaskTopology(Plugin, name="task-topology"):
         if layout is None:
             return (1, 0, 0, 0, 0)
         place = layout.affinity.order(task.role)
-        if bucket is None:  # an order alone counts too, unlike in Volcano
+        if bucket is None:  # unlike in Volcano, an order alone counts too
             return (1, 0, 0, *place)
         return (0, -len(bucket.tasks), bucket.number, *place)
 

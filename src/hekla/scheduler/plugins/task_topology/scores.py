@@ -1,13 +1,13 @@
-"""How `task-topology` scores nodes for tasks of one role, one after the other.
+"""Scores of `task-topology` for tasks of one role, placed one after the other.
 
-What a node is worth to a task depends on where the tasks before it went, so every task has a look
-of its own. That would be dear if each looked at everything; but a task that comes to a node changes
-little: that node's room, the counts of its role there, and who is still to come. `ByBucket` and
-`ByTraffic` are made once for a run of equal tasks and told of each that was placed.
+The score of a node depends on where the tasks before were placed. Computing it from scratch for
+each task is expensive, but a placed task changes little: the capacity of its node, the counts of
+its role there, and the pending tasks. `ByBucket` and `ByTraffic` are made once for a run of equal
+tasks and updated after each placement.
 
-Most of the work is in how many of the tasks to come a node has room for. Nodes with equal room are
-in one state, and `NodeCapacities` finds the answer once for a state and those who are to come, for
-all jobs of a cycle; what is left for a task is to look up the states of the nodes.
+Most of the work is how many of the pending tasks fit on a node. Nodes with equal free resources are
+in one state, and `NodeCapacities` computes the result once per state for all jobs of a cycle. A
+task then only looks up the states of the nodes.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 _Array = TypeVar("_Array", FloatArray, IntArray)
 Key = tuple[tuple["TaskClass", int], ...]
 _KEPT: Final = 256
-"""So many answers are kept, each as long as there are states."""
+"""The number of cached results, each as long as there are states."""
 _MORE: Final = 16
-"""For so many nodes that a job does not use yet there is room in arrays at first."""
+"""The initial space in arrays for nodes that a job does not use yet."""
 
 
 class NodeCapacities:
-    """How many of some tasks, taken in turn, nodes have room for together."""
+    """How many of some ordered tasks fit on each node."""
 
     def __init__(self, session: Session) -> None:
         self.count = len(session.nodes)
         self._columns = session.columns
         self._changes = session.placer.changes
         self._ids: dict[tuple[float, ...], int] = {}
-        """The states of nodes by what will be free there, resource by resource."""
+        """The states of nodes by future idle amounts."""
         self._free: list[tuple[float, ...]] = []
         self._after: dict[tuple[int, TaskClass], int] = {}
         self._state_n: IntArray = np.zeros(0, dtype=np.int64)
@@ -50,7 +50,7 @@ class NodeCapacities:
         self._most: dict[TaskClass, int] = {}
 
     def states(self) -> IntArray:
-        """The state of every node as it is; the array is the caller's."""
+        """Return the state of every node; the caller may change the array."""
         changes = len(self._changes)
         changed = self._changes.since(self._seen)
         columns = self._columns
@@ -76,7 +76,7 @@ class NodeCapacities:
         return found
 
     def after(self, state: int, klass: TaskClass) -> int:
-        """The state of a node to which a task more has come."""
+        """Return the state of a node with one more task."""
         found = self._after.get((state, klass))
         if found is None:
             free = list(self._free[state])
@@ -86,7 +86,7 @@ class NodeCapacities:
         return found
 
     def fitting(self, runs: Runs) -> FloatArray:
-        """How many of these tasks fit, by state."""
+        """Return how many of these tasks fit, by state."""
         key = tuple((klass, min(count, self._most_of(klass))) for klass, count in runs)
         fits_s = self._fits.get(key)
         if fits_s is None or len(fits_s) < len(self._free):
@@ -99,7 +99,7 @@ class NodeCapacities:
         return fits_s
 
     def _most_of(self, klass: TaskClass) -> int:
-        """More of them are on no node, so that a larger number need not be told from it."""
+        """Return the most tasks that fit on any node; larger numbers need not be distinguished."""
         most = self._most.get(klass)
         if most is None:
             offered_rn = self._columns.allocatable_rn
@@ -127,7 +127,7 @@ def _fitting(key: Key, free_rs: FloatArray) -> FloatArray:
 
 
 class _ClassCapacity:
-    """The room for tasks to come while equal ones come to nodes in turn, before they really do."""
+    """The capacity of nodes while equal tasks are chosen, before they are placed."""
 
     def __init__(self, rooms: NodeCapacities, klass: TaskClass) -> None:
         self._capacities = rooms
@@ -135,7 +135,7 @@ class _ClassCapacity:
         self._state_n = rooms.states()
 
     def fitting(self, runs: Runs) -> FloatArray:
-        """How many of these tasks fit on every node."""
+        """Return how many of these tasks fit on every node."""
         fits_n: FloatArray = self._capacities.fitting(runs)[self._state_n]
         return fits_n
 
@@ -144,7 +144,7 @@ class _ClassCapacity:
 
 
 class ByBucket(SequentialScore):
-    """Best where most of its bucket are and could be, less those it wants to be away from."""
+    """Highest where most of the bucket is or fits, minus repelled tasks."""
 
     def __init__(self, layout: Layout, task: Task, rooms: NodeCapacities, weight: float) -> None:
         self._layout = layout
@@ -175,11 +175,11 @@ class ByBucket(SequentialScore):
 
 
 class ByTraffic(SequentialScore):
-    """Best where the busiest pair of nodes has least to send, counting one for each pair of
-    tasks whose roles belong together; of equal ones where the rest of the job could follow.
+    """Highest where the busiest pair of nodes has the least traffic, one for each pair of tasks
+    whose roles have affinity; of equal ones, where the rest of the job fits.
 
-    Only the nodes that the job uses differ in what is sent, and there are few. While tasks come
-    that only grows, so what one of them changes is found by a look at its own row.
+    Traffic differs only between the nodes of the job, which are few. While tasks are placed it only
+    grows, so the effect of one task is found in the row of its node.
     """
 
     def __init__(self, layout: Layout, task: Task, rooms: NodeCapacities, weight: float) -> None:
@@ -192,24 +192,24 @@ class ByTraffic(SequentialScore):
         here_kr, together_rr, friends_r = _as_arrays(layout, task.role, nodes)
         parted_kk = traffic(here_kr, together_rr)
         self._busiest = float(parted_kk.max(initial=0.0))
-        np.fill_diagonal(parted_kk, -np.inf)  # what stays on a node is not sent
+        np.fill_diagonal(parted_kk, -np.inf)  # traffic within a node does not count
         self._is_own_friend = task.role in layout.affinity.attracted.get(task.role, ())
         self._size = len(nodes)
-        """How many nodes the job uses; the arrays have room for more."""
+        """The number of nodes that the job uses; the arrays are larger."""
         friends_k, here_k = here_kr @ friends_r, here_kr.sum(axis=1)
         worst_k = (parted_kk + friends_k).max(axis=1, initial=0.0)
         self._node_k = _padded(np.asarray(nodes, dtype=np.int64), _MORE)
         self._parted_kk = _padded(parted_kk, _MORE)
         self._friends_k, self._here_k = _padded(friends_k, _MORE), _padded(here_k, _MORE)
         self._worst_k = _padded(worst_k, _MORE)
-        """What each would have to send to one other, at most, if the task came there."""
+        """Return the largest traffic of each node with another, if the task is placed there."""
         self._friends = float(self._friends_k.sum())
         self._most_friends = float(self._friends_k.max())
 
     def score(self, task: Task) -> FloatArray:
         room_n = self._capacity.fitting(self._layout.first_and_all(task))
         members, size = self._members, self._size
-        # On a node where nobody of the job is, every friend is elsewhere.
+        # On a node without tasks of the job, all attracted tasks are elsewhere.
         worst = max(self._busiest, self._most_friends)
         cost_n: FloatArray = worst * members * members + self._friends * members - room_n
         used = self._node_k[:size]
@@ -241,7 +241,7 @@ class ByTraffic(SequentialScore):
         worst_k[k] = (parted_kk[k] + friends_k).max(initial=0.0)
 
     def _widen(self, node: int) -> int:
-        """The place of a node that the job did not use yet."""
+        """Return the position of a node that the job did not use yet."""
         k = self._position[node] = self._size
         if k == len(self._node_k):
             for name in ("_node_k", "_parted_kk", "_friends_k", "_here_k", "_worst_k"):
@@ -258,7 +258,7 @@ class ByTraffic(SequentialScore):
 def _as_arrays(
     layout: Layout, role: str, nodes: list[int]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """How many of each role are on nodes, which roles belong together, and which with this one."""
+    """Return counts by role and node, the relations of roles, and those of this role."""
     affinity = layout.affinity
     roles = sorted({*layout.here, *affinity.rank})
     position = {node: k for k, node in enumerate(nodes)}
@@ -273,14 +273,14 @@ def _as_arrays(
 
 
 def _padded(array: _Array, more: int) -> _Array:
-    """The same with room for more along every axis."""
+    """Return the array with more space along every axis."""
     wide = np.zeros([size + more for size in array.shape], dtype=array.dtype)
     wide[tuple(slice(size) for size in array.shape)] = array
     return wide
 
 
 def traffic(here_kr: FloatArray, together_rr: FloatArray) -> FloatArray:
-    """For every two nodes how many pairs of tasks that belong together they part."""
+    """Return the number of related task pairs that each two nodes separate."""
     parted_kk: FloatArray = here_kr @ together_rr @ here_kr.T
     np.fill_diagonal(parted_kk, 0.0)
     return parted_kk

@@ -1,14 +1,14 @@
-"""Who has how much of which card, as arrays: nodes down, their cards across, padded.
+"""Device allocations as arrays: one row per node, one column per device, padded.
 
-A ledger is a function of the nodes' inventories and of what is written on the pods that are there;
-rows of nodes on which something happened are written anew. The law: on no card is more given than
-it has, now (`now_3nc`) or once those who leave have left (`later_3nc`).
+Allocations are a function of the nodes' inventories and of the annotations of their pods. The row
+of a node that changed is computed again. Invariant: no device is allocated beyond its amount, now
+(`now_3nc`) or after releasing pods terminated (`later_3nc`).
 
-What a newcomer gets wrong: one GPU may be there in several ways (by memory or number, as vGPUs, as
-`nvidia.com/gpu`). A card of which a pod has something in one way is wholly taken in the others.
+Note: one GPU may be offered in several ways (by memory or number, as vGPUs, as `nvidia.com/gpu`). A
+device with an allocation in one way is full in the others.
 
-Unlike in Volcano, a pod that is leaving keeps its cards until it is gone: its process may still
-have the memory.
+Unlike in Volcano, a releasing pod keeps its devices until it is deleted: its process may still use
+the memory.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MEMORY: Final = 0
 SHARES: Final = 1
 CORES: Final = 2
 Used = npt.NDArray[np.int64]
-"""[memory, containers, cores] by node and card."""
+"""[memory, containers, cores] by node and device."""
 
 
 class DeviceAllocations:
-    """All cards of one kind."""
+    """The allocations of all devices of one kind."""
 
     def __init__(self, kind: str, nodes: Sequence[Node], version: int) -> None:
         self.kind = kind
@@ -51,11 +51,11 @@ class DeviceAllocations:
         self.group_nc: IntArray = np.full(shape, -1, dtype=np.int64)
         self.usable_nc: BoolArray = np.zeros(shape, dtype=bool)
         self.unclear_n: BoolArray = np.zeros(len(nodes), dtype=bool)
-        """Nodes with pods whose cards nobody can name: they take no others."""
+        """Nodes with pods whose devices are unknown. They take no other pods."""
         self.own_n: BoolArray = np.zeros(len(nodes), dtype=bool)
-        """Nodes with pods that have cards of this kind."""
+        """Nodes with pods that have devices of this kind."""
         self.other_n: BoolArray = np.zeros(len(nodes), dtype=bool)
-        """Nodes with pods that have some of the same cards in another way."""
+        """Nodes with pods that have some of the same devices in another way."""
         self._all_cards: list[Mapping[str, tuple[Device, ...]]] = [node.devices for node in nodes]
         self.now_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         self.later_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
@@ -71,8 +71,8 @@ class DeviceAllocations:
         return bool((self.cut_nc >= 0).any())
 
     def write(self, row: int, node: Node) -> None:
-        """A node's row anew, from its cards and its pods."""
-        from hekla.scheduler.state.model import RELEASING  # it needs this package
+        """Compute the row of a node from its devices and its pods."""
+        from hekla.scheduler.state.model import RELEASING  # model imports this package
 
         devices = self.devices[row] = node.devices.get(self.kind, ())
         self._all_cards[row] = node.devices
@@ -99,7 +99,7 @@ class DeviceAllocations:
                 self.state(self.later_3nc, row, task, 1)
 
     def counts(self, task: Task) -> bool:
-        """Whether cards that a task has may be some of these."""
+        """Tell whether the devices of a task may be some of these."""
         wanted = task.klass.devices
         if wanted is None:
             return False
@@ -109,12 +109,12 @@ class DeviceAllocations:
         return task.klass.devices is not None and task.klass.devices.kind == self.kind
 
     def state(self, used_3nc: Used, row: int, task: Task, sign: int) -> None:
-        """Count what a pod on a node has, or (with -1) no longer has."""
+        """Add what a pod has on a node, or with -1 remove it."""
         if task.devices and self.counts(task):
             used_3nc[:, row] += sign * self.held_by(row, task)
 
     def held_by(self, row: int, task: Task) -> Used:
-        """What a pod on a node has of each of its cards, in whatever way it has them."""
+        """Return what a pod has of each device of a node, in any way."""
         if self._is_own(task):
             return self.held(row, task.devices)
         if not self.counts(task):
@@ -127,7 +127,7 @@ class DeviceAllocations:
         return held_3c
 
     def _same(self, row: int, task: Task) -> set[int] | None:
-        """Which cards of a node a pod has in another way, by number; None if that is unclear."""
+        """Return the devices of a node that a pod has in another way; None if unknown."""
         assert task.klass.devices is not None
         theirs = self._all_cards[row].get(task.klass.devices.kind, ())
         ours = {device.whole for device in self.devices[row]}
@@ -144,12 +144,12 @@ class DeviceAllocations:
         return found
 
     def held(self, row: int, devices: Sequence[DeviceAllocation]) -> Used:
-        """What a pod on a node has of each of its cards."""
+        """Return what a pod has of each device of a node."""
         held_3c = np.zeros((3, self.width), dtype=np.int64)
         for given in devices:
             found = self.columns(row, given.device)
             for column, is_same in found or self._all(row):
-                # A card that has changed its mode since is out of reach until the pod has left.
+                # A device that has changed its mode is not usable until the pod is deleted.
                 memory = int(self.memory_nc[row, column])
                 held_3c[:, column] += (
                     (max(given.memory, memory * given.percent // 100), 1, given.cores)
@@ -159,11 +159,11 @@ class DeviceAllocations:
         return np.minimum(held_3c, MAX_AMOUNT)
 
     def _all(self, row: int) -> list[tuple[int, bool]]:
-        """In place of a card that the node does not have: any of its cards may be meant."""
+        """Return all devices, for an allocation of a device that the node does not have."""
         return [(column, False) for column in range(len(self.devices[row]))]
 
     def columns(self, row: int, device: str) -> list[tuple[int, bool]]:
-        """Where a card is, and that it is that very one; or the entries of a card cut otherwise."""
+        """Return the columns of a device, and whether it is exact or another partition of it."""
         devices = self.devices[row]
         for column, known in enumerate(devices):
             if known.id == device:
@@ -175,18 +175,18 @@ class DeviceAllocations:
 
 
 def whole_id(device: str) -> str:
-    """The card itself, where this is a part of it: `GPU-1[2-0]` is a part of `GPU-1`."""
+    """Return the id of the whole device: `GPU-1` for its MIG instance `GPU-1[2-0]`."""
     return device.partition("[")[0]
 
 
 class AllocationsByKind:
-    """The ledgers of a cluster, by kind; made when somebody asks."""
+    """The device allocations of a cluster by kind, made on first use."""
 
     def __init__(self) -> None:
         self._known: dict[str, DeviceAllocations] = {}
 
     def changed(self, node: Node) -> None:
-        """Its cards, or what is written on its pods."""
+        """Record that the devices of a node or the annotations of its pods changed."""
         for allocations in self._known.values():
             allocations.stale.add(node.name)
 

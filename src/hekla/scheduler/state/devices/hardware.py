@@ -1,10 +1,10 @@
-"""Tables of hardware: how MIG cuts a GPU, and which parts of an NPU can be handed out.
+"""Hardware tables: the MIG geometries of GPUs, and the templates of NPUs.
 
-Both are facts of the vendors, as the device plugins' own default configuration has them; that has
-no H100 and H200, whose instances are as `nvidia-smi mig -lgip` lists them.
+Both are the vendors' facts, as in the default configuration of the device plugins. That has no H100
+and H200; their instances are as `nvidia-smi mig -lgip` lists them.
 
-What a newcomer gets wrong: the order of cuts and instances is part of the contract. A pod is told
-the name and the position, `[group2-3]`, and the device plugin looks these up in a table of its own.
+Note: the order of geometries and instances is part of the contract. A pod is annotated with name
+and position, `[group2-3]`, and the device plugin looks these up in its own table.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 Geometry = tuple[tuple[int, int], ...]
-"""Instances that a card can be cut into at the same time: (memory in MiB, how many)."""
+"""Instances that a device can have at the same time: (memory in MiB, number)."""
 
 _SMALL: Final = (((5120, 7),), ((10240, 3), (5120, 1)), ((20480, 2),), ((40960, 1),))
 _LARGE: Final = (((9728, 7),), ((19968, 3), (9728, 1)), ((40192, 2),), ((80896, 1),))
 _H100: Final = (((9984, 7),), ((20090, 3), (9984, 1)), ((40448, 2),), ((81152, 1),))
-# Of 3g.71gb at least as much as two of 2g.35gb have.
+# 3g.71gb has at least as much memory as two of 2g.35gb.
 _H200: Final = (((16384, 7),), ((33280, 3), (16384, 1)), ((66560, 2),), ((143360, 1),))
 _GEOMETRIES: Final[tuple[tuple[tuple[str, ...], tuple[Geometry, ...]], ...]] = (
     (("A30",), (((6144, 4),), ((12288, 2),), ((24576, 1),))),
@@ -30,8 +30,8 @@ _GEOMETRIES: Final[tuple[tuple[tuple[str, ...], tuple[Geometry, ...]], ...]] = (
 
 
 def geometries(model: str) -> tuple[Geometry, ...]:
-    """The ways in which a model can be cut; none for a model that is not known."""
-    words = f"-{model.replace(' ', '-')}-"  # whole words: a GH200 is no H200
+    """Return the MIG geometries of a model; empty for an unknown model."""
+    words = f"-{model.replace(' ', '-')}-"  # whole words: a GH200 is not an H200
     for names, found in _GEOMETRIES:
         if any(f"-{name}-" in words for name in names):
             return found
@@ -40,7 +40,7 @@ def geometries(model: str) -> tuple[Geometry, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A kind of NPU: its resources, and the templates of its parts as (name, memory, cores)."""
+    """A kind of NPU: its resources, and its templates as (name, memory, cores)."""
 
     word: str
     memory: int
@@ -56,7 +56,7 @@ class Chip:
         return f"huawei.com/{self.word}-memory"
 
     def part(self, memory: int) -> tuple[str, int, int]:
-        """The smallest template with as much memory; without a name, the whole chip."""
+        """Return the smallest template with enough memory; the whole chip has no name."""
         for name, size, cores in self.templates:
             if memory <= size:
                 return name, size, cores * 100 // self.cores

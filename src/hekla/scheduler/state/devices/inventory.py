@@ -1,11 +1,11 @@
-"""The cards of a node, as its device plugin describes them in annotations and resources.
+"""The devices of a node, as its device plugin describes them in annotations and resources.
 
-A card in MIG mode is several entries: one for each instance of each way to cut it. They name the
-same card (`whole`), and once one of them is in use those of another cut are out of reach.
-A name that a register has twice is one card.
+A device in MIG mode has several entries: one per instance of each geometry. They name the same
+device (`whole`), and once one of them is in use those of other geometries are not usable. A name
+that is registered twice is one device.
 
-What a newcomer gets wrong: a description that cannot be read is no card, never a guess. A node
-whose annotation is half written loses those entries until the plugin writes it again.
+Note: an invalid description is no device, never a guess. A node whose annotation is half written
+loses those entries until the plugin writes it again.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from hekla.scheduler.state.devices.hardware import CHIPS, geometries
 from hekla.units.quantity import QuantityError, parse_quantity
 
 GPU: Final = "gpu"
-"""Shared by memory or handed out whole, by number."""
+"""GPUs that are shared by memory, or allocated whole by number."""
 VGPU: Final = "vgpu"
 WHOLE_GPU: Final = wellknown.NVIDIA_GPU
-"""Chosen by the node itself: nobody else knows which they are."""
+"""GPUs that the node selects itself; the scheduler does not know which."""
 SAME_DEVICES: Final = frozenset((GPU, VGPU, WHOLE_GPU))
-"""Ways to give out the same cards: what somebody has in one way nobody has in another."""
+"""Kinds that offer the same devices. A device is allocated in one of these ways at a time."""
 UNLIMITED: Final = 1 << 30
 MAX_CARDS: Final = 256
-"""Of one kind on one node; more are not looked at."""
+"""The most devices of one kind on one node; more are ignored."""
 MAX_MEMORY: Final = (1 << 24) - 1
-"""MiB of a card: what somebody claims beyond it is not believed."""
+"""The largest valid memory of a device, in MiB."""
 RESERVED: Final = frozenset(",:;[")
-"""Letters that part names from each other, or from the number of an instance."""
+"""Characters that separate names, or a name from the number of an instance."""
 MIG: Final = "mig"
 HAMI_CORE: Final = "hami-core"
 
@@ -44,27 +44,27 @@ Amounts = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One card, or one MIG instance that a card could be cut into."""
+    """A device, or a MIG instance that a device can be partitioned into."""
 
     id: str
     memory: int
     shares: int = UNLIMITED
-    """Containers that may use it at once."""
+    """The number of containers that may share it."""
     type: str = ""
     mode: str = ""
     is_healthy: bool = True
     whole: int = 0
-    """Which card of the node it is, or is a part of."""
+    """The position on the node of the device, or of the device that it is an instance of."""
     cut: int = -1
-    """The geometry it belongs to; -1 for a card that is not cut."""
+    """The geometry of an instance; -1 for a device without MIG."""
     group: int = -1
-    """Cards of a node with the same number are joined by a fast interconnect."""
+    """Devices of a node with equal numbers share a fast interconnect."""
 
 
 def devices_of(
     annotations: Mapping[str, str], capacity: Amounts, allocatable: Amounts
 ) -> dict[str, tuple[Device, ...]]:
-    """The cards of a node by kind; kinds it has none of are left out."""
+    """Return the devices of a node by kind, without kinds that it does not have."""
     found = {
         GPU: _shared_gpus(annotations, capacity or allocatable),
         VGPU: _vgpus(annotations, allocatable),
@@ -77,7 +77,7 @@ def devices_of(
 
 
 def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Cards with names that can be written on pods and read back, and groups numbered from 0."""
+    """Return devices with valid, distinct names, and groups numbered from 0."""
     named: dict[str, Device] = {}
     for device in devices:
         if device.id and not RESERVED.intersection(device.id):
@@ -89,7 +89,7 @@ def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Device, ...]:
-    """Cards of equal memory, counted; the plugin names those that are broken."""
+    """Return devices of equal memory by count; the plugin names unhealthy ones."""
     number = min(_whole(amounts.get(wellknown.GPU_NUMBER)), MAX_CARDS)
     if number <= 0:
         return ()
@@ -109,7 +109,7 @@ def _shared_gpus(annotations: Mapping[str, str], amounts: Amounts) -> tuple[Devi
 
 
 def _vgpus(annotations: Mapping[str, str], allocatable: Amounts) -> tuple[Device, ...]:
-    """`uuid,count,memory,type,health,mode[,…]` for each card, joined by colons."""
+    """Parse `uuid,count,memory,type,health,mode[,…]` of each device, joined by colons."""
     text = annotations.get(wellknown.NODE_VGPU_REGISTER, "")
     if not text or _whole(allocatable.get(wellknown.VGPU_NUMBER)) <= 0:
         return ()
@@ -134,21 +134,21 @@ def _vgpu(words: list[str], number: int, groups: Mapping[str, int]) -> Iterator[
 
 
 def _parts(device: Device) -> Iterator[Device]:
-    """The instances that a card in MIG mode could be cut into; any other card itself."""
+    """Return the instances of a device in MIG mode; any other device itself."""
     cuts = geometries(device.type) if device.mode == MIG else ()
     if not cuts:
-        # As Volcano: a model whose geometry is not known is shared in software.
+        # As in Volcano: a model of unknown geometry is shared in software.
         yield replace(device, mode=HAMI_CORE) if device.mode == MIG else device
     for cut, geometry in enumerate(cuts):
         sizes = [size for size, count in geometry for _ in range(count)]
         for position, size in enumerate(sizes):
-            # Device plugins find a cut by the name that their configuration gives it.
+            # Device plugins find a geometry by the name in their configuration.
             name = f"{device.id}[group{cut + 1}-{position}]"
             yield replace(device, id=name, memory=size, shares=1, cut=cut)
 
 
 def _npus(text: str) -> Iterator[Device]:
-    """A JSON list as HAMi's Ascend plugin writes it."""
+    """Parse a JSON list as HAMi's Ascend plugin writes it."""
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError):
@@ -184,7 +184,7 @@ def _network(entry: Mapping[str, Any]) -> int:
 
 
 def _groups(annotations: Mapping[str, str], number: int) -> dict[str, int]:
-    """`0,1,2,3;4,5,6,7`: cards by index or id, those joined to each other together."""
+    """Parse `0,1,2,3;4,5,6,7`: interconnect groups of devices by index or id."""
     text = annotations.get(wellknown.CARD_GROUPS, "")
     return {
         word.strip(): group

@@ -1,8 +1,8 @@
-"""What a pod asks of cards, and what it was given: requests in, annotations in and out.
+"""Device requests of pods, and the annotations that record their allocations.
 
-What a pod was given is read from its annotations and from nothing else, so a scheduler that starts
-knows what the last one decided. They are written in the same request as the binding: a pod on a
-node has its cards, and one without a node has none, whatever its annotations say.
+An allocation is read from the pod's annotations only, so a new scheduler knows what the previous
+one decided. They are written in the same request as the binding: a pod with a node has its devices,
+and a pod without a node has none, whatever its annotations contain.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hekla.scheduler.state.devices.inventory import GPU, SAME_DEVICES, VGPU, WHO
 from hekla.units.quantity import QuantityError, parse_quantity
 
 WHOLE: Final = 100
-"""All cores of a card: nobody else may use it."""
+"""All cores of a device: it is not shared."""
 UNCLEAR: Final = DeviceAllocation("", MAX_AMOUNT, WHOLE)
-"""Cards that a pod may have and nobody can name: it counts for all of its node."""
+"""Unknown devices: the pod counts for all devices of its node."""
 _VGPU_TYPE: Final = "NVIDIA"
 _VGPU_NAMES: Final = (wellknown.VGPU_NUMBER, wellknown.VGPU_MEMORY)
 CHOOSING: Final = (
@@ -42,18 +42,18 @@ CHOOSING: Final = (
     wellknown.USE_GPU_TYPE,
     wellknown.NOUSE_GPU_TYPE,
 )
-"""Annotations with which a pod chooses among cards."""
+"""Annotations with which a pod selects devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a pod wants. Cards of more than one kind in one pod are not to be had."""
+    """The device request of a pod. A pod may request one kind only."""
 
     kind: str
     requests: tuple[DeviceRequest, ...]
-    """In the order of the containers; those that want nothing ask for no card."""
+    """One entry per container, with number 0 for containers without devices."""
     is_by_number: bool = False
-    """Whole GPUs, counted."""
+    """Whether whole GPUs are requested by number."""
     choosing: tuple[tuple[str, str], ...] = ()
     problem: str = ""
 
@@ -65,11 +65,11 @@ class Request:
         return sum(request_part.number for request_part in self.requests)
 
 
-# --- what is asked ----------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------
 
 
 def request_of(shape: wire.PodShape, annotations: Mapping[str, str]) -> Request | None:
-    """What a pod wants of cards; None for pods that want none."""
+    """Return the device request of a pod; None if it has none."""
     amounts = [_amounts(container) for container in shape.containers or ()]
     first = [_amounts(container) for container in shape.init_containers or ()]
     if not any("/" in name for each in (*amounts, *first) for name in each):
@@ -126,7 +126,7 @@ def _amounts(container: wire.Container) -> dict[str, int]:
             try:
                 out[name] = min(parse_quantity(text).value(), MAX_AMOUNT)
             except QuantityError:
-                continue  # the class says so
+                continue  # the task class reports it
     return out
 
 
@@ -141,7 +141,7 @@ def _npu(word: str, amounts: Mapping[str, int]) -> DeviceRequest:
     chip = CHIP_OF[word]
     number, memory = amounts.get(chip.resource, 0), amounts.get(chip.memory_resource, 0)
     if number != 1 or not memory:
-        return DeviceRequest(number, percent=100, cores=WHOLE)  # parts come one at a time
+        return DeviceRequest(number, percent=100, cores=WHOLE)  # fractions are single devices
     name, size, cores = chip.part(memory)
     return (
         DeviceRequest(1, memory=size, cores=cores)
@@ -193,14 +193,14 @@ def _vgpu_problem(amounts: Sequence[Mapping[str, int]]) -> str:
     return ""
 
 
-# --- what was given ---------------------------------------------------------------------------
+# --- allocations ------------------------------------------------------------------------------
 
 
 def given_to(request: Request, annotations: Mapping[str, str]) -> tuple[DeviceAllocation, ...]:
-    """The cards that a pod on a node has: never fewer, nor less of each, than it asks for.
+    """Return the devices of a pod on a node: never fewer, nor less of each, than it requests.
 
-    What its annotations do not tell is UNCLEAR: it may have been bound by somebody else, or have
-    had its annotations changed since.
+    What the annotations do not name is UNCLEAR: another scheduler may have bound the pod, or its
+    annotations were changed.
     """
     if not any(request_part.number for request_part in request.requests):
         return ()
@@ -226,7 +226,7 @@ def _at_least(given: DeviceAllocation, request_part: DeviceRequest) -> DeviceAll
 
 
 def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]:
-    """Those of a pod's annotations that say what it was given."""
+    """Return the annotations of a pod that record its devices."""
     names = {
         GPU: (wellknown.GPU_INDEX,),
         VGPU: (wellknown.VGPU_IDS_NEW, wellknown.BIND_PHASE, wellknown.BIND_TIME),
@@ -244,7 +244,7 @@ def recorded(request: Request, annotations: Mapping[str, str]) -> dict[str, str]
 def annotations_for(
     request: Request, given: Sequence[DeviceAllocation], node: str, now: float
 ) -> dict[str, str]:
-    """What is written on a pod with its binding, for the node's device plugin and for us."""
+    """Return the annotations written with the binding, for the device plugin and the scheduler."""
     seconds = str(int(now))
     if request.kind == GPU:
         return {
@@ -281,7 +281,7 @@ def annotations_for(
 
 
 def is_being_given(notes: Mapping[str, str], now: float, within_s: float) -> bool:
-    """Whether a device plugin has still to act on what is written on a pod."""
+    """Tell whether the device plugin has not handled a pod's annotations yet."""
     for phase, time in (
         (wellknown.BIND_PHASE, wellknown.BIND_TIME),
         (wellknown.HAMI_BIND_PHASE, wellknown.HAMI_BIND_TIME),

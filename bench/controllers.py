@@ -30,6 +30,7 @@ from hekla.controllers.job.pods import PodMaker
 from hekla.controllers.objects import owner_reference
 from hekla.controllers.runner import Controllers
 from hekla.kube import kubeconfig
+from hekla.kube.calls import Call
 from hekla.kube.client import Client
 from hekla.kube.informers import Informer
 from hekla.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, PODGROUPS, PODS
@@ -147,10 +148,10 @@ def counted(client: Client) -> list[str]:
     writes: list[str] = []
     send = client.transport.send
 
-    async def sending(call: Any) -> bytes:
+    async def sending(call: Call, **options: Any) -> bytes:
         if call.method != "GET" and "/events" not in call.path:
             writes.append(f"{call.method} {call.path}")
-        return await send(call)
+        return await send(call, **options)
 
     client.transport.send = sending  # type: ignore[method-assign]
     return writes

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from hekla.api.meta import convert
 from hekla.api.nodeinfo import Numatopology
@@ -452,18 +453,18 @@ def running(nodes: int, gangs: int, size: int) -> Cluster:
 def case_g() -> None:
     """Growth: double one thing at a time."""
     for nodes in (1000, 2000, 4000, 8000):
-        run(f"g  nodes   {nodes:6d}: 50 gangs of 100", *timed(lambda n=nodes: build(n, 50, 100)))
+        run(f"g  nodes   {nodes:6d}: 50 gangs of 100", *timed(partial(build, nodes, 50, 100)))
     for size in (50, 100, 200, 400):
-        run(f"g  pods    {size * 50:6d}: 50 gangs", *timed(lambda s=size: build(2000, 50, s)))
+        run(f"g  pods    {size * 50:6d}: 50 gangs", *timed(partial(build, 2000, 50, size)))
     for classes in (1, 8, 64):
         run(
             f"g  classes {classes:6d}: 64 gangs of 50",
-            *timed(lambda c=classes: build(2000, 64, 50, classes=c)),
+            *timed(partial(build, 2000, 64, 50, classes=classes)),
         )
     for queues in (1, 8, 64):
         run(
             f"g  queues  {queues:6d}: 64 gangs of 50",
-            *timed(lambda q=queues: build(2000, 64, 50, queues=q)),
+            *timed(partial(build, 2000, 64, 50, queues=queues)),
         )
 
 

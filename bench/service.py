@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bench.core import build
@@ -107,7 +108,7 @@ async def lags() -> None:
         for in_thread in (False, True):
             state = build(*sizes)
             state.refresh()
-            await lag(name, lambda s=state: decide(s, settings, START), in_thread=in_thread)
+            await lag(name, partial(decide, state, settings, START), in_thread=in_thread)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -61,7 +62,7 @@ class Crowd:
                 name = f"gang-{len(self.sizes)}"
                 self.sizes[name] = self._random.choice(sizes)
                 body = gang(name, self.sizes[name], self._random.choice(("500m", "1", "2")))
-                until(lambda body=body: self._create(client, body))
+                until(partial(self._create, client, body))
 
     def until_ended(self, count: int | None = None) -> None:
         """Wait until so many jobs (all, if not said) are Completed."""

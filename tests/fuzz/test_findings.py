@@ -44,8 +44,8 @@ async def test_a_job_without_a_spec_is_refused(client: Client) -> None:
 
 @pytest.mark.parametrize("part", ["metadata", "spec"])
 async def test_a_scale_whose_parts_are_no_objects_is_refused(client: Client, part: str) -> None:
-    template = {"metadata": {"labels": {"a": "b"}}}
-    template["spec"] = {"containers": [{"name": "c", "image": "host"}]}  # type: ignore[assignment]
+    template: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}}
+    template["spec"] = {"containers": [{"name": "c", "image": "host"}]}
     spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     body = {"metadata": {"name": "r"}, "spec": spec}
     await client.create(REPLICA_SETS, body, namespace="default")

@@ -48,11 +48,11 @@ def vgpu_node(
     shares: int = 10,
     kind: str = "NVIDIA-Tesla-V100",
     mode: str = "hami-core",
-    **notes: str,
+    annotations: dict[str, str] | None = None,
 ) -> Any:
     text = "".join(f"GPU-{name}-{i},{shares},{memory},{kind},true,{mode}:" for i in range(devices))
-    annotations = {w.NODE_VGPU_REGISTER: text, **notes}
-    return node(name, cpu=64, annotations=annotations, extra={w.VGPU_NUMBER: devices * shares})
+    registered = {w.NODE_VGPU_REGISTER: text, **(annotations or {})}
+    return node(name, cpu=64, annotations=registered, extra={w.VGPU_NUMBER: devices * shares})
 
 
 def wants(number: int = 1, memory: int = 0, percent: int = 0, cores: int = 0) -> dict[str, int]:

@@ -137,14 +137,16 @@ def test_a_bind_is_assumed_until_the_watch_confirms_it_and_can_be_taken_back() -
     state.assume(task, "n1")
     assert state.matrix.idle_rn[0, 0] == 3000.0
     state.set_pod(job.pods[0])  # the watch is behind
-    assert state.tasks["default-a-0"].status == BINDING
-    state.forget(state.tasks["default-a-0"])
+    assuming = state.tasks["default-a-0"]
+    assert assuming.status == BINDING
+    state.forget(assuming)
     state.refresh()
     assert state.tasks["default-a-0"].status == PENDING
     assert books(state) == before
     state.assume(task, "n1")
     state.set_pod(pod("a-0", group="a", cpu=1, node="n1"))
-    assert state.tasks["default-a-0"].status == RUNNING
+    running = state.tasks["default-a-0"]
+    assert running.status == RUNNING
     assert state.matrix.idle_rn[0, 0] == 3000.0
 
 

@@ -53,17 +53,12 @@ def test_allocating_devices_at_once_equals_one_by_one(data: st.DataObject) -> No
     policy = data.draw(st.sampled_from(("", "binpack", "spread")))
     most = data.draw(st.sampled_from((2, 256)))
     rows = np.zeros(1, dtype=np.int64)
-    fast, slow = (
-        find(
-            choosing._Table(allocations, rows, used.copy(), allocations.usable_nc[rows]),
-            request,
-            policy,
-        )
-        for find in (
-            lambda *a: choosing._at_once(*a, most),
-            lambda *a: choosing._one_at_a_time(*a, False, most),
-        )
-    )
+    tables = [
+        choosing._Table(allocations, rows, used.copy(), allocations.usable_nc[rows])
+        for _ in range(2)
+    ]
+    fast = choosing._at_once(tables[0], request, policy, most)
+    slow = choosing._one_at_a_time(tables[1], request, policy, False, most)
     assert fast.copies_r.tolist() == slow.copies_r.tolist()
     assert fast.choice_krs.tolist() == slow.choice_krs.tolist()
     assert np.allclose(fast.score_kr, slow.score_kr)

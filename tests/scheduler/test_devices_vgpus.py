@@ -165,7 +165,7 @@ def test_pods_of_an_exclusive_rule_share_no_device() -> None:
 
 def test_several_devices_are_allocated_from_one_interconnect_group() -> None:
     # Card 0 is taken: of group 0 one card is left, group 1 has two.
-    linked = vgpu_node("n", devices=4, **{w.CARD_GROUPS: "0,1;2,3"})
+    linked = vgpu_node("n", devices=4, annotations={w.CARD_GROUPS: "0,1;2,3"})
     world = cluster([linked], [job("a", requests=wants(1), pod_annotations={
         w.VGPU_USE_UUID: "GPU-n-0"})], conf=PACKED)  # fmt: skip
     world.live(world.run())
@@ -174,14 +174,14 @@ def test_several_devices_are_allocated_from_one_interconnect_group() -> None:
 
 
 def test_a_node_with_interconnected_devices_is_preferred() -> None:
-    apart = vgpu_node("a", devices=2, **{w.CARD_GROUPS: "0;1"})
-    joined = vgpu_node("b", devices=2, **{w.CARD_GROUPS: "0,1"})
+    apart = vgpu_node("a", devices=2, annotations={w.CARD_GROUPS: "0;1"})
+    joined = vgpu_node("b", devices=2, annotations={w.CARD_GROUPS: "0,1"})
     result = cluster([apart, joined], [job("x", requests=wants(2))], conf=PACKED).run()
     assert result.binds == {"x-0": "b"}
 
 
 def test_a_node_without_a_device_plugin_has_no_devices() -> None:
-    gone = vgpu_node("n", **{w.NODE_VGPU_HANDSHAKE: "Deleted_2026.03.04 10:00:00"})
+    gone = vgpu_node("n", annotations={w.NODE_VGPU_HANDSHAKE: "Deleted_2026.03.04 10:00:00"})
     result = cluster([gone], [job("a", requests=wants(1, 1))], conf=VIRTUAL).run()
     assert "no healthy vgpu devices" in result.why("a")
 
@@ -220,6 +220,6 @@ def test_the_interconnect_with_just_enough_devices_is_used() -> None:
         ",".join(str(start + i) for i in range(size))
         for start, size in zip(starts, sizes, strict=True)
     )
-    linked = vgpu_node("n", devices=sum(sizes), **{w.CARD_GROUPS: text})
+    linked = vgpu_node("n", devices=sum(sizes), annotations={w.CARD_GROUPS: text})
     result = cluster([linked], [job("a", requests=wants(2, 10))], conf=PACKED).run()
     assert {each.device for each in decode(devices(result)["a-0"])} == {"GPU-n-207", "GPU-n-208"}

@@ -4,6 +4,7 @@ must, and comes to an end.
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 from hypothesis import given, settings
@@ -44,7 +45,9 @@ def worlds(draw: st.DrawFn) -> TestCluster:
         node(f"n{i}", cpu=draw(st.integers(1, 4)), memory=f"{draw(st.integers(2, 4))}Gi")
         for i in range(draw(st.integers(1, 3)))
     ]
-    amounts = st.sampled_from([None, {"cpu": 1}, {"cpu": 2}, {"cpu": 2, "memory": "2Gi"}])
+    amounts: st.SearchStrategy[dict[str, Any] | None] = st.sampled_from(
+        [None, {"cpu": 1}, {"cpu": 2}, {"cpu": 2, "memory": "2Gi"}]
+    )
     queues = [
         queue(
             name,

@@ -119,8 +119,8 @@ steps = st.lists(
 """Minutes since the step before, which of three jobs, and its new size (0: it ends)."""
 
 
-def play(state: Cluster, script: Steps, half_life_s: float) -> float:
-    """Minutes played."""
+def play(state: Cluster, script: Steps, half_life_s: float) -> int:
+    """Play a script; return its minutes."""
     at = 0
     later(state, 0, half_life_s)
     for minutes, job, size in script:

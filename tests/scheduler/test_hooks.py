@@ -36,13 +36,17 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 """Answers that change no decision. Other hooks may answer None or False."""
 
 
+def _no_answer(*_: Any) -> None:
+    return None
+
+
 def spy_class() -> type[Plugin]:
     """Return a plugin that implements every hook with exactly the specified parameters."""
     calls: dict[str, int] = {}
 
     def method(hook: AnyHook) -> Callable[..., Any]:
         names = ", ".join(each.name for each in hook.parameters)
-        answer = ANSWERS.get(hook.name, lambda *arguments: None)
+        answer: Callable[..., Any] = ANSWERS.get(hook.name, _no_answer)
 
         def record(*arguments: Any) -> Any:
             calls[hook.name] = calls.get(hook.name, 0) + 1
@@ -73,7 +77,7 @@ PRIORITIES = {"low": 1, "high": 100}
 
 def preempting() -> dict[str, Any]:
     """Return a full cluster: one queue preempts, another reclaims, one is at its capability."""
-    old = {"cpu": 1, "phase": "Running"}
+    old: dict[str, Any] = {"cpu": 1, "phase": "Running"}
     return {
         "nodes": [node("n1", cpu=4), node("n2", cpu=1)],
         "jobs": [

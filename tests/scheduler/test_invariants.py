@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hekla.scheduler.core import decide
 from hekla.scheduler.framework import config
 from hekla.scheduler.framework.plan import Bind, Evict, Plan
-from hekla.scheduler.invariants import LAWS, breaches
+from hekla.scheduler.invariants import LAWS, Breach, breaches
 from hekla.scheduler.service import service
 from hekla.scheduler.service.decision_log import DecisionLog
 from hekla.testing import TestCluster, cluster, gang, node, queue
@@ -123,11 +124,10 @@ async def test_a_breach_in_production_is_logged_counted_and_can_be_replayed(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = DecisionLog(tmp_path / "decisions")
-    bad = service.breaches
 
     def broken(*arguments: Any) -> list[Any]:
         plan = arguments[2]
-        return [*bad(*arguments), *([service.Breach("gang", "made up")] if plan.binds else [])]
+        return [*breaches(*arguments), *([Breach("gang", "made up")] if plan.binds else [])]
 
     with mock.patch.object(service, "breaches", broken):
         scheduler = await world.scheduler(decision_log=log, check_invariants=True)
@@ -147,7 +147,6 @@ async def test_a_failed_cycle_is_followed_by_a_rebuild_of_the_state(
 ) -> None:
     await world.node("n1", 2)
     failures = 0
-    decide = service.decide
 
     def corrupt(cluster: Any, *arguments: Any, **options: Any) -> Plan:
         """Fail as an error inside a cycle would, with the state half-changed."""

@@ -152,7 +152,7 @@ async def test_no_decision_before_everything_was_seen(world: World) -> None:
         async for page in pages(resource, **options):
             yield page
 
-    client.pages = late  # type: ignore[method-assign,assignment]
+    client.pages = late  # type: ignore[method-assign]
     scheduler = await world.scheduler(client)
     async with asyncio.timeout(PATIENCE_S):
         await scheduler._cache.pods.synced()

@@ -191,7 +191,7 @@ async def test_a_new_load_source_is_polled_as_soon_as_it_is_configured(
     assert headers["authorization"].startswith("basic ")
 
 
-IN_CLUSTER = {
+IN_CLUSTER: dict[str, dict[str, Any]] = {
     "metrics-api": {
         "/apis/metrics.k8s.io/v1beta1/nodes": {
             "metadata": {"name": "n1"},

@@ -27,7 +27,7 @@ names = st.sampled_from(
     ["cpu", "memory", "pods", "nvidia.com/gpu", "count/x", "x", "", "hugepages-2Mi"]
 )
 impossible = st.dictionaries(names, st.sampled_from(["-1", "1e30", "lots", ""]), max_size=2)
-amounts = st.dictionaries(names, quantities, max_size=3)
+amounts: st.SearchStrategy[dict[str, Any]] = st.dictionaries(names, quantities, max_size=3)
 texts = st.sampled_from(["", "a", "zone", "kubernetes.io/hostname", "no such", "-", "1"])
 selectors = st.one_of(
     st.none(),

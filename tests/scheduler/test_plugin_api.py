@@ -152,7 +152,7 @@ def voter(answer: Any) -> Plugin:
     return Voter()
 
 
-VOTES = {
+VOTES: dict[str, tuple[list[list[Any]], bool]] = {
     "nobody votes": ([[]], True),
     "everybody abstains": ([[None], [None]], True),
     "a permission ends it in its tier": ([[PERMIT], [REJECT]], True),
@@ -177,7 +177,7 @@ def chooser(mask: list[int] | None) -> Plugin:
     return Chooser()
 
 
-VICTIMS = {
+VICTIMS: dict[str, tuple[list[list[Any]], list[int], list[int]]] = {
     "those of a tier must agree": ([[[1, 1, 0], [0, 1, 1]]], [0, 1, 0], [0, 1, 0]),
     "the first tier with a vote is final": (
         [[None], [[1, 0, 0]], [[1, 1, 1]]],
@@ -193,23 +193,24 @@ VICTIMS = {
 def test_victims_of_a_tier(case: str) -> None:
     masks, want, want_lenient = VICTIMS[case]
     plugins = [[chooser(mask) for mask in tier] for tier in masks]
+    preemptor: Any = None
     candidates: Any = [object()] * 3
-    assert Tiers(plugins).victims(hooks.preemptable, None, candidates).tolist() == want
+    assert Tiers(plugins).victims(hooks.preemptable, preemptor, candidates).tolist() == want
     lenient = Tiers(plugins, lenient_victims=True)
-    assert lenient.victims(hooks.preemptable, None, candidates).tolist() == want_lenient
+    assert lenient.victims(hooks.preemptable, preemptor, candidates).tolist() == want_lenient
 
 
 def test_order_keys_are_joined_across_tiers() -> None:
     class First(Plugin, name="first"):
         def job_order(self, job: Any) -> int:
-            return job[0]
+            return int(job[0])
 
     class Second(Plugin, name="second"):
         def job_order(self, job: Any) -> int:
-            return -job[1]
+            return -int(job[1])
 
     tiers = Tiers([[First()], [Second()]])
-    jobs = [(1, 1), (0, 1), (0, 2)]
+    jobs: list[Any] = [(1, 1), (0, 1), (0, 2)]
     assert sorted(jobs, key=lambda j: tiers.order_key(hooks.job_order, j)) == [
         (0, 2),
         (0, 1),

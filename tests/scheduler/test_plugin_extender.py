@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -62,7 +63,7 @@ class Server:
                 verb = self.path.removeprefix("/prefix/")
                 outer.asked.append((verb, body))
                 outer.was_asked.set()
-                found = outer.answers.get(verb, lambda _: {})(body)
+                found: Any = outer.answers[verb](body) if verb in outer.answers else {}
                 status = found if isinstance(found, int) else 200
                 text = found if isinstance(found, bytes) else json.dumps(found).encode()
                 try:
@@ -140,9 +141,13 @@ def test_a_message_without_a_code_is_a_refusal(server: Server) -> None:
     assert two_nodes(conf(server, "predicateVerb")).run().binds == {}
 
 
+def scored(best: str, _: Any) -> Any:
+    return {"nodeScore": {best: 50}}
+
+
 def test_scores_decide_between_nodes(server: Server) -> None:
     for best in ("n1", "n2"):
-        server.answers["prioritize"] = lambda _, best=best: {"nodeScore": {best: 50}}
+        server.answers["prioritize"] = partial(scored, best)
         binds = two_nodes(conf(server, "prioritizeVerb")).run().binds
         assert set(binds.values()) == {best}
 

@@ -141,7 +141,7 @@ def test_the_least_important_pods_are_evicted_first(target: float, want: set[str
 
 
 def test_a_node_can_be_overloaded_by_its_number_of_pods() -> None:
-    few = {"n1": {"pods": 4}, "n2": {"pods": 100}}
+    few: dict[str, dict[str, Any]] = {"n1": {"pods": 4}, "n2": {"pods": 100}}
     made = world({"n1": 10, "n2": 10}, spread("a", *["n1"] * 4, cpu="10m"), nodes=few)
     assert made.run().evictions == []
     text = CONF % (30, 60, "")

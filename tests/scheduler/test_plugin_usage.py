@@ -230,9 +230,9 @@ def test_placing_many_tasks_equals_placing_them_one_by_one(
     loads: list[Load], count: int, milli: int, mib: int
 ) -> None:
     named = {f"n{i}": load for i, load in enumerate(loads)}
-    asks = {"cpu": f"{milli}m", "memory": f"{mib}Mi"}
-    together = world(named, gang("j", members=count, minimum=1, **asks)).run()
-    singles = [gang(f"j{i:02}", age=99 - i, **asks) for i in range(count)]
+    requests: dict[str, Any] = {"cpu": f"{milli}m", "memory": f"{mib}Mi"}
+    together = world(named, gang("j", members=count, minimum=1, **requests)).run()
+    singles = [gang(f"j{i:02}", age=99 - i, **requests) for i in range(count)]
     alone = world(named, *singles).run()
     assert list(together.binds.values()) == list(alone.binds.values())
 

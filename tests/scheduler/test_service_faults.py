@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ from hekla.units.clock import SystemClock
 
 from .test_service import configure
 from .world import PATIENCE_S, Objects, Send, World
+
+
+def is_bound(name: str, pods: Objects) -> Any:
+    return pods[name]["spec"].get("nodeName")
 
 
 def is_bind(call: Call, *pods: str) -> bool:
@@ -87,7 +92,7 @@ async def test_a_pod_that_is_always_refused_does_not_delay_others(world: World) 
     await world.condition("doomed", "binding failed (ServerError 500)")
     for name in ("b", "c"):
         await world.gang(name, 1)
-        await world.until(PODS, lambda pods, n=name: pods[f"{n}-0"]["spec"].get("nodeName"))
+        await world.until(PODS, partial(is_bound, f"{name}-0"))
     assert "default/doomed" in scheduler._performer._backoffs
 
 
@@ -295,7 +300,7 @@ async def test_a_clock_that_is_set_changes_no_decision(world: World) -> None:
         clock.offset_s = offset_s
         await world.gang(f"g{number}", 1)
         name = f"g{number}-0"
-        await world.until(PODS, lambda pods, n=name: pods[n]["spec"].get("nodeName"))
+        await world.until(PODS, partial(is_bound, name))
 
 
 async def test_watches_resume_after_a_server_restart(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_not_enqueued() -> None:
 def test_over_capability(phase: str) -> None:
     """A capability of 4: 3 are used, 2 more are asked for (one of which fits)."""
     queues = [queue("q", capability={"cpu": 4})]
-    options = {"queue": "q", "phase": phase, "min_resources": {"cpu": 2}}
+    options: dict[str, Any] = {"queue": "q", "phase": phase, "min_resources": {"cpu": 2}}
     job = gang("job", members=2, cpu=1, **options)
     jobs = [running("old", 3, queue="q", min_resources={"cpu": 3}), job]
     found = verdict_of(cluster([node("n1", cpu=32)], jobs, queues=queues, conf=CAPACITY))

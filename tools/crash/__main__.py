@@ -7,6 +7,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from hekla.apiserver.storage.store import Durability
 from tools.crash import kills, powercut
 
 
@@ -19,11 +20,12 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hekla-crash-") as name:
         where = Path(name)
-        for title, durability, power, told in (
+        runs: tuple[tuple[str, Durability, bool, bool], ...] = (
             ("power cut, synced at each commit", "power", True, True),
             ("process dies, synced now and then", "process", False, True),
             ("power cut, synced now and then", "process", True, False),
-        ):
+        )
+        for title, durability, power, told in runs:
             if not given.cuts:
                 break
             live = where / f"{durability}-{power}"

@@ -103,7 +103,7 @@ class Comparison:
     def _compare(
         self, step: Step, real: Answer, ours: Answer, normals: tuple[Normal, Normal]
     ) -> Iterator[Difference]:
-        shown = [
+        theirs, own = (
             {
                 "code": answer.status,
                 "body": normal.of(
@@ -113,8 +113,8 @@ class Comparison:
                 "type": answer.headers.get("content-type", ""),
             }
             for answer, normal in zip((real, ours), normals, strict=True)
-        ]
-        yield from differences(*shown)
+        )
+        yield from differences(theirs, own)
 
     def _replay(self, namespace: str, since: list[str], where: str) -> None:
         """All that happened to the ConfigMaps of the episode, as a watch tells it afterwards."""

@@ -570,7 +570,9 @@ class Steps:
         name, path = self._item(sample)
         which = rng.choice((*sample.subresources, *sample.subresources, "nothing"))
         if which == "scale" and rng.random() < 0.5:
-            patch = {"spec": {"replicas": 0 if not sample.custom else rng.choice((3, 4))}}
+            patch: dict[str, Any] = {
+                "spec": {"replicas": 0 if not sample.custom else rng.choice((3, 4))}
+            }
             return self._patch("patch scale", sample, f"{path}/scale", MERGE_PATCH, lambda _: patch)
         if which == "status" and rng.random() < 0.6:
             patch = {

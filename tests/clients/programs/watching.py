@@ -1,15 +1,17 @@
-"""A script of somebody's: makes a Volcano Job with the official client and watches it to its end.
+"""Create a Volcano Job with the official client and watch it until it completes.
 
-Runs in the clients' Python, with KUBECONFIG. Argument: the namespace. Prints a phase a line.
+Runs in the Python environment of the clients, with KUBECONFIG. Argument: the namespace. Prints
+one phase per line.
 """
 
 import sys
+from typing import Any
 
 from kubernetes import client, config, watch
 
 NAMESPACE = sys.argv[1]
-KIND = {"group": "batch.volcano.sh", "version": "v1alpha1", "plural": "jobs"}
-JOB = {
+KIND: dict[str, Any] = {"group": "batch.volcano.sh", "version": "v1alpha1", "plural": "jobs"}
+JOB: dict[str, Any] = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
     "kind": "Job",
     "metadata": {"name": "watched"},
@@ -33,12 +35,12 @@ JOB = {
 
 config.load_kube_config()
 custom, core = client.CustomObjectsApi(), client.CoreV1Api()
-before = custom.list_namespaced_custom_object(namespace=NAMESPACE, **KIND)
+before: Any = custom.list_namespaced_custom_object(namespace=NAMESPACE, **KIND)
 custom.create_namespaced_custom_object(namespace=NAMESPACE, body=JOB, **KIND)
 
 
 def wait_for_job(version: str, wanted: str) -> str:
-    """Follow the job from a version on; the version at which it had the phase."""
+    """Watch the job from a resource version; return the version at which it has the phase."""
     watcher = watch.Watch()
     for event in watcher.stream(
         custom.list_namespaced_custom_object,
@@ -58,7 +60,8 @@ def wait_for_job(version: str, wanted: str) -> str:
 
 running_at = wait_for_job(before["metadata"]["resourceVersion"], "Running")
 finish = {"metadata": {"annotations": {"hekla.test/finish": "Succeeded"}}}
-for pod in core.list_namespaced_pod(NAMESPACE).items:
+pods: Any = core.list_namespaced_pod(NAMESPACE)
+for pod in pods.items:
     core.patch_namespaced_pod(pod.metadata.name, NAMESPACE, finish)
 wait_for_job(running_at, "Completed")
 

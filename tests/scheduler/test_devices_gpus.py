@@ -103,7 +103,7 @@ def test_whole_gpus_chosen_by_the_node_and_shared_gpus_are_on_different_nodes() 
     world = cluster([every_way("n")], jobs, conf=VIRTUAL)
     first = world.run()  # in one cycle
     assert set(first.binds) == {"a-0"}
-    assert "have in another way" in first.why("b")
+    assert "allocated in another way" in first.why("b")
     world.live(first)
     assert world.run().binds == {}  # and in the next
     world.add(job("c", requests=whole))
@@ -116,7 +116,7 @@ def test_a_node_with_shared_gpus_takes_no_pod_with_whole_gpus_of_its_choice() ->
     world = cluster([every_way("n")], jobs, conf=VIRTUAL)
     first = world.run()
     assert set(first.binds) == {"a-0"}
-    assert "of which pods have parts" in first.why("b")
+    assert "GPUs that are shared" in first.why("b")
     world.live(first)
     assert world.run().binds == {}
     world.state.delete_pod("default-a-0")

@@ -300,7 +300,7 @@ async def test_one_event_per_job_reports_all_evicted_pods() -> None:
     await stage.cycle()
     assert len(stage.client.evicted) == 2
     told = [text for name, text in stage.recorder.told if name == "v"]
-    assert told[-1] == "2 pods leave, because of preempt"
+    assert told[-1] == "evicted 2 pods by preempt"
     assert sum("leave" in text for text in told) == 1
 
 

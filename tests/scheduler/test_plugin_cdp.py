@@ -51,9 +51,8 @@ def test_a_pod_is_protected_until_its_cooldown_ends(
     assert len(result.evictions) == leave
     if not leave:
         assert result.plan.wake_at == START + 1, "then it can be taken"
-        told = (
-            f"pods that it could take room from cool down, the first until {format_time(START + 1)}"
-        )
+        end = format_time(START + 1)
+        told = f"pods that it could preempt are in their cooldown, the first until {end}"
         assert told in result.why("high")
 
 
@@ -78,5 +77,5 @@ def test_jobs_blocked_by_a_cooldown_have_its_end_in_the_verdict() -> None:
     made = world("a", 0, labels={COOLDOWN_TIME: "2000000h"})
     made.add(gang("second", members=1, cpu=2, queue="a", priority_class="high"))
     result = made.run()
-    assert "cool down, the first until" in result.why("high")
-    assert "cool down, the first until" in result.why("second")
+    assert "in their cooldown, the first until" in result.why("high")
+    assert "in their cooldown, the first until" in result.why("second")

@@ -103,7 +103,7 @@ async def test_a_wrong_configuration_is_refused_with_its_line_and_the_last_good_
     await configure(world, 'actions: "enqueue"\n')
     await scheduler.turns(lambda: scheduler.config.actions == ("enqueue",))
     await configure(world, 'tiers: []\nactions: "nonsense"\n')
-    await scheduler.turns(lambda: "is refused, the last good one stays: line 2" in caplog.text)
+    await scheduler.turns(lambda: "is refused, the last valid one stays: line 2" in caplog.text)
     assert scheduler.config.actions == ("enqueue",)
     await world.client.delete(CONFIGMAPS, CONFIG, namespace=SYSTEM)
     await scheduler.turns(lambda: "backfill" in scheduler.config.actions)

@@ -239,7 +239,7 @@ def _domains(choice: Choice) -> str:
         return choice.problem
     text = f"{choice.total} HyperNode{'s' if choice.total != 1 else ''} of {choice.rule} "
     text += "were" if choice.total != 1 else "was"
-    text += f" looked at for {choice.missing} tasks"
+    text += f" tried for {choice.missing} tasks"
     if choice.lacking:
         text += ", capacity is for " + ", ".join(
             f"{fitting} in {name} (tier {tier})" for name, tier, fitting in choice.lacking

@@ -126,7 +126,9 @@ def warnings(section: Mapping[Any, Any], source: MetricsSource) -> list[str]:
     """Return warnings about a valid section."""
     found = []
     if source.is_in_cluster and "address" in section:
-        found.append(f"address has no effect with type {source.type}: the API server is asked")
+        found.append(
+            f"address has no effect with type {source.type}: loads are read through the API server"
+        )
     if source.insecure:
         found.append("tls.insecureSkipVerify: anybody on the way can make up the load of nodes")
     if source.password and source.address.startswith("http:"):

@@ -62,7 +62,9 @@ class Cdp(Plugin, name="cdp"):
         until = self._until.get(_kind(job))
         if until is None:
             return ()
-        return (f"pods that it could take room from cool down, the first until {_shown(until)}",)
+        return (
+            f"pods that it could preempt are in their cooldown, the first until {_shown(until)}",
+        )
 
 
 def _kind(job: Job) -> tuple[str, int]:

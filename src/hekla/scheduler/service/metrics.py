@@ -33,7 +33,7 @@ AMOUNTS: Final[dict[str, tuple[str, Callable[[Queue], FloatArray]]]] = {
     "deserved": ("deserves", lambda queue: queue.deserved_r),
     "real_capacity": ("may have beside the guarantees of others", lambda queue: queue.capability_r),
     "capacity": ("may have at most", lambda queue: queue.capability_r),
-    "inqueue": ("reserves for jobs that were let in", lambda queue: queue.inqueue_r),
+    "inqueue": ("reserves for Inqueue jobs", lambda queue: queue.inqueue_r),
 }
 
 
@@ -80,7 +80,7 @@ class SchedulerMetrics:
         )
         stages = make(
             PREFIX + "scheduling_stage_duration_milliseconds",
-            "Time of stages that a pod goes through by itself.",
+            "Time of scheduling stages of a pod.",
             exponential_buckets(0.1, 500, 20),
             ("stage",),
         )
@@ -92,25 +92,23 @@ class SchedulerMetrics:
     def _make_counters(self) -> None:
         make = self.registry.counter
         self._attempts = make(
-            PREFIX + "schedule_attempts_total", "Jobs looked at, by what came of it.", ("result",)
+            PREFIX + "schedule_attempts_total",
+            "Scheduling attempts of jobs, by result.",
+            ("result",),
         )
         self._preemptions = self.registry.unsuffixed_counter(
-            PREFIX + "total_preemption_attempts", "Jobs for which pods were told to leave."
+            PREFIX + "total_preemption_attempts", "Jobs for which pods were evicted."
         )
         self._evictions = make(
             PREFIX + "eviction_transactions_total",
-            "Plans that place a job by evicting others, by action.",
+            "Preemption plans, by action.",
             ("action",),
         )
         self._retries = self.registry.unsuffixed_counter(
             PREFIX + "job_retry_counts", "Times that a job's binds failed.", ("job_id",)
         )
-        self._failures = make(
-            "hekla_plugin_failures_total", "Votes that a plugin lost by a failure.", ("plugin",)
-        )
-        self._failed_cycles = make(
-            "hekla_failed_cycles_total", "Cycles that ended by a mistake of the scheduler itself."
-        )
+        self._failures = make("hekla_plugin_failures_total", "Failures of a plugin.", ("plugin",))
+        self._failed_cycles = make("hekla_failed_cycles_total", "Cycles that raised an error.")
         self._breaches = make(
             "hekla_invariant_breaches_total",
             "Safety laws that a plan broke, with --check-invariants.",
@@ -118,22 +116,20 @@ class SchedulerMetrics:
         )
         self._effects = self.registry.counter_snapshot(
             "hekla_effects_total",
-            "Writes by what they do and how they ended.",
+            "Writes by effect and result.",
             ("effect", "result"),
         )
         self._watched = self.registry.counter_snapshot(
             "hekla_watch_total",
-            "Lists, watches, events and failures while following the API server.",
+            "Lists, watches, events and failures of informers.",
             ("kind", "what"),
         )
-        self._load_reads = make(
-            "hekla_load_reads_total", "Rounds of reading the load of nodes.", ("result",)
-        )
+        self._load_reads = make("hekla_load_reads_total", "Polls of node loads.", ("result",))
 
     def _make_gauges(self) -> None:
         make, snapshot = self.registry.gauge, self.registry.gauge_snapshot
         self._victims = make(
-            PREFIX + "pod_preemption_victims", "Pods told to leave by the last cycle that did."
+            PREFIX + "pod_preemption_victims", "Pods evicted by the last cycle with evictions."
         )
         by_job = ("job_name", "queue", "job_namespace")
         self._duration = make(
@@ -142,25 +138,29 @@ class SchedulerMetrics:
             by_job,
         )
         self._start = make(
-            PREFIX + "e2e_job_scheduling_start_time", "When a job was created, Unix time.", by_job
+            PREFIX + "e2e_job_scheduling_start_time", "Creation time of a job, Unix time.", by_job
         )
         self._last = make(
-            PREFIX + "e2e_job_scheduling_last_time", "When a job was last bound, Unix time.", by_job
+            PREFIX + "e2e_job_scheduling_last_time",
+            "Time of a job's last binding, Unix time.",
+            by_job,
         )
         self._waiting_tasks = snapshot(
-            PREFIX + "unschedule_task_count", "Pods of a job that wait.", ("job_id",)
+            PREFIX + "unschedule_task_count", "Pending pods of a job.", ("job_id",)
         )
-        self._waiting_jobs = make(PREFIX + "unschedule_job_count", "Jobs that wait.")
+        self._waiting_jobs = make(PREFIX + "unschedule_job_count", "Pending jobs.")
         self._weight = snapshot(PREFIX + "queue_weight", "Weight of a queue.", ("queue_name",))
         self._share = snapshot(
-            PREFIX + "queue_share", "Largest part a queue has of what it deserves.", ("queue_name",)
+            PREFIX + "queue_share",
+            "Dominant share of a queue relative to its deserved amount.",
+            ("queue_name",),
         )
         self._overused = snapshot(
-            PREFIX + "queue_overused", "1 if a queue has all it deserves, else 0.", ("queue_name",)
+            PREFIX + "queue_overused", "1 if a queue is overused, else 0.", ("queue_name",)
         )
         self._past = snapshot(
             "hekla_fairshare",
-            "Largest part of the cluster that somebody had, the past counting less and less.",
+            "Dominant share of usage over time, with decay.",
             ("level", "name"),
         )
         self.figures: dict[str, QueueMetrics] = {}
@@ -181,11 +181,11 @@ class SchedulerMetrics:
             )
             for name, (text, _) in AMOUNTS.items()
         }
-        self._leader = make("hekla_leader", "1 while this process decides, else 0.")
-        self._backlog = make("hekla_unsent_binds", "Binds that were decided and not yet sent.")
+        self._leader = make("hekla_leader", "1 while this process is the leader, else 0.")
+        self._backlog = make("hekla_unsent_binds", "Unsent binds.")
 
         self._load_nodes = snapshot(
-            "hekla_load_nodes", "Nodes by what is known of their load.", ("readings",)
+            "hekla_load_nodes", "Nodes by the state of their load reading.", ("readings",)
         )
 
     # --- events -------------------------------------------------------------------------------

@@ -328,8 +328,8 @@ class Performer:
             return
         told = Counter(e.reason for e, has_gone in zip(evictions, gone, strict=True) if has_gone)
         for reason, count in told.items():
-            who = "1 pod leaves" if count == 1 else f"{count} pods leave"
-            text = f"{who}, because of {reason}"
+            pods = "1 pod" if count == 1 else f"{count} pods"
+            text = f"evicted {pods} by {reason}"
             event = Event("PodGroup", job.namespace, job.name, job.uid, "Normal", EVICT, text)
             self._event(event)
 
@@ -381,7 +381,7 @@ class Performer:
             "type": PodCondition.DISRUPTION_TARGET,
             "status": status,
             "reason": PREEMPTION,
-            "message": f"it leaves because of {effect.reason}",
+            "message": f"evicted by {effect.reason}",
             "lastTransitionTime": format_time(self._clock.now()),
         }
         try:

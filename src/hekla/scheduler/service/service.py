@@ -329,7 +329,7 @@ class Scheduler:
             count = self.plugin_failures.get(failure.plugin, 0) + 1
             self.plugin_failures[failure.plugin] = count
             log.error(
-                "plugin %s failed in %s and lost its vote for this cycle (%d times so far): %s",
+                "plugin %s failed in %s and was left out for this cycle (%d times so far): %s",
                 failure.plugin,
                 failure.hook,
                 count,
@@ -419,7 +419,7 @@ class Scheduler:
         try:
             self.config = config.parse(text, self._registry)
         except ConfigError as error:
-            log.error("%s is refused, the last good one stays: %s", self._config_name(), error)
+            log.error("%s is refused, the last valid one stays: %s", self._config_name(), error)
             return
         self._valid_text = without_password(text)
         for warning in self.config.warnings:
@@ -441,7 +441,7 @@ class Scheduler:
             text = await asyncio.to_thread(_read_bounded, path)
         except (OSError, UnicodeDecodeError) as error:
             if str(error) != self._file_problem:
-                log.error("%s cannot be read, the last good one stays: %s", path, error)
+                log.error("%s cannot be read, the last valid one stays: %s", path, error)
             self._file_problem = str(error)
             return
         self._file_problem = ""

@@ -108,7 +108,7 @@ class UsageStore:
                 CONFIGMAPS, FAIRSHARE_CONFIG_MAP, namespace=self._namespace
             )
         except KubeError as error:
-            log.warning("what was had so far cannot be read yet: %s", error)
+            log.warning("the usage history cannot be read yet: %s", error)
             return False
         text = ((found or {}).get("data") or {}).get(HISTORY_KEY)
         if text is None:
@@ -116,7 +116,7 @@ class UsageStore:
         try:
             past = msgspec.json.decode(text, type=Written)
         except (msgspec.DecodeError, RecursionError) as error:
-            log.error("%s holds no history, it begins anew: %s", self._name, error)
+            log.error("%s has no valid history, a new one starts: %s", self._name, error)
             return True
         self._cache.change(Recalled(past.at, past.accounts))
         return True
@@ -140,7 +140,7 @@ class UsageStore:
         try:
             await self._send(data)
         except KubeError as error:
-            log.warning("what everybody had could not be written down: %s", error)
+            log.warning("the usage history could not be written: %s", error)
 
     async def _send(self, data: dict[str, str]) -> None:
         try:

@@ -290,7 +290,7 @@ def attempt(cluster: Cluster, change: Change) -> bool:
     try:
         apply(cluster, change)
     except Exception:  # an error of hekla itself, found with an unusual object
-        log.exception("%s cannot be taken in and is passed over", _described(change))
+        log.exception("%s cannot be applied and is skipped", _described(change))
         return False
     return True
 

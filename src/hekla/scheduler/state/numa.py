@@ -1,8 +1,8 @@
-"""CPUs of machines by NUMA node: what is free, what pods would take, and what is left then.
+"""CPUs of nodes by NUMA node: what is free, what pods would take, and what is left then.
 
-Machines in the same state answer alike, so states are kept once each, with the answers: what the
-next pod of a kind takes, and the state after it. What a machine's Numatopology and pods say is read
-again only when they change.
+Nodes in equal states give equal results, so each state is stored once, with the CPUs that the next
+pod of a class takes and the state after it. The Numatopology and the pods of a node are read again
+only when they change.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from hekla.scheduler.state.model import Node
 
 MAX_NUMA: Final = 8
-"""NUMA nodes of one machine, as many as kubelet's topology manager takes."""
+"""The most NUMA nodes of one node, as in kubelet's topology manager."""
 MAX_DIGITS: Final = 4
-"""Of a CPU's number."""
+"""The largest CPU number."""
 MOST: Final = 256
-"""Pods of a kind that one look at a machine goes ahead."""
+"""The number of pods of a class that are computed in advance."""
 MOST_STATES: Final = 4096
-"""States that are kept from cycle to cycle."""
+"""The number of states that are cached across cycles."""
 Containers = tuple[int, ...]
-"""Whole CPUs of a pod, container by container."""
+"""Exclusive CPUs of a pod by container."""
 
 
 @dataclass(slots=True)
 class Layout:
-    """One machine's CPUs, counted by NUMA node."""
+    """The CPUs of one node, counted by NUMA node."""
 
     is_static: bool
     policy: str
@@ -62,7 +62,7 @@ class Layout:
         for task in node.tasks.values():
             if task.uid not in reported:
                 taken = read_decision(task.notes.get(TOPOLOGY_DECISION))
-                if sum(taken.values()) <= sum(task.klass.whole_cpus):  # else it is not ours
+                if sum(taken.values()) <= sum(task.klass.whole_cpus):  # else not ours
                     _add(free, taken, -1)
         policies = spec.policies
         return cls(
@@ -73,7 +73,7 @@ class Layout:
         )
 
     def admit(self, containers: Sequence[int], policy: str) -> Taken | None:
-        """What a pod would take, container by container; None where it is not let in."""
+        """Return what a pod would take by container; None if it is not admitted."""
         free, total = dict(self.free), {numa: 0 for numa in self.free}
         for wanted in containers:
             best = self._best_hint(free, wanted)
@@ -93,7 +93,7 @@ class Layout:
         return {numa: cpus for numa, cpus in total.items() if cpus}
 
     def _best_hint(self, free: Taken, wanted: int) -> tuple[tuple[int, ...], bool] | None:
-        """The smallest set of NUMA nodes with enough free, and whether it is as small as can be."""
+        """Return the smallest set of NUMA nodes with enough free CPUs, and if it is minimal."""
         by_free = sorted(free, key=lambda numa: (-free[numa], numa))
         least = fewest(sorted(self.capacity.values(), reverse=True), wanted)
         enough = fewest([free[numa] for numa in by_free], wanted)
@@ -103,7 +103,7 @@ class Layout:
 
 
 class State:
-    """A layout that any number of machines may have, and what pods would take of it."""
+    """A layout that any number of nodes may have, and what pods would take of it."""
 
     __slots__ = ("_after", "_lookahead", "_states", "layout", "number")
 
@@ -115,7 +115,7 @@ class State:
         self._lookahead: dict[Containers, tuple[list[int], int]] = {}
 
     def after(self, containers: Containers) -> tuple[Taken, State] | None:
-        """What a pod takes, and the state then; None where it is not let in."""
+        """Return what a pod takes and the state after it; None if it is not admitted."""
         if containers not in self._after:
             taken = self.layout.admit(containers, self.layout.policy)
             found = None if taken is None else (taken, self.less(taken, -1))
@@ -123,14 +123,14 @@ class State:
         return self._after[containers]
 
     def less(self, taken: Taken, sign: int) -> State:
-        """The state with some CPUs taken (-1), or given back (1)."""
+        """Return the state with some CPUs taken (-1) or freed (1)."""
         layout = self.layout
         free = dict(layout.free)
         _add(free, taken, sign)
         return self._states.of(Layout(layout.is_static, layout.policy, layout.capacity, free))
 
     def widths(self, containers: Containers) -> Sequence[int]:
-        """How many NUMA nodes each of the next pods uses; as many as there is room for."""
+        """Return how many NUMA nodes each of the next pods uses, for as many as fit."""
         if containers not in self._lookahead:
             path, widths, state = [self], list[int](), self
             while len(widths) < MOST and (step := state.after(containers)) is not None:
@@ -144,7 +144,7 @@ class State:
 
 
 class States:
-    """Every state once."""
+    """Interns states."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], State] = {}
@@ -165,18 +165,18 @@ class States:
 
 
 class Layouts:
-    """The states of a cluster's machines, from cycle to cycle."""
+    """The states of a cluster's nodes, cached across cycles."""
 
     def __init__(self) -> None:
         self.stale: set[str] = set()
-        """Nodes to which pods with CPUs of their own came, or which they left."""
+        """Nodes on which pods with exclusive CPUs were added or removed."""
         self.states = States()
         self._known: dict[str, tuple[Numatopology, State]] = {}
 
     def by_column(
         self, topologies: Mapping[str, Numatopology], nodes: Mapping[str, Node]
     ) -> dict[int, State]:
-        """The state of each machine that has told its layout, by its place in the matrix."""
+        """Return the state of each node with a Numatopology, by column."""
         if len(self.states.all) > MOST_STATES or len(self._known) > 2 * len(topologies) + 64:
             self.states, self._known = States(), {}
         found: dict[int, State] = {}
@@ -200,7 +200,7 @@ def _cpus(text: str) -> set[int]:
 
 
 def _reserve(free: Taken, text: str) -> None:
-    """CPUs kept for the system come off the first NUMA nodes, as kubelet takes them."""
+    """Remove reserved CPUs from the first NUMA nodes, as kubelet does."""
     try:
         left = max(-(-parse_quantity(text).milli_value() // 1000), 0)
     except QuantityError:

@@ -1,8 +1,9 @@
-"""Gangs within a gang: pods of a job that agree on some labels and must come together.
+"""Sub-groups: pods of a job with equal labels that are placed together, gangs within a gang.
 
-A policy of the PodGroup picks pods by a selector and parts them by the values of its
-`matchLabelKeys`. Policies are tried in order; a pod that none takes belongs to the job alone. As in
-Volcano, a policy without keys takes nobody, and a pod that lacks one of the labels is not taken.
+A policy of the PodGroup selects pods by a selector and groups them by the values of its
+`matchLabelKeys`. Policies are tried in order; a pod that none selects belongs to the job alone. As
+in Volcano, a policy without keys selects no pod, and a pod without one of the labels is not
+selected.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from hekla.units.selectors import LabelSelector, SelectorError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """One entry of `subGroupPolicy`, ready for use."""
+    """One parsed entry of `subGroupPolicy`."""
 
     name: str
     size: int
-    """How many members make a group ready."""
+    """The number of members that make a sub-group ready."""
     least: int
-    """How many groups must be ready for the job to be."""
+    """The number of sub-groups that must be ready."""
     keys: tuple[str, ...]
     selector: LabelSelector | None
     topology: NetworkTopology | None
@@ -30,11 +31,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SubGroup:
-    """Pods that came out equal under a policy."""
+    """Pods with equal label values under a policy."""
 
     policy: Policy
     values: tuple[str, ...]
-    """Of its labels. Names are for reading: `1-2` and `3` read like `1` and `2-3`."""
+    """The label values. Names are for display only: `1-2` and `3` look like `1` and `2-3`."""
     number: int
 
     @property
@@ -51,7 +52,7 @@ class SubGroup:
 
 
 def policies_of(stated: Sequence[SubGroupPolicy]) -> tuple[tuple[Policy, ...], list[str]]:
-    """The policies of a PodGroup, and what is wrong with those that cannot be used."""
+    """Return the policies of a PodGroup, and the problems of invalid ones."""
     found: list[Policy] = []
     problems: list[str] = []
     for one in stated:
@@ -72,7 +73,7 @@ def policies_of(stated: Sequence[SubGroupPolicy]) -> tuple[tuple[Policy, ...], l
 
 
 def subgroup_of(policies: Sequence[Policy], labels: Mapping[str, str]) -> SubGroup | None:
-    """The group that a pod with these labels is in."""
+    """Return the sub-group of a pod with these labels."""
     for policy in policies:
         if policy.selector is not None and not policy.selector.matches(labels):
             continue

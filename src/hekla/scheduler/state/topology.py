@@ -1,12 +1,12 @@
-"""The network as a tree: HyperNodes as numbers, each with the nodes below it in one stretch.
+"""The tree of HyperNodes: network domains as numbers, each with its nodes in one range.
 
-Nodes are put in an order in which those of every domain stand together. A running sum over that
-order then says for all domains of all tiers at once what they hold: a difference of two entries
-each. The last domain is the whole cluster, one tier above all HyperNodes.
+Nodes are ordered so that those of every domain are consecutive. A running sum over that order gives
+the sum of every domain of all tiers as a difference of two entries. The last domain is the whole
+cluster, one tier above all HyperNodes.
 
-What a newcomer gets wrong: HyperNodes are written by people and contradict each other. Volcano then
-stops scheduling every topology job; here what contradicts is left out, is told in `problems`, and
-all the rest counts. A domain may so become smaller than was meant, but never larger.
+Note: HyperNodes may contradict each other. Volcano then stops scheduling all jobs with a topology.
+Here contradicting parts are left out and reported in `problems`. A domain may become smaller than
+declared, never larger.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ NOBODY: IntArray = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A part of the network in which a gang could be."""
+    """A network domain."""
 
     number: int
     name: str
     tier: int
     nodes: IntArray
-    """Its nodes' columns in ascending order."""
+    """The columns of its nodes in ascending order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a gang may be tried, the best first, and why not elsewhere."""
+    """The domains to try for a gang, the best first, and why others are left out."""
 
     tree: Tree
     numbers: Sequence[int]
     missing: int
-    """How many members are to be placed at least."""
+    """The number of members to place."""
     lacking: Sequence[tuple[str, int, int]] = ()
-    """Domains that are too small now: name, tier and for how many members there is room."""
+    """Domains that are too small now: name, tier and the number of members that fit."""
     total: int = 0
-    """How many domains its rules allow."""
+    """The number of allowed domains."""
     rule: str = ""
     problem: str = ""
-    """Why no domain at all will do."""
+    """Why no domain is allowed."""
 
     @property
     def domains(self) -> Iterator[Domain]:
@@ -59,13 +59,13 @@ class Choice:
 
 
 class Patterns:
-    """Which node names match which regular expressions; each pair is looked at once."""
+    """Caches which node names match which regular expressions."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, bool]] = {}
 
     def matching(self, pattern: str, names: Mapping[str, int]) -> list[int]:
-        """Raises re.error for what is no regular expression."""
+        """Return the matching names; re.error for an invalid expression."""
         compiled = re.compile(pattern)
         known = self._known.setdefault(pattern, {})
         for name in names.keys() - known.keys():
@@ -73,7 +73,7 @@ class Patterns:
         return sorted(index for name, index in names.items() if known[name])
 
     def forget_others(self, patterns: set[str], names: Mapping[str, int]) -> None:
-        """Keep only what is still asked about."""
+        """Drop patterns that are no longer used."""
         self._known = {
             pattern: {name: hit for name, hit in known.items() if name in names}
             for pattern, known in self._known.items()
@@ -82,7 +82,7 @@ class Patterns:
 
 
 class Tree:
-    """All HyperNodes of a cluster and its nodes."""
+    """All HyperNodes and nodes of a cluster."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Tree:
     # --- building -----------------------------------------------------------------------------
 
     def _name_tiers(self, ordered: Sequence[HyperNode]) -> dict[str, int]:
-        """Which tier a name means: the lowest that has it, or a limit would be wider than meant."""
+        """Map tier names to the lowest tier, so that a limit is never wider than declared."""
         names: dict[str, int] = {}
         for one in ordered:
             name, tier = one.spec.tier_name, one.spec.tier
@@ -126,7 +126,7 @@ class Tree:
         return names
 
     def _adopt(self, ordered: Sequence[HyperNode]) -> None:
-        """Give every HyperNode its parent: the first, from below, that names it."""
+        """Set the parent of every HyperNode: the first, from below, that names it."""
         for number, one in enumerate(ordered):
             for member in one.spec.members:
                 if member.type != "HyperNode":
@@ -151,7 +151,7 @@ class Tree:
                     self.parent_d[child] = number
 
     def _settle(self, ordered: Sequence[HyperNode], labels: NodeLabels, patterns: Patterns) -> None:
-        """Give every node its closest domain."""
+        """Set the closest domain of every node."""
         columns = {name: index for index, name in enumerate(labels.names)}
         used: set[str] = set()
         for number, one in enumerate(ordered):
@@ -222,7 +222,7 @@ class Tree:
         self._chains_dt = self._chains()
 
     def _chains(self) -> IntArray:
-        """Each domain and all around it, in a row; one number past the root fills it up."""
+        """Return each domain with its ancestors as a row, padded with one number past the root."""
         chains = [list(self.ancestors(number)) for number in range(self.root + 1)]
         chains_dt = np.full((len(chains), max(map(len, chains))), self.root + 1, dtype=np.int64)
         for number, chain in enumerate(chains):
@@ -232,17 +232,17 @@ class Tree:
     def _note(self, name: str, text: str) -> None:
         self.problems.setdefault(name, []).append(text)
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------
 
     def sums(self, values_n: IntArray | FloatArray) -> FloatArray:
-        """What the nodes of every domain have together."""
+        """Return the sum over the nodes of every domain."""
         running = np.zeros(len(values_n) + 1)
         np.cumsum(values_n[self._order_n], out=running[1:])
         sums_d: FloatArray = running[self._last_d] - running[self._first_d]
         return sums_d
 
     def add(self, sums_d: FloatArray, index: IntArray, values: FloatArray) -> None:
-        """Add what some nodes have more to the sums of the domains that they are in."""
+        """Add changes of nodes to the sums of their domains."""
         chains = self._chains_dt[self.leaf_n[index]]
         more = np.bincount(
             chains.ravel(), np.repeat(values, chains.shape[1]), minlength=self.root + 2
@@ -250,14 +250,14 @@ class Tree:
         sums_d += more[: self.root + 1]
 
     def ancestors(self, number: int) -> Iterator[int]:
-        """The domain itself and all around it, from the inside out."""
+        """Return a domain and its ancestors, from the inside out."""
         while number != self.root:
             yield number
             number = int(self.parent_d[number])
         yield self.root
 
     def around(self, index: IntArray) -> int:
-        """The smallest domain that has all these nodes."""
+        """Return the smallest domain that contains these nodes."""
         places = self._place_n[index]
         first, last = int(places.min()), int(places.max())
         for number in self.ancestors(int(self.leaf_n[index[0]])):
@@ -266,7 +266,7 @@ class Tree:
         return self.root
 
     def inside(self, number: int) -> BoolArray:
-        """Which domains are this one or within it."""
+        """Return the mask of a domain and its descendants."""
         rank, size = self._rank_d[number], self._size_d[number]
         mask_d: BoolArray = (self._rank_d >= rank) & (self._rank_d < rank + size)
         return mask_d
@@ -282,7 +282,7 @@ class Tree:
         return known
 
     def own_nodes(self, number: int) -> IntArray:
-        """Nodes that are in the domain and in none within it."""
+        """Return the nodes of a domain that are in none of its children."""
         return np.flatnonzero(self.leaf_n == number)
 
     def number(self, name: str) -> int | None:
@@ -295,7 +295,7 @@ class Tree:
         return Domain(number, self.name(number), int(self.tier_d[number]), self.nodes(number))
 
     def at_tier(self, tier: int) -> IntArray:
-        """For each node its domain of a tier; the root where it is in none."""
+        """Return the domain of each node at a tier; the root for none."""
         known = self._levels.get(tier)
         if known is None:
             of_d = np.full(self.root + 1, self.root, dtype=np.int64)
@@ -309,7 +309,7 @@ class Tree:
 
 
 class Tally:
-    """The sums of a number over every domain, of which only what changed is added up again."""
+    """Sums over every domain, updated incrementally."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -317,7 +317,7 @@ class Tally:
         self._sums_d: FloatArray = np.zeros(tree.root + 1)
 
     def of(self, values_n: FloatArray | IntArray) -> FloatArray:
-        """What the nodes of every domain have together; read it before the next call."""
+        """Return the sum over every domain; valid until the next call."""
         changed = np.flatnonzero(values_n != self._values_n)
         if 8 * len(changed) > len(values_n):
             self._values_n[:] = values_n
@@ -330,7 +330,7 @@ class Tally:
 
 
 def _labelled(member: Member, labels: NodeLabels) -> BoolArray:
-    """Where a label selector holds; an empty one holds nowhere."""
+    """Return the nodes that match a label selector; none for an empty one."""
     selector = member.selector.label_match
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return np.zeros(len(labels.names), dtype=bool)

@@ -1,16 +1,15 @@
-"""What queues, namespaces and users had of the cluster over time, the past counting less and less.
+"""The usage history: decayed usage of queues, namespaces and users over time.
 
-An account keeps a mean: what it held at each moment, weighed by half for every half-life that has
-gone by since. Between two changes an account holds a fixed amount, so its mean has a closed form,
+An account keeps a mean of its usage, in which usage counts half for every half-life that has
+passed. Between two changes the usage is constant, so the mean has a closed form,
 
     mean(t + dt) = mean(t) * d + held * (1 - d),    d = 2 ** (-dt / half_life)
 
-and nothing is added up step by step: an account is touched when what it holds changes, and read at
-any time. A mean is an amount (cores, bytes): divided by what the cluster has it is a share, and
-times `half_life / ln 2` it is the decayed resource-seconds.
+and an account is updated only when its usage changes. A mean is an amount (cores, bytes): divided
+by the cluster's amount it is a share, and times `half_life / ln 2` the decayed resource-seconds.
 
-What a newcomer gets wrong: time comes in only by `elapse`. Jobs that were touched since then
-changed at that very moment, in whatever order; they are looked at once, when time goes on.
+Note: time advances only in `elapse`. All changes of jobs since the last call count as made at that
+time, in any order, and are processed in the next call.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ NAMESPACE: Final = "namespace"
 USER: Final = "user"
 LEVELS: Final = (QUEUE, NAMESPACE, USER)
 MAX_ACCOUNTS: Final = 1000
-"""Of each level. Beyond it those go that hold nothing and had least."""
+"""The most accounts per level. Beyond it, the smallest unused accounts are dropped."""
 FORGOTTEN: Final = 1e-6
-"""Who holds nothing and had less than this part of the cluster is forgotten."""
+"""Unused accounts below this share of the cluster are dropped."""
 
 MAX_NAME: Final = 253
-"""As long as a name of Kubernetes may be; of a longer one this much counts."""
+"""The longest name in Kubernetes; longer names are cut."""
 
 Owner = tuple[str, str]
 """A level and a name."""
 
 
 class Past(msgspec.Struct, frozen=True):
-    """An account as it is written down."""
+    """An account in its stored form."""
 
     level: str
     name: str
@@ -51,7 +50,7 @@ class Past(msgspec.Struct, frozen=True):
 
 
 class Account:
-    """The mean at a time, and what is held since."""
+    """The mean at a time, and the usage since."""
 
     __slots__ = ("at", "held_r", "mean_r")
 
@@ -71,7 +70,7 @@ class Account:
 def projected(
     mean_r: FloatArray, held_r: FloatArray, dt_s: float, half_life_s: float
 ) -> FloatArray:
-    """A mean after some time in which nothing changes."""
+    """Return a mean after a time of constant usage."""
     if dt_s <= 0:
         return mean_r
     kept = 2.0 ** (-dt_s / half_life_s)
@@ -80,14 +79,14 @@ def projected(
 
 
 def owners(job: Job) -> tuple[Owner, ...]:
-    """Whose share a job counts against."""
+    """Return the accounts that a job counts against."""
     user = job.annotations.get(wellknown.SUBMITTED_BY) or job.namespace
     named = ((QUEUE, job.queue_name), (NAMESPACE, job.namespace), (USER, user))
     return tuple((level, name[:MAX_NAME]) for level, name in named if name)
 
 
 class History:
-    """All accounts of a cluster, as of a time that only goes forward."""
+    """All accounts of a cluster at a time, which only advances."""
 
     def __init__(self, dimensions: Dimensions, at: float, half_life_s: float) -> None:
         self.at = at
@@ -98,11 +97,11 @@ class History:
         self._counted: dict[str, tuple[tuple[Owner, ...], FloatArray]] = {}
 
     def mark_changed(self, job: Job) -> None:
-        """Something about a job changes now."""
+        """Record that a job changed."""
         self._moved[job.key] = job
 
     def elapse(self, at: float, half_life_s: float, jobs: Mapping[str, Job]) -> None:
-        """Time goes on; with another half-life from here on."""
+        """Advance the time, and set the half-life from here on."""
         self.refresh(jobs)
         if half_life_s != self.half_life_s:
             self._bring_up()
@@ -110,7 +109,7 @@ class History:
         self.at = max(self.at, at)
 
     def refresh(self, jobs: Mapping[str, Job]) -> None:
-        """Look at the jobs that changed."""
+        """Process the jobs that changed."""
         if not self._moved:
             return
         for key in self._moved:
@@ -133,7 +132,7 @@ class History:
                 account.held_r[: len(counted[1])] += sign * counted[1]
 
     def _account(self, owner: Owner) -> Account:
-        """An account, its mean brought up to now: what it holds may be changed."""
+        """Return an account with its mean at the current time, so that its usage may change."""
         width = self._dimensions.capacity
         account = self.accounts.get(owner)
         if account is None:
@@ -163,20 +162,20 @@ class History:
         return padded(account.held_r, self._dimensions.capacity)
 
     def shares(self, total_r: FloatArray, now: float) -> Iterator[tuple[Owner, float]]:
-        """Every account's dominant share, by level and name."""
+        """Return the dominant share of every account, by level and name."""
         for owner in sorted(self.accounts):
             yield owner, dominant(self.mean_r(owner, now), total_r)
 
-    # --- writing down -------------------------------------------------------------------------
+    # --- storing ------------------------------------------------------------------------------
 
     def exact(self, jobs: Mapping[str, Job]) -> tuple[Past, ...]:
-        """All accounts as of `at`, to the last bit: from here on, who recalls them counts alike."""
+        """Return all accounts at `at` exactly: a history restored from them is equal."""
         self.refresh(jobs)
         self._bring_up()
         return tuple(self.seen_at(self.at))
 
     def seen_at(self, now: float) -> Iterator[Past]:
-        """All accounts at a time, without touching them."""
+        """Return all accounts at a time, without changing them."""
         names = self._dimensions.names
         for level, name in sorted(self.accounts):
             mean_r = self.mean_r((level, name), now)
@@ -185,7 +184,7 @@ class History:
                 yield Past(level, name, {names[row]: float(mean_r[row]) for row in rows})
 
     def recall(self, accounts: Iterable[Past], at: float) -> None:
-        """Add what was written down at a time: means of two pasts simply add up."""
+        """Add accounts stored at a time: means of two histories add up."""
         for past in accounts:
             if past.level not in LEVELS or len(past.name) > MAX_NAME:
                 continue
@@ -200,7 +199,7 @@ class History:
             account.mean_r = account.mean_r + amounts_r
 
     def prune(self, total_r: FloatArray) -> None:
-        """Forget who had next to nothing, and of too many those who had least."""
+        """Drop negligible accounts, and the smallest of too many."""
         had: dict[str, list[tuple[float, Owner]]] = {level: [] for level in LEVELS}
         count = dict.fromkeys(LEVELS, 0)
         for owner, account in self.accounts.items():
@@ -216,7 +215,7 @@ class History:
 
 
 def dominant(part_r: FloatArray, total_r: FloatArray) -> float:
-    """The largest part of any resource that the cluster has."""
+    """Return the largest share of any resource."""
     width = min(len(part_r), len(total_r))
     rows = np.flatnonzero(total_r[:width] > 0)
     return float((part_r[rows] / total_r[rows]).max()) if rows.size else 0.0

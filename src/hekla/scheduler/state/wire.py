@@ -52,7 +52,7 @@ class Volume(Model):
 
 
 class PodShape(Model):
-    """What decides where a pod can go: equal shapes make one scheduling class."""
+    """The fields that decide where a pod can be placed: equal shapes are one task class."""
 
     containers: tuple[Container, ...] | None = ()
     init_containers: tuple[Container, ...] | None = ()
@@ -101,7 +101,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def shape_of(spec: PodSpec) -> PodShape:
-    """The shape alone. Volumes that bind a pod to no place are left out."""
+    """Return the shape of a pod, without volumes that do not restrict its node."""
     volumes = tuple(
         volume
         for volume in spec.volumes or ()
@@ -113,5 +113,5 @@ def shape_of(spec: PodSpec) -> PodShape:
 
 
 def signature(shape: PodShape) -> bytes:
-    """Equal bytes for equal shapes."""
+    """Return equal bytes for equal shapes."""
     return _encoder.encode(shape)

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 LOCK_S: Final = 300.0
 UNCLEAR_WHY: Final = "node(s) had pods with devices that their annotations do not name"
-OTHER_WHY: Final = "node(s) had GPUs that pods have in another way"
-PARTED_WHY: Final = "node(s) had GPUs of which pods have parts"
+OTHER_WHY: Final = "node(s) had GPUs that are allocated in another way"
+PARTED_WHY: Final = "node(s) had GPUs that are shared"
 GEOMETRIES: Final = ("volcano-vgpu-device-config", "kube-system")
 
 

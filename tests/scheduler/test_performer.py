@@ -301,7 +301,7 @@ async def test_one_event_per_job_reports_all_evicted_pods() -> None:
     assert len(stage.client.evicted) == 2
     told = [text for name, text in stage.recorder.told if name == "v"]
     assert told[-1] == "evicted 2 pods by preempt"
-    assert sum("leave" in text for text in told) == 1
+    assert sum("evicted" in text for text in told) == 1
 
 
 async def test_without_the_eviction_api_the_pod_is_deleted() -> None:

@@ -240,7 +240,7 @@ def test_the_verdict_names_the_domains_and_what_each_lacks() -> None:
     verdict = result.verdict("t")
     assert verdict is not None
     assert verdict.gate == "NetworkTopology"
-    assert "4 HyperNodes of tier 1 or lower were looked at for 5 tasks" in verdict.message
+    assert "4 HyperNodes of tier 1 or lower were tried for 5 tasks" in verdict.message
     assert "4 in r1 (tier 1), 4 in r2 (tier 1), 4 in r3 (tier 1)" in verdict.message
     assert verdict.fitting == 4
     assert "1 more task of 1 cpu in r1" in verdict.change

@@ -1,8 +1,10 @@
-"""Clusters in a line, for tests of scheduling and of plugins.
+"""Clusters in one line, for tests of scheduling and of plugins.
 
-result = cluster(nodes=[node("n1", cpu=3)], jobs=[gang("train", members=4, cpu=1)]).run()
-assert {} == result.binds
-assert "3/4 tasks fit" in result.why("train")
+>>> result = cluster([node("n1", cpu=3)], [gang("train", members=4, cpu=1)]).run()
+>>> result.binds
+{}
+>>> "3/4 tasks fit" in result.why("train")
+True
 """
 
 from hekla.testing.cycle import Result, TestCluster, cluster

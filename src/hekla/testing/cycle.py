@@ -1,4 +1,4 @@
-"""One cycle over a stated cluster: what was bound, what was evicted, and why the rest waits."""
+"""One cycle over a given cluster: binds, evictions and verdicts, in the form that tests compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ from hekla.testing.objects import START, GroupBuilder, queue
 
 
 class Result:
-    """The plan of a cycle, in the form that tests compare."""
+    """The plan of a cycle, in the form that tests compare.
+
+    >>> from hekla.testing import cluster, gang, node
+    >>> cluster([node("n1")], [gang("a", cpu=1)]).run().binds
+    {'a-0': 'n1'}
+    """
 
     def __init__(self, plan: Plan, cluster: Cluster) -> None:
         self.plan = plan
@@ -30,21 +35,23 @@ class Result:
 
     @property
     def binds(self) -> dict[str, str]:
-        """Pod name to node name."""
+        """The bound pods, with their nodes."""
         return {bind.pod: bind.node for bind in self.plan.binds}
 
     @property
     def evictions(self) -> list[str]:
+        """The evicted pods."""
         return [eviction.pod for eviction in self.plan.evictions]
 
     @property
     def pipelined(self) -> dict[str, str]:
+        """The pipelined pods, with their nodes."""
         tasks = self._cluster.tasks
         return {tasks[uid].name: node for uid, node in self.plan.pipelined.items()}
 
     @property
     def phases(self) -> dict[str, str]:
-        """PodGroups whose status is to be written, with their phase."""
+        """The phases of PodGroups with a status write."""
         return {
             effect.group: effect.phase
             for effect in self.plan.effects
@@ -52,18 +59,26 @@ class Result:
         }
 
     def verdict(self, job: str, namespace: str = "default") -> Verdict | None:
+        """Return the verdict of a job; None if it has none."""
         return self.plan.verdicts.get(f"{namespace}/{job}")
 
     def why(self, job: str, namespace: str = "default") -> str:
-        """The verdict on a job in words; empty if it has none."""
+        """Return the text of a job's verdict; empty if it has none."""
         found = self.verdict(job, namespace)
         return "" if found is None else str(found)
 
 
 class TestCluster:
-    """A stated cluster. `run` decides one cycle and leaves it as it is."""
+    """A cluster for tests. `run` decides one cycle and does not change it.
 
-    __test__ = False  # not a test, whatever pytest thinks of the name
+    >>> from hekla.testing import cluster, gang, node
+    >>> world = cluster([node("n1", cpu=1)], [gang("a", cpu=1), gang("b", cpu=1)])
+    >>> world.apply(world.run())
+    >>> world.run().binds
+    {}
+    """
+
+    __test__ = False  # not a test class
 
     def __init__(
         self, state: Cluster, settings: config.Config, pods: Iterable[wire.Pod] = ()
@@ -73,10 +88,11 @@ class TestCluster:
         self.pods = {pod.metadata.uid: pod for pod in pods}
 
     def run(self, *, now: float = START) -> Result:
+        """Decide one cycle at a time."""
         return Result(decide(self.state, self.config, now), self.state)
 
     def apply(self, result: Result) -> None:
-        """Carry the binds and phases of a plan out, as a server would confirm them."""
+        """Apply the binds and phases of a plan, as the API server would confirm them."""
         for bind in result.plan.binds:
             task = self.state.tasks[bind.uid]
             self.state.assume(task, bind.node, bind.annotations)
@@ -86,11 +102,11 @@ class TestCluster:
         self.state.mark_clean()
 
     def live(self, result: Result, *, remake: bool = True) -> None:
-        """Let a plan come true: who was bound runs, who was evicted leaves and is made anew.
+        """Apply a plan: bound pods run, evicted pods are deleted and created again.
 
-        Without `remake` nobody makes the evicted anew.
+        Without `remake`, evicted pods are not created again.
         """
-        self.state.mark_clean()  # what follows are changes, due in the next cycle
+        self.state.mark_clean()  # the changes below are for the next cycle
         if result.plan.rescheduled_at is not None:
             self.state.rescheduled_at = result.plan.rescheduled_at
         for bind in result.plan.binds:
@@ -128,7 +144,7 @@ class TestCluster:
             )
 
     def add(self, job: GroupBuilder) -> None:
-        """A job that comes later."""
+        """Add a job to the cluster."""
         self.state.job_table.set_group(job.group)
         for pod in job.pods:
             self._set(pod)
@@ -153,9 +169,13 @@ def cluster(
     conf: str = config.DEFAULT,
     registry: Registry | None = None,
 ) -> TestCluster:
-    """A cluster with what is named, and the queue `default` unless it is given.
+    """Return a cluster with these objects, and the queue `default` unless it is given.
 
-    `plugins` are asked after those of the configuration, which is Volcano's by default.
+    `plugins` come after those of the configuration, which is Volcano's by default.
+
+        >>> from hekla.testing import cluster, gang, node
+        >>> cluster([node("n1", cpu=2)], [gang("a", members=2, cpu=1)]).run().binds
+        {'a-0': 'n1', 'a-1': 'n1'}
     """
     state = Cluster()
     given = list(queues)

@@ -28,6 +28,7 @@ def amounts(
     gpu: Amount | None = None,
     more: Mapping[str, Amount] | None = None,
 ) -> dict[str, Amount]:
+    """Return a resource list without the resources that are None."""
     named = {"cpu": cpu, "memory": memory, wellknown.NVIDIA_GPU: gpu}
     return {**{k: v for k, v in named.items() if v is not None}, **(more or {})}
 
@@ -47,7 +48,11 @@ def node(
     images: Mapping[str, int] | None = None,
     extra: Mapping[str, Amount] | None = None,
 ) -> core.Node:
-    """A node. Taints are written `key=value:NoSchedule`, images as name and bytes."""
+    """Return a node. Taints are written `key=value:NoSchedule`, images as name and bytes.
+
+    >>> node("n1", cpu=8, taints=["spot=true:NoSchedule"]).spec.taints[0].effect
+    'NoSchedule'
+    """
     allocatable = {**amounts(cpu, memory, gpu, extra), "pods": pods}
     body = {
         "metadata": {
@@ -82,7 +87,11 @@ def hypernode(
     labels: Mapping[str, str] | None = None,
     tier_name: str = "",
 ) -> topology.HyperNode:
-    """A part of the network: nodes by name, by pattern or by label, and other parts by name."""
+    """Return a HyperNode with nodes by name, pattern or label, and children by name.
+
+    >>> hypernode("rack", tier=1, nodes=["n1", "n2"]).spec.tier
+    1
+    """
     members: list[Manifest] = [
         {"type": kind, "selector": {"exactMatch": {"name": member}}}
         for kind, named in (("Node", nodes), ("HyperNode", children))
@@ -115,6 +124,11 @@ def queue(
     annotations: Mapping[str, str] | None = None,
     affinity: Mapping[str, Any] | None = None,
 ) -> scheduling.Queue:
+    """Return a queue.
+
+    >>> queue("research", weight=3, capability={"cpu": 8}).spec.weight
+    3
+    """
     body: Manifest = {
         "metadata": {
             "name": name,
@@ -159,7 +173,11 @@ def pod(
     spec: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
 ) -> wire.Pod:
-    """A pod; on a node it runs unless `phase` says otherwise."""
+    """Return a pod; with a node it is Running unless `phase` is given.
+
+    >>> pod("p", cpu=1, node="n1").status.phase
+    'Running'
+    """
     notes = dict(annotations or {})
     if group:
         notes[wellknown.GROUP_NAME] = group
@@ -197,12 +215,17 @@ def pod(
 
 @dataclass
 class GroupBuilder:
-    """A PodGroup with its pods."""
+    """A PodGroup with its pods.
+
+    >>> len(gang("a", members=2, cpu=1).and_pods(pod("extra", group="a")).pods)
+    3
+    """
 
     group: scheduling.PodGroup
     pods: list[wire.Pod] = field(default_factory=list)
 
     def and_pods(self, *more: wire.Pod) -> GroupBuilder:
+        """Return the same PodGroup with more pods."""
         return GroupBuilder(self.group, [*self.pods, *more])
 
 
@@ -226,7 +249,10 @@ def gang(
     subgroups: Sequence[Mapping[str, Any]] = (),
     **pods: Any,
 ) -> GroupBuilder:
-    """A PodGroup `name` and its pods `name-0` …; the first run on the nodes in `running_on`.
+    """Return a PodGroup `name` with pods `name-0` …; the first run on the nodes in `running_on`.
+
+        >>> [pod.metadata.name for pod in gang("train", members=2, cpu=1).pods]
+        ['train-0', 'train-1']
 
     `minimum` is minMember, by default all members; `roles` is minTaskMember; `network` and
     `subgroups` are networkTopology and subGroupPolicy; everything else goes to the pods.

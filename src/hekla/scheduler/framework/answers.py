@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 class Vote:
-    """The answer of a voting hook; None abstains."""
+    """The answer of a voting hook; None abstains.
+
+    >>> def job_enqueueable(self, job):
+    ...     return PERMIT if job.priority > 0 else None
+    """
 
     __slots__ = ("name",)
 
@@ -30,7 +34,11 @@ REJECT: Final = Vote("REJECT")
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Why a job cannot be scheduled."""
+    """Why a job cannot be scheduled.
+
+    >>> Invalid("NotEnoughPods", "the job has 1 of 2 pods").reason
+    'NotEnoughPods'
+    """
 
     reason: str
     message: str
@@ -49,6 +57,10 @@ class Normalized:
     """A score that is normalized over the candidates to 0..100 × weight.
 
     `reverse` gives 100 to the smallest value, as for penalties.
+
+        >>> import numpy as np
+        >>> Normalized(np.array([1.0, 4.0]), weight=2.0).raw(np.array([1]), np.array([0]))
+        array([4.])
     """
 
     raw_n: FloatArray
@@ -71,6 +83,12 @@ class SequentialScore:
     It is made for equal tasks of one role and updated by `placed` after each. It must equal a score
     that is computed from scratch after each placement. It is not valid after any other change. A
     plugin that returns one implements `job_specific` for the same tasks.
+
+        >>> class Alternate(SequentialScore):
+        ...     def score(self, task):
+        ...         return self.score_n
+        ...     def placed(self, task, node):
+        ...         self.score_n[node] -= 1.0
     """
 
     def score(self, task: Task) -> FloatArray:

@@ -45,7 +45,14 @@ _OTHER_METHODS: Final = frozenset({"configure", "unknown_arguments"})
 
 
 class Plugin:
-    """Base class of all plugins. See the module for an example and `hooks` for the hooks."""
+    """Base class of all plugins. See `hooks` for the hooks.
+
+    >>> class Oldest(Plugin, name="oldest"):
+    ...     def job_order(self, job):
+    ...         return job.created
+    >>> sorted(Oldest.hooks)
+    ['job_order']
+    """
 
     name: ClassVar[str] = ""
     per_node_methods: ClassVar[frozenset[str]] = frozenset()
@@ -153,6 +160,10 @@ def _hooks_of(cls: type[Plugin]) -> frozenset[str]:
 
 class PerNodePlugin(Plugin):
     """A plugin that looks at one node at a time: `fits(task, node)` and `score(task, node)`.
+
+        >>> class EvenNodes(PerNodePlugin, name="even-nodes"):
+        ...     def fits(self, task, node):
+        ...         return None if node.name[-1] in "02468" else "node(s) are odd"
 
     Simple, and slow on large clusters: each is called once per node.
     """

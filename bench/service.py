@@ -24,7 +24,7 @@ from hekla.kube.resources import NODES, PODGROUPS, PODS
 from hekla.scheduler.core import decide
 from hekla.scheduler.framework import config
 from hekla.scheduler.plugins import builtin
-from hekla.scheduler.service.service import Scheduler
+from hekla.scheduler.service.scheduler import Scheduler
 from hekla.testing.objects import START
 
 ROUNDS = 30

@@ -22,7 +22,7 @@ from hekla.nodeagent.agent import Agent
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.network import BridgeNetwork, network_support
 from hekla.nodeagent.simulated import SimulatedNodes
-from hekla.scheduler.service.service import Scheduler
+from hekla.scheduler.service.scheduler import Scheduler
 
 log = logging.getLogger("hekla.local")
 

@@ -37,7 +37,7 @@ from hekla.kube.resources import (
     QUEUES,
 )
 from hekla.kube.sync_client import SyncClient
-from hekla.scheduler.service.service import Scheduler
+from hekla.scheduler.service.scheduler import Scheduler
 
 T = TypeVar("T")
 DEADLINE_S = 180.0

@@ -16,7 +16,7 @@ from hekla.scheduler.core import decide
 from hekla.scheduler.framework import config
 from hekla.scheduler.framework.plan import Bind, Evict, Plan
 from hekla.scheduler.invariants import LAWS, Breach, breaches
-from hekla.scheduler.service import service
+from hekla.scheduler.service import scheduler as service
 from hekla.scheduler.service.decision_log import DecisionLog
 from hekla.testing import TestCluster, cluster, gang, node, queue
 

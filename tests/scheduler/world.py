@@ -20,7 +20,7 @@ from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import NODES, PODGROUPS, PODS, QUEUES, Resource
-from hekla.scheduler.service.service import Scheduler
+from hekla.scheduler.service.scheduler import Scheduler
 from hekla.units.objects import Object
 
 T = TypeVar("T")

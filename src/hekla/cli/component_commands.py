@@ -263,7 +263,7 @@ def scheduler(
     from hekla.scheduler.plugins.discovery import discover
     from hekla.scheduler.service.cache import parse_node_selector
     from hekla.scheduler.service.decision_log import DecisionLog
-    from hekla.scheduler.service.service import Scheduler
+    from hekla.scheduler.service.scheduler import Scheduler
 
     try:
         selector = parse_node_selector(node_selector)

@@ -278,23 +278,47 @@ def _reserved_for(session: Session, job: Job) -> str:
 
 
 def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_running: bool) -> Verdict:
-    total, klass = len(session.nodes), task.klass
+    """Return the verdict of a job of which a task found no node."""
     prefix = "Insufficient "
     short = {reason[len(prefix) :] for reason in attempt.reasons if reason.startswith(prefix)}
     if is_running:
         gate = Gate.SURPLUS
-        pending = job.count(PENDING)
-        message = f"the gang runs; {pending} surplus tasks do not fit"
+        message = f"the gang runs; {job.count(PENDING)} surplus tasks do not fit"
     else:
         gate = Gate.GANG_SHORT if short or not attempt.reasons else Gate.NODE_FILTERS
         message = f"{attempt.fitting}/{job.min_member} tasks fit"
         if RESERVED in attempt.reasons:
             gate = Gate.ORDERING
             message += f"; idle capacity is reserved for {_reserved_for(session, job)}"
-    names = session.dimensions.names
+    if attempt.choice is not None:
+        gate = Gate.SURPLUS if is_running else Gate.TOPOLOGY
+        message += f"; {_domains(attempt.choice)}"
+    blocked = _short_resources(session, attempt, task, short)
+    scarce = session.dimensions.row(blocked[0].resource) if blocked else None
+    total = len(session.nodes)
+    return Verdict(
+        job.key,
+        gate,
+        message if total else f"{message}; the cluster has no nodes",
+        blocked=tuple(blocked),
+        nodes=attempt.reasons,
+        total_nodes=total,
+        task=task.name,
+        fitting=attempt.fitting,
+        needed=job.min_member,
+        change=_smallest_change(session, job, attempt, task, short),
+        holders=session.verdicts.holders(job, scarce) if scarce is not None else (),
+    )
+
+
+def _short_resources(
+    session: Session, attempt: Attempt, task: Task, short: set[str]
+) -> list[Blocked]:
+    """Return the insufficient resources of a task, with requested, allowed and used amounts."""
     blocked = []
-    for row, amount in zip(klass.rows, klass.amounts, strict=True):
-        if names[row] not in short:
+    for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+        name = session.dimensions.names[row]
+        if name not in short:
             continue
         offered_n, idle_n = session.columns.allocatable_rn[row], session.columns.idle_rn[row]
         if attempt.wanted:
@@ -307,36 +331,26 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
             best = int(idle_n.argmax())
             asked, allowed = amount, float(offered_n[best])
             used = allowed - float(idle_n[best])
-        blocked.append(Blocked(names[row], asked, allowed, used))
-    missing = max(job.min_member - attempt.fitting, 1)
+        blocked.append(Blocked(name, asked, allowed, used))
+    return blocked
+
+
+def _smallest_change(
+    session: Session, job: Job, attempt: Attempt, task: Task, short: set[str]
+) -> str:
+    """Return the smallest change after which the tasks fit."""
+    if len(session.nodes) == 0:
+        return "add a node"
     if attempt.choice is not None:
-        gate = Gate.SURPLUS if is_running else Gate.TOPOLOGY
-        message += f"; {_domains(attempt.choice)}"
-    if total == 0:
-        change = "add a node"
-    elif attempt.choice is not None:
-        change = _closer(session, task, attempt.choice)
-    elif blocked:
-        per_task = ", ".join(
-            f"{show_amount(names[r], a)} {names[r]}"
-            for r, a in zip(klass.rows, klass.amounts, strict=True)
-            if names[r] in short
-        )
-        change = f"capacity for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
-    else:
-        worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]
-        change = f"a node without: {worst}" if worst else ""
-    scarce = session.dimensions.row(blocked[0].resource) if blocked else None
-    return Verdict(
-        job.key,
-        gate,
-        message if total else f"{message}; the cluster has no nodes",
-        blocked=tuple(blocked),
-        nodes=attempt.reasons,
-        total_nodes=total,
-        task=task.name,
-        fitting=attempt.fitting,
-        needed=job.min_member,
-        change=change,
-        holders=session.verdicts.holders(job, scarce) if scarce is not None else (),
+        return _closer(session, task, attempt.choice)
+    names = session.dimensions.names
+    per_task = ", ".join(
+        f"{show_amount(names[row], amount)} {names[row]}"
+        for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True)
+        if names[row] in short
     )
+    if per_task:
+        missing = max(job.min_member - attempt.fitting, 1)
+        return f"capacity for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
+    worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]
+    return f"a node without: {worst}" if worst else ""

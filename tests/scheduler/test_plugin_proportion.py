@@ -143,4 +143,4 @@ def test_a_job_that_is_not_enqueued_gets_the_change_that_helps() -> None:
         jobs=[gang("g", members=9, cpu=1, queue="q", phase="Pending", min_resources={"cpu": 9})],
     )
     assert change(own) == ("raise the capability of queue 'q', or wait for its jobs to end")
-    assert change(nodes) == ("ask for at most 8 cpu, all there is for it, or add nodes")
+    assert change(nodes) == ("request at most 8 cpu, all there is for it, or add nodes")

@@ -100,7 +100,7 @@ class Verdict:
         if self.holders:
             parts.append("held by " + ", ".join(map(str, self.holders)))
         if self.change:
-            parts.append(f"would be scheduled with: {self.change}")
+            parts.append(f"what helps: {self.change}")
         parts += [f"note: {note}" for note in self.notes]
         return "; ".join(parts)
 

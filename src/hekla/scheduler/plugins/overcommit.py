@@ -44,7 +44,7 @@ class Overcommit(Plugin, name="overcommit"):
         real = float(self._session.total_r[self._session.dimensions.intern(short.resource)])
         if short.asked > real:
             most = show_amount(short.resource, real)
-            return f"ask for at most {most} {short.resource}, all there is, or add nodes"
+            return f"request at most {most} {short.resource}, all there is, or add nodes"
         return "wait for jobs to end, add nodes, or raise overcommit-factor"
 
     def job_enqueueable(self, job: Job) -> Vote | None:

@@ -233,7 +233,7 @@ def _way_in(session: Session, queue: Queue, short: Blocked) -> str:
         return f"raise the capability of queue {queue.name!r}, or wait for its jobs to end"
     if short.asked > short.allowed:
         most = show_amount(short.resource, short.allowed)
-        return f"ask for at most {most} {short.resource}, all there is for it, or add nodes"
+        return f"request at most {most} {short.resource}, all there is for it, or add nodes"
     return f"wait for jobs of queue {queue.name!r} to end, or add nodes"
 
 

@@ -16,14 +16,14 @@ def test_a_parser_reads_or_refuses_whatever_comes(name: str) -> None:
     assert parsers.run(name, 300, seed=1) == 300
 
 
-async def test_nonsense_at_the_api_is_refused_and_never_a_500(tmp_path: Path) -> None:
+async def test_invalid_objects_at_the_api_is_refused_and_never_a_500(tmp_path: Path) -> None:
     async with ApiServer(Config(data_dir=tmp_path / "data")) as server:
         totals = await api.run(server, 600, seed=1)
         assert totals.answers[201] + totals.answers[200] > 20, "some of it must get through"
         assert totals.answers[400] + totals.answers[422] > 100
 
 
-async def test_nonsense_at_the_socket_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_invalid_objects_at_the_socket_leaves_nothing_behind(tmp_path: Path) -> None:
     async with ApiServer(Config(data_dir=tmp_path / "data")) as server:
         await streams.run(server, 150, seed=1)
         totals = await api.run(server, 50, seed=2)

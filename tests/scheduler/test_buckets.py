@@ -1,4 +1,4 @@
-"""Buckets: sorting tasks into them, and counting along while they are placed."""
+"""Buckets of task-topology: sorting tasks, and counting while they are placed."""
 
 from __future__ import annotations
 

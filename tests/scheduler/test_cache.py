@@ -1,4 +1,4 @@
-"""Which news wakes the scheduler, and which only has to be written down some time."""
+"""Which watch events start a cycle, and which only update status later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folding objects into state: any order and any history give the same books."""
+"""Building the cluster state: any order and any history of objects give equal state."""
 
 from __future__ import annotations
 

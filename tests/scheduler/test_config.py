@@ -1,4 +1,4 @@
-"""volcano-scheduler.conf: what is taken, and what is refused with line and reason."""
+"""volcano-scheduler.conf: valid configurations, and errors with line and reason."""
 
 from __future__ import annotations
 

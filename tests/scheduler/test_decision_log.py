@@ -1,4 +1,4 @@
-"""The decision log: a real scheduler's decisions, decided again."""
+"""The decision log: recorded decisions of a real scheduler, replayed."""
 
 from __future__ import annotations
 

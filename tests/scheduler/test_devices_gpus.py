@@ -1,4 +1,4 @@
-"""GPUs by memory and by number, and cards that are given out in several ways."""
+"""GPUs by memory and by number, and devices that are offered in several ways."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hekla.api import wellknown as w
 from hekla.testing import cluster
 from hekla.testing.objects import START
 
-from .card_worlds import (
+from .device_worlds import (
     NUMBER,
     PACKED,
     SHARING,

@@ -1,4 +1,4 @@
-"""The law of cards: none is ever over-booked, however it is given out and whatever is written.
+"""The law of devices: none is overcommitted, in any mode and with any annotations.
 
 What each pod was given is remembered when it is bound; afterwards modes change, schedulers restart
 and annotations of running pods turn into nonsense. Nonsense that names another card of the node in
@@ -18,7 +18,7 @@ from hekla.api import wellknown as w
 from hekla.api.devices import decode
 from hekla.testing import Result, TestCluster, cluster, node
 
-from .card_worlds import conf, job, wants
+from .device_worlds import conf, job, wants
 
 NPU = "Ascend910B3"
 MEMORY, NPU_MEMORY = 16000, 65536

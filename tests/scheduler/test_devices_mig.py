@@ -1,4 +1,4 @@
-"""MIG: a card is cut once, as its first pod needs it, and models differ in how."""
+"""MIG: the first pod decides the geometry of a device; models differ in geometries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hekla.scheduler.state.devices.hardware import geometries
 from hekla.testing import cluster
 
-from .card_worlds import (
+from .device_worlds import (
     PACKED,
     VIRTUAL,
     devices,

@@ -1,4 +1,4 @@
-"""NPUs: parts by templates, whole chips of one network."""
+"""NPUs: templates, and whole chips of one network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hekla.api.devices import decode
 from hekla.scheduler.state.devices.inventory import devices_of
 from hekla.testing import cluster, node
 
-from .card_worlds import (
+from .device_worlds import (
     conf,
     job,
 )

@@ -1,4 +1,4 @@
-"""Laws of vGPUs: at once as one by one, and none over-booked, cut by MIG or not."""
+"""Laws of vGPUs: placing at once equals one by one, and no device is overcommitted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hekla.scheduler.state.devices.requests import Request
 from hekla.scheduler.state.model import Node
 from hekla.testing import Result, TestCluster, cluster
 
-from .card_worlds import (
+from .device_worlds import (
     PACKED,
     SPREAD,
     VIRTUAL,

@@ -1,4 +1,4 @@
-"""vGPUs: what is written on pods, which card and which node is chosen, and who waits for one."""
+"""vGPUs: annotations of pods, the choice of device and node, and pending pods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hekla.api.devices import decode
 from hekla.testing import cluster
 from hekla.testing.objects import START
 
-from .card_worlds import (
+from .device_worlds import (
     PACKED,
     SPREAD,
     VIRTUAL,

@@ -1,4 +1,4 @@
-"""What nodes and running pods say of cards: no nonsense frees one or stops the others."""
+"""Annotations of nodes and running pods: an invalid one frees no device and stops no pod."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hekla.api import wellknown as w
 from hekla.scheduler.state.devices.inventory import VGPU, Device, devices_of
 from hekla.testing import GroupBuilder, cluster, node
 
-from .card_worlds import (
+from .device_worlds import (
     PACKED,
     VIRTUAL,
     devices,

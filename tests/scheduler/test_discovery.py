@@ -1,4 +1,4 @@
-"""Plugins that users wrote are found, and broken ones left out."""
+"""Custom plugins are discovered, and broken ones are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in: from Pending to Inqueue."""
+"""enqueue: PodGroups from Pending to Inqueue."""
 
 from hekla.api import core
 from hekla.api.meta import convert

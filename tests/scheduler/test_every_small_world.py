@@ -1,4 +1,4 @@
-"""Every small world, not a sample: cycles run until nothing moves, and the laws hold on the way.
+"""All small clusters, not a sample: cycles run to a fixed point, and the laws hold.
 
 A world is two nodes of 2 cpu, queues with weights, deserved amounts and guarantees from small sets,
 two jobs that come first and fill the cluster, and one or two that come later; with each way of

@@ -1,6 +1,4 @@
-"""Laws of eviction, on small worlds made at random: it serves somebody, harms no more than it
-must, and comes to an end.
-"""
+"""Laws of eviction on generated clusters: evictions place a preemptor, are minimal, and end."""
 
 from __future__ import annotations
 

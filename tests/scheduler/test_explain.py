@@ -1,4 +1,4 @@
-"""Verdicts: why a job waits, in numbers, in JSON and in words that do not flap."""
+"""Verdicts: why a job is pending, in numbers, in JSON and in stable texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Five TensorFlow jobs of 2 ps + 4 workers, and room for two of them."""
+"""Five TensorFlow jobs of 2 ps + 4 workers, and capacity for two of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gangpreempt and gangreclaim: gangs make way as a whole, or give what they can spare."""
+"""gangpreempt and gangreclaim: gangs are evicted whole, or lose their surplus."""
 
 from __future__ import annotations
 

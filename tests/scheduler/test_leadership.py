@@ -1,4 +1,4 @@
-"""Two schedulers and one lease: whoever may not lead any more sends nothing, and loses nothing."""
+"""Two schedulers and one lease: a scheduler without the lease sends and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetching loads from a real HTTP server: rounds, failures, a change of mind; and replays."""
+"""The load collector against a real HTTP server: polls, failures, reconfiguration, replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our query, evaluated by a real Prometheus over what a small exporter says (make prometheus).
+"""The Prometheus query, evaluated by a real Prometheus over a small exporter (make prometheus).
 
 The exporter tells the past quarter of an hour at once: its samples carry their own times. Numbers
 are worked out by hand; subqueries look every 30 s at round times, and time goes on here too: hence

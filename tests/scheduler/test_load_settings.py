@@ -1,4 +1,4 @@
-"""The section `metrics`: what is taken, what is refused, and that its password goes nowhere."""
+"""The section `metrics`: valid and refused settings, and the secrecy of its password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the load of nodes is read: what is asked, and what becomes of any answer."""
+"""Load sources: requests, and the parsing of any response."""
 
 from __future__ import annotations
 

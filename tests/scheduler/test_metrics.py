@@ -1,4 +1,4 @@
-"""Metrics: what they count, that they go with their objects, and that each is documented."""
+"""Metrics: values, removal with their objects, and documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carrying plans out: what is sent, what is taken back, and who backs off."""
+"""The performer: binds and evictions that are sent, undone and backed off."""
 
 from __future__ import annotations
 

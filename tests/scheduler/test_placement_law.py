@@ -1,4 +1,4 @@
-"""Placing k equal tasks at once is exactly placing them one by one."""
+"""Placing k equal tasks at once equals placing them one by one."""
 
 from unittest import mock
 

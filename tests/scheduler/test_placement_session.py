@@ -1,4 +1,4 @@
-"""The whole way from filters and scores to nodes: many at once equals one at a time."""
+"""From filters and scores to nodes: placing many tasks equals one at a time."""
 
 from __future__ import annotations
 

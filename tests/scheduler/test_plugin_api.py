@@ -1,4 +1,4 @@
-"""Writing a plugin: what is refused, what is converted, how answers combine, who is isolated."""
+"""The plugin API: refused classes, converted arguments, combined answers, isolated failures."""
 
 from __future__ import annotations
 

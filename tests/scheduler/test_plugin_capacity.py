@@ -1,4 +1,4 @@
-"""capacity: deserved, guarantee, capability, and trees of queues; numbers by hand."""
+"""capacity: deserved, guarantee, capability and hierarchies, with numbers computed by hand."""
 
 from __future__ import annotations
 

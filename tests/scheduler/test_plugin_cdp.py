@@ -1,4 +1,4 @@
-"""cdp: who was just scheduled is left alone for the time it asked for."""
+"""cdp: a pod is protected during its cooldown after scheduling."""
 
 from __future__ import annotations
 

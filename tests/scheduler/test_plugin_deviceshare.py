@@ -1,4 +1,4 @@
-"""deviceshare: its settings, and pods that would get no card for what they ask."""
+"""deviceshare: its settings, and pods with device requests that cannot be met."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hekla.api import wellknown as w
 from hekla.scheduler.errors import ConfigError
 from hekla.testing import cluster
 
-from .card_worlds import (
+from .device_worlds import (
     NUMBER,
     VIRTUAL,
     conf,

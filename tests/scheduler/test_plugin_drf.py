@@ -1,4 +1,4 @@
-"""drf: by dominant share between jobs, namespaces, and queues in a tree. Numbers by hand."""
+"""drf: dominant shares of jobs, namespaces and hierarchical queues, computed by hand."""
 
 from __future__ import annotations
 

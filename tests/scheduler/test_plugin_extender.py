@@ -1,4 +1,4 @@
-"""extender: a real HTTP server that is asked, late, too talkative, or talks nonsense."""
+"""extender: a real HTTP server that answers, is late, too large or invalid."""
 
 from __future__ import annotations
 

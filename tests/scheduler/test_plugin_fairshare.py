@@ -1,4 +1,4 @@
-"""fairshare: who had less lately goes first, over restarts too."""
+"""fairshare: the smaller usage over time comes first, across restarts."""
 
 from __future__ import annotations
 

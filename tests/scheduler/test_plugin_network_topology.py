@@ -1,4 +1,4 @@
-"""network-topology-aware: gangs in one part of the network, and why they wait when none will do."""
+"""network-topology-aware: gangs in one network domain, and verdicts if none fits."""
 
 from __future__ import annotations
 

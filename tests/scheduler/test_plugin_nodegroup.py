@@ -1,4 +1,4 @@
-"""nodegroup: which groups of nodes a queue may use, would rather use, and how much of them."""
+"""nodegroup: required, preferred and avoided node groups of queues, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""numa-aware: whole CPUs come from as few NUMA nodes as the policy demands, and the pod says so."""
+"""numa-aware: exclusive CPUs on as few NUMA nodes as the policy requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where pods must not go, and what is said about it."""
+"""predicates: infeasible nodes and their reasons."""
 
 from __future__ import annotations
 

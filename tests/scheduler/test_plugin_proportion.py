@@ -1,4 +1,4 @@
-"""Queues share by weight; nobody gets more than it wants or may have, nor less than promised."""
+"""proportion: weighted shares within request, capability and guarantee."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rescheduling: who leaves busy nodes, worked out by hand; and that nobody leaves for nothing."""
+"""rescheduling: victims on overloaded nodes, computed by hand, each with a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of binpack and nodeorder, worked out by hand from their formulas."""
+"""Scores of binpack and nodeorder, computed by hand from their formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""resource-strategy-fit, and room kept beside idle devices. Numbers by hand."""
+"""resource-strategy-fit, and resources reserved for idle devices. Numbers by hand."""
 
 from __future__ import annotations
 

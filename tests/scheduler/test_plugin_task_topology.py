@@ -1,4 +1,4 @@
-"""task-topology: roles together, roles apart, and the busiest pair of nodes."""
+"""task-topology: role affinity, role anti-affinity, and the busiest pair of nodes."""
 
 from __future__ import annotations
 

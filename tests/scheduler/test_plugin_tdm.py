@@ -1,4 +1,4 @@
-"""tdm: lent nodes are used in their hours, by those who can be sent away, and given back."""
+"""tdm: revocable nodes are used in their window by evictable pods only."""
 
 from __future__ import annotations
 

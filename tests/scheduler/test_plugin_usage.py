@@ -1,4 +1,4 @@
-"""usage: busy nodes take nothing more, calm ones first; worked out by hand."""
+"""usage: overloaded nodes are infeasible, and the least loaded comes first. Numbers by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims and volumes: where a pod can reach its data, and how much a node can attach."""
+"""Claims and volumes: feasible nodes, and the volume limits of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preemption within a queue: who must leave, for whom, and when nobody does."""
+"""Preemption within a queue: victims, preemptors, and cases without eviction."""
 
 from __future__ import annotations
 

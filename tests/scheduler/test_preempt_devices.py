@@ -1,4 +1,4 @@
-"""Room on cards is made as room on nodes is: the fewest leave, and only if somebody comes."""
+"""Preemption of devices: the fewest victims, and only with a placement."""
 
 from __future__ import annotations
 

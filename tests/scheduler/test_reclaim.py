@@ -1,4 +1,4 @@
-"""Reclaim across queues: an under-served queue takes back what others have too much of."""
+"""Reclaim across queues: a queue below its deserved share evicts from queues above theirs."""
 
 from __future__ import annotations
 

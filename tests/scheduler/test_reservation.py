@@ -1,4 +1,4 @@
-"""Large jobs do not starve: nodes are kept for one that has waited long, the rest is for all."""
+"""Reservations: nodes are reserved for a large overdue job, and others are backfilled."""
 
 from __future__ import annotations
 

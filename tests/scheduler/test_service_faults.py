@@ -1,4 +1,4 @@
-"""The scheduler when things go wrong around it: lost answers, refusals, other hands, restarts."""
+"""The scheduler under faults: lost responses, refusals, other writers, restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""shuffle: who a plugin wants elsewhere is told to leave."""
+"""shuffle: tasks that a plugin selects are evicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tentative moves: commit, keep, or nothing happened."""
+"""Statements: commit, keep and rollback."""
 
 from __future__ import annotations
 

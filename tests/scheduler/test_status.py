@@ -1,4 +1,4 @@
-"""What PodGroups and pods are made to say at the end of a cycle."""
+"""The status of PodGroups and pods at the end of a cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of a role placed in turn: what each sees, and that many at once is one at a time."""
+"""Sequential scores of task-topology: placing a role at once equals one at a time."""
 
 from __future__ import annotations
 

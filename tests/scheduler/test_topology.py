@@ -1,4 +1,4 @@
-"""HyperNodes as a tree: who is in what, what each holds, and what contradicts itself."""
+"""The tree of HyperNodes: members, sums and contradictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every network and every load: hard is never broken, and others see no difference.
+"""Laws of network topology: hard is never violated, and other jobs are unaffected.
 
 The oracle knows nothing of the tree that the scheduler builds: it reads the HyperNodes as written
 and asks whether one of an allowed tier has all nodes of a gang.

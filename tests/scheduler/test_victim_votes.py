@@ -1,4 +1,4 @@
-"""Who may be taken from: the victim hooks of the plugins, numbers by hand."""
+"""The victim hooks of plugins, with numbers computed by hand."""
 
 from __future__ import annotations
 

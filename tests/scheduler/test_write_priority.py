@@ -1,4 +1,4 @@
-"""Binds go first; a moment without one is no rest."""
+"""Binds have priority; a moment without a bind is no pause."""
 
 from __future__ import annotations
 

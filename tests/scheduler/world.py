@@ -1,4 +1,4 @@
-"""The embedded API server with a scheduler on it, and ways to wait and to break things.
+"""The embedded API server with a scheduler, and helpers to wait and to inject faults.
 
 Waiting is watching: `until` returns as soon as the objects of a kind satisfy a condition, and fails
 after a time that no healthy machine needs. Faults are injected where requests leave the scheduler.

@@ -1,4 +1,4 @@
-"""Claims that wait for their pod: said where it goes, awaited, given up if nobody provides."""
+"""WaitForFirstConsumer claims: provisioned for the node, awaited, and rescheduled on failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares over time: the closed form, its laws, and what survives a restart."""
+"""The usage history: the closed form, its laws, and restarts."""
 
 from __future__ import annotations
 

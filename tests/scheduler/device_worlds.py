@@ -1,4 +1,4 @@
-"""Nodes with cards and pods that ask for them, for the tests of `deviceshare`."""
+"""Nodes with devices and pods that request them, for the tests of `deviceshare`."""
 
 from __future__ import annotations
 

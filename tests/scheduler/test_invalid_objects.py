@@ -1,4 +1,4 @@
-"""Whatever objects say, a cycle ends, raises nothing and leaves the others alone."""
+"""Invalid objects: a cycle ends, raises nothing and schedules the other jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status is written by few, one write per object at a time, and only the newest state is sent."""
+"""The status writer: few workers, one write per object, the latest state only."""
 
 from __future__ import annotations
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.waiting import until_async
 
 from hekla.apiserver.auth.authenticator import ANONYMOUS, User
 from hekla.apiserver.flowcontrol import Flow, FlowControl, Limits
@@ -39,12 +40,6 @@ def program(server: ApiServer, name: str, **more: Any) -> KubeClient:
     return KubeClient(config, component=name, max_connections=400, **more)
 
 
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not what():  # noqa: ASYNC110 - no event to wait for
-            await asyncio.sleep(0)
-
-
 def hold_creations(server: ApiServer, permits: asyncio.Semaphore, served: list[str]) -> None:
     """Hold each creation until the test releases a permit."""
     create = server.resources.create
@@ -69,7 +64,7 @@ async def test_other_flows_are_served_while_one_flow_floods(server: ApiServer) -
             asyncio.create_task(flood.create(CONFIGMAPS, config_map(f"flood-{n}")))
             for n in range(FLOOD)
         ]
-        await until(lambda: server.flowcontrol.queued == FLOOD - LIMITS.seats_per_flow)
+        await until_async(lambda: server.flowcontrol.queued == FLOOD - LIMITS.seats_per_flow)
         assert server.flowcontrol.executing == LIMITS.seats_per_flow, "one flow never has all seats"
 
         async def ask() -> None:
@@ -88,7 +83,7 @@ async def test_other_flows_are_served_while_one_flow_floods(server: ApiServer) -
         for _ in many:
             permits.release()
         await asyncio.gather(*many)
-    await until(lambda: (server.flowcontrol.executing, server.flowcontrol.queued) == (0, 0))
+    await until_async(lambda: (server.flowcontrol.executing, server.flowcontrol.queued) == (0, 0))
 
 
 async def test_request_beyond_the_queue_limit_gets_429_with_retry_after(
@@ -103,7 +98,7 @@ async def test_request_beyond_the_queue_limit_gets_429_with_retry_after(
             asyncio.create_task(flood.create(CONFIGMAPS, config_map(f"flood-{n}")))
             for n in range(total)
         ]
-        await until(lambda: server.flowcontrol.rejected == 20)
+        await until_async(lambda: server.flowcontrol.rejected == 20)
         async with program(server, "lease") as leader:
             lease = {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "me"}}
             await leader.create(LEASES, lease, namespace="default")
@@ -127,7 +122,7 @@ async def test_watches_have_separate_limits_and_occupy_no_seat(server: ApiServer
                     await anext(events)
             async with program(server, "polite") as other, other.watch(PODS):
                 assert server.flowcontrol.streams == 3
-        await until(lambda: not server.flowcontrol.streams)
+        await until_async(lambda: not server.flowcontrol.streams)
         async with client.watch(PODS):
             assert server.flowcontrol.streams == 1
 
@@ -146,7 +141,7 @@ async def test_in_process_components_bypass_flow_control(server: ApiServer) -> N
             for i, each in enumerate((flood, more))
             for n in range(20)
         ]
-        await until(lambda: server.flowcontrol.executing == LIMITS.seats)
+        await until_async(lambda: server.flowcontrol.executing == LIMITS.seats)
         assert (await scheduler.list(PODS)).items == []
         for _ in many:
             permits.release()

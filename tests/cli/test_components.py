@@ -7,15 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from tools.kube.processes import free_port
+from tools.waiting import PATIENCE_S, until
 
 from hekla.cli import component_commands
 from hekla.cli.main import main
@@ -25,8 +24,6 @@ from hekla.kube.sync_client import SyncClient
 from tests.realkube.backends import embedded_server
 
 from .conftest import job
-
-PATIENCE_S = 180.0
 
 
 @pytest.fixture
@@ -50,17 +47,6 @@ def start(cluster: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Po
     for process in started:
         process.kill()
         process.wait()
-
-
-def until(what: Callable[[], Any]) -> Any:
-    """Poll another process until a condition holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not come about")
 
 
 def fetch(address: str) -> str:

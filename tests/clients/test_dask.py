@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tools.waiting import until
 
 from hekla.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -20,7 +21,7 @@ from hekla.kube.sync_client import SyncClient
 from tests.clients.conftest import Run
 from tests.clients.standing import RUNS, installed, stands_for
 from tests.clients.test_python_clients import PROGRAMS
-from tests.realkube.backends import Backend, until
+from tests.realkube.backends import Backend
 from tests.realkube.test_jobs import pods
 
 pytestmark = pytest.mark.clients

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tools.waiting import until
+
 from hekla.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     JOBS,
@@ -19,7 +21,7 @@ from hekla.kube.resources import (
 )
 from hekla.kube.sync_client import SyncClient
 from tests.clients.standing import IMITATES, stands_for
-from tests.realkube.backends import finish, until
+from tests.realkube.backends import finish
 from tests.realkube.test_jobs import job, phase
 
 Json = dict[str, Any]

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tools.waiting import until
 
 from hekla.kube.resources import EVENTS, JOBS
 from hekla.kube.sync_client import SyncClient
 from tests.clients.conftest import LIMIT_S, Run
 from tests.clients.standing import RUNS, installed, stands_for
-from tests.realkube.backends import finish, until
+from tests.realkube.backends import finish
 from tests.realkube.test_jobs import job, phase, pods
 
 pytestmark = pytest.mark.clients

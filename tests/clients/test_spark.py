@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 from tools.frameworks import python_frameworks
+from tools.waiting import until
 
 from hekla.kube.resources import PODGROUPS, SERVICE_ACCOUNTS
 from hekla.kube.sync_client import SyncClient
 from tests.clients.conftest import LIMIT_S
 from tests.clients.standing import RUNS, installed, stands_for
-from tests.realkube.backends import Backend, until
+from tests.realkube.backends import Backend
 from tests.realkube.test_jobs import pods
 
 pytestmark = pytest.mark.clients

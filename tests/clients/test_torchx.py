@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools.waiting import until
 
 from hekla.kube.resources import JOBS
 from hekla.kube.sync_client import SyncClient
 from tests.clients.conftest import LIMIT_S, Run
 from tests.clients.standing import RUNS, installed, stands_for
-from tests.realkube.backends import finish, until
+from tests.realkube.backends import finish
 from tests.realkube.test_jobs import phase, pods
 
 pytestmark = pytest.mark.clients

@@ -10,13 +10,14 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tools.kube.processes import free_port
+from tools.waiting import until
 
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
@@ -88,33 +89,32 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 
 class Seen:
-    """What a watcher has seen of one kind, over servers that come and go."""
+    """The objects of one kind, watched across restarts of the server."""
 
     def __init__(self, parts: Parts, kind: Any) -> None:
         self._parts, self._kind = parts, kind
         self.objects: dict[str, dict[str, Any]] = {}
 
     def until(self, holds: Any, patience_s: float = 600.0) -> None:
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline:
-            try:
-                with SyncClient(kubeconfig.load(self._parts.config)) as client:
-                    listed = client.list(self._kind)
-                    self.objects = {one["metadata"]["uid"]: one for one in listed}
+        """List and watch until the condition holds, also while the server restarts."""
+        until(partial(self._watch, holds), patience_s=patience_s, ignored=KubeError)
+
+    def _watch(self, holds: Any) -> bool:
+        with SyncClient(kubeconfig.load(self._parts.config)) as client:
+            listed = client.list(self._kind)
+            self.objects = {one["metadata"]["uid"]: one for one in listed}
+            if holds(self.objects.values()):
+                return True
+            with client.watch(
+                self._kind, resource_version=listed.resource_version, timeout_s=20
+            ) as events:
+                for event in events:
+                    self.objects[event.object["metadata"]["uid"]] = event.object
+                    if event.type == "DELETED":
+                        del self.objects[event.object["metadata"]["uid"]]
                     if holds(self.objects.values()):
-                        return
-                    with client.watch(
-                        self._kind, resource_version=listed.resource_version, timeout_s=20
-                    ) as events:
-                        for event in events:
-                            self.objects[event.object["metadata"]["uid"]] = event.object
-                            if event.type == "DELETED":
-                                del self.objects[event.object["metadata"]["uid"]]
-                            if holds(self.objects.values()):
-                                return
-            except KubeError:
-                time.sleep(0.05)  # the server is on its way back
-        raise AssertionError(f"not so after {patience_s:.0f} s")
+                        return True
+        return False
 
 
 def phase(one: dict[str, Any]) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.waiting import PATIENCE_S, until
 
 from hekla.units.objects import Object
 from tests.apiserver.kubectl.conftest import as_text, find_kubectl
 from tests.e2e.test_up_and_down import Hekla
 
 pytestmark = [pytest.mark.kubectl, pytest.mark.slow]
-PATIENCE_S = 180.0
 Kubectl = Callable[..., str]
 SERVER = """
 import http.server, os, sys
@@ -59,14 +58,6 @@ def kubectl(cluster: Hekla, tmp_path_factory: pytest.TempPathFactory) -> Kubectl
         return done.stdout
 
     return run
-
-
-def until(what: Callable[[], Any], told: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"in vain: {told}"
-        time.sleep(0.05)
-    return found
 
 
 def found(kubectl: Kubectl, *words: str) -> Any:

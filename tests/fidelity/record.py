@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 from tools.kube.cluster import KubeCluster
 from tools.peers import volcano
+from tools.waiting import until
 
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.resources import (
@@ -198,7 +199,7 @@ class Recorder:
                 return
             if time.monotonic() > deadline:
                 end = "".join(log.read_text(errors="replace").splitlines(keepends=True)[-9:])
-                raise Restless(f"Volcano does not come to rest: {state}\n{end}")
+                raise Restless(f"Volcano does not settle: {state}\n{end}")
             if self._cluster.processes.has_ended(volcano.SCHEDULER.name):
                 self._cluster.processes.restart(volcano.SCHEDULER.name)  # as a Deployment would
             time.sleep(_POLL_S)
@@ -220,11 +221,10 @@ class Recorder:
         }
 
     def _until(self, condition: Any) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise Restless("the cluster does not come to rest")
-            time.sleep(_POLL_S)
+        try:
+            until(condition, patience_s=LIMIT_S)
+        except TimeoutError as error:
+            raise Restless("the cluster does not settle") from error
 
 
 def _sessions(log: Path) -> int:

@@ -14,11 +14,11 @@ from typing import Any
 from tools.kube.cluster import KubeCluster
 from tools.kube.gobuild import ensure
 from tools.kube.parts import CONTROLLER_MANAGER
+from tools.waiting import until
 
 from hekla.cli.release import resource_of
 from hekla.kube.resources import NAMESPACES, PODGROUPS, SERVICE_ACCOUNTS
 from hekla.units.objects import Object
-from tests.realkube.backends import until
 
 RECORD = Path(__file__).parent / "data" / "volcano.json.gz"
 _SET_BY_SERVER = ("uid", "creationTimestamp")

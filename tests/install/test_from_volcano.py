@@ -14,6 +14,7 @@ import pytest
 from tools.kube.cluster import KubeCluster, parts_for
 from tools.kube.gobuild import missing
 from tools.peers import handover, volcano
+from tools.waiting import until
 
 from hekla.api import crds, wellknown
 from hekla.cli import release
@@ -31,7 +32,7 @@ from hekla.units.objects import Object
 from tests.install.component_processes import ComponentProcesses
 from tests.install.permissions import requests
 from tests.install.restore_objects import load, restore
-from tests.realkube.backends import finish, until
+from tests.realkube.backends import finish
 from tests.realkube.test_jobs import job, phase, pods
 
 TEAM = handover.NAMESPACE

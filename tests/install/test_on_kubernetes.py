@@ -15,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from tools.kube.cluster import KubeCluster
+from tools.waiting import until
 
 from hekla.admission.service import MANAGER
 from hekla.admission.webhooks import WebhookAddress, configurations
@@ -38,7 +39,6 @@ from tests.install.component_processes import ComponentProcesses
 from tests.install.conftest import CHART, Helm
 from tests.install.permissions import COMPONENTS, Permission, granted_permissions, requests
 from tests.install.workload import Workload
-from tests.realkube.backends import until
 
 SPACE = wellknown.SYSTEM_NAMESPACE
 KUBECTL = Path(sys.executable).with_name("kubectl")
@@ -231,10 +231,14 @@ def _begin(component_processes: ComponentProcesses, client: SyncClient) -> None:
     """Start the webhook server last: the others wait for it."""
     for component in ("scheduler", "controllers"):
         component_processes.start(component)
-        until(lambda name=component: "cannot be created yet" in component_processes.log(name))  # type: ignore[misc]
+        until(partial(_logs, component_processes, component, "cannot be created yet"))
     component_processes.start("admission")
     until(lambda: all(map(_has_certificate, _webhooks(client))))
     until(lambda: _is_open(client, "root") and _is_open(client, "default"))
+
+
+def _logs(component_processes: ComponentProcesses, component: str, text: str) -> bool:
+    return text in component_processes.log(component)
 
 
 def _healthy_answers(

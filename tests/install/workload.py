@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tools.waiting import until
 
 from hekla.api import wellknown
 from hekla.api.wellknown import SELECTED_NODE
@@ -30,7 +31,7 @@ from hekla.kube.resources import (
 from hekla.kube.sync_client import SyncClient
 from hekla.scheduler.plugins.predicates.volumes import NO_PROVISIONER
 from hekla.units.objects import Object
-from tests.realkube.backends import finish, until
+from tests.realkube.backends import finish
 from tests.realkube.test_jobs import job, phase, pods
 
 PREEMPTING = """\

@@ -11,16 +11,16 @@ import contextlib
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import uvloop
 from tools.kube.cluster import KubeCluster, node_manifest, start_kwok
 from tools.kube.processes import Processes
+from tools.waiting import until
 
 from hekla.admission.service import AdmissionService
 from hekla.api import crds, wellknown
@@ -39,10 +39,8 @@ from hekla.kube.resources import (
 from hekla.kube.sync_client import SyncClient
 from hekla.scheduler.service.scheduler import Scheduler
 
-T = TypeVar("T")
 DEADLINE_S = 180.0
 NODE_COUNT, NODE_CPU = 3, 4
-_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -54,17 +52,6 @@ class Backend:
 
     def client(self) -> SyncClient:
         return SyncClient(kubeconfig.load(self.kubeconfig), component="test")
-
-
-def until(holds: Callable[[], T]) -> T:
-    """What it gives once that is true; a bounded number of looks."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found = holds()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"did not come about in {DEADLINE_S:.0f} s"
-        time.sleep(_POLL_S)
 
 
 @contextlib.contextmanager

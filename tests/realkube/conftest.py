@@ -12,12 +12,13 @@ import yaml
 from tools.kube.cluster import parts_for
 from tools.kube.gobuild import missing
 from tools.kube.parts import KWOK
+from tools.waiting import until
 
 from hekla.cli.vcctl import main
 from hekla.cli.vcctl.commands import run
 from hekla.kube.resources import DEPLOYMENTS, JOB_FLOWS, JOBS, NAMESPACES, PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
-from tests.realkube.backends import Backend, embedded, real, until
+from tests.realkube.backends import Backend, embedded, real
 
 BACKENDS = {
     "embedded": (embedded, (KWOK,)),

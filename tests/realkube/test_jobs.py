@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tools.waiting import until
 
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import JOBS, PODGROUPS, PODS, QUEUES
 from hekla.kube.sync_client import SyncClient
-from tests.realkube.backends import NODE_COUNT, NODE_CPU, finish, until
+from tests.realkube.backends import NODE_COUNT, NODE_CPU, finish
 
 Json = dict[str, Any]
 Vcctl = Callable[..., str]

@@ -14,8 +14,7 @@ from tools.kube.gobuild import BuildFailed, Part, ensure, missing
 from tools.kube.parts import PARTS
 from tools.kube.processes import Processes, StartFailed, stop_recorded
 from tools.peers import volcano
-
-from tests.realkube.backends import until
+from tools.waiting import until
 
 ROOT = Path(__file__).parents[2]
 

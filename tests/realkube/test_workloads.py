@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tools.waiting import until
 
 from hekla.kube.resources import (
     CONFIGMAPS,
@@ -22,7 +23,7 @@ from hekla.kube.resources import (
     SERVICES,
 )
 from hekla.kube.sync_client import SyncClient
-from tests.realkube.backends import NODE_COUNT, NODE_CPU, finish, until
+from tests.realkube.backends import NODE_COUNT, NODE_CPU, finish
 from tests.realkube.test_jobs import Json, job, phase, pods
 
 

@@ -1,8 +1,7 @@
-"""Sends the same steps to both servers and collects where their answers differ."""
+"""Send the same steps to both servers and collect the differences of their responses."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,9 +13,10 @@ from tools.differential.normal import Difference, Normal, differences
 from tools.differential.samples import SAMPLES
 from tools.differential.steps import Step, Steps
 from tools.differential.wire import Answer, Peer
+from tools.waiting import until
 
 EPISODE = 40
-"""Steps before a fresh namespace: a difference that stays in an object must not spread."""
+"""Steps per namespace: a difference that remains in an object must not spread."""
 _EXAMPLES = 3
 _READY_S = 30.0
 _LAST = "zz-last"
@@ -24,7 +24,7 @@ _LAST = "zz-last"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something the two servers do not agree on, with the request that showed it."""
+    """A difference with the request that showed it."""
 
     step: Step
     found: Difference
@@ -61,7 +61,7 @@ class Comparison:
         self.totals = totals
 
     def run(self, seed: int, requests: int) -> None:
-        """Episodes, each drawn from the seed and its number, until enough requests were sent."""
+        """Run episodes, drawn from the seed and their number, until enough requests were sent."""
         episode = 0
         while self.totals.requests < requests:
             self._episode(seed, episode)
@@ -85,7 +85,7 @@ class Comparison:
         self._replay(namespace, since, f"seed {seed} episode {number} watch")
 
     def _step(self, step: Step, normals: tuple[Normal, Normal], where: str) -> bool:
-        """Whether the episode can go on: what one server refused the other must not have done."""
+        """Return whether the episode can continue: both servers accepted or rejected the write."""
         real, ours = step.send(self._real), step.send(self._ours)
         self.totals.requests += 1
         self.totals.labels[step.label.partition(":")[0].partition("{")[0]] += 1
@@ -117,7 +117,7 @@ class Comparison:
         yield from differences(theirs, own)
 
     def _replay(self, namespace: str, since: list[str], where: str) -> None:
-        """All that happened to the ConfigMaps of the episode, as a watch tells it afterwards."""
+        """Compare the watch events of all ConfigMaps of the episode."""
         sample = _CONFIG_MAPS
         path = sample.collection(namespace)
         last = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": _LAST}}
@@ -126,7 +126,7 @@ class Comparison:
         for peer, version in zip((self._real, self._ours), since, strict=True):
             step.send(peer)
             events = peer.watch(path, {"resourceVersion": version}, _is_last)
-            # The root certificate is the servers' own business, made at their own time.
+            # Each server creates the root certificate at another time.
             told.append(Normal().of([e for e in events if _name(e) != "kube-root-ca.crt"]))
         self.totals.watched += len(told[0])
         for found in differences(*told):
@@ -138,7 +138,7 @@ _CONFIG_MAPS = SAMPLES[0]
 
 
 def _uncounted(value: Any) -> Any:
-    """Without what the server counts, and the versions that counting makes."""
+    """Return the object without counts and the versions that counting creates."""
     if isinstance(value, list):
         return [_uncounted(item) for item in value]
     if not isinstance(value, dict):
@@ -160,18 +160,18 @@ def _is_last(event: Any) -> bool:
 
 
 def _make_namespace(peer: Peer, name: str) -> None:
-    """A namespace with what every namespace is given, so that lists are equal from the start."""
+    """Create a namespace and wait for its default objects, so that lists are equal."""
     body = b'{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"%s"}}' % name.encode()
     peer.request("POST", "/api/v1/namespaces", {}, {"Content-Type": "application/json"}, body)
     wanted = (
         f"/api/v1/namespaces/{name}/serviceaccounts/default",
         f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt",
     )
-    deadline = time.monotonic() + _READY_S
-    while any(peer.request("GET", path).status != 200 for path in wanted):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{peer.kubeconfig}: namespace {name} got no account in time")
-        time.sleep(0.02)
+    until(
+        lambda: all(peer.request("GET", path).status == 200 for path in wanted),
+        f"{peer.kubeconfig}: namespace {name} has no service account",
+        _READY_S,
+    )
 
 
 def _version_of(peer: Peer, namespace: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +13,14 @@ from tools.differential.samples import WIDGET_CRD, WIDGETS
 from tools.differential.wire import Peer
 from tools.kube.cluster import KubeCluster
 from tools.kube.processes import Processes
+from tools.waiting import until
 
 _SERVED_S = 60.0
-# What belongs to a cluster with kubelets, and is a matter of its configuration.
+# These depend on kubelets and on the configuration of the cluster.
 _SERVER_FLAGS = (
     "--disable-admission-plugins=DefaultTolerationSeconds,StorageObjectInUseProtection",
 )
-# Only what a namespace needs to be complete: others would write at moments of their own.
+# Only what a namespace needs: other controllers would write asynchronously.
 _CONTROLLER_FLAGS = (
     "--controllers=serviceaccount-controller,root-ca-certificate-publisher-controller",
 )
@@ -29,7 +29,7 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @contextlib.contextmanager
 def both(directory: Path) -> Iterator[tuple[Peer, Peer]]:
-    """Real and ours, with the same definitions installed; both end with the block."""
+    """Run both servers with the same CRDs until the block ends."""
     cluster = KubeCluster(
         directory / "real",
         controllers=True,
@@ -63,7 +63,7 @@ def _ours(directory: Path) -> Iterator[Path]:
 
 
 def _install(peer: Peer) -> None:
-    """The sample's definition, and Volcano's where they are not built in."""
+    """Install the sample CRD, and Volcano's where they are not built in."""
     wanted = [crd for crd in crds.load() if crd["spec"]["names"]["kind"] == "PodGroup"]
     for crd in (WIDGET_CRD, *wanted):
         peer.request(
@@ -71,8 +71,8 @@ def _install(peer: Peer) -> None:
             json.dumps(crd).encode(),
         )  # fmt: skip
     paths = (f"/apis/{WIDGETS}/v1/widgets", "/apis/scheduling.volcano.sh/v1beta1/podgroups")
-    deadline = time.monotonic() + _SERVED_S
-    while any(peer.request("GET", path).status != 200 for path in paths):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{peer.kubeconfig}: the definitions are not served")
-        time.sleep(0.1)
+    until(
+        lambda: all(peer.request("GET", path).status == 200 for path in paths),
+        f"{peer.kubeconfig}: the custom resources are not served",
+        _SERVED_S,
+    )

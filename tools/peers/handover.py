@@ -1,11 +1,11 @@
-"""`python -m tools.peers.handover FILE`: what a cluster holds that real Volcano has worked on.
+"""`python -m tools.peers.handover FILE`: record the objects of a cluster that runs Volcano.
 
-Starts Kubernetes with Volcano's own CRDs, controllers and scheduler, gives them work, stops them in
-the middle of it and writes down every object they leave. tests/install hands that to hekla. The
-programs take minutes to build, so the record is kept; run this again for another version.
+Starts Kubernetes with Volcano's CRDs, controllers and scheduler, submits work, stops them in the
+middle and records every object. tests/install migrates these objects to hekla. The programs take
+minutes to build, so the record is kept; run this again for another version.
 
-What a newcomer gets wrong: Volcano's webhooks do not run here, so the jobs are complete as they are
-sent, as the webhooks would leave them. Descriptions in CRDs and keys in Secrets are not kept.
+Note: Volcano's webhooks do not run here, so the jobs are submitted with all defaults. Descriptions
+in CRDs and keys in Secrets are not recorded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,17 @@ from tools.kube.cluster import KubeCluster
 from tools.kube.gobuild import ensure
 from tools.kube.processes import free_port
 from tools.peers.volcano import CONTROLLER_MANAGER, SCHEDULER, start_scheduler
+from tools.waiting import until
 
 Json = dict[str, Any]
 NAMESPACE = "team"
 NODES, CPU = 3, 4
-LIMIT_S = 120.0
 KEPT = (
     kinds.QUEUES, kinds.PRIORITY_CLASSES, kinds.JOB_TEMPLATES, kinds.JOB_FLOWS, kinds.CRON_JOBS,
     kinds.JOBS, kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.PODGROUPS, kinds.SERVICES,
     kinds.CONFIGMAPS, kinds.SECRETS, kinds.NETWORK_POLICIES, kinds.PODS,
 )  # fmt: skip
-"""Owners before what they own."""
+"""Owners before their dependents."""
 CONF = """\
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -68,7 +67,7 @@ def record() -> Json:
 
 
 def crds() -> list[Json]:
-    """Volcano's, from its Go module."""
+    """Return Volcano's CRDs from its Go module."""
     words = ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", SCHEDULER.module]
     done = subprocess.run(words, cwd=SCHEDULER.folder, capture_output=True, text=True, check=True)
     chart = Path(done.stdout.strip()) / "installer" / "helm" / "chart" / "volcano"
@@ -95,14 +94,6 @@ def stop(cluster: KubeCluster) -> None:
         cluster.processes.stop(part.name)
 
 
-def until(holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not holds():
-        if time.monotonic() > deadline:
-            raise SystemExit("Volcano did not get there in time")
-        time.sleep(0.1)
-
-
 def serves(client: SyncClient) -> bool:
     try:
         return client.list(kinds.JOBS) is not None and client.list(kinds.JOB_FLOWS) is not None
@@ -127,8 +118,8 @@ def job(name: str, replicas: int, *, cpu: str = "1", **spec: Any) -> Json:
 
 
 def give_work(client: SyncClient) -> None:
-    """Something of each kind, in each state that lasts."""
-    until(lambda: _state(client, "default") == "Open")
+    """Create objects of each kind in each stable state."""
+    until(partial(_is_open, client, "default"))
     specs: dict[str, dict[str, object]] = {
         "research": {"weight": 3, "capability": {"cpu": "8"}},
         "shut": {"weight": 1},
@@ -136,7 +127,7 @@ def give_work(client: SyncClient) -> None:
     for name, spec in specs.items():
         whole = {"reclaimable": True, "parent": "root", **spec}
         client.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": whole})
-        until(lambda name=name: _state(client, name) == "Open")  # type: ignore[misc]
+        until(partial(_is_open, client, name))
     _command(client, kinds.QUEUES, "shut", "CloseQueue")
     until(lambda: _state(client, "shut") == "Closed")
 
@@ -194,6 +185,10 @@ def _state(client: SyncClient, queue: str) -> str:
     return str((found.get("status") or {}).get("state", ""))
 
 
+def _is_open(client: SyncClient, queue: str) -> bool:
+    return _state(client, queue) == "Open"
+
+
 def _phase(client: SyncClient, name: str) -> str:
     found = client.find(kinds.JOBS, name, namespace=NAMESPACE) or {}
     return str(((found.get("status") or {}).get("state") or {}).get("phase", ""))
@@ -231,7 +226,7 @@ def _command(client: SyncClient, kind: kinds.Resource[Any], name: str, action: s
         "controller": True,
     }
     body = {"metadata": {"generateName": "c-", "ownerReferences": [target]}, "action": action}
-    # As vcctl: an order to a queue lies in `default`.
+    # As vcctl: a Command for a queue is in `default`.
     client.create(kinds.COMMANDS, {**body, "target": target}, namespace=space or "default")
 
 
@@ -239,7 +234,7 @@ def _command(client: SyncClient, kind: kinds.Resource[Any], name: str, action: s
 
 
 def stored(client: SyncClient, kind: kinds.Resource[Any]) -> list[Json]:
-    """The team's objects of a kind, without what a server sets anew."""
+    """Return the objects of a kind without fields that the server sets."""
     found = client.list(kind, namespace=NAMESPACE if kind.namespaced else None).items
     made = []
     for obj in found:
@@ -255,7 +250,7 @@ def stored(client: SyncClient, kind: kinds.Resource[Any]) -> list[Json]:
 
 
 def _bare(value: Any) -> Any:
-    """A CRD without its prose."""
+    """Return a CRD without descriptions."""
     if isinstance(value, list):
         return [_bare(each) for each in value]
     if not isinstance(value, dict):

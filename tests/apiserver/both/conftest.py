@@ -21,10 +21,11 @@ import pytest
 import yaml
 from tools.kube.cluster import KubeCluster, parts_for
 from tools.kube.gobuild import missing
+from tools.waiting import until
 
 from hekla.units.objects import Object
 from hekla.web.certificates import new_authority, new_serving
-from tests.realkube.backends import embedded_server, until
+from tests.realkube.backends import embedded_server
 
 Answer = Callable[[Object], Object]
 

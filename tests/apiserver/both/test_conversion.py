@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tools.waiting import until
 
 from hekla.units.objects import Object
 from tests.apiserver.both.conftest import Api, Hook
 from tests.apiserver.both.test_rules import DEFINITIONS
-from tests.realkube.backends import until
 
 TEXT = {"type": "string"}
 

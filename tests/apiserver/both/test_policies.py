@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tools.waiting import until
 
 from hekla.units.objects import Object
 from tests.apiserver.both.conftest import ADMISSION, Api, rule
-from tests.realkube.backends import until
 
 Enact = Callable[..., Object]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tools.waiting import until
 
 from hekla.units.objects import Object
 from tests.apiserver.both.conftest import Api
-from tests.realkube.backends import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 Define = Callable[..., str]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tools.waiting import until
 
 from hekla.units.objects import Object
 from tests.apiserver.both.conftest import ADMISSION, Api, Hook, rule
-from tests.realkube.backends import until
 
 Configure = Callable[..., Object]
 

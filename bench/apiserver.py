@@ -1,13 +1,13 @@
-"""The embedded API server under load: `python -m bench.apiserver [--pods 10000] [--json FILE]`.
+"""Measure the embedded API server under load: `python -m bench.apiserver [--pods 10000]`.
 
-One server process, one client process, the same run. Rates on a shared machine mean little by
-themselves, so each is also given as a share of the *ceiling*: how often the same client gets an
-empty answer from the same server in the same run. CPU is the server's own, from /proc.
+One server process and one client process. Absolute rates depend on the machine, so each rate is
+also given as a share of the *ceiling*: the rate at which the same client gets empty responses from
+the same server in the same run. CPU is that of the server, from /proc.
 
     python -m bench.apiserver --against-kubernetes --rounds 3
 
-sends the same load to kube-apiserver with etcd as well (tools/kube), in turn, and prints how the
-two compare; both then write durably, each commit synced to the disk.
+sends the same load to kube-apiserver with etcd (tools/kube), alternating, and prints the ratios.
+Both servers then sync each commit to the disk. `--json FILE` writes the numbers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Measured:
 
 
 def pod(index: int) -> dict[str, Any]:
-    """A pod as the job controller makes them: about 2.3 kB once stored."""
+    """A pod as the job controller creates it: about 2.3 kB once stored."""
     job = f"train-{index // 100}"
     labels = {
         "volcano.sh/job-name": job,
@@ -99,7 +99,7 @@ def pod(index: int) -> dict[str, Any]:
 
 
 class Server:
-    """A server and what the kernel says of its processes."""
+    """A server, and the CPU and memory of its processes."""
 
     name = "hekla"
 
@@ -141,7 +141,7 @@ class Kubernetes(Server):
         started = time.perf_counter()
         self._cluster.start()
         self.start_s = time.perf_counter() - started
-        self._cluster.processes.stop("kwok")  # nobody plays nodes here
+        self._cluster.processes.stop("kwok")  # no nodes are simulated
         self.kubeconfig = self._cluster.kubeconfig
 
     def pids(self) -> list[int]:
@@ -154,7 +154,7 @@ class Kubernetes(Server):
 async def measure(
     name: str, server: Server, count: int, one: Callable[[int], Awaitable[object]]
 ) -> Measured:
-    """Do `one` for each index, IN_FLIGHT at a time."""
+    """Run `one` for each index, IN_FLIGHT at a time."""
     times: list[float] = []
     indices = iter(range(count))
 
@@ -266,7 +266,7 @@ Round = dict[str, float]
 
 
 def compare(pods: int, rounds: int) -> str:
-    """Both servers in turn, the one first in one round last in the next; medians and ratios."""
+    """Alternate between both servers; return medians and ratios."""
     found: dict[str, list[Round]] = {Server.name: [], Kubernetes.name: []}
     for number in range(rounds):
         for kind in (Server, Kubernetes)[:: 1 if number % 2 == 0 else -1]:

@@ -1,7 +1,7 @@
-"""What starting the command line costs: `python -m bench.cli [--runs 15]`.
+"""Measure the start-up cost of the command line: `python -m bench.cli [--runs 15]`.
 
-CPU time (user and system) of whole processes: the median of several runs, and as a multiple of an
-empty Python in the same run. The aim is 250 ms for `vcctl version` and for `vcctl job list`.
+CPU time (user and system) of whole processes: the median of several runs, and its ratio to an empty
+Python process. The aim is 250 ms for `vcctl version` and for `vcctl job list`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMANDS: dict[str, list[str]] = {
 
 
 def cpu_ms(arguments: list[str], env: dict[str, str]) -> float:
-    """CPU milliseconds of one process, from start to end."""
+    """Return the CPU milliseconds of one process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], env=env, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -45,7 +45,7 @@ def measure(runs: int) -> dict[str, dict[str, float]]:
         try:
             assert server.stdout is not None
             server.stdout.readline()
-            # Compiled modules are kept, as an installed program's are.
+            # Keep compiled modules, as an installation does.
             env = {
                 **os.environ,
                 "KUBECONFIG": str(data / "kubeconfig"),

@@ -1,10 +1,9 @@
-"""Schedulers side by side on a real Kubernetes: `python -m bench.cluster --case 10x100@1000`.
+"""Compare schedulers on a real Kubernetes: `python -m bench.cluster --case 10x100@1000`.
 
-The same load on kube-apiserver, etcd and kwok's nodes (built by tools/kube when first used) for
-hekla, for Volcano, for kube-scheduler, for Kueue before it, for any other scheduler given by
---peer, and for the ceiling: a client that only creates the same pods and posts the same bindings.
-One system is alive at a time, in an order that alternates from round to round; `bench/README.md`
-says what the numbers mean.
+The same load on kube-apiserver, etcd and kwok nodes (built by tools/kube when first used) for
+hekla, Volcano, kube-scheduler, Kueue with kube-scheduler, any other scheduler given by --peer, and
+the ceiling: a client that only creates the same pods and posts the same bindings. One system runs
+at a time, in alternating order. `bench/README.md` explains the numbers.
 
     python -m bench.cluster --case 10x100@1000 --rounds 3
     python -m bench.cluster --case all --out docs/images              # some hours
@@ -29,12 +28,12 @@ from bench.sidebyside.run import Result
 from bench.sidebyside.systems import System
 
 WARM_UPS = ("4x10@20", "jobs-4x10@20")
-"""A system warms up with the first of them that it can do."""
+"""A system warms up with the first of these cases that it supports."""
 Rounds = dict[str, list[Result]]
 
 
 def compare(case: Case, wanted: list[System], keep: Path, arguments: argparse.Namespace) -> Rounds:
-    """Every system in every round; one that comes first in one round comes last in the next."""
+    """Run every system in every round, in alternating order."""
     found: Rounds = {system.name: [] for system in wanted}
     for number in range(arguments.rounds):
         for system in wanted if number % 2 == 0 else reversed(wanted):
@@ -51,12 +50,12 @@ def compare(case: Case, wanted: list[System], keep: Path, arguments: argparse.Na
 
 
 def find(name: str) -> list[Case]:
-    """A case by its name, or every one of the table."""
+    """Return the case of this name, or all cases of the table."""
     return list(cases.CASES.values()) if name == "all" else [cases.find(name)]
 
 
 def warm_up(wanted: list[System], keep: Path, arguments: argparse.Namespace) -> None:
-    """Each system once, unmeasured: the first run reads every program from the disk."""
+    """Run each system once without measuring: the first run reads the programs from disk."""
     for system in wanted:
         directory = keep / "warm-up" / system.name
         case = next(case for case in map(cases.find, WARM_UPS) if system.plays(case))
@@ -77,7 +76,7 @@ def _line(result: Result) -> str:
 
 
 def write(out: Path, case: Case, rounds: Rounds, machine: str) -> None:
-    """JSON and picture of a case."""
+    """Write the JSON and the plot of a case."""
     out.mkdir(parents=True, exist_ok=True)
     body = {
         "case": asdict(case),

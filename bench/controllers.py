@@ -1,12 +1,12 @@
-"""The job controller under load: `python -m bench.controllers [--jobs 1000] [--big 5000]`.
+"""Measure the job controller under load: `python -m bench.controllers [--jobs 1000] [--big 5000]`.
 
-How fast do pods appear after jobs are submitted, and how many writes does it take? The rate is
-given as a share of what a bare client reaches that creates the very same pods on the same server in
-the same run, with as many requests under way. PodGroups are let in as soon as they are seen, by
-this program, so that no scheduler is measured; its writes are not the controllers'. Connections are
-warm on both sides, and the bare pods have an owner too: the server keeps track of it.
+How fast are pods created after jobs are submitted, and with how many writes? The rate is given as a
+share of the rate of a bare client that creates the same pods on the same server in the same run,
+with the same number of concurrent requests. This program sets PodGroups to Inqueue at once, so no
+scheduler is measured; its writes are not counted. Connections are open on both sides, and the bare
+pods have an owner reference, too, which the server tracks.
 
-The server is a process of its own; bare client, admission and controllers share this one.
+The server is a separate process; bare client, admission and controllers share this one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PATIENCE_S = 600.0
 
 @dataclass
 class Measured:
-    """One load: bare client against controllers."""
+    """One load: bare client and controllers."""
 
     name: str
     jobs: int
@@ -50,7 +50,7 @@ class Measured:
     bare_pods_per_s: float
     pods_per_s: float
     writes: int
-    """By the controllers, Events left out."""
+    """Writes of the controllers without Events."""
 
     @property
     def share(self) -> float:
@@ -89,12 +89,12 @@ async def in_flight(work: Iterable[Callable[[], Awaitable[Any]]]) -> None:
 
 
 async def warm(client: Client) -> None:
-    """Open all the connections that will be used."""
+    """Open all connections."""
     await asyncio.gather(*(client.list(NAMESPACES) for _ in range(2 * IN_FLIGHT)))
 
 
 async def bare(client: Client, jobs: list[Object], namespace: str) -> float:
-    """Seconds to create the pods of these jobs without any controller."""
+    """Return the seconds to create the pods of these jobs without a controller."""
     owner = {"metadata": {"name": "owner", "namespace": namespace}}
     owner = await client.create(CONFIGMAPS, owner)
     reference = owner_reference("v1", "ConfigMap", owner)
@@ -113,7 +113,7 @@ async def bare(client: Client, jobs: list[Object], namespace: str) -> float:
 
 
 class Admission:
-    """Lets every group in at once."""
+    """Sets every PodGroup to Inqueue at once."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -144,7 +144,7 @@ class Admission:
 
 
 def counted(client: Client) -> list[str]:
-    """The writes of a client, as they happen."""
+    """Return a list that grows with each write of the client."""
     writes: list[str] = []
     send = client.transport.send
 
@@ -160,14 +160,14 @@ def counted(client: Client) -> list[str]:
 async def controlled(
     config: Any, client: Client, jobs: list[Object], pods: int
 ) -> tuple[float, list[str]]:
-    """Seconds from the first submission until all pods exist, and the controllers' writes."""
+    """Return the seconds from the first submission until all pods exist, and the writes."""
     async with Client(config, component="controllers") as control:
         writes = counted(control)
         controllers = Controllers(control, select=["job-controller", "queue-controller"])
         running = asyncio.create_task(controllers.run())
         try:
             await warm(control)
-            await asyncio.sleep(0.5)  # the queues are looked at first
+            await asyncio.sleep(0.5)  # queues are reconciled first
             writes.clear()
             started = time.perf_counter()
             await in_flight(lambda body=body: client.create(JOBS, body) for body in jobs)  # type: ignore[misc]
@@ -178,7 +178,7 @@ async def controlled(
                     raise TimeoutError(f"{controllers.metrics.get('pods_created')} of {pods} pods")
                 await asyncio.sleep(0.01)
             took = time.perf_counter() - started
-            await asyncio.sleep(1.0)  # the record of it belongs to it
+            await asyncio.sleep(1.0)  # include the status writes
             return took, list(writes)
         finally:
             running.cancel()
@@ -187,7 +187,7 @@ async def controlled(
 
 
 async def measure(config: Any, name: str, count: int, size: int, rounds: int) -> Measured:
-    """The best of several rounds each way, by turns: a shared machine has bad moments."""
+    """Return the best of several alternating rounds."""
     pods = count * size
     best_bare, best, writes = float("inf"), float("inf"), 0
     async with Client(config, component="bench") as client:

@@ -1,8 +1,7 @@
-"""How long the scheduler's core takes to decide, without a server: `python -m bench.core [case …]`.
+"""Measure the decisions of the scheduler without a server: `python -m bench.core [case …]`.
 
-Times are of `decide` alone, on the wall and of the CPU; loading the cluster is timed apart. Peak
-memory is that of the whole process, each case in a process of its own. Numbers depend on the
-machine: compare ratios in one run, or growth (`g`).
+Wall and CPU time are those of `decide`; loading the cluster is timed separately. Peak memory is
+that of the process; each case has its own. Compare ratios of one run, or growth (`g`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def build(
     cpu: int = 64,
     network: dict[str, object] | None = None,
 ) -> Cluster:
-    """Empty nodes, and gangs that wait; `classes` different requests, `queues` queues."""
+    """Return empty nodes and pending gangs with `classes` different requests in `queues` queues."""
     state = Cluster()
     for q in range(queues):
         state.job_table.set_queue(queue(f"q{q}" if q else "default"))
@@ -86,9 +85,9 @@ def timed(make: Callable[[], Cluster]) -> tuple[Cluster, float]:
 
 
 def compare(title: str, variants: dict[str, tuple[Cluster, str]], rounds: int = 9) -> None:
-    """CPU of the same load under several conditions, in turn; the medians, and those of ratios.
+    """Return median CPU of the same load under several configurations, and median ratios.
 
-    One round before is not counted: what a cluster keeps from cycle to cycle is known then.
+    The first round is not counted: it fills caches that live across cycles.
     """
     made = {
         name: (state, config.parse(conf, builtin())) for name, (state, conf) in variants.items()
@@ -130,7 +129,7 @@ def case_d() -> None:
 
 
 def case_s() -> None:
-    """Every job a single pod: nothing can be placed together."""
+    """Every job is a single pod: no tasks are placed together."""
     run("s  10,000 single pods on 1,000 nodes", *timed(lambda: build(1000, 10000, 1)))
 
 
@@ -146,7 +145,7 @@ tiers:
 
 
 def case_e() -> None:
-    """One queue holds everything, another of equal weight wants its half back, gang by gang."""
+    """One queue uses the whole cluster; another of equal weight reclaims its half."""
     run(
         "e  reclaim of half of 2,000 nodes: 400 gangs of 20",
         *timed(lambda: full_of_borrowers(2000)),
@@ -155,7 +154,7 @@ def case_e() -> None:
 
 
 def full_of_borrowers(nodes: int, *, per_node: int = 8, size: int = 20) -> Cluster:
-    """Every node full of elastic jobs of one queue, and another queue with as much to run."""
+    """Return nodes full of elastic jobs of one queue, and pending jobs of another."""
     state = Cluster()
     for name in ("default", "greedy", "hungry"):
         state.job_table.set_queue(queue(name))
@@ -206,7 +205,7 @@ DEVICESHARE = """\
 
 
 def case_v() -> None:
-    """Shared GPUs, and the same load with nobody looking at single cards."""
+    """Shared GPUs, with and without `deviceshare`."""
     for kinds in (1, 4):
         variants = {
             name: (shared_gpus(1000, 250, 20, kinds=kinds), conf)
@@ -216,7 +215,7 @@ def case_v() -> None:
 
 
 def shared_gpus(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
-    """Nodes of 8 cards that ten pods may share, and gangs whose pods want a part of one."""
+    """Return nodes with 8 GPUs of ten shares each, and gangs that request parts of a GPU."""
     state = Cluster()
     state.job_table.set_queue(queue("default"))
     devices = "".join(f"GPU-{i},10,81920,NVIDIA-A100,true,hami-core:" for i in range(8))
@@ -246,7 +245,7 @@ NUMA = """\
 
 
 def case_n() -> None:
-    """Pods with CPUs of their own on machines of two NUMA nodes, and nobody looking at those."""
+    """Pods with exclusive CPUs on nodes with two NUMA nodes, with and without `numa-aware`."""
     for kinds in (1, 4):
         variants = {
             name: (pinned(5000, 100, 50, kinds=kinds), conf)
@@ -256,7 +255,7 @@ def case_n() -> None:
 
 
 def pinned(nodes: int, gangs: int, size: int, *, kinds: int) -> Cluster:
-    """Nodes of 2 x 32 CPUs that let pods in by one NUMA node only, some of them not quite free."""
+    """Return nodes of 2 x 32 CPUs with policy single-numa-node, some of them partly used."""
     state = Cluster()
     state.job_table.set_queue(queue("default"))
     details = {str(cpu): {"numa": cpu // 32, "socket": 0, "core": cpu} for cpu in range(64)}
@@ -292,7 +291,7 @@ ROLES = """\
 
 
 def case_t() -> None:
-    """Jobs whose roles belong together, servers apart; and nobody listening to their wishes."""
+    """Jobs with affinity between roles, with and without `task-topology`."""
     for nodes, jobs, servers, workers in ((500, 50, 4, 16), (50, 1, 40, 360)):
         variants = {
             name: (with_roles(nodes, jobs, servers, workers), conf)
@@ -306,7 +305,7 @@ def case_t() -> None:
 
 
 def with_roles(nodes: int, jobs: int, servers: int, workers: int) -> Cluster:
-    """Nodes of 16 CPUs, and gangs of parameter servers with their workers."""
+    """Return nodes of 16 CPUs, and gangs of parameter servers and workers."""
     state = Cluster()
     state.job_table.set_queue(queue("default"))
     for n in range(nodes):
@@ -324,7 +323,7 @@ def with_roles(nodes: int, jobs: int, servers: int, workers: int) -> Cluster:
 
 
 def case_f() -> None:
-    """Nothing to do: 50,000 pods run on 5,000 nodes, one status changed."""
+    """Idle cycle: 50,000 pods run on 5,000 nodes, one status changed."""
 
     def make() -> Cluster:
         state = Cluster()
@@ -348,7 +347,7 @@ def case_f() -> None:
 
 
 def case_w() -> None:
-    """A full cluster and a long queue in front of it."""
+    """A full cluster and many pending jobs."""
 
     def make() -> Cluster:
         state = build(1000, 5000, 10)
@@ -365,7 +364,7 @@ TOPOLOGY = config.DEFAULT.rstrip("\n") + "\n  - name: network-topology-aware\n"
 
 
 def in_tiers(state: Cluster, nodes: int, *, rack: int = 32, spine: int = 16) -> None:
-    """Racks of 32 nodes, spines of 16 racks, and one core over all."""
+    """Return HyperNodes: racks of 32 nodes, spines of 16 racks, and one root."""
     names = [f"node-{n:05d}" for n in range(nodes)]
     racks = [names[i : i + rack] for i in range(0, nodes, rack)]
     below = [f"rack-{i:03d}" for i in range(len(racks))]
@@ -380,7 +379,7 @@ def in_tiers(state: Cluster, nodes: int, *, rack: int = 32, spine: int = 16) -> 
 
 
 def case_h() -> None:
-    """Gangs that must be in one rack of 32 nodes, against the same that may be anywhere."""
+    """Gangs that require one rack of 32 nodes, and the same gangs without a constraint."""
     demands: dict[str, dict[str, object] | None] = {
         "with HyperNodes, no demand": None,
         "hard, one rack": {"mode": "hard", "highestTierAllowed": 1},
@@ -415,7 +414,7 @@ metrics: {address: http://prometheus}
 
 
 def case_l() -> None:
-    """Loads that were measured: new pods by them, and a look at who should leave busy nodes."""
+    """Measured load: `usage` for pending pods, and `rescheduling` of pods on overloaded nodes."""
     variants = {"without loads": (build(5000, 100, 100), config.DEFAULT)}
     variants["usage"] = (measured(build(5000, 100, 100), lambda n: n * 37 % 80), USAGE)
     compare("l  100 gangs of 100 on 5,000 nodes", variants)
@@ -427,7 +426,7 @@ def case_l() -> None:
 
 
 def measured(state: Cluster, percent: Callable[[int], float]) -> Cluster:
-    """With a reading of every node."""
+    """Set a load sample for every node."""
     state.refresh()
     readings = {
         node.name: Reading(percent(n), 10.0, START)
@@ -438,7 +437,7 @@ def measured(state: Cluster, percent: Callable[[int], float]) -> Cluster:
 
 
 def running(nodes: int, gangs: int, size: int) -> Cluster:
-    """Nodes full of gangs of which half is enough."""
+    """Return nodes full of gangs with minMember of half their size."""
     state = build(nodes, 0, 0)
     for g in range(gangs):
         places = [f"node-{(g * size + i) % nodes:05d}" for i in range(size)]
@@ -451,7 +450,7 @@ def running(nodes: int, gangs: int, size: int) -> Cluster:
 
 
 def case_g() -> None:
-    """Growth: double one thing at a time."""
+    """Growth: double one parameter at a time."""
     for nodes in (1000, 2000, 4000, 8000):
         run(f"g  nodes   {nodes:6d}: 50 gangs of 100", *timed(partial(build, nodes, 50, 100)))
     for size in (50, 100, 200, 400):

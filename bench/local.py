@@ -1,11 +1,10 @@
-"""One machine: how long a trivial job takes, and how many of them a second.
+"""Measure a trivial job on one machine: its latency, and jobs per second.
 
     python -m bench.local [--jobs 1000]
 
-A cluster is brought up in a temporary directory. A job is one pod that runs `true`; its time runs
-from the request that creates it to the event that says Completed. Beside it, in the same run and as
-often, what else starts commands on one machine: GNU parallel, task-spooler, and a bare loop; Slurm
-where its daemons run.
+A cluster is started in a temporary directory. A job is one pod that runs `true`; its time runs from
+the create request to the event with phase Completed. For comparison, in the same run: GNU parallel,
+task-spooler, a shell loop, and Slurm if its daemons run.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def job(name: str) -> dict[str, Any]:
 
 
 async def completed(client: Client, names: set[str], version: str) -> None:
-    """Until all of them have."""
+    """Wait until all jobs are Completed."""
     left = set(names)
     async with client.watch(JOBS, namespace="default", resource_version=version) as events:
         async for event in events:
@@ -51,7 +50,7 @@ async def completed(client: Client, names: set[str], version: str) -> None:
 
 
 async def singles(client: Client) -> list[float]:
-    """One job after the other, on an idle cluster."""
+    """Run one job after the other on an idle cluster."""
     times = []
     for number in range(SINGLE_RUNS):
         listed = await client.list(JOBS, namespace="default")
@@ -63,7 +62,7 @@ async def singles(client: Client) -> list[float]:
 
 
 async def many(client: Client, count: int) -> float:
-    """Jobs a second, from the first request to the last Completed."""
+    """Return jobs per second, from the first request to the last Completed."""
     names = [f"many-{number}" for number in range(count)]
     listed = await client.list(JOBS, namespace="default")
     gate = asyncio.Semaphore(AT_ONCE)
@@ -81,7 +80,7 @@ async def many(client: Client, count: int) -> float:
 
 
 def commands(where: str) -> list[float]:
-    """`hekla run` as a user types it."""
+    """Time `hekla run`."""
     times = []
     for _ in range(5):
         began = time.perf_counter()
@@ -93,7 +92,7 @@ def commands(where: str) -> list[float]:
 
 
 def others(count: int) -> dict[str, float | None]:
-    """Jobs a second of what else starts commands here; None where it is not installed."""
+    """Return jobs per second of other programs; None if not installed."""
 
     def timed(line: str) -> float:
         began = time.perf_counter()

@@ -1,21 +1,19 @@
-"""How good placements are, not how fast: `python -m bench.quality [--plot FILE]`.
+"""Measure the quality of placements: `python -m bench.quality [--plot FILE]`.
 
-The founding experiment: three jobs of 2 parameter servers and 4 workers come at once to three
-machines; how long does a training step take when they are spread, packed, and placed by
-`task-topology`? Here nothing is trained. The model, all of it:
+Three jobs of 2 parameter servers and 4 workers are submitted to three nodes. How long does a
+training step take when they are spread, packed, or placed by `task-topology`? Nothing is trained;
+the model is:
 
-- In a step every worker sends its gradients to every parameter server of its job and gets the new
-  parameters back: 1 unit of data each way, split evenly over the servers.
-- Data between pods on one machine costs nothing. Between machines it goes over the two machines'
-  network cards; a card sends and receives at the same time, 1 unit per unit of time in each
-  direction, shared by all jobs.
-- A job's step is over when its busiest card is through. All jobs communicate at once, so a step
-  takes as long as the busiest card of all machines that the job uses.
-- Computing takes the same time everywhere (COMPUTE) and is not overlapped.
+- In a step every worker sends its gradients to every parameter server of its job and receives the
+  new parameters: 1 unit of data each way, split evenly over the servers.
+- Data between pods on one node costs nothing. Between nodes it uses the network interfaces of both;
+  an interface sends and receives 1 unit per unit of time, shared by all jobs.
+- All jobs communicate at once: a step takes as long as the busiest interface of the nodes that the
+  job uses.
+- Computing takes the same time everywhere (COMPUTE) and does not overlap with communication.
 
-What it leaves out: bursts that avoid each other, switches, memory and CPU that jobs on one machine
-compete for. Packing looks better here than it may be on machines where those count. The numbers are
-only good for comparing placements.
+The model ignores bursts, switches, and contention for memory and CPU, so it favours packing. Use
+the numbers only to compare placements.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ def jobs() -> list[GroupBuilder]:
 
 
 def step_times(placed: Placement) -> dict[str, float]:
-    """How long a step of each job takes."""
+    """Return the step time of each job."""
     sent: dict[str, float] = {}
     received: dict[str, float] = {}
     used: dict[str, set[str]] = {}
@@ -87,7 +85,7 @@ def step_times(placed: Placement) -> dict[str, float]:
 
 
 def run(policy: str, seed: int) -> dict[str, float]:
-    """The three jobs on machines of which other work holds a little, at random."""
+    """Return the three jobs on nodes that are partly used, at random."""
     chance = random.Random(seed)
     machines = [node(f"n{i}", cpu=CPUS) for i in range(MACHINES)]
     others = [
@@ -103,7 +101,7 @@ def run(policy: str, seed: int) -> dict[str, float]:
 
 
 def measure(seeds: Sequence[int]) -> dict[str, list[float]]:
-    """The mean step time of the three jobs, for each policy and seed."""
+    """Return the mean step time of the three jobs for each policy and seed."""
     return {name: [mean(run(name, seed).values()) for seed in seeds] for name in POLICIES}
 
 

@@ -1,11 +1,12 @@
-"""The single-machine cluster at scale: `python -m bench.scale`; `--soak 30`: minutes of churn.
+"""Measure the single-machine cluster at scale: `python -m bench.scale`; `--soak 30`: minutes of
+churn.
 
-`hekla up --simulated-nodes N` runs server, scheduler, controllers and the pretended nodes in one
-process. Jobs of 100 pods are sent as fast as it takes them; every pod is created, scheduled, bound,
-run and completed, and the Job with it. One fresh cluster for each size.
+`hekla up --simulated-nodes N` runs server, scheduler, controllers and simulated nodes in one
+process. Jobs of 100 pods are submitted as fast as the server accepts them, and run to completion.
+Each size has a new cluster.
 
-The soak sends Jobs of ten pods at a steady rate that last some seconds and are removed when they
-have finished, and samples the memory: what it must show is that it stops growing.
+The soak submits Jobs of ten pods at a steady rate, deletes them when they have finished, and
+samples the memory, which must stop growing.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ HEADER = (
 
 @contextlib.contextmanager
 def cluster(nodes: int) -> Iterator[tuple[Path, int]]:
-    """A fresh one: its kubeconfig and the process that is all of it."""
+    """Start a new cluster; yield its kubeconfig and its process."""
     with tempfile.TemporaryDirectory(prefix="hekla-bench-") as where:
         options = ["--data-dir", where]
         begin = ["up", "--detach", "--no-agent", "--simulated-nodes", str(nodes)]
@@ -85,7 +86,7 @@ def cluster(nodes: int) -> Iterator[tuple[Path, int]]:
 
 
 def _process(where: str) -> int:
-    """The one that holds the cluster of a directory."""
+    """Return the process of the cluster in a directory."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
@@ -113,7 +114,7 @@ def job(case: Case, name: str, seconds: float, **spec: Any) -> calls.Call:
 
 
 async def completed(client: Client, count: int, version: str) -> None:
-    """Until so many Jobs have."""
+    """Wait until `count` Jobs are Completed."""
     done: set[str] = set()
     async with client.watch(JOBS, namespace=NAMESPACE, resource_version=version) as events:
         async for event in events:
@@ -124,7 +125,7 @@ async def completed(client: Client, count: int, version: str) -> None:
 
 
 async def size(config: Path, pid: int, nodes: int, pods: int) -> Point:
-    """All pods of one size through the whole path."""
+    """Run all Jobs of one size to completion."""
     case = Case("scale", pods // PER_JOB, PER_JOB, nodes, as_jobs=True)
     async with Client(kubeconfig.load(config), component="bench") as client:
         await ready(client, nodes)
@@ -146,7 +147,7 @@ async def size(config: Path, pid: int, nodes: int, pods: int) -> Point:
 
 
 async def soak(config: Path, pid: int, arguments: argparse.Namespace) -> list[tuple[float, float]]:
-    """Seconds and megabytes, under steady churn."""
+    """Return samples of (seconds, megabytes) under steady churn."""
     per_job, interval_s = 10, 10 / arguments.pods_per_s
     case = Case("soak", 1, per_job, arguments.nodes, as_jobs=True)
     samples: list[tuple[float, float]] = []
@@ -167,7 +168,7 @@ async def soak(config: Path, pid: int, arguments: argparse.Namespace) -> list[tu
 
 
 def thirds(samples: list[tuple[float, float]]) -> list[float]:
-    """Median memory of the first, second and last third."""
+    """Return the median memory of the first, second and last third."""
     cut = max(1, len(samples) // 3)
     parts = samples[:cut], samples[cut : 2 * cut], samples[2 * cut :]
     return [statistics.median(mb for _, mb in part) for part in parts if part]
@@ -179,7 +180,7 @@ def _write_soak(out: Path, machine: str, title: str, samples: list[tuple[float, 
 
 
 def _write_sizes(out: Path, machine: str, points: list[Point]) -> None:
-    """The numbers, and a picture over pods and one over nodes if there are two points for it."""
+    """Write the numbers, and a plot over pods and one over nodes if there are two points."""
     body = {"machine": machine, "sizes": list(map(asdict, points))}
     (out / "scale.json").write_text(json.dumps(body))
     for along, fixed in (("pods", "nodes"), ("nodes", "pods")):

@@ -1,9 +1,8 @@
-"""What the running scheduler adds to its decisions: `python -m bench.service`.
+"""Measure the overhead of the scheduler service: `python -m bench.service`.
 
-First: how long one pod on an idle cluster waits for its place, from the moment it is sent to the
-moment the watch shows it bound, with the embedded API server in the same process. Second: how long
-others on the event loop wait while a large cycle thinks, in a thread as the service does it, and on
-the loop itself for comparison.
+First: the latency of one pod on an idle cluster, from the create request to the watch event that
+shows it bound, with the embedded API server in the same process. Second: how long the event loop is
+blocked by a large cycle, in a thread as in the service, and on the loop for comparison.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ async def _bound(client: Client, number: int) -> float:
     name = f"p{number}"
     meta = {"name": name, "namespace": "default"}
     await client.create(PODGROUPS, {"metadata": meta, "spec": {"minMember": 1}})
-    await asyncio.sleep(0.1)  # the group is let in; the cluster rests
+    await asyncio.sleep(0.1)  # the PodGroup becomes Inqueue
     container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
     pod = {
         "metadata": {**meta, "annotations": {"scheduling.k8s.io/group-name": name}},
@@ -69,7 +68,7 @@ async def _bound(client: Client, number: int) -> float:
 
 
 async def lag(name: str, work: Callable[[], object], *, in_thread: bool) -> None:
-    """The longest that somebody who wants to run every millisecond has to wait."""
+    """Return the longest delay of a task that wakes every millisecond."""
     worst, stop = 0.0, False
 
     async def tick() -> None:

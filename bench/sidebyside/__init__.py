@@ -1,1 +1,1 @@
-"""Schedulers side by side on a real Kubernetes; `bench.cluster` is the program."""
+"""Comparison of schedulers on a real Kubernetes; `bench.cluster` is the program."""

@@ -1,4 +1,4 @@
-"""The server's audit log as counts: who asked for what, and which pods were bound how often."""
+"""Counts from the audit log of the server: requests by program, and bindings by pod."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class _Entry(msgspec.Struct):
 
 @dataclass
 class Calls:
-    """Requests answered while a load ran; watches are left out."""
+    """Requests during a load, without watches."""
 
     by_agent: dict[str, Counter[str]] = field(default_factory=dict)
-    """Program as it names itself, and "verb resource/subresource" of each request."""
+    """User agent and "verb resource/subresource" of each request."""
     bindings: Counter[str] = field(default_factory=Counter)
     refused_bindings: int = 0
 
     def of(self, agent: str) -> Counter[str]:
-        """All requests of programs whose name has this in it."""
+        """Return all requests of programs with this text in their name."""
         total: Counter[str] = Counter()
         for name, counts in self.by_agent.items():
             if agent in name:
@@ -46,7 +46,7 @@ class Calls:
 
 
 def read(path: Path, offset: int, namespace: str) -> Calls:
-    """What was logged after `offset`."""
+    """Return the requests logged after `offset`."""
     calls, decoder = Calls(), msgspec.json.Decoder(_Entry)
     with path.open("rb") as log:
         log.seek(offset)

@@ -1,6 +1,6 @@
-"""The loads: how many gangs of how many pods, on how many nodes, and how they come.
+"""The loads: gangs, pods per gang, nodes, and the pattern of arrival.
 
-A gang is a PodGroup and its pods, or a Job that the controllers make them from. Every pod asks for
+A gang is a PodGroup with its pods, or a Job from which controllers create them. Every pod requests
 1 CPU and 1 GiB, every node has 32 CPUs and 256 GiB, as in Volcano's own benchmark.
 """
 
@@ -26,10 +26,10 @@ BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
 LOW, HIGH = "bench-low", "bench-high"
 """Priority classes."""
 LENDER, BORROWER = "lender", "borrower"
-"""Queues: all is the borrower's until the lender wants its half."""
+"""Queues: the borrower uses all until the lender reclaims its half."""
 FILLER = "f"
 TASK = "worker"
-"""The only one of each Job."""
+"""The only task of each Job."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class Case:
     size: int
     nodes: int
     how: How = "burst"
-    """burst: as fast as the server takes them; backlog: before the scheduler starts; one-by-one:
-    the next when the last is bound; churn: at a rate, each leaving some time after it was bound."""
+    """burst: as fast as the server accepts them; backlog: before the scheduler starts; one-by-one:
+    the next when the last is bound; churn: at a rate, each deleted some time after it was bound."""
     as_jobs: bool = False
     is_gang: bool = True
-    """Whether all members are needed; otherwise one is enough."""
+    """Whether minMember is the size of the gang; otherwise it is 1."""
     pods_per_s: float = 0.0
     lasts_s: float = 0.0
     displaces: Displacing = ""
-    """The cluster is full before the load comes, and this is the way it gets its place."""
+    """The action that evicts for the load; the cluster is full before it."""
     prefix: str = "g"
     priority: str = ""
     queue: str = "default"
@@ -66,7 +66,7 @@ class Case:
         return f"{name}-{TASK}-{member}" if self.as_jobs else f"{name}-{member}"
 
     def filler(self) -> Case:
-        """What fills the cluster of a load that displaces others; each can be taken by itself."""
+        """Return the pods that fill the cluster before the load; each can be evicted alone."""
         return Case(
             f"fill-{self.name}", self.nodes, NODE_CPU, self.nodes, is_gang=False, prefix=FILLER,
             priority=LOW if self.displaces == "preempt" else "",
@@ -115,7 +115,7 @@ _ADHOC = re.compile(r"(?P<jobs>jobs-)?(?P<gangs>\d+)x(?P<size>\d+)@(?P<nodes>\d+
 
 
 def find(name: str) -> Case:
-    """A case of the table, or any `GANGSxSIZE@NODES` (`jobs-` before it makes them Jobs)."""
+    """Return a case of the table, or any `GANGSxSIZE@NODES` (with prefix `jobs-`: as Jobs)."""
     if name in CASES:
         return CASES[name]
     found = _ADHOC.fullmatch(name)
@@ -131,7 +131,7 @@ def find(name: str) -> Case:
 
 
 def pods(case: Case, gang: str, scheduler: str) -> Iterator[Json]:
-    """The members, which do not say yet of which gang."""
+    """Return the members, not yet assigned to a gang."""
     priority = {"priorityClassName": case.priority} if case.priority else {}
     for number in range(case.size):
         yield {
@@ -159,7 +159,7 @@ def job(case: Case, name: str, scheduler: str) -> Json:
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": NAMESPACE},
-        # What admission would fill in is written out: no webhooks are measured here.
+        # Defaults are written out: no webhooks are measured.
         "spec": {
             "minAvailable": least,
             "schedulerName": scheduler,
@@ -171,7 +171,7 @@ def job(case: Case, name: str, scheduler: str) -> Json:
 
 
 def pods_of_job(case: Case, name: str, scheduler: str) -> Iterator[Json]:
-    """The pods as the controllers make them from a Job: larger, with all their marks."""
+    """Return the pods as controllers create them from a Job, with all labels and annotations."""
     body = job(case, name, scheduler)
     body["metadata"]["uid"] = str(uuid5(NAMESPACE_URL, name))
     maker = PodMaker(body)

@@ -1,8 +1,8 @@
-"""The ceiling's half of the work: binds what it is told exists, with no thinking at all.
+"""The ceiling: binds the pods of given gangs without any decision.
 
-`python -m bench.sidebyside.ceiling KUBECONFIG CASE` says `ready` once its connections are open,
-then reads the numbers of gangs that are whole, one a line, and posts the bindings of their pods to
-the nodes in turn. It watches and decides nothing, and is a process of its own as a scheduler is.
+`python -m bench.sidebyside.ceiling KUBECONFIG CASE` prints `ready` once its connections are open,
+then reads numbers of complete gangs, one per line, and posts the bindings of their pods to the
+nodes in turn. It has no watch. It is a separate process, as a scheduler is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a gang is written for each scheduler: the same load in the words that it knows.
+"""The same gang as objects of each scheduler's API.
 
-What a newcomer gets wrong: Volcano's PodGroup, Kubernetes' own and Coscheduling's are three kinds
-of three API groups that share a name; Volcano's Job and that of batch/v1 are two.
+Note: Volcano's PodGroup, Kubernetes' own and Coscheduling's are three kinds of three API groups
+with the same name; Volcano's Job and that of batch/v1 are two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Dialect:
-    """The kind of a gang's own object, what it says, and how its pods name it."""
+    """The kind of a gang object, its spec, and how pods refer to it."""
 
     kind: Resource[Json]
     spec: Callable[[Case], Json]
@@ -38,7 +38,7 @@ class Dialect:
         }
 
     def mark(self, pod: Json, gang: str) -> Json:
-        """The pod as a member of the gang."""
+        """Return the pod as a member of the gang."""
         metadata = dict(pod["metadata"])
         for key, added in self.metadata(gang).items():
             metadata[key] = {**metadata.get(key, {}), **added}
@@ -77,7 +77,7 @@ class JobDialect:
 
     kind: Resource[Json]
     body: Callable[[Case, str, str], Json]
-    """From the case, the gang's name and the scheduler's."""
+    """Arguments: the case, the name of the gang and of the scheduler."""
 
 
 def _kueue_job(case: Case, name: str, scheduler: str) -> Json:
@@ -89,7 +89,7 @@ def _kueue_job(case: Case, name: str, scheduler: str) -> Json:
             "namespace": NAMESPACE,
             "labels": {kueue.QUEUE_LABEL: kueue.QUEUE},
         },
-        # As its admission would have it: held until Kueue lets it go.
+        # As Kueue's admission sets it: suspended until Kueue admits it.
         "spec": {
             "suspend": True,
             "parallelism": case.size,

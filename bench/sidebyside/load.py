@@ -1,7 +1,7 @@
-"""The client of a run: makes the gangs of a case, and follows what becomes of their pods.
+"""The client of a run: creates the gangs of a case, and watches their pods.
 
-Bodies are encoded before the clock starts and answers are not decoded, so that the client takes as
-little as it can from the two cores that everyone shares.
+Bodies are encoded before the clock starts and responses are not decoded, so that the client uses
+little of the two shared cores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAUSE_S = 0.1
 _GANG_KEYS = ("gang", cases.JOB_LABEL, cases.BATCH_JOB_LABEL)
 
 OnWhole = Callable[[int], Awaitable[None]]
-"""Told the number of each gang whose pods have all been created."""
+"""Called with the number of each gang of which all pods are created."""
 
 
 class _Meta(msgspec.Struct):
@@ -51,7 +51,7 @@ _PODS: Resource[_Pod] = PODS.into(_Pod)
 
 
 class Follower:
-    """Watches the pods of the namespace into a timeline."""
+    """Records a watch of the pods of the namespace in a timeline."""
 
     def __init__(self, client: Client) -> None:
         self.timeline = Timeline()
@@ -70,7 +70,7 @@ class Follower:
             await asyncio.gather(task, return_exceptions=True)
 
     async def until_bound(self, count: int, patience_s: float) -> bool:
-        """Whether so many pods were bound before patience ended."""
+        """Return whether `count` pods are bound within `patience_s`."""
         try:
             async with asyncio.timeout(patience_s):
                 while self.timeline.bound < count:
@@ -117,7 +117,7 @@ class Load:
         ]
 
     async def send(self, client: Client, follower: Follower, on_whole: OnWhole) -> None:
-        """Make everything, in the way the case says."""
+        """Create everything with the arrival pattern of the case."""
         match self.case.how:
             case "burst" | "backlog":
                 await self._burst(client, on_whole)
@@ -127,7 +127,7 @@ class Load:
                 await self._churn(client, follower, on_whole)
 
     async def _burst(self, client: Client, on_whole: OnWhole) -> None:
-        """All groups first, then their pods in order, so many requests under way at once."""
+        """Create all groups, then their pods in order, with limited concurrency."""
         await in_flight(client.call(group) for group, _ in self._gangs)
         missing = [len(pods) for _, pods in self._gangs]
 
@@ -145,7 +145,7 @@ class Load:
         bound = 0
         for number, (group, pods) in enumerate(self._gangs):
             await client.call(group)
-            await asyncio.sleep(PAUSE_S)  # it is let in, and the cluster rests
+            await asyncio.sleep(PAUSE_S)  # the PodGroup becomes Inqueue
             for call in pods:
                 await client.call(call)
             await on_whole(number)
@@ -154,7 +154,7 @@ class Load:
             await asyncio.sleep(PAUSE_S)
 
     async def _churn(self, client: Client, follower: Follower, on_whole: OnWhole) -> None:
-        """Gangs at a steady rate; each is deleted so long after its pods were created."""
+        """Create gangs at a steady rate; delete each some time after its pods were created."""
         interval_s = self.case.size / self.case.pods_per_s
         began, leaving = time.monotonic(), []
         for number, (group, pods) in enumerate(self._gangs):
@@ -186,13 +186,13 @@ def _pod_calls(case: Case, name: str, system: System) -> Iterator[Call]:
     if not case.as_jobs:
         for body in cases.pods(case, name, system.scheduler_name):
             yield calls.create(PODS, system.dialect.mark(body, name), namespace=NAMESPACE)
-    elif system.is_ceiling:  # it makes nothing from Jobs, but the same pods
+    elif system.is_ceiling:  # it creates the pods of Jobs directly
         for body in cases.pods_of_job(case, name, system.scheduler_name):
             yield calls.create(PODS, body, namespace=NAMESPACE)
 
 
 async def in_flight(work: Iterator[Awaitable[Any]]) -> None:
-    """All of it, in order, so many at once."""
+    """Send all requests in order with limited concurrency."""
 
     async def worker() -> None:
         for one in work:

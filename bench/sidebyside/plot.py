@@ -1,4 +1,4 @@
-"""Lines as a picture, PNG or SVG by the file's name; most of all pods bound over time."""
+"""Line plots as PNG or SVG, such as pods bound over time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def draw(file: Path, title: str, rounds: Mapping[str, Sequence[Result]]) -> None:
-    """One line of binds (full) and of creates (dashed) for each system: its middle round."""
+    """Plot binds (solid) and creates (dashed) of the median round of each system."""
     with _axes(file, title, "seconds; dashed: created, full: bound") as axes:
         for number, (name, results) in enumerate(rounds.items()):
             shown, colour = _middle(results), COLOURS[number % len(COLOURS)]
@@ -26,7 +26,7 @@ def draw(file: Path, title: str, rounds: Mapping[str, Sequence[Result]]) -> None
 
 
 def lines(file: Path, title: str, along: str, curves: Mapping[str, Points]) -> None:
-    """Any lines over one axis, from zero."""
+    """Plot lines over one axis, from zero."""
     with _axes(file, title, along) as axes:
         for number, (name, points) in enumerate(curves.items()):
             axes.plot(*_columns(points), color=COLOURS[number % len(COLOURS)], label=name)
@@ -34,7 +34,7 @@ def lines(file: Path, title: str, along: str, curves: Mapping[str, Points]) -> N
 
 @contextmanager
 def _axes(file: Path, title: str, along: str) -> Iterator[Axes]:
-    # No pyplot: it keeps every figure for a screen that is not there.
+    # Not pyplot: it keeps every figure in memory.
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, loc="left")
@@ -53,5 +53,5 @@ def _columns(points: Points) -> tuple[list[float], list[float]]:
 
 
 def _middle(results: Sequence[Result]) -> Result:
-    """The round whose rate is the median."""
+    """Return the round with the median rate."""
     return sorted(results, key=lambda r: r.numbers.get("pods_per_s", 0.0))[len(results) // 2]

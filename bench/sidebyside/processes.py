@@ -1,4 +1,4 @@
-"""CPU and memory of running processes, as Linux counts them."""
+"""CPU and memory of running processes, from /proc."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """User and system seconds of a process so far."""
-    # The name is in brackets and may hold spaces.
+    """Return user and system seconds of a process."""
+    # The name is in parentheses and may contain spaces.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def memory_mb(pid: int, field: str = "VmRSS") -> float:
-    """What it holds now, or another of the kernel's figures."""
+    """Return the resident memory, or another field of /proc/PID/status."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
@@ -28,7 +28,7 @@ def memory_mb(pid: int, field: str = "VmRSS") -> float:
 
 
 def peak_mb(pid: int) -> float:
-    """The most memory it ever held."""
+    """Return the peak resident memory."""
     return memory_mb(pid, "VmHWM")
 
 
@@ -37,7 +37,7 @@ def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:
 
 
 def busy_s() -> float:
-    """Seconds that all CPUs together have been at work, for anyone."""
+    """Return the busy seconds of all CPUs together."""
     user, nice, system, _, _, irq, softirq, *_ = map(
         int, Path("/proc/stat").read_text().split()[1:9]
     )
@@ -45,7 +45,7 @@ def busy_s() -> float:
 
 
 def wait_for_quiet(patience_s: float) -> None:
-    """Until others leave the CPUs alone for a few seconds, or patience ends."""
+    """Wait until the CPUs are idle for a few seconds, at most `patience_s`."""
     cores, deadline = os.cpu_count() or 1, time.monotonic() + patience_s
     while time.monotonic() < deadline:
         before = busy_s()

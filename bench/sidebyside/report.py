@@ -1,4 +1,4 @@
-"""Rounds of a case as medians with their range: a table for people, and ratios to compare by."""
+"""Rounds of a case as a table of medians with their range, and ratios between systems."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FOOTNOTE = "¹ with the share taken out that others had of the machine until all
 
 
 def table(rounds: Mapping[str, Sequence[Result]]) -> str:
-    """Markdown: a row for each system, median and (range) of its rounds."""
+    """Return Markdown: a row for each system with median and (range) of its rounds."""
     lines = [
         "| system | " + " | ".join(title for title, _, _ in COLUMNS) + " |",
         "|---" * (len(COLUMNS) + 1) + "|",
@@ -67,7 +67,7 @@ def _cell(values: Sequence[float | None], form: str) -> str:
 
 
 def ratios(rounds: Mapping[str, Sequence[Result]], ours: str = "hekla") -> list[str]:
-    """How we compare, by medians of the same run."""
+    """Return ratios of hekla to the others, by medians of the same run."""
     if ours not in rounds:
         return []
     found = []

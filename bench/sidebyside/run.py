@@ -1,8 +1,7 @@
 """One case on one system, from an empty cluster to the numbers.
 
-Every run has a server, an etcd and nodes of its own, so nothing is left over from the one before.
-A system is taken for ready once it has bound a pod of its own accord, made from a Job where the
-case is of Jobs; then the load begins.
+Every run has a new API server, etcd and nodes. A system is ready once it has bound a first pod
+(created from a Job if the case has Jobs); then the load begins.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ from hekla.scheduler.framework import config
 
 READY_LIMIT_S = 120.0
 SETTLE_S, SETTLED_BELOW_S, SETTLE_MOST_S = 2.0, 0.05, 30.0
-"""After the last bind: what a system still writes about it is part of its work, until it uses
-less CPU than so much in so long."""
+"""After the last bind: the measurement ends when a system uses less CPU than this for this long,
+because later status writes and Events are part of its work."""
 _POLL_S = 0.1
 
 Json = dict[str, Any]
@@ -53,7 +52,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Result:
-    """The numbers of one run, and its curves."""
+    """The numbers and curves of one run."""
 
     system: str
     numbers: Json
@@ -62,7 +61,7 @@ class Result:
 
 
 def configuration(case: Case) -> str:
-    """As Volcano ships it; actions that displace others are added where a case needs them."""
+    """Return Volcano's default configuration, with the evicting action of the case."""
     if not case.displaces:
         return config.DEFAULT
     found = config.DEFAULT.replace("allocate, backfill", f"allocate, {case.displaces}, backfill")
@@ -71,10 +70,10 @@ def configuration(case: Case) -> str:
 
 
 class Run:
-    """The parts of one run while it lasts."""
+    """The processes of one run."""
 
     def __init__(self, case: Case, system: System, cluster: KubeCluster, patience_s: float) -> None:
-        # The ceiling makes no pods from Jobs and has nothing to be late for: it binds a burst.
+        # The ceiling creates no pods from Jobs, and binds a backlog as a burst.
         self._case = case
         self._is_late = case.how == "backlog" and not system.is_ceiling
         self._system = system
@@ -94,7 +93,7 @@ class Run:
             await self._prepare(client)
             load = Load(self._case, self._system)
             gc.collect()
-            gc.freeze()  # collecting the bodies again and again would be the client's main work
+            gc.freeze()  # else the client would spend most of its time in garbage collection
             if not self._is_late:
                 await self._start(client)
             follower = Follower(client)
@@ -146,7 +145,7 @@ class Run:
         return result
 
     def _together(self, before: dict[str, float], busy: float, span_s: float) -> Json:
-        """What all parts together took until all was bound, and how much of the machine others."""
+        """Return the CPU of all components until all is bound, and the share of other processes."""
         now = {"client": time.process_time(), **processes.cpu_of(self._pids())}
         spent = {name: value - before.get(name, 0.0) for name, value in now.items()}
         ours = sum(spent.values())
@@ -237,7 +236,7 @@ class Run:
                         await asyncio.sleep(_POLL_S)
 
     async def _open_queue(self, client: Client, name: str) -> None:
-        """Where no controllers run, nobody else opens it."""
+        """Without controllers, no other component sets the queue to Open."""
         spec = {"weight": 1, "reclaimable": name != wellknown.ROOT_QUEUE}
         body = {"metadata": {"name": name}, "spec": spec}
         with contextlib.suppress(AlreadyExists):
@@ -268,7 +267,7 @@ class Run:
             await self._probe(client)
 
     async def _probe(self, client: Client) -> None:
-        """Until it binds a pod; which is gone again when this returns."""
+        """Wait until the system binds a pod, and delete the pod."""
         where = wellknown.SYSTEM_NAMESPACE
         for resource, body in self._probe_objects(Case("probe", 1, 1, 1)):
             body["metadata"]["namespace"] = where
@@ -280,7 +279,7 @@ class Run:
             raise SystemExit(
                 f"{self._system.name} bound no pod in {READY_LIMIT_S:g} s; {self._last_words()}"
             ) from None
-        if self._case.as_jobs:  # first, or its pods are made again
+        if self._case.as_jobs:  # first, or its pods are created again
             kind = self._system.jobs.kind
             await client.delete(kind, "probe", namespace=where, propagation="Background")
         await client.delete_collection(PODS, namespace=where, grace_period_s=0)
@@ -298,7 +297,7 @@ class Run:
             yield PODS, dialect.mark(pod, name)
 
     def _last_words(self) -> str:
-        """The ends of what its processes printed."""
+        """Return the last lines of the logs."""
         logs = [self._cluster.processes.log(name) for name in self._commands]
         return "\n".join(
             f"{log} ends with:\n{log.read_text(errors='replace')[-3000:]}" for log in logs
@@ -324,11 +323,11 @@ class Run:
 
 
 async def measure(case: Case, system: System, directory: Path, patience_s: float) -> Result:
-    """One run in a directory of its own."""
-    # Starting and stopping wait for processes: there is nothing else on this loop to hold up.
+    """Run a case in a new directory."""
+    # Starting and stopping block the loop; no other task runs on it.
     cluster = KubeCluster(directory, node_leases=False, server_flags=system.server_flags)
     cluster.start()
     try:
         return await Run(case, system, cluster, patience_s).measure()
     finally:
-        cluster.processes.kill_all()  # nothing of it is looked at again
+        cluster.processes.kill_all()  # its state is not needed any more

@@ -1,8 +1,9 @@
-"""The schedulers that are compared, each as command lines.
+"""The schedulers that are compared, as command lines.
 
-A command may use {kubeconfig}, {conf} (volcano-scheduler.conf, the same for all that bring none of
-their own), {port} (a free one, another at each use) and {directory}. What a newcomer gets wrong:
-the words are split as a shell would, but no shell runs them.
+A command may use {kubeconfig}, {conf} (volcano-scheduler.conf, the same for all without another
+configuration), {port} (a free port, a new one at each use) and {directory}.
+
+Note: a command is split into words as in a shell, but is run without a shell.
 """
 
 from __future__ import annotations
@@ -41,50 +42,50 @@ _PORT = re.compile(r"\{port\}")
 
 @dataclass(frozen=True)
 class System:
-    """One way to get pods bound."""
+    """A scheduler with the components that it needs."""
 
     name: str
     scheduler: str
-    """Command line; empty for the ceiling, which the harness drives itself."""
+    """Command line; empty for the ceiling, which the harness runs."""
     agent: str
-    """What its scheduler calls itself in the server's log."""
+    """The user agent of its scheduler."""
     scheduler_name: str = "volcano"
     job_parts: Mapping[str, str] = field(default_factory=dict)
-    """Command lines of what makes pods from Jobs, by the names their CPU is counted under."""
+    """Command lines of the controllers, by the names under which their CPU is counted."""
     only_jobs: bool = False
-    """Whether pods that come without one would pass it by."""
+    """Whether it ignores pods without a gang object."""
     dialect: Dialect = VOLCANO
     jobs: JobDialect = VOLCANO_JOB
     conf: str = ""
-    """Its configuration, where that is not Volcano's; may use all that a command may but {conf}."""
+    """Its configuration if not Volcano's; may use the same placeholders except {conf}."""
     files: Callable[[], Mapping[str, bytes]] = dict
-    """More that it wants in {directory}."""
+    """More files in {directory}."""
     server_flags: tuple[str, ...] = ()
     crds: Callable[[], list[Json]] = list
     objects: Callable[[], list[tuple[Resource[Json], Json]]] = list
-    """What has to be there before it starts."""
+    """Objects to create before it starts."""
 
     @property
     def is_ceiling(self) -> bool:
         return self.name == CEILING
 
     def plays(self, case: Case) -> bool:
-        """Whether it can do a case at all."""
+        """Return whether it supports a case."""
         if case.displaces and (
             self.is_ceiling or self.scheduler_name != wellknown.DEFAULT_SCHEDULER
         ):
-            return False  # it needs queues and job priorities; the ceiling evicts nobody
+            return False  # it needs queues and job priorities; the ceiling does not evict
         if case.as_jobs:
             return self.is_ceiling or bool(self.job_parts)
         return not self.only_jobs
 
     def commands(self, case: Case) -> dict[str, str]:
-        """Everything of its own that runs for a case; the ceiling's is not a command."""
+        """Return the commands of a case; the ceiling has none."""
         return {"scheduler": self.scheduler, **(self.job_parts if case.as_jobs else {})}
 
 
 def words(template: str, *, kubeconfig: Path, conf: Path, directory: Path) -> list[str]:
-    """A template as the words to run."""
+    """Return the words of a command template."""
     return [
         filled(word, kubeconfig=kubeconfig, conf=conf, directory=directory)
         for word in shlex.split(template)
@@ -92,13 +93,13 @@ def words(template: str, *, kubeconfig: Path, conf: Path, directory: Path) -> li
 
 
 def filled(template: str, **places: Path) -> str:
-    """A template with its places, and a free port wherever it asks for one."""
+    """Fill in a template; each {port} gets a free port."""
     with_ports = _PORT.sub(lambda _: str(free_port()), template)
     return with_ports.format(**places)
 
 
 def built_in(name: str) -> System:
-    """One of the systems known by name; Go programs are built when first asked for."""
+    """Return a system by name; its Go programs are built on first use."""
     if name == "hekla":
         return _hekla()
     if name == "volcano":
@@ -161,7 +162,7 @@ _KUBE_COMMON = (
 
 
 def _kube_scheduler() -> System:
-    """Plain: it binds pod by pod and knows no gangs."""
+    """Plain kube-scheduler: binds pod by pod, without gangs."""
     return System(
         "kube-scheduler",
         f"{ensure(parts.SCHEDULER)} --kubeconfig {{kubeconfig}} --leader-elect=false {LIMITS}"
@@ -172,7 +173,7 @@ def _kube_scheduler() -> System:
 
 
 def _kube_gang() -> System:
-    """With Kubernetes' own gangs, which are alpha and off by default."""
+    """kube-scheduler with its gang scheduling, which is alpha and off by default."""
     gates = "--feature-gates=GenericWorkload=true,GangScheduling=true"
     plain = _kube_scheduler()
     return replace(
@@ -185,7 +186,7 @@ def _kube_gang() -> System:
 
 
 def _coscheduling() -> System:
-    """kube-scheduler with the plugin that most who have no batch scheduler take for gangs."""
+    """kube-scheduler with the Coscheduling plugin."""
     return System(
         "coscheduling",
         f"{ensure(coscheduling.SCHEDULER)} --config {{conf}}" + _KUBE_COMMON,
@@ -198,7 +199,7 @@ def _coscheduling() -> System:
 
 
 def _kueue() -> System:
-    """Kueue lets Jobs in, Kubernetes' controller makes their pods, kube-scheduler binds them."""
+    """Kueue admits Jobs, Kubernetes' controller creates their pods, kube-scheduler binds them."""
     controllers = f"{ensure(parts.CONTROLLER_MANAGER)} --kubeconfig {{kubeconfig}} {LIMITS}"
     return replace(
         _kube_scheduler(),

@@ -1,8 +1,9 @@
-"""What a watch showed of each pod, and the numbers that follow from it alone.
+"""Times of each pod as seen by a watch, and the numbers computed from them.
 
-Times are this process's monotonic clock, taken when an event's bytes arrived. What a newcomer gets
-wrong: `created` is when the watch showed the pod, not when the request for it was sent, so both
-ends of a latency have come the same way.
+Times are of the monotonic clock of this process, taken when the bytes of an event arrive.
+
+Note: `created` is the time of the watch event, not of the create request, so both ends of a latency
+are measured the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class PodTimes:
-    """The life of one pod."""
+    """The times of one pod."""
 
     name: str
     gang: str
@@ -29,7 +30,7 @@ class PodTimes:
     gone: float | None = None
     node: str = ""
     moves: int = 0
-    """How often its node changed after it had one: never, on a correct cluster."""
+    """How often its node changed after the first bind: 0 on a correct cluster."""
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Timeline:
     bound: int = 0
 
     def see(self, at: float, uid: str, name: str, gang: str, node: str) -> PodTimes | None:
-        """One added or modified pod; its times if it was bound by this."""
+        """Record an added or modified pod; return its times if it was bound by this."""
         pod = self.pods.get(uid)
         if pod is None:
             pod = self.pods[uid] = PodTimes(name, gang, at)
@@ -54,11 +55,11 @@ class Timeline:
         return pod
 
     def load(self) -> list[PodTimes]:
-        """The pods of the load, without those that filled the cluster before it came."""
+        """Return the pods of the load, without those that fill the cluster before it."""
         return [pod for pod in self.pods.values() if not pod.gang.startswith(FILLER)]
 
     def displaced(self) -> int:
-        """Pods that filled the cluster and had to go."""
+        """Return the evicted pods."""
         pods = self.pods.values()
         return sum(1 for pod in pods if pod.gang.startswith(FILLER) and pod.gone is not None)
 
@@ -68,13 +69,13 @@ class Timeline:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of all do not exceed (nearest rank)."""
+    """Return the quantile `share` (nearest rank)."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered)) - 1))]
 
 
 def speeds(timeline: Timeline, began: float) -> Json:
-    """Rates and latencies; seconds count from the moment the load began."""
+    """Return rates and latencies; seconds count from the start of the load."""
     pods = timeline.load()
     creates = sorted(pod.created for pod in pods)
     binds = sorted(pod.bound for pod in pods if pod.bound is not None)
@@ -100,13 +101,13 @@ def speeds(timeline: Timeline, began: float) -> Json:
 
 
 def _steady_rate(binds: Sequence[float]) -> float:
-    """Binds a second between the first and the last of them."""
+    """Return binds per second between the first and the last."""
     span = binds[-1] - binds[0]
     return (len(binds) - 1) / span if span else 0.0
 
 
 def _gang_waits(pods: Iterable[PodTimes]) -> list[float]:
-    """From a gang's first pod to its last bind, for gangs that are whole."""
+    """Return the seconds from the first pod to the last bind of each completely bound gang."""
     members: dict[str, list[PodTimes]] = defaultdict(list)
     for pod in pods:
         members[pod.gang].append(pod)
@@ -118,7 +119,7 @@ def _gang_waits(pods: Iterable[PodTimes]) -> list[float]:
 
 
 def faults(case: Case, timeline: Timeline, bindings: Counter[str]) -> Json:
-    """What must never happen. `bindings`: accepted binding requests by pod, from the audit log."""
+    """Return violations. `bindings`: accepted binding requests by pod, from the audit log."""
     bound: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     for pod in timeline.load():
@@ -135,7 +136,7 @@ def faults(case: Case, timeline: Timeline, bindings: Counter[str]) -> Json:
 
 
 def _overcommitted(pods: Iterable[PodTimes]) -> int:
-    """Nodes that had more one-CPU pods than CPUs at any moment."""
+    """Return nodes that had more one-CPU pods than CPUs at any time."""
     changes: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for pod in pods:
         if pod.bound is not None:
@@ -145,7 +146,7 @@ def _overcommitted(pods: Iterable[PodTimes]) -> int:
     guilty = 0
     for steps in changes.values():
         load = 0
-        for _, step in sorted(steps):  # those that leave go first at the same moment
+        for _, step in sorted(steps):  # deletions first at equal times
             load += step
             if load > NODE_CPU:
                 guilty += 1
@@ -154,7 +155,7 @@ def _overcommitted(pods: Iterable[PodTimes]) -> int:
 
 
 def curve(times: Iterable[float], began: float, points: int = 200) -> list[tuple[float, int]]:
-    """Cumulative counts over time, thinned for drawing; the last point is the last event."""
+    """Return cumulative counts over time, thinned for plotting, up to the last event."""
     ordered = sorted(times)
     if not ordered:
         return []

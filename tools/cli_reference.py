@@ -46,7 +46,7 @@ COMMON = ("kubeconfig", "master", "context", "debug")
 
 
 def leaves() -> Iterator[tuple[str, VcctlCommand]]:
-    """Every command and the words that lead to it."""
+    """Yield every command with its path of names."""
     context = click.Context(main.vcctl)
     for name in main.vcctl.list_commands(context):
         found = main.vcctl.get_command(context, name)

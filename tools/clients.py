@@ -1,7 +1,7 @@
-"""Installs the Python clients that tests/clients runs: `python -m tools.clients`.
+"""Install the Python clients that tests/clients runs: `python -m tools.clients`.
 
-They go into an environment of their own, so that none of them decides which versions hekla is
-developed with; it is made once for a version of requirements/clients.txt.
+They have a separate environment, so that they do not constrain hekla's dependencies. It is created
+once for each version of requirements/clients.txt.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
 def python_clients() -> Path:
-    """The environment with the clients."""
+    """Return the environment with the clients."""
     return environment(REQUIREMENTS)
 
 
 def versions(requirements: Path = REQUIREMENTS) -> dict[str, str]:
-    """The version of each package that a locked file of requirements pins."""
+    """Return the pinned version of each package in a requirements file."""
     return dict(_PIN.findall(requirements.read_text()))
 
 

@@ -1,7 +1,7 @@
-"""`python -m tools.compatibility` writes docs/compatibility.md from tests that stand for clients.
+"""Generate docs/compatibility.md from the client tests: `python -m tools.compatibility`.
 
-A test says which client and version it runs or imitates (`tests.clients.standing.stands_for`); this
-gathers what they say. A test checks that the page is up to date.
+A test declares the client and version that it runs or imitates
+(`tests.clients.standing.stands_for`). A test checks that the page is current.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def rows() -> list[Row]:
-    """What all tests stand for, by client."""
+    """Return the declarations of all tests, by client."""
     known: dict[tuple[str, str], Row] = {}
     for module in modules():
         for value in vars(module).values():
@@ -90,7 +90,7 @@ def _add(
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the page."""
     found = rows()
     clients = [
         "| client | tested with | how | servers | kinds | what |",

@@ -1,7 +1,7 @@
-"""Draws docs/images/why-gang.svg from a real run: `python -m tools.founding_picture`.
+"""Draw docs/images/why-gang.svg from a real run: `python -m tools.founding_picture`.
 
-Five training jobs of 2 parameter servers and 4 workers, room for two of them. The decisions are the
-scheduler's own; what is added here is only that a job ends one round after all its members run.
+Five training jobs of 2 parameter servers and 4 workers, and capacity for two of them. The decisions
+are those of the scheduler; a job finishes one round after all its members run.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def world(conf: str) -> TestCluster:
 
 @dataclass
 class Run:
-    """What was where in each round, and who finished when."""
+    """The placements of each round, and when each job finished."""
 
     rounds: list[dict[tuple[str, int], str]] = field(default_factory=list)
     finished: dict[str, int] = field(default_factory=dict)
 
 
 def simulate(conf: str) -> Run:
-    """Rounds until nothing moves any more."""
+    """Run rounds until nothing changes."""
     stage, run = world(conf), Run()
     slots: dict[tuple[str, int], str] = {}
     for number in range(1, MAX_ROUNDS + 1):
@@ -69,7 +69,7 @@ CELL_W, CELL_H, LEFT, TOP, GAP = 74, 16, 46, 58, 40
 
 
 def draw(with_gang: Run, without: Run) -> str:
-    """The picture as SVG text; the same runs give the same bytes."""
+    """Return the picture as SVG; equal runs give equal bytes."""
     columns = max(len(with_gang.rounds), len(without.rounds))
     panel_w = LEFT + columns * CELL_W
     width = 2 * panel_w + GAP + 20
@@ -89,7 +89,7 @@ def panel(run: Run, columns: int, x0: int, title: str) -> list[str]:
     done = f"finished: {len(run.finished)} of {len(JOBS)}"
     parts = [text(x0, 20, title, "font-weight='bold'"), text(x0, 38, done)]
     for column in range(columns):
-        # After the last round nothing moves: what holds its place goes on holding it.
+        # After the last round nothing changes.
         held = run.rounds[min(column, len(run.rounds) - 1)]
         if column >= len(run.rounds) and run.finished:
             held = {}

@@ -1,11 +1,10 @@
-"""Installs the frameworks of examples/frameworks and says where: `python -m tools.frameworks`.
+"""Install the frameworks of examples/frameworks: `python -m tools.frameworks`.
 
-Each goes into a virtual environment under the user's cache, made once for a version of
-requirements/frameworks.txt. The table of images that is printed belongs into
-~/.config/hekla/images.toml.
+Each gets a virtual environment in the user's cache, created once for each version of
+requirements/frameworks.txt. The printed table of images belongs into ~/.config/hekla/images.toml.
 
-PyTorch is taken from Debian, built for the CPU alone: the one on the Python index brings gigabytes
-of GPU libraries that a machine without a GPU cannot use.
+PyTorch is taken from Debian, built for CPUs: the package of the Python index includes gigabytes of
+GPU libraries.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 
 class Missing(Exception):
-    """A framework cannot be had here; the text says what is lacking."""
+    """A framework cannot be installed; the text names what is missing."""
 
 
 def cache(requirements: Path = REQUIREMENTS) -> Path:
@@ -34,7 +33,7 @@ def cache(requirements: Path = REQUIREMENTS) -> Path:
 
 
 def environment(requirements: Path) -> Path:
-    """A virtual environment with what a locked file of requirements lists."""
+    """Return a virtual environment with the packages of a requirements file."""
     where = cache(requirements) / "python"
 
     def install() -> None:
@@ -78,7 +77,7 @@ def _install_torch() -> None:
 
 
 def _once(where: Path, install: Callable[[], None]) -> Path:
-    """Install under a lock; a half-made environment is made anew."""
+    """Install under a lock; recreate a partial environment."""
     where.parent.mkdir(parents=True, exist_ok=True)
     done = where.with_name(where.name + ".done")
     with where.with_name(where.name + ".lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""Writes docs/reference/hooks.md from the hook specifications: `python -m tools.hook_reference`."""
+"""Generate docs/reference/hooks.md from the hook specs: `python -m tools.hook_reference`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Draws docs/images/session.svg, the terminal in the README: `python -m tools.terminal_session`.
+"""Draw docs/images/session.svg, the terminal in the README: `python -m tools.terminal_session`.
 
-Nothing in it is typed in: the commands run on a cluster that is brought up for the purpose, on a
-terminal of their own, and what they print is drawn.
+The commands run on a cluster that is started for this, on a pseudo-terminal, and their output is
+drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXAMPLES = REPOSITORY / "examples" / "share-one-box"
 TARGET = REPOSITORY / "docs" / "images" / "session.svg"
 WIDTH = 100
 
-# Before the camera runs: two queues, and a sweep that has all eight GPUs.
+# Before the recording: two queues, and a sweep that uses all eight GPUs.
 BEFORE = (
     "hekla run scheduler.yaml queues.yaml",
     "vcctl job run -f sweep.yaml",
@@ -36,7 +36,7 @@ SHOWN = (
     "vcctl queue top -r nvidia.com/gpu",
 )
 
-# As rich draws it, but with the fonts that are there: the picture asks nobody for anything.
+# As rich draws it, but with local fonts: the picture loads nothing.
 FORMAT = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -63,7 +63,7 @@ FORMAT = """\
 
 
 def run(line: str, environment: dict[str, str]) -> str:
-    """What a command prints on a terminal."""
+    """Return the output of a command on a terminal."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         shlex.split(line),

@@ -1,1 +1,1 @@
-"""Kubernetes' own conformance cases against the single-machine cluster; see __main__.py."""
+"""Kubernetes' conformance tests against the single-machine cluster; see __main__.py."""

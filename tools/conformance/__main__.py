@@ -1,10 +1,9 @@
-"""`make conformance`: Kubernetes' conformance cases against the single-machine cluster.
+"""`make conformance`: run Kubernetes' conformance tests against the single-machine cluster.
 
-Starts `hekla up` in a directory of its own, with nodes that kwok plays (the cases that run here
-need pods that say they run, not containers), runs every case that docs/conformance.md does not
-leave out, and prints passed, failed and left out. Ends with 1 when anything is not as the document
-says: a case it does not know, one that is gone, one that fails unannounced or passes against its
-word.
+Starts `hekla up` in a new directory with nodes simulated by kwok (these cases need pods in phase
+Running, not containers), runs every case that docs/conformance.md does not exclude, and prints the
+counts. Exits with 1 if the results differ from the document: an unknown or missing case, an
+unexpected failure, or an unexpected pass.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def main() -> int:
 
 
 def table(states: Mapping[str, str], left_out: Iterable[str]) -> str:
-    """Counts by group, as Markdown."""
+    """Return counts by group as Markdown."""
     rows = ["| group | passed | failed | left out |", "|---|---|---|---|"]
     passed = Counter(sig_of(name) for name, state in states.items() if state == "passed")
     failed = Counter(sig_of(name) for name, state in states.items() if state != "passed")
@@ -86,7 +85,7 @@ def _run(where: Path, cases: list[str], together: int) -> dict[str, Outcome]:
 
 @contextlib.contextmanager
 def _cluster(where: Path) -> Iterator[Path]:
-    """`hekla up`, as users start it, and nodes whose pods are played."""
+    """Run `hekla up` with nodes simulated by kwok."""
     processes = Processes(where)
     config = where / "data" / "kubeconfig"
     hekla = Path(sys.executable).with_name("hekla")

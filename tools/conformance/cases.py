@@ -1,9 +1,10 @@
-"""Which cases the suite has, and what docs/conformance.md says of those that do not pass.
+"""The cases of the suite, and the exceptions in docs/conformance.md.
 
-The suite's own list is data in the Go module k8s.io/kubernetes. The document holds ours: below
-`## Left out` and `## Known failures`, a `###` heading is a reason and each `- ` line under it one
-case. What a newcomer gets wrong: there is no second list. A case that is in neither section runs
-and has to pass.
+The list of the suite is data in the Go module k8s.io/kubernetes. The exceptions are in the
+document: below `## Left out` and `## Known failures`, a `###` heading is a reason and each `- `
+line under it one case.
+
+Note: a case that is in neither section runs and must pass.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Listed:
 
 
 def suite() -> list[str]:
-    """Every conformance case of our groups, without the tag they all carry."""
+    """Return every conformance case of the supported groups, without the common tag."""
     text = (module_dir(kubernetes.MODULE, kubernetes.VERSION) / _LIST).read_text()
     names = (" ".join(entry["codename"].split()) for entry in yaml.safe_load(text))
     return sorted(name.removesuffix(TAG) for name in names if sig_of(name) in SIGS)
@@ -61,7 +62,7 @@ def listed(document: Path = DOCUMENT) -> Listed:
 
 
 def stale(cases: Iterable[str], ours: Listed) -> list[str]:
-    """What is wrong with the document's lists, whatever a run may say."""
+    """Return errors of the document that do not depend on a run."""
     known = set(cases)
     told = [
         f"listed, but not in the suite: {name}"
@@ -74,7 +75,7 @@ def stale(cases: Iterable[str], ours: Listed) -> list[str]:
 
 
 def surprises(results: Mapping[str, str], ours: Listed) -> list[str]:
-    """Where a run's outcomes are not what the document says."""
+    """Return differences between the results of a run and the document."""
     told = []
     for name, state in sorted(results.items()):
         if state == "passed" and name in ours.failing:

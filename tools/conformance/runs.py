@@ -1,7 +1,7 @@
-"""Runs cases with the suite's program, one in each process, and reads how each ended.
+"""Run cases with the program of the suite, one process per case, and read the results.
 
-The program keeps each case's time limit itself and is killed if it does not; so a case that hangs
-costs its own time and no more.
+The program enforces the time limit of a case and is killed if it does not, so a case that hangs
+costs only its own limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The program and the cluster it is to test."""
+    """The program and the cluster under test."""
 
     program: Path
     kubeconfig: Path
@@ -39,7 +39,7 @@ class Suite:
     def run(self, case: str) -> Outcome:
         words = [
             self.program, "--kubeconfig", self.kubeconfig, "--provider=skeleton",
-            # Names may be the beginning of others: the tag ends them.
+            # A name may be a prefix of another: the tag ends it.
             f"--ginkgo.focus={re.escape(case + TAG)}", f"--ginkgo.timeout={CASE_LIMIT_S}s",
             "--ginkgo.no-color", "--ginkgo.v", "--ginkgo.grace-period=10s", "--disable-log-dump",
         ]  # fmt: skip
@@ -61,7 +61,7 @@ class Suite:
 
 
 def run_all(suite: Suite, cases: Sequence[str], *, together: int) -> dict[str, Outcome]:
-    """All of them: those that need the cluster for themselves last, one after the other."""
+    """Run all cases; serial cases run last, one after the other."""
     outcomes: dict[str, Outcome] = {}
     for is_serial, workers in ((False, together), (True, 1)):
         with ThreadPoolExecutor(workers) as pool:

@@ -1,1 +1,1 @@
-"""Crashes on purpose: power cuts at the store, kill -9 at the server. `make crash`."""
+"""Crash tests: power cuts for the store, kill -9 for the server. `make crash`."""

@@ -1,8 +1,8 @@
-"""kill -9 at the server's process under load, again and again on the same data.
+"""Kill the server process (SIGKILL) under load, repeatedly on the same data.
 
-Writers remember what was acknowledged, watchers what they saw and up to where. After every restart
-what was acknowledged must be there, what a watcher saw must not have vanished, and watchers that
-come back with their last resourceVersion must end with exactly what is there.
+Writers record what was acknowledged, watchers what they saw and their last resourceVersion. After
+every restart all acknowledged writes must exist, no object that a watcher saw may be lost, and
+watchers that resume must end with the state of the server.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LABEL = "crash=yes"
 
 
 class Broken(AssertionError):
-    """A law does not hold."""
+    """An invariant does not hold."""
 
 
 class Server:
-    """The server as a process of its own."""
+    """The server as a separate process."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -66,7 +66,7 @@ class Writer:
     acknowledged: int = 0
 
     async def run(self, client: Client) -> None:
-        """Until the server is gone."""
+        """Write until the server is killed."""
         while True:
             self.turn += 1
             name = f"w{self.number}-{self.random.randrange(NAMES)}"
@@ -93,7 +93,7 @@ class Writer:
             await client.create(CONFIGMAPS, {"metadata": meta, "data": {"v": value}})
 
     def check(self, found: dict[str, str]) -> None:
-        """What is there must be what was acknowledged, or what was under way."""
+        """Check that the stored state is the acknowledged one, or that of a write in flight."""
         for name in {*self.known, *([self.doubt[0]] if self.doubt else [])}:
             allowed = {self.known.get(name)}
             if self.doubt is not None and self.doubt[0] == name:
@@ -106,7 +106,7 @@ class Writer:
 
 @dataclass
 class Watcher:
-    """A reader that comes back where it was."""
+    """A watcher that resumes at its last resourceVersion."""
 
     state: dict[str, tuple[str, int]] = field(default_factory=dict)
     version: str = ""
@@ -167,7 +167,7 @@ class Totals:
 
 
 async def run(data_dir: Path, kills: int, seed: int) -> Totals:
-    """Kill the server `kills` times; Broken when something is lost."""
+    """Kill the server `kills` times; raise Broken if data is lost."""
     random = Random(seed)
     server = Server(data_dir)
     writers = [Writer(number, Random(random.random())) for number in range(WRITERS)]
@@ -196,7 +196,7 @@ async def run(data_dir: Path, kills: int, seed: int) -> Totals:
 async def _life(
     server: Server, writers: list[Writer], watchers: list[Watcher], random: Random
 ) -> None:
-    """Load, and a sudden end."""
+    """Run the load and kill the server."""
     async with server.client() as client:
         running: list[Writer | Watcher] = [*writers, *watchers]
         tasks = [asyncio.create_task(each.run(client)) for each in running]

@@ -1,9 +1,9 @@
-"""Power cuts at the store: one busy life is recorded, then ended at thousands of points of it.
+"""Simulate power cuts for the store: record one run, then cut it at thousands of points.
 
-Each time the files that could be left are opened again. Whatever is lost, the store must hold
-exactly the state of some revision: no half transaction, no damage. And that revision is not older
-than what anybody was told: acknowledged writers and watchers alike. (A store that syncs only now
-and then, `durability="process"`, promises the second only while the machine stays up.)
+Each time the possible remaining files are opened again. The store must hold exactly the state of
+some revision, without a partial transaction or corruption. The revision must not be older than
+anything that writers or watchers were sent. (With `durability="process"` the second holds only
+while the machine stays up.)
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tools.crash.vfs import Disk, Journal, Mark, Step, recording
 KEYS = 40
 RESOURCES = ("pods", "configmaps")
 SMALL_WAL = 30
-"""Pages after which the log is folded into the database: often, to meet cuts in the midst of it."""
+"""Pages after which the log is checkpointed: small, so that cuts happen during checkpoints."""
 
 State = dict[tuple[str, str], tuple[int, bytes]]
 
 
 @dataclass
 class Life:
-    """What was done, and what was written to disk for it."""
+    """The operations of a run, and what was written to disk."""
 
     journal: Journal
     changes: list[tuple[int, str, str, bytes | None]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Life:
 
 
 async def record(directory: Path, writes: int, durability: Durability, seed: int) -> Life:
-    """A store under load from several writers at once."""
+    """Record a store under load from concurrent writers."""
     directory.mkdir(parents=True)  # noqa: ASYNC240 - before anything runs
     random = Random(seed)
     with recording(directory) as journal:
@@ -86,7 +86,7 @@ async def record(directory: Path, writes: int, durability: Durability, seed: int
 
 
 class Lost(AssertionError):
-    """A law is broken; the text says which, and where."""
+    """An invariant is violated; the text names it and the point."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Totals:
     cuts: int = 0
     steps: int = 0
     unsynced_lost: int = 0
-    """Cuts after which the newest revision of that moment was not there any more."""
+    """Number of cuts that lost the newest revision."""
 
 
 def cut(life: Life, points: int, scratch: Path, seed: int, *, power: bool, told: bool) -> Totals:

@@ -1,12 +1,12 @@
-"""Every byte that SQLite writes and every sync it asks for, in order.
+"""Record every write and sync of SQLite, in order.
 
-`recording(directory)` puts a layer between SQLite and the machine's files, for this process: the
-real files are written as ever, and a journal says what was written, cut, synced and deleted. From a
-journal `Disk` makes the files that a power cut could leave behind at any point of it: what was
-synced is there; of what was not, any part may be, torn at sectors.
+`recording(directory)` installs a layer between SQLite and the file system for this process: the
+real files are written as usual, and a journal records writes, truncations, syncs and deletions.
+From a journal `Disk` builds the files that a power cut could leave at any point: what was synced
+exists; of the rest any part may exist, torn at sectors.
 
-It is done by SQLite's own means (a VFS, registered through ctypes), so the very code of the store
-runs. File creation counts as durable: SQLite syncs the directory itself.
+The layer is an SQLite VFS, registered through ctypes, so the code of the store is unchanged. File
+creation counts as durable: SQLite syncs the directory itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OK = 0
 
 
 class NoSharedLibrary(Exception):
-    """Python was built with an SQLite of its own, which ctypes cannot reach."""
+    """Python was built with a static SQLite, which ctypes cannot reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened at this point, told by whoever runs the experiment."""
+    """A marker that the caller puts into the journal."""
 
     what: str
     revision: int
@@ -71,7 +71,7 @@ class Journal:
 
 
 class Disk:
-    """Files as they are after a prefix of a journal."""
+    """The files after a prefix of a journal."""
 
     def __init__(self) -> None:
         self._safe: dict[str, bytearray] = {}
@@ -91,8 +91,8 @@ class Disk:
                 self._unsafe.pop(file, None)
 
     def leave(self, directory: Path, random: Random | None) -> None:
-        """Write what is left: everything without `random` (the process died, the machine did not),
-        else what is synced and, of the rest, whatever chance lets through.
+        """Write the remaining files: all without `random` (the process died, the machine did not),
+        else the synced data and a random part of the rest.
         """
         for name, safe in self._safe.items():
             content = bytearray(safe)
@@ -223,7 +223,7 @@ class _Layer:
         return int(code)
 
     def _methods(self, real: int) -> _Methods:
-        """The file's own table of functions, three of them replaced."""
+        """Return the function table of the file with three functions replaced."""
         with self._lock:
             if real not in self._io:
                 made = _Methods.from_buffer_copy(c.string_at(real, c.sizeof(_Methods)))
@@ -262,7 +262,7 @@ _layer: _Layer | None = None
 
 @contextlib.contextmanager
 def recording(directory: Path) -> Iterator[Journal]:
-    """What SQLite does to files in `directory`, by connections opened within the block."""
+    """Record operations on files in `directory` by connections opened within the block."""
     global _layer
     if _layer is None:
         _layer = _Layer()

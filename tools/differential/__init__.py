@@ -1,1 +1,1 @@
-"""The same requests to hekla's server and to kube-apiserver, answers compared; see __main__.py."""
+"""Send the same requests to hekla's server and kube-apiserver and compare; see __main__.py."""

@@ -1,7 +1,7 @@
-"""`python -m tools.differential --requests 10000`: the same requests to both servers, compared.
+"""`python -m tools.differential --requests 10000`: compare both servers on the same requests.
 
-Sequences are drawn from a seed, so a finding can be had again with its seed. Ends with 1 when the
-servers differ in anything that `known` does not excuse.
+Sequences are drawn from a seed, so a finding can be reproduced. Exits with 1 if the servers differ
+in anything that `known` does not list.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Differences that stay, each with its reason in docs/conformance.md (`## Lasting differences`).
+"""Accepted differences, each with its reason in docs/conformance.md (`## Lasting differences`).
 
-A difference is excused only when the step, the place and both values are what the rule says: the
-rest of the answer is still compared.
+A difference is accepted only if the step, the path and both values match the rule; the rest of the
+response is still compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tools.differential.steps import Step
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One lasting difference: patterns of what it looks like, and the heading of its reason."""
+    """One accepted difference: patterns that match it, and the heading of its reason."""
 
     title: str
     label: str = ""
@@ -115,7 +115,7 @@ KNOWN: tuple[Known, ...] = (
         label="long name",
         path=r"^\.body\.details\.causes\[\d+\]\.field$",
     ),
-    # An amount written in another way is a change here.
+    # A quantity in another notation is a change here.
     Known(
         "Quantities are not normalized",
         path=r"\.managedFields\[\d+\]\.fieldsV1\..*f:(limits|requests)\.f:\w+$",

@@ -1,7 +1,7 @@
-"""What may differ between two servers is taken out: identities, times, versions, addresses.
+"""Normalize responses: replace identities, times, versions and addresses.
 
-Identities are numbered in the order in which they first appear, so that two answers about the same
-object agree and an update that changed nothing is told from one that did.
+Identities are numbered in the order of their first appearance, so that two responses about the same
+object agree, and an update without a change differs from one with a change.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _CURRENT = re.compile(r"(current: )\d+")
 
 
 _SERVERS_OWN = ("kube-root-ca.crt", "default")
-"""Made in every namespace, by a controller there and by the server itself here."""
+"""Created in every namespace, by a controller there and by the server here."""
 
 
 @dataclass
 class Normal:
-    """The names one server's identities go by; one for each server and episode."""
+    """The numbering of the identities of one server in one episode."""
 
     identities: dict[str, str] = field(default_factory=dict)
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def of(self, value: Any) -> Any:
-        """The same value with stable names."""
+        """Return the value with stable names."""
         return self._walk(value, ())
 
     def _walk(self, value: Any, path: tuple[str, ...]) -> Any:
@@ -45,12 +45,12 @@ class Normal:
 
     def _field(self, key: str, item: Any, within: dict[str, Any], path: tuple[str, ...]) -> Any:
         if key == "resourceVersion" and isinstance(item, str):
-            # A list's version moves with everybody's writes.
+            # The version of a list changes with every write.
             if len(path) < 2 and "uid" not in within:
                 return "RV"
             return self._version(item, str(within.get("uid")))
         if key == "managedFields" and isinstance(item, list):
-            # In order of time, and the two servers' clocks strike at different moments.
+            # Sorted by time, which differs between the servers.
             if within.get("name") in _SERVERS_OWN:
                 return "SERVER"
             plain = [{k: v for k, v in entry.items() if k != "time"} for entry in item]
@@ -70,7 +70,7 @@ class Normal:
         return made
 
     def _version(self, text: str, uid: str) -> str:
-        """The how-manieth version of an object this is, among those that were seen."""
+        """Return the number of this version among the versions seen of the object."""
         if not text.isdigit() or text == "0":
             return text
         seen = self.versions.setdefault(uid, {})
@@ -98,7 +98,7 @@ def _who(entry: dict[str, Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place where two answers are not equal."""
+    """One path at which two responses differ."""
 
     path: str
     real: Any

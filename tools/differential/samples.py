@@ -1,4 +1,4 @@
-"""Objects to send: for each kind one that is valid, varied by chance, and ways to change it."""
+"""Objects to send: for each kind a valid one, random variants, and changes to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDGETS = "differential.example.com"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A kind, where it is served and what its objects look like."""
+    """A kind: its path and its objects."""
 
     plural: str
     api_version: str
@@ -22,14 +22,14 @@ class Sample:
     spec: Callable[[Random], Object]
     """Everything but apiVersion, kind and metadata."""
     change: Callable[[Random], Object]
-    """A merge patch that a server accepts on any of them."""
+    """A merge patch that is valid on any object of the kind."""
     namespaced: bool = True
     custom: bool = False
     subresources: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     """Field selectors beyond name and namespace."""
     is_counted: bool = False
-    """The server writes its status at a time of its own."""
+    """Whether the server writes its status asynchronously."""
 
     def collection(self, namespace: str) -> str:
         root = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
@@ -87,7 +87,7 @@ def _container(rng: Random, name: str = "main") -> Object:
 
 
 def _pod_spec(rng: Random, restart: tuple[str, ...] = ("Always", "Never", "OnFailure")) -> Object:
-    # A token would be mounted under a name of chance.
+    # A token would be mounted under a random name.
     made: Object = {"containers": [_container(rng)], "automountServiceAccountToken": False}
     if rng.random() < 0.3:
         made["containers"].append(_container(rng, "side"))

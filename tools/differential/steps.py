@@ -1,7 +1,7 @@
-"""Which request comes next: drawn by chance, good and bad ones, on a few names of a few kinds.
+"""Draw the next request: random, valid and invalid, on a few names of a few kinds.
 
-A step's body may depend on what the server said before (the object as last seen, its version, a
-continue token), so it is made once for each server, from that server's own words.
+The body of a step may depend on earlier responses (the object, its version, a continue token), so
+it is built once for each server from the responses of that server.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Body = Callable[[Peer], Any] | bytes | None
 @dataclass(frozen=True, slots=True)
 class Step:
     label: str
-    """What kind of request this is: differences are counted by it."""
+    """The type of request; differences are counted by it."""
     sample: Sample
     method: str
     path: str
@@ -70,7 +70,7 @@ class Steps:
     def __init__(self, rng: Random, namespace: str) -> None:
         self._rng = rng
         self._namespace = namespace
-        # Few kinds at a time, so that their objects meet in creates, conflicts and deletions.
+        # Few kinds at a time, so that creates, conflicts and deletions hit the same objects.
         self._samples = rng.sample(SAMPLES, 3)
         self._makers: tuple[tuple[int, Callable[[Sample], Step]], ...] = (
             (14, self._create),
@@ -130,7 +130,7 @@ class Steps:
             del obj["metadata"]["name"]
             obj["metadata"]["generateName"] = f"{self._namespace}-gen-"
             label, name = "create generateName", ""
-            query["dryRun"] = "All"  # a name of chance cannot be met again
+            query["dryRun"] = "All"  # a random name cannot be used again
         elif chance < 0.25:
             label = "create unknown field"
             obj["unknownTop"] = 1
@@ -263,7 +263,7 @@ class Steps:
             )
             label = f"list by field {query['fieldSelector'].partition('=')[0]}"
         if not sample.namespaced:
-            # Other objects of this kind are not ours to compare.
+            # Other objects of this kind are not compared.
             query["fieldSelector"] = f"metadata.name={self._name(sample)}"
         chance = rng.random()
         if chance < 0.15:
@@ -302,10 +302,10 @@ class Steps:
         )  # fmt: skip
         query: dict[str, str] = self._rng.choice(queries)
         if not sample.namespaced:
-            # Should a server take it: other objects of this kind are not ours to compare.
+            # If a server accepts it: other objects of this kind are not compared.
             query = {"fieldSelector": "metadata.name=none", **query}
         if "watch" in query:
-            query = {**query, "timeoutSeconds": "1"}  # should a server take it after all
+            query = {**query, "timeoutSeconds": "1"}  # in case a server accepts it
         path = sample.collection(self._namespace)
         return Step(f"bad list: {json.dumps(query)}", sample, "GET", path, None, query)
 
@@ -528,7 +528,7 @@ class Steps:
             options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
             seen = peer.objects.get(path, {}).get("metadata", {})
             if sample.plural == "jobs":
-                # Unsaid, upstream keeps a Job's pods (docs/conformance.md), and then the Job.
+                # By default upstream keeps the pods of a Job (docs/conformance.md).
                 options["propagationPolicy"] = "Background"
             match case:
                 case 3:
@@ -608,7 +608,7 @@ def _inner(obj: Object) -> list[Object]:
 
 
 def _merge(target: Object, patch: Mapping[str, Any]) -> Object:
-    """A merge patch, for building bodies; the servers' own are what is tested."""
+    """Apply a merge patch to build a body."""
     for key, value in patch.items():
         if isinstance(value, dict) and isinstance(target.get(key), dict):
             _merge(target[key], value)

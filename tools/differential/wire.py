@@ -1,7 +1,7 @@
-"""One server as seen from a socket: requests as bytes, answers as they come. No client library.
+"""HTTP requests over a plain socket, without a client library.
 
-What a newcomer gets wrong: a library would hide what is compared here (headers, odd bodies, wrong
-content types), and retry what has to be seen once.
+Note: a library would hide what is compared (headers, unusual bodies, wrong content types), and
+would retry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def content(self) -> Any:
-        """The body's JSON, or its text."""
+        """Return the body as JSON, or as text."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass
 class Peer:
-    """A server of a kubeconfig with a bearer token, and what it said of each object last."""
+    """A server with a bearer token, and the last response for each object."""
 
     kubeconfig: Path
     objects: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Peer:
         self._connection: http.client.HTTPSConnection | None = None
 
     def _connect(self) -> http.client.HTTPSConnection:
-        context = ssl._create_unverified_context()  # a loopback server of our own
+        context = ssl._create_unverified_context()  # a local test server
         return http.client.HTTPSConnection(
             self._host, self._port, timeout=TIMEOUT_S, context=context
         )
@@ -97,7 +97,7 @@ class Peer:
     def watch(
         self, path: str, query: Mapping[str, str], is_last: Callable[[Any], bool]
     ) -> list[Any]:
-        """Events until one is the last; then the connection is dropped."""
+        """Return events up to the last expected one, then drop the connection."""
         connection = self._connect()
         target = f"{path}?{urlencode({**query, 'watch': 'true', 'timeoutSeconds': '20'})}"
         events: list[Any] = []

@@ -1,1 +1,1 @@
-"""Faults on purpose: a proxy that makes them, and a judge of the history they leave."""
+"""Fault injection: a proxy that causes faults, and checks of the resulting history."""

@@ -1,4 +1,4 @@
-"""`python -m tools.faults AUDIT_LOG`: judge what it records; exit code 1 if a law is broken."""
+"""`python -m tools.faults AUDIT_LOG`: check a history; exit code 1 if a law is broken."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""What was written to an API server, by whom and with which answer: the material of `laws`.
+"""The writes to an API server with client and response: the input of `laws`.
 
-It is read from a kube-apiserver's audit log, or taken down by a `proxy.Proxy` where there is none.
+They are read from the audit log of kube-apiserver, or recorded by a `proxy.Proxy`.
 
-What a newcomer gets wrong: neither is in the order in which the server stored things. Two moments
-are known of each write, when it was asked for and when it was answered; the store's own order is
-the resource version of what was answered.
+Note: neither is in the order of the store. Each write has a request time and a response time; the
+order of the store is the resource version in the response.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ AUDIT_RULES: list[Json] = [
     {"level": "None", "verbs": ["get", "list", "watch"]},
     {"level": "Metadata"},
 ]
-"""What an audit policy must say, so that the log can be judged."""
+"""The audit policy that the laws need."""
 _TAG = "replica/"
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request that meant to change something, and what the server said to it."""
+    """One write request and its response."""
 
     at: float
     """When the server received it."""
     done: float
-    """When it had answered."""
+    """When it had responded."""
     verb: str
     resource: str
     subresource: str
@@ -60,30 +59,30 @@ class Write:
 
     @property
     def replica(self) -> str:
-        """Which replica of a component sent it, if a proxy has put its name on it."""
+        """Return the replica that sent it, if a proxy added its name."""
         return self.agent.partition(_TAG)[2]
 
     @property
     def version(self) -> int:
-        """The place of the result in the store's order; 0 if the answer does not show it."""
+        """Return the resource version of the result; 0 if the response has none."""
         text = (self.answer.get("metadata") or {}).get("resourceVersion", "")
         return int(text) if text.isdigit() else 0
 
 
 def tagged(agent: str, replica: str) -> str:
-    """A user agent that says which replica speaks."""
+    """Return a user agent with the name of the replica."""
     return f"{agent} {_TAG}{replica}"
 
 
 def read_audit(path: Path) -> list[Write]:
-    """All writes of a kube-apiserver's audit log."""
+    """Return all writes of an audit log."""
     with path.open() as lines:
         return list(from_audit(lines))
 
 
 def from_audit(lines: Iterable[str]) -> Iterator[Write]:
     for line in lines:
-        # A server that is killed may leave half a line.
+        # A killed server may leave a partial line.
         if not line.endswith("\n"):
             continue
         event = json.loads(line)
@@ -144,7 +143,7 @@ def _decoded(body: bytes) -> Json:
 
 
 def _whole(value: Any) -> Json:
-    # A JSON patch is a list; nothing here needs to look into one.
+    # A JSON patch is a list; the laws do not need it.
     return value if isinstance(value, dict) else {}
 
 

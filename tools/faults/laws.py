@@ -1,14 +1,14 @@
-"""The laws that a history must keep, whatever went wrong while it was made.
+"""Laws that a history must obey under any faults.
 
     report = judge(read_audit(path))
     assert not report.broken, report
 
-Every law is a function from the facts to sentences that say where it was broken. They know nothing
-of the faults: a history is good or bad by itself. The workload is one of gangs whose pods nobody
-evicts and nobody deletes before their job is over, so a pod is made once and runs once.
+Every law is a function from the facts to sentences that describe violations; it does not depend on
+the faults. The workload consists of gangs whose pods are neither evicted nor deleted before their
+job has finished, so a pod is created once and runs once.
 
-What a newcomer gets wrong: a server that is killed may have stored what its audit log does not
-hold. So what a pod looks like in a later answer counts, not only the binding that made it so.
+Note: a killed server may have stored writes that its audit log does not contain. So a pod in a
+later response counts, not only its binding.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hekla.units.quantity import parse_quantity
 from tools.faults.history import Json, Write
 
 REPAIR_S = 120.0
-"""How long a gang may stay half-bound: a lease, a list and a decision take seconds; this is far
-more, and what is beyond it is not slow but stuck."""
+"""How long a gang may stay partly bound. A lease, a list and a decision take seconds; a gang that
+exceeds this limit is stuck."""
 GROUP = "scheduling.k8s.io/group-name"
 ENDED = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 
@@ -37,26 +37,26 @@ class PodFacts:
     gang: str = ""
     requests: dict[str, int] = field(default_factory=dict)
     binds: list[tuple[float, str]] = field(default_factory=list)
-    """Bindings that the server said yes to."""
+    """Accepted bindings."""
     seen_on: list[tuple[float, str]] = field(default_factory=list)
     freed_at: float | None = None
 
     @property
     def bound(self) -> tuple[float, str] | None:
-        """Since when at the latest, and where."""
+        """Return the node, and the latest possible time of the bind."""
         return min([*self.binds[:1], *self.seen_on[:1]], default=None)
 
 
 @dataclass
 class JobFacts:
-    """One job (by its uid): its phases in the store's order."""
+    """One job (by its uid): its phases in the order of the store."""
 
     name: str
     phases: list[tuple[int, float, str]] = field(default_factory=list)
     deleted_at: float | None = None
 
     def ends(self) -> list[tuple[int, float, str]]:
-        """Each time it came to an end."""
+        """Return each time at which it finished."""
         phases = sorted(self.phases)
         before = ["", *(phase for _, _, phase in phases)]
         return [p for p, was in zip(phases, before, strict=False) if p[2] in ENDED and was != p[2]]
@@ -64,7 +64,7 @@ class JobFacts:
 
 @dataclass
 class Term:
-    """Somebody's time as leader of a component."""
+    """The term of one leader of a component."""
 
     at: float
     done: float
@@ -74,7 +74,7 @@ class Term:
 
 @dataclass
 class Facts:
-    """A history, sorted out by what it is about."""
+    """A history by pod, job, node and leader."""
 
     pods: dict[str, PodFacts] = field(default_factory=lambda: defaultdict(PodFacts))
     made: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -84,12 +84,12 @@ class Facts:
     nodes: dict[str, dict[str, int]] = field(default_factory=dict)
     terms: dict[str, list[Term]] = field(default_factory=lambda: defaultdict(list))
     spoken: list[Write] = field(default_factory=list)
-    """What replicas wrote, apart from leases."""
+    """Writes of replicas except leases."""
 
 
 @dataclass
 class Report:
-    """What was judged, and where which law was broken."""
+    """The checked facts, and the violations of each law."""
 
     broken: list[str]
     counts: dict[str, float]
@@ -100,7 +100,7 @@ class Report:
 
 
 def judge(history: Sequence[Write], *, repair_s: float = REPAIR_S) -> Report:
-    """Every law on the whole of a history."""
+    """Check every law on a history."""
     facts = gather(history)
     spans = dict(half_bound_spans(facts))
     broken = [f"{law.__name__}: {said}" for law in LAWS for said in law(facts)]
@@ -166,7 +166,7 @@ def _pod(facts: Facts, write: Write) -> None:
 
 
 def _frees(write: Write) -> bool:
-    """Whether the pod no longer takes room on its node: it ended, or is gone for good."""
+    """Return whether the pod no longer uses its node: it has finished or is deleted."""
     if (write.answer.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return True
     gone = write.asked.get("gracePeriodSeconds") == 0 or not write.answer["spec"].get("nodeName")
@@ -219,7 +219,7 @@ def _lease(facts: Facts, write: Write) -> None:
     terms = facts.terms[component]
     terms.append(Term(write.at, write.done, write.version, who))
     terms.sort(key=lambda term: term.version)
-    # Renewals change nothing: only the first of a row of equal holders is kept.
+    # Renewals change nothing: keep the first of consecutive equal holders.
     facts.terms[component] = [
         term for before, term in zip([None, *terms], terms, strict=False)
         if before is None or before.holder != term.holder
@@ -259,10 +259,10 @@ def no_gang_is_left_half_bound(facts: Facts) -> Iterator[str]:
 
 
 def no_node_is_overfull(facts: Facts) -> Iterator[str]:
-    """A pod takes room from when its binding was asked for until its end was.
+    """A pod uses its node from the binding request until the request that ends it.
 
-    A scheduler that binds to the room of an ended pod has seen the end stored, which was after it
-    was asked for; so these two moments never overlap unless there was no room.
+    A scheduler that reuses the resources of a finished pod has seen the end stored, which is after
+    its request; so these intervals overlap only if the node is overcommitted.
     """
     by_node: dict[str, list[PodFacts]] = defaultdict(list)
     for pod in facts.pods.values():
@@ -307,7 +307,7 @@ def no_job_ends_twice(facts: Facts) -> Iterator[str]:
 
 
 def only_the_leader_writes(facts: Facts) -> Iterator[str]:
-    """A write that the server received after it had told somebody else that he leads."""
+    """A write that the server received after another replica had acquired the lease."""
     for write in facts.spoken:
         terms = facts.terms.get(component_of(write.replica), [])
         holder = _holder(terms, write.at, lambda term: term.done)
@@ -323,7 +323,7 @@ def _holder(terms: list[Term], moment: float, when: Callable[[Term], float]) -> 
 
 
 def half_bound_spans(facts: Facts) -> Iterator[tuple[str, float]]:
-    """For each gang that was bound, how long from its first pod to the last it needed."""
+    """Return for each bound gang the seconds from its first to its last required bind."""
     for gang, members in _gangs(facts).items():
         moments = sorted(pod.bound[0] for pod in members if pod.bound is not None)
         wanted = facts.min_members.get(gang, 0)

@@ -1,18 +1,18 @@
-"""A proxy between one client and an API server that fails as it is told.
+"""A proxy between one client and an API server that injects faults.
 
     with Proxy(upstream_kubeconfig, directory, "scheduler-a", seed=7) as proxy:
         run_against(proxy.kubeconfig)
         proxy.faults = [Fault(is_write, status=500, passed_on=True, chance=0.2)]
-        proxy.cut()      # the network is gone; what was asked gets no answer
+        proxy.cut()      # network partition: requests get no response
         proxy.heal()
 
-It ends TLS on both sides and speaks plain HTTP/1.1, so it works in front of any server that takes
-bearer tokens. It names its client in the user agent, so that an audit log tells replicas apart, and
-takes down every write (`history`), for servers that keep no such log. Everything drawn comes from
-the seed.
+It terminates TLS on both sides and uses HTTP/1.1, so it works with any server that accepts bearer
+tokens. It adds the name of its client to the user agent, so that an audit log distinguishes
+replicas, and records every write (`history`) for servers without such a log. All random choices
+come from the seed.
 
-What a newcomer gets wrong: an error may come before or after the server has done what was asked.
-A client that treats the two alike repeats itself, or forgets.
+Note: an error may come before or after the server has executed the request. A client that treats
+the two alike repeats or loses writes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tools.faults.history import WRITES, Write, from_exchange, tagged
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _START_S = 120.0
-# TLS connections that were closed need a turn or two of the loop to be gone.
+# Closed TLS connections need a few iterations of the loop to disappear.
 _GOODBYE_S = 0.25
 _NOT_PASSED_ON = {"host", "user-agent", "content-length", "transfer-encoding", "connection"}
 _NOT_PASSED_BACK = {"content-length", "transfer-encoding", "connection"}
@@ -49,7 +49,7 @@ _NOT_PASSED_BACK = {"content-length", "transfer-encoding", "connection"}
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, as far as faults choose by it."""
+    """The properties of a request by which faults match."""
 
     method: str
     path: str
@@ -74,36 +74,36 @@ def is_pod_made(asked: Asked) -> bool:
 
 @dataclass
 class Fault:
-    """What happens to requests that match, by chance, for at most so many."""
+    """A fault for matching requests, with a probability and a limit."""
 
     matches: Callable[[Asked], bool]
     status: int = 0
-    """Answered instead of the server's answer; 0 with `drop`: no answer, the connection breaks."""
+    """Sent instead of the response; 0 with `drop`: no response, the connection breaks."""
     passed_on: bool = False
-    """Whether the server got, and did, what was asked."""
+    """Whether the server receives and executes the request."""
     drop: bool = False
     delay_s: float = 0.0
-    """Up to so long before it is passed on."""
+    """Maximum delay before it is forwarded."""
     chance: float = 1.0
     times: int = 1_000_000
 
 
 @dataclass
 class WatchFaults:
-    """What happens to the events of watches."""
+    """Faults for watch events."""
 
     repeat: float = 0.0
-    """Chance that one is sent twice."""
+    """Probability that an event is sent twice."""
     replay: float = 0.0
-    """Chance that an older one comes again after it."""
+    """Probability that an older event is repeated after it."""
     delay_s: float = 0.0
     cut: float = 0.0
-    """Chance that the watch breaks after one."""
+    """Probability that the watch breaks after an event."""
 
 
 @dataclass
 class Trap:
-    """Lets so many matching requests pass; the next, and all after it, never get an answer."""
+    """Lets some matching requests pass; all later ones never get a response."""
 
     matches: Callable[[Asked], bool]
     let_through: int
@@ -112,7 +112,7 @@ class Trap:
 
 
 class Proxy:
-    """One client's way to the server, on a thread of its own."""
+    """The proxy of one client, on a separate thread."""
 
     def __init__(self, upstream: Path, directory: Path, name: str, *, seed: int = 0) -> None:
         self.name = name
@@ -122,7 +122,7 @@ class Proxy:
         self.trap: Trap | None = None
         self.history: list[Write] = []
         self.counts: Counter[str] = Counter()
-        """What was done to the client: statuses answered, drops, repeats, …"""
+        """Counts of the faults: statuses, drops, repeats, …"""
         self._upstream = yaml.safe_load(upstream.read_text())
         self._directory = directory
         self._random = Random(f"{seed} {name}")
@@ -143,15 +143,15 @@ class Proxy:
         self._thread.join(_START_S)
 
     def cut(self) -> None:
-        """No packet passes in either direction; nobody is told."""
+        """Partition the network: no packet passes, and no connection is closed."""
         self._loop.call_soon_threadsafe(self._open.clear)
 
     def heal(self) -> None:
-        """Packets pass. Connections from before the cut are broken, as after a long silence."""
+        """End the partition. Connections from before it are broken."""
         self._loop.call_soon_threadsafe(self._heal)
 
     def hold_watches(self) -> None:
-        """Break the watches there are, and let new ones wait; everything else passes."""
+        """Break open watches and hold new ones; all other requests pass."""
         self._loop.call_soon_threadsafe(self._watches.clear)
         self.break_connections()
 
@@ -159,7 +159,7 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._watches.set)
 
     def break_connections(self) -> None:
-        """Break all there are, watches too. New ones are welcome."""
+        """Break all open connections, including watches; accept new ones."""
         self._loop.call_soon_threadsafe(self._break)
 
     def _heal(self) -> None:
@@ -239,7 +239,7 @@ class Proxy:
         try:
             return await self._answer(request)
         except aiohttp.ClientError:
-            # The server itself is not there, or went while it answered.
+            # The server is down, or ended during the response.
             return self._drop(request, "server gone")
         finally:
             if transport.is_closing():
@@ -250,7 +250,7 @@ class Proxy:
         body = await request.read()
         await self._passes(request)
         if self._is_trapped(asked):
-            await asyncio.Event().wait()  # until the client gives up, or dies
+            await asyncio.Event().wait()  # until the client closes the connection
         fault = self._draw(asked)
         if fault is not None and fault.delay_s:
             self.counts["delayed"] += 1
@@ -278,7 +278,7 @@ class Proxy:
         return web.Response(status=answer.status, body=content, headers=_headers_back(answer))
 
     async def _passes(self, request: web.Request) -> None:
-        """At once, or never: what was on its way when the network went is lost."""
+        """Send at once or never: data in flight at the start of a partition is lost."""
         if not self._open.is_set():
             self.counts["lost in the cut"] += 1
             await asyncio.Event().wait()
@@ -360,7 +360,7 @@ class Proxy:
         return out
 
     async def _meddled(self, line: bytes, old: bytes | None) -> list[bytes]:
-        """What is sent in the place of one event."""
+        """Return what is sent instead of one event."""
         wish, draw = self.watch_faults, self._random.random
         if wish.delay_s:
             self.counts["events delayed"] += 1

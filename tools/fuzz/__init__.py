@@ -1,1 +1,1 @@
-"""Nonsense on purpose: at the parsers, at the API, at the socket. `make fuzz`."""
+"""Fuzzing of the parsers, the API and the socket. `make fuzz`."""

@@ -1,6 +1,6 @@
-"""Nonsense at the API: real requests over real connections, their bodies and queries gone wrong.
+"""Fuzz the API: real requests over real connections with malformed bodies and queries.
 
-Whatever is sent, the answer is a refusal or a success, never a 500, and comes in time.
+Every request must get a rejection or a success in time, never a 500.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ SUBRESOURCES = (
 
 
 class Finding(AssertionError):
-    """An answer that may not be; the request is in the text."""
+    """An invalid response; the text contains the request."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ def _paths() -> dict[str, kinds.Kind]:
 
 
 async def run(server: ApiServer, requests: int, seed: int) -> Totals:
-    """Send nonsense to a running server."""
+    """Send malformed requests to a running server."""
     token = (server.config.data_dir / "pki" / "admin.token").read_text().strip()
     ca = (server.config.data_dir / "pki" / "ca.crt").read_text()
     connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=ca))
@@ -130,12 +130,12 @@ async def _one(
     except aiohttp.ClientError as error:
         raise Finding(f"{error!r}: {told}") from error
     except ValueError:
-        return  # no request could be made of it
+        return  # it is not a valid request line
     totals.sent += 1
     totals.answers[answer.status] += 1
-    # A version from the future is answered so; to HEAD without a word.
+    # The response to a version from the future; without a body for HEAD.
     too_new = answer.status == 504 and (b"Too large resource version" in text or not text)
-    # Kubernetes itself answers an apply of undeclared fields with 500.
+    # Kubernetes itself rejects an apply of undeclared fields with 500.
     as_upstream = answer.status == 500 and b"failed to create typed patch object" in text
     if answer.status >= 500 and not too_new and not as_upstream:
         raise Finding(f"{answer.status} {text[:500]!r}: {told}")

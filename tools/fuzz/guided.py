@@ -1,8 +1,9 @@
-"""`.venv/fuzz/bin/python -m tools.fuzz.guided [--runs N] [target …]`: inputs that follow the code.
+"""`.venv/fuzz/bin/python -m tools.fuzz.guided [--runs N] [target …]`: coverage-guided fuzzing.
 
-atheris watches which branches of hekla an input reaches and goes on from those that reach new ones.
-One process for each target, because libFuzzer ends the process that it ran in. What a newcomer gets
-wrong: only code imported inside `instrument_imports` is watched, so the targets are imported late.
+atheris measures which branches of hekla an input reaches and mutates those that reach new ones.
+Each target has its own process, because libFuzzer ends the process it runs in.
+
+Note: only code imported inside `instrument_imports` is measured, so the targets are imported late.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def child(target: str, words: list[str]) -> None:
 
 
 def run(target: str, seeds: list[bytes], runs: int, seed: int) -> int:
-    """How many inputs a target read or refused; SystemExit with the finding otherwise."""
+    """Return the number of inputs of a target; raise SystemExit with a finding."""
     with tempfile.TemporaryDirectory(prefix="hekla-fuzz-") as directory:
         corpus = Path(directory) / "corpus"
         corpus.mkdir()

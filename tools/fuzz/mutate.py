@@ -1,4 +1,4 @@
-"""Good inputs made bad: bytes turned, pieces swapped, JSON given other shapes. Seeded."""
+"""Seeded mutations of valid inputs: flipped bytes, swapped pieces, JSON of other types."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ODD_VALUES: tuple[Any, ...] = (
 
 
 def mutate_bytes(given: bytes, random: Random) -> bytes:
-    """A few bytes, or a few pieces, of it differ."""
+    """Change a few bytes or pieces."""
     made = bytearray(given)
     for _ in range(random.choice((1, 1, 2, 4, 16))):
         at = random.randrange(len(made) + 1)
@@ -76,7 +76,7 @@ def mutate_bytes(given: bytes, random: Random) -> bytes:
 
 
 def mutate_json(given: Any, random: Random) -> Any:
-    """The same document with a few values, keys or items of another sort."""
+    """Change a few values, keys or items of a document to other types."""
     made = deepcopy(given)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         made = _change(made, random)
@@ -112,5 +112,5 @@ def _change(value: Any, random: Random) -> Any:
 
 
 def as_json(value: Any) -> bytes:
-    """Also what is no text: half a surrogate pair stays one."""
+    """Encode lone surrogates, too."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")

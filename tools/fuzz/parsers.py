@@ -1,7 +1,7 @@
-"""Everything that reads what clients send, as functions of bytes.
+"""All parsers of client input, as functions of bytes.
 
-A target returns, or raises one of the errors that its callers answer with a refusal. Anything else
-is a finding: it would have been a 500.
+A target returns, or raises an error that its callers turn into a rejection. Any other exception is
+a finding: it would be a 500.
 """
 
 from __future__ import annotations
@@ -192,11 +192,11 @@ def seeds_of(name: str) -> list[bytes]:
 
 
 class Finding(AssertionError):
-    """A target did what it may not; the input is in the text."""
+    """A target raised an unexpected error; the text contains the input."""
 
 
 def run(name: str, rounds: int, seed: int) -> int:
-    """Feed a target what once was good; how many inputs it saw."""
+    """Run a target on mutations of valid inputs; return the number of inputs."""
     random, target, pool = Random(f"{name}/{seed}"), TARGETS[name], seeds_of(name)
     for _ in range(rounds):
         data = mutate_bytes(random.choice(pool), random)

@@ -1,7 +1,8 @@
-"""`.venv/fuzz/bin/python -m tools.fuzz.schema [--examples N]`: requests made from our own OpenAPI.
+"""`.venv/fuzz/bin/python -m tools.fuzz.schema [--examples N]`: fuzz the API from its OpenAPI
+documents.
 
-schemathesis reads the documents that the server publishes, one for each group and version; it makes
-requests that fit them and requests that do not. None may be answered as a mistake of the server.
+schemathesis reads the documents that the server publishes, one for each group and version, and
+sends valid and invalid requests. No response may be a server error.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _COUNT = re.compile(r"([\d,]+) generated")
 
 
 def run(group: str, where: Path, examples: int, seed: int) -> int:
-    """How many requests one document led to; SystemExit with schemathesis' words on a finding."""
+    """Return the number of requests of one document; raise SystemExit with a finding."""
     config = kubeconfig.load(where / "kubeconfig")
     (_, value), *_ = config.credentials.current().headers
     words = [

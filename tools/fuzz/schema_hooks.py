@@ -1,4 +1,4 @@
-"""What schemathesis must not ask: answers that never end, and versions that are yet to come."""
+"""Exclude requests from schemathesis: endless responses, and future resource versions."""
 
 from __future__ import annotations
 

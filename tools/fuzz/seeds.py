@@ -1,4 +1,4 @@
-"""Good inputs to start from."""
+"""Valid inputs to mutate."""
 
 from __future__ import annotations
 

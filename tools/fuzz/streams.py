@@ -1,7 +1,7 @@
-"""Nonsense at the socket: random bytes, half requests, broken frames; over TLS and without.
+"""Fuzz the socket: random bytes, partial requests, broken frames; with and without TLS.
 
-The server may close or answer as it likes. After it all it must answer as before, and must not
-have kept what the connections brought.
+The server may close the connection or send any response. Afterwards it must work as before, and
+must have released the memory of the connections.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPENINGS = (
 
 
 async def run(server: ApiServer, connections: int, seed: int) -> int:
-    """Open connections that bring nonsense; how many there were."""
+    """Open connections with malformed data; return their number."""
     ca = (server.config.data_dir / "pki" / "ca.crt").read_text()
     trusted = ssl.create_default_context(cadata=ca)
     left = connections

@@ -1,4 +1,4 @@
-"""`python -m tools.kube build|up|down`: real Kubernetes on this machine, for trying things."""
+"""`python -m tools.kube build|up|down`: a real Kubernetes on this machine."""
 
 from __future__ import annotations
 

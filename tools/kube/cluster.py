@@ -1,17 +1,17 @@
-"""A real Kubernetes in a directory: etcd, kube-apiserver with TLS and RBAC, kwok's nodes.
+"""A real Kubernetes in a directory: etcd, kube-apiserver with TLS and RBAC, kwok nodes.
 
     with KubeCluster(directory) as cluster:
         cluster.add_nodes(3, cpu=8, memory="32Gi")
         client = cluster.client()
 
-kubeconfig      an administrator's, by bearer token
-audit.log       every request answered, a JSON object a line
-NAME.log        what a process printed
+kubeconfig      of an administrator, with a bearer token
+audit.log       every request, one JSON object per line
+NAME.log        the output of a process
 
-Webhooks are reachable: the server runs on this machine, so one registered by its address
-(`https://127.0.0.1:…`) is called there. What a newcomer gets wrong: without the controller manager
-there are no service accounts, no garbage collection and no namespace deletion; ask for it with
-`controllers=True` where a test needs them.
+Webhooks are reachable by URL (`https://127.0.0.1:…`): the server runs on this machine.
+
+Note: without the controller manager there are no service accounts, no garbage collection and no
+namespace deletion; a test that needs them sets `controllers=True`.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _AUDIT_RULES: Sequence[Mapping[str, Any]] = ({"level": "Metadata"},)
 
 
 def parts_for(*, controllers: bool = False) -> tuple[Part, ...]:
-    """What a cluster is made of."""
+    """The programs of a cluster."""
     parts = (ETCD, APISERVER, KWOK)
     return (*parts, CONTROLLER_MANAGER) if controllers else parts
 
 
 class KubeCluster:
-    """One cluster; the directory is left behind with its logs when it stops.
+    """One cluster; the directory with its logs remains when it stops.
 
-    It ends with the process that started it, unless it is to `outlive` it. Without `node_leases`
-    kwok renews none: thousands of nodes would keep the server busy with nothing else.
+    It ends with the process that started it, unless `outlive` is set. Without `node_leases`
+    kwok renews no leases, which would keep the server busy with thousands of nodes.
     """
 
     def __init__(
@@ -106,16 +106,16 @@ class KubeCluster:
         self.processes.stop_all()
 
     def restart(self, name: str, *, kill: bool = False) -> None:
-        """End a part and start it again, where it was; returns when the API server answers."""
+        """Restart a component on the same port; return when the API server responds."""
         self.processes.restart(name, kill=kill)
         self.processes.wait_for("kube-apiserver", self._is_ready)
 
     def client(self) -> SyncClient:
-        """A client with every right. One connection: not for several threads at once."""
+        """Return an administrator's client. One connection: not thread-safe."""
         return SyncClient(kubeconfig.load(self.kubeconfig), component="tools")
 
     def add_nodes(self, count: int, *, prefix: str = "node", **shape: Any) -> list[str]:
-        """Equal nodes `prefix-0` …, of the shape that `node_manifest` takes."""
+        """Add equal nodes `prefix-0` …; the options are those of `node_manifest`."""
         names = [f"{prefix}-{number}" for number in range(count)]
         with self.client() as client:
             for name in names:
@@ -152,7 +152,7 @@ class KubeCluster:
             path.write_bytes(content)
 
     def _start_servers(self, programs: Mapping[str, Path]) -> None:
-        """Ports are free when looked for, and may be gone when used: a few tries."""
+        """Retry: a free port may be taken before it is used."""
         for attempt in range(_TRIES):
             etcd, port = f"http://127.0.0.1:{free_port()}", free_port()
             try:
@@ -187,13 +187,13 @@ class KubeCluster:
             f"--service-account-key-file={here / 'accounts.pub'}",
             f"--service-account-signing-key-file={here / 'accounts.key'}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            # As on OpenShift: who sets an owner must be allowed to.
+            # As on OpenShift: setting an owner reference needs permission.
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             f"--audit-log-path={self.audit_log}",
             f"--audit-policy-file={here / 'audit-policy.yaml'}", *self._server_flags,
         ]  # fmt: skip
         if not self._controllers:
-            # Nobody makes the account `default`, nor takes the taint off a node that is ready.
+            # No controller creates the account `default`, or removes the taint of a ready node.
             words.append("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
         self.processes.start("kube-apiserver", words)
         kubeconfig.write_kubeconfig(
@@ -222,7 +222,7 @@ class KubeCluster:
 
 
 def start_kwok(processes: Processes, config: Path, *, node_leases: bool = True) -> None:
-    """Let kwok play the nodes that are annotated for it, on any API server."""
+    """Run kwok for the nodes that are annotated for it, on any API server."""
     words: list[str | Path] = [
         ensure(KWOK), "--kubeconfig", config, "--config", _STAGES,
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
@@ -244,7 +244,7 @@ def node_manifest(
     unschedulable: bool = False,
     extra: Mapping[str, Amount] | None = None,
 ) -> dict[str, Any]:
-    """A node that kwok plays, ready from the start."""
+    """Return a node simulated by kwok, ready from the start."""
     amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(extra or {})}
     resources = {key: str(value) for key, value in amounts.items()}
     return {

@@ -1,9 +1,11 @@
-"""Programs written in Go, as pinned dependencies: built once per version, then kept.
+"""Go programs as pinned dependencies: built once per version, then cached.
 
-Each folder with a go.mod beside a go.sum names one module and pins all it needs. A program lands in
-`~/.cache/hekla/kube/VERSION-DIGEST/NAME` ($XDG_CACHE_HOME is respected); the digest covers the two
-files and the flags, so a changed pin is a new program. What a newcomer gets wrong: several test
-workers ask at once. A lock lets one build, and a rename makes the result appear whole.
+Each folder with go.mod and go.sum names one module and pins its dependencies. A program is stored
+in `~/.cache/hekla/kube/VERSION-DIGEST/NAME` ($XDG_CACHE_HOME is respected); the digest covers the
+two files and the flags, so a changed pin gives a new program.
+
+Note: several test workers may build at once. A lock admits one, and a rename publishes the result
+atomically.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _SEMVER = re.compile(r"v(\d+)\.(\d+)\.\d+")
 
 
 class BuildFailed(Exception):
-    """A program that could not be built, with what the compiler said."""
+    """A program could not be built; the text has the compiler output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,9 @@ class Part:
     stamps: tuple[str, ...] = ()
     """Variables set in the program: `package.name={version}`; also {major} and {minor}."""
     is_test: bool = False
-    """A package of tests, made into a program that runs them."""
+    """A test package, compiled into a program."""
     tags: str = ""
-    """Build tags, to leave out what is not needed."""
+    """Build tags that exclude unneeded parts."""
 
     @property
     def version(self) -> str:
@@ -60,7 +62,7 @@ class Part:
 
     @property
     def program(self) -> Path:
-        """Where it is, once built."""
+        """Return its path in the cache."""
         digest = hashlib.sha256((self.flags + self.tags).encode())
         for name in ("go.mod", "go.sum"):
             digest.update((self.folder / name).read_bytes())
@@ -73,7 +75,7 @@ def cache_dir() -> Path:
 
 
 def missing(parts: Iterable[Part]) -> str:
-    """Why these cannot be had on this machine; empty if they can."""
+    """Return why these cannot be built on this machine; empty if they can."""
     absent = [part.name for part in parts if not part.program.exists()]
     if not absent or shutil.which("go"):
         return ""
@@ -81,7 +83,7 @@ def missing(parts: Iterable[Part]) -> str:
 
 
 def ensure(part: Part) -> Path:
-    """The program, built now if it was not before."""
+    """Return the program, built on first use."""
     program = part.program
     if program.exists():
         return program

@@ -1,4 +1,4 @@
-"""The parts of Kubernetes that are built. kubectl is not among them: `make setup` installs it."""
+"""The Kubernetes programs that are built. `make setup` installs kubectl."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KWOK = "sigs.k8s.io/kwok"
 
 
 _VERSION = "k8s.io/component-base/version"
-# Without these, clients cannot parse what the server says about itself.
+# Without these, clients cannot parse the version of the server.
 _KUBERNETES_STAMPS = (
     f"{_VERSION}.gitVersion={{version}}",
     f"{_VERSION}.gitMajor={{major}}",

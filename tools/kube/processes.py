@@ -1,7 +1,7 @@
-"""Server processes of a directory: logs and ids kept there, each in a session of its own.
+"""Server processes of a directory, with their logs and ids.
 
-What a newcomer gets wrong: a time-out that signals a whole process group must not reach etcd before
-the server that needs it, so every process leads its own session.
+Note: every process leads its own session. A time-out that signals a whole process group must not
+stop etcd before the server that needs it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pathlib import Path
 READY_LIMIT_S = 300.0
 STOP_LIMIT_S = 60.0
 _POLL_S = 0.1
-# Below what Linux and the BSDs give out by themselves, and above most of what people settled on.
+# Below the ephemeral ports of Linux and the BSDs, and above most registered ports.
 _PORTS = (12_000, 30_000)
 
 
 class StartFailed(Exception):
-    """A process that did not come up, with the end of its log."""
+    """A process did not start; the text has the end of its log."""
 
 
 def free_port() -> int:
-    """A port of the loopback that stays free until it is used, by whoever this process starts.
+    """Return a loopback port that stays free until a child of this process uses it.
 
-    Not one that the kernel would offer: those it also gives to connections, of any program and at
-    any time, so that a server that starts a moment later, or again, could find its port taken.
+    It is not an ephemeral port: the kernel assigns those to connections of any program at any
+    time, so a server that starts later, or restarts, could find its port taken.
     """
     while True:
         number = random.SystemRandom().randrange(*_PORTS)
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 
 def _claim(number: int) -> None:
-    """Tell other processes that look for ports: a datagram socket is the mark, until we end."""
+    """Reserve the port among processes that use `free_port`, by a datagram socket."""
     mark = socket.socket(type=socket.SOCK_DGRAM)
     try:
         mark.bind(("127.0.0.1", number))
@@ -56,11 +56,11 @@ def _claim(number: int) -> None:
 
 
 class Processes:
-    """What runs in a directory. Started in order, stopped in the reverse one."""
+    """The processes of a directory. Started in order, stopped in reverse order."""
 
     def __init__(self, directory: Path, *, outlive: bool = False) -> None:
         self._directory = directory
-        # A test runner that is killed cannot stop anything: the kernel does it then.
+        # If the test runner is killed, the kernel stops the processes.
         self._leash = [] if outlive else leash()
         self._ours: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -78,18 +78,18 @@ class Processes:
         self._record()
 
     def pids(self) -> dict[str, int]:
-        """The process of each name."""
+        """Return the process id of each name."""
         return {name: process.pid for name, process in self._ours.items()}
 
     def has_ended(self, name: str) -> bool:
-        """Whether it ended by itself."""
+        """Return whether it has exited."""
         return self._ours[name].poll() is not None
 
     def log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
 
     def wait_for(self, name: str, is_ready: Callable[[], bool]) -> None:
-        """Until it answers; StartFailed if it ends first, or never does."""
+        """Wait until it is ready; raise StartFailed if it exits first or is never ready."""
         deadline = time.monotonic() + READY_LIMIT_S
         while not is_ready():
             ended = self._ours[name].poll()
@@ -111,7 +111,7 @@ class Processes:
         self._record()
 
     def restart(self, name: str, *, kill: bool = False) -> None:
-        """Once more with the same words; killed first, or asked to end."""
+        """Restart with the same command, after SIGKILL or SIGTERM."""
         process = self._ours[name]
         assert isinstance(process.args, list)
         if kill:
@@ -125,15 +125,15 @@ class Processes:
             self.stop(name)
 
     def kill_all(self) -> None:
-        """At once, where nothing that they keep is needed any more."""
+        """Kill all processes when their state is not needed any more."""
         for process in self._ours.values():
             process.kill()
         self.stop_all()
 
     def forget(self) -> None:
-        """Leave them running when this process ends: `stop_recorded` finds them."""
+        """Keep them running when this process ends: `stop_recorded` stops them."""
         for process in self._ours.values():
-            process.returncode = 0  # no warning that nobody waits for it
+            process.returncode = 0  # no ResourceWarning
 
     def _record(self) -> None:
         skip = len(self._leash)
@@ -142,13 +142,13 @@ class Processes:
 
 
 def leash() -> list[str]:
-    """Words that let a command end with this process, where there is setpriv (util-linux)."""
+    """Return a command prefix that ends the command with this process, if setpriv exists."""
     found = shutil.which("setpriv")
     return [found, "--pdeathsig", "KILL"] if found else []
 
 
 def stop_recorded(directory: Path) -> list[str]:
-    """Stop what another process started in `directory`; the programs that were stopped."""
+    """Stop what another process started in `directory`; return the stopped programs."""
     stopped: list[str] = []
     for pid, program in reversed(json.loads((directory / "processes.json").read_text())):
         if _runs(pid, program):
@@ -159,7 +159,7 @@ def stop_recorded(directory: Path) -> list[str]:
 
 
 def _runs(pid: int, program: str) -> bool:
-    # The number may have been given to somebody else's process since.
+    # The process id may have been reused.
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -1,1 +1,1 @@
-"""The real Volcano: whose decisions ours are compared with. Never part of the product."""
+"""Other schedulers and Prometheus, for comparisons and tests."""

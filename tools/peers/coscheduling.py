@@ -1,7 +1,7 @@
-"""Kubernetes' scheduler with the Coscheduling plugin, built as `tools.kube` builds its own parts.
+"""kube-scheduler with the Coscheduling plugin, built as `tools.kube` builds its programs.
 
-What a newcomer gets wrong: its PodGroups need no controller to be scheduled, only their CRD; the
-controller of the same project writes their status.
+Note: its PodGroups need only their CRD to be scheduled; a controller of the same project writes
+their status.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ profiles:
   - name: Coscheduling
     args: {{permitWaitingTimeSeconds: 10}}
 """
-"""As its manual has it, with the limits lifted."""
+"""The documented configuration, without rate limits."""
 
 
 def crds() -> list[dict[str, Any]]:
-    """Its PodGroup, from its Go module."""
+    """Return the CRD of its PodGroup from its Go module."""
     words = ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", _MODULE]
     done = subprocess.run(words, cwd=SCHEDULER.folder, capture_output=True, text=True, check=True)
     bases = Path(done.stdout.strip()) / "config" / "crd" / "bases"

@@ -1,9 +1,10 @@
-"""Kueue's manager, built as `tools.kube` builds its own parts, and what it needs on a cluster.
+"""Kueue's manager, built as `tools.kube` builds its programs, and the objects it needs.
 
-It holds Jobs of batch/v1 until their quota is free; others make their pods and bind them. What a
-newcomer gets wrong: its webhooks are not registered here, so a Job must come suspended and with the
-label of its queue, which they would see to. Certificates it wants all the same: it starts nothing
-before there are some, in a Secret for the server to read and in files to serve with.
+It suspends Jobs of batch/v1 until their quota is available; other components create and bind their
+pods.
+
+Note: its webhooks are not registered here, so a Job must be suspended and have the queue label,
+which they would set. It still starts only with certificates in a Secret and in files.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FLAVORS = resource(_API, "resourceflavors", kind="ResourceFlavor", namespaced=Fa
 CLUSTER_QUEUES = resource(_API, "clusterqueues", kind="ClusterQueue", namespaced=False)
 LOCAL_QUEUES = resource(_API, "localqueues", kind="LocalQueue")
 PLENTY = {"cpu": "10M", "memory": "10Pi"}
-"""A quota that never makes anybody wait."""
+"""A quota that no load reaches."""
 
 CONF = """\
 apiVersion: config.kueue.x-k8s.io/v1beta1
@@ -53,12 +54,12 @@ clientConnection: {{qps: 5000, burst: 5000}}
 integrations: {{frameworks: ["batch/job"]}}
 featureGates: {{VisibilityOnDemand: false}}
 """
-"""As it is shipped, for Jobs alone and with the limits lifted. Its own handling of certificates
-stays on: without it their place is fixed, and outside of any directory of ours."""
+"""The default configuration, for Jobs only and without rate limits. Its internal certificate
+management stays on: without it their path is fixed."""
 
 
 def crds() -> list[Json]:
-    """All its kinds, from its Go module: it watches every one."""
+    """Return all its CRDs from its Go module: it watches all kinds."""
     words = ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", _MODULE]
     done = subprocess.run(words, cwd=MANAGER.folder, capture_output=True, text=True, check=True)
     bases = Path(done.stdout.strip()) / "config" / "components" / "crd" / "bases"
@@ -66,14 +67,14 @@ def crds() -> list[Json]:
 
 
 def files() -> dict[str, bytes]:
-    """What its webhooks, which nobody calls, are served with."""
+    """Return the certificate of its webhooks, which are not called."""
     now = time.time()
     pair = new_serving(new_authority(now), ["127.0.0.1"], now, subject="kueue")
     return {"tls.crt": pair.certificate, "tls.key": pair.key}
 
 
 def objects(namespaces: Iterable[str]) -> list[tuple[Resource[Json], Json]]:
-    """One queue with plenty for everybody, known in each of the namespaces."""
+    """Return one ClusterQueue with ample quota, and a LocalQueue in each namespace."""
     secret = {"name": "kueue-webhook-server-cert", "namespace": _HOME}
     quotas = [{"name": name, "nominalQuota": amount} for name, amount in PLENTY.items()]
     group = {"coveredResources": [*PLENTY], "flavors": [{"name": QUEUE, "resources": quotas}]}

@@ -1,7 +1,7 @@
-"""Prometheus, built as `tools.kube` builds its own, and one that scrapes what a test says.
+"""Prometheus, built as `tools.kube` builds its programs, with targets given by a test.
 
-`python -m tools.peers.prometheus` builds it: some minutes, once. Left out are its discovery of
-targets in clouds and clusters, and the pages for a browser; what is asked of it here is PromQL.
+`python -m tools.peers.prometheus` builds it, which takes some minutes once. Service discovery and
+the web pages are excluded; the tests use PromQL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROMETHEUS = Part(
 
 @contextmanager
 def running(directory: Path, targets: Mapping[str, str]) -> Iterator[str]:
-    """The address of one that scrapes these targets (host:port/path), each by its `instance`."""
+    """Run Prometheus on these targets (host:port/path) by `instance`; yield its address."""
     jobs = [
         {
             "job_name": instance,

@@ -1,8 +1,9 @@
-"""Volcano's programs, built as `tools.kube` builds its own, and its scheduler on a cluster.
+"""Volcano's programs, built as `tools.kube` builds its programs, and its scheduler on a cluster.
 
-`python -m tools.peers.volcano [name …]` builds them. What a newcomer gets wrong: Volcano schedules
-no queue whose status does not say Open. Its controllers write that; where they do not run, whoever
-makes a queue has to.
+`python -m tools.peers.volcano [name …]` builds them.
+
+Note: Volcano schedules no queue unless its status is Open. Its controllers write that; without
+them the creator of a queue must.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PARTS = {part.name: part for part in (SCHEDULER, CONTROLLER_MANAGER, WEBHOOK_MAN
 
 
 def start_scheduler(cluster: KubeCluster, conf: Path) -> None:
-    """Run it on `cluster`, where its CRDs must be known, until `cluster.processes.stop`."""
+    """Run it on `cluster`, which must have its CRDs, until `cluster.processes.stop`."""
     cluster.processes.start(
         SCHEDULER.name,
         [

@@ -1,1 +1,1 @@
-"""Generates the schemas and CRDs that hekla.api ships; see generate.py."""
+"""Generate the schemas and CRDs of hekla.api; see generate.py."""

@@ -1,8 +1,8 @@
-"""Writes the schema data of hekla.api: `python -m tools.schemas.generate`, or `--check` to compare.
+"""Write the schema data of hekla.api: `python -m tools.schemas.generate`, or `--check` to compare.
 
-Sources are the published OpenAPI document inside the Go module k8s.io/kubernetes, the struct tags
-of its staging modules, and the tables beside this file. Same inputs give the same bytes, so a diff
-of the output shows exactly what a new Kubernetes version changed.
+Sources are the published OpenAPI document in the Go module k8s.io/kubernetes, the struct tags of
+its staging modules, and the tables in this directory. Equal inputs give equal bytes, so a diff
+shows what a new Kubernetes version changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ API = SOURCE / "api"
 
 
 def module_dir(module: str, version: str) -> Path:
-    """The folder of a Go module, downloaded when it is not there yet."""
+    """Return the folder of a Go module, downloaded on first use."""
     done = subprocess.run(
         ["go", "mod", "download", "-json", f"{module}@{version}"],
         capture_output=True,
@@ -36,7 +36,7 @@ def module_dir(module: str, version: str) -> Path:
 
 
 def outputs() -> dict[Path, str]:
-    """Every generated file and its text."""
+    """Return every generated file with its text."""
     spec_dir = module_dir(kubernetes.MODULE, kubernetes.VERSION) / "api" / "openapi-spec"
     definitions = kubernetes.compact_definitions(spec_dir)
     crds = volcano.crds(definitions)
@@ -45,8 +45,8 @@ def outputs() -> dict[Path, str]:
     files = {
         numbers: one_line_each(protobuf.messages(modules)),
         API / "data" / "kubernetes.json": one_line_each(definitions),
-        # The same CRDs twice: YAML for people and `kubectl apply`, JSON because parsing the YAML
-        # would take longer than everything else the server does before it is ready.
+        # The same CRDs twice: YAML for users and `kubectl apply`, JSON because parsing the YAML
+        # would dominate the start-up time of the server.
         API / "data" / "crds.json": one_line_each(crds),
     }
     for name, crd in crds.items():
@@ -61,7 +61,7 @@ def one_line_each(entries: dict[str, Any]) -> str:
 
 
 class _NoAliases(yaml.CSafeDumper):
-    """Writes shared parts out in full: `&id001` would puzzle readers and some tools."""
+    """Writes shared parts in full instead of anchors such as `&id001`."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

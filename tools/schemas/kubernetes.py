@@ -1,7 +1,7 @@
 """Turns Kubernetes' published OpenAPI document into the compact definitions that hekla ships.
 
-Facts only: types, formats, required fields, defaults, list and map semantics. Upstream's sentences
-are dropped on the way in, and our own (descriptions.yaml) are put in their place.
+Only types, formats, required fields, defaults, list and map semantics. Upstream's descriptions
+are replaced by ours (descriptions.yaml).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _compact(schema: dict[str, Any], v3: dict[str, Any]) -> dict[str, Any]:
             out[key] = sorted(value)
         else:
             out[key] = value
-    # Zero values are an artefact of the Go generator: they say nothing that absence does not.
+    # Zero values are an artefact of the Go generator and equal to absence.
     if v3.get("default"):
         out["default"] = v3["default"]
     return dict(sorted(out.items()))

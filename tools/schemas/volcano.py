@@ -241,7 +241,7 @@ def _manifest(crd: Crd, core: CoreTypes) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{crd.plural}.{crd.group}",
-            # Uninstalling the chart must not delete everybody's jobs.
+            # Uninstalling the chart must not delete jobs.
             "annotations": {"helm.sh/resource-policy": "keep"},
         },
         "spec": {

@@ -1,6 +1,6 @@
 """Volcano's kinds that describe queues, groups, machines and data rather than a job.
 
-Shapes are those of reference/api.md section 1; the sentences are ours.
+The fields are those of reference/api.md section 1; the descriptions are ours.
 """
 
 from __future__ import annotations

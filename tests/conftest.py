@@ -1,8 +1,8 @@
 """Shared by all tests.
 
-A test that needs a part this machine lacks skips, naming the part, through `needs`. CI sets
-HEKLA_NO_SKIPS, which turns every skip into a failure: there nothing may be missing. It also makes
-Hypothesis draw the same cases in every run.
+A test that needs a program this machine lacks is skipped through `needs`, which names it. CI sets
+HEKLA_NO_SKIPS, which turns every skip into a failure and makes Hypothesis draw the same cases in
+every run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 
 IN_CI = bool(os.environ.get("HEKLA_NO_SKIPS"))
 
-# Machines are shared and noisy: no test may fail because a clock on the wall ran on. Laws are tried
-# on other cases every time, except in CI: there a change is judged by what it changes.
+# No deadline: machines are shared and noisy. Properties are checked on new cases every time, except
+# in CI, where only the change under test may change the result.
 settings.register_profile(
     "hekla", deadline=None, derandomize=IN_CI, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -1,4 +1,4 @@
-"""The side-by-side bench: its arithmetic on stated histories, and a small run on real servers."""
+"""The side-by-side benchmark: its arithmetic, and a small run on real servers."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_a_small_run_on_real_servers_binds_everything_and_says_so(tmp_path: Path
 
 
 def dots(picture: Path, colour: str) -> int:
-    """How many of a picture's dots have a colour."""
+    """Return the number of pixels of a colour."""
     shades = imread(picture)[..., :3]
     return int(np.isclose(shades, to_rgb(colour), atol=0.01).all(axis=-1).sum())
 

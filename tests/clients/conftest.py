@@ -1,4 +1,4 @@
-"""The clusters of tests/realkube, and the clients' own Python."""
+"""The clusters of tests/realkube, and the Python environment of the clients."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def clients() -> Path:
-    """Where the programs of the clients are; installed on first use."""
+    """The programs of the clients; installed on first use."""
     return python_clients() / "bin"
 
 
 @pytest.fixture
 def environment(backend: Backend, namespace: str, clients: Path, tmp_path: Path) -> dict[str, str]:
-    """What a client's process finds: a kubeconfig whose context names the test's namespace."""
+    """The environment of a client: a kubeconfig with the namespace of the test."""
     content = yaml.safe_load(backend.kubeconfig.read_text())
     content["contexts"][0]["context"]["namespace"] = namespace
     path = tmp_path / "kubeconfig"
@@ -44,7 +44,7 @@ def environment(backend: Backend, namespace: str, clients: Path, tmp_path: Path)
 
 @pytest.fixture
 def run(environment: dict[str, str], tmp_path: Path) -> Run:
-    """Run a client's program to its end: what it printed. A failure fails the test."""
+    """Run a client program and return its output. A failure fails the test."""
 
     def call(*words: str) -> str:
         done = subprocess.run(

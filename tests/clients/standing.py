@@ -1,9 +1,9 @@
-"""Says which client, in which version, a test stands for; docs/compatibility.md is made of it.
+"""Declares which client and version a test covers; docs/compatibility.md is generated from it.
 
     @stands_for("torchx", version=installed("torchx"), how=RUNS, kinds=("Job",))
     def test_…
 
-A test that takes the fixture `backend` runs on both servers, unless it says otherwise.
+A test with the fixture `backend` runs on both servers, unless it declares otherwise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stands_for(
     servers: tuple[str, ...] = BOTH,
     note: str = "",
 ) -> Callable[[Any], Any]:
-    """Mark a test as one of the table's rows; several may share a row."""
+    """Add a test to a row of the table; several tests may share a row."""
     assert how in (RUNS, IMITATES)
     return pytest.mark.tested(
         client=client, version=version, how=how, kinds=kinds, servers=servers, note=note
@@ -38,5 +38,5 @@ def stands_for(
 
 
 def installed(package: str, lock: str = "clients.txt") -> str:
-    """The version of a package that a file of locked requirements pins."""
+    """Return the pinned version of a package in a requirements file."""
     return versions(_REQUIREMENTS / lock)[package]

@@ -1,4 +1,4 @@
-"""docs/compatibility.md says what the tests say."""
+"""docs/compatibility.md is current."""
 
 from __future__ import annotations
 

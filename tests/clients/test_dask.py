@@ -1,4 +1,4 @@
-"""dask-kubernetes: its operator, unmodified, makes a cluster whose pods hekla places."""
+"""dask-kubernetes: the unmodified operator creates a cluster, and hekla places its pods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def operator(
     clients: Path,
     tmp_path: Path,
 ) -> Iterator[None]:
-    """The operator as its chart starts it, with its own CRDs."""
+    """The operator with its CRDs, started as in its chart."""
     (charts,) = clients.parent.glob("lib/python*/site-packages/dask_kubernetes/operator/deployment")
     for path in sorted(charts.glob("helm/*/crds/*.yaml")):
         body = yaml.safe_load(path.read_text())

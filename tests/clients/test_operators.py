@@ -1,7 +1,7 @@
-"""PodGroups and pods made as operators make them, object for object.
+"""PodGroups and pods as operators create them, object by object.
 
-The operators themselves are Go and Java; what they send is imitated here, in their order and with
-their verbs. Each test says which version it follows.
+The operators are Go and Java programs; their requests are imitated here in the same order and with
+the same verbs. Each test names the version it follows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def group(name: str, owner: Json | None = None, **spec: Any) -> Json:
 
 
 def owner(kind: str, api: str, name: str) -> Json:
-    """A reference to an object of a kind that only the operator knows."""
+    """Return an owner reference to a custom resource of the operator."""
     return {
         "apiVersion": api,
         "kind": kind,
@@ -91,14 +91,14 @@ def test_the_training_operator_holds_its_pods_until_the_group_is_let_in(
     body = group("pytorch", None, minMember=3, minResources=resources)
     body["metadata"]["annotations"] = {"kubeflow.org/note": "copied from the PyTorchJob"}
     client.create(PODGROUPS, body, namespace=namespace)
-    # No pod exists: it is let in by its minResources alone.
+    # No pod exists: it becomes Inqueue by its minResources alone.
     until(lambda: group_phase(client, namespace, "pytorch") == "Inqueue")
     names = ["pytorch-master-0", "pytorch-worker-0", "pytorch-worker-1"]
     for name in names:
         role = name.split("-")[1]
         client.create(PODS, pod(name, {GROUP: "pytorch", TASK: role}), namespace=namespace)
     runs(client, namespace, "pytorch", *names)
-    # What it does on each difference: read, change, put the whole object back.
+    # The operator reads, changes and replaces the whole object.
     stored = client.get(PODGROUPS, "pytorch", namespace=namespace)
     assert stored["spec"]["queue"] == "default"
     stored["spec"]["minMember"] = 2

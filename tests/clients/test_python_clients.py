@@ -1,4 +1,4 @@
-"""Programs that people write with the official client, kopf and hera, run as they are."""
+"""Programs written with the official client, kopf and hera."""
 
 from __future__ import annotations
 

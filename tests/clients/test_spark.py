@@ -1,4 +1,4 @@
-"""Spark's own Kubernetes back end with its Volcano step, from the jars of PySpark."""
+"""Spark's Kubernetes back end with its Volcano step, from the jars of PySpark."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_spark_submit_makes_a_driver_in_a_group_that_is_placed(
     name = made["metadata"]["name"]
     assert name.endswith("-podgroup")
     assert driver["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == name
-    # It sends the group a second time, with the driver as its owner.
+    # Spark sends the PodGroup again, with the driver as its owner.
     (owner,) = made["metadata"]["ownerReferences"]
     assert owner["uid"] == driver["metadata"]["uid"]
     until(lambda: client.get(PODGROUPS, name, namespace=namespace)["status"]["phase"] == "Running")

@@ -1,4 +1,4 @@
-"""torchx as its users call it: run, status, list, cancel and log, with its Kubernetes scheduler."""
+"""torchx run, status, list, cancel and log with its Kubernetes scheduler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = installed("torchx")
 
 
 def handle(printed: str) -> tuple[str, str]:
-    """What torchx calls the app, and what the job is called."""
+    """Return the app handle and the name of the job."""
     found = HANDLE.search(printed)
     assert found is not None, printed
     return found[0], found[2]
@@ -40,7 +40,7 @@ def test_an_app_is_run_and_its_status_told(run: Run, client: SyncClient, namespa
     app, job = handle(printed)
     made = client.get(JOBS, job, namespace=namespace)
     assert [task["replicas"] for task in made["spec"]["tasks"]] == [1, 1]
-    assert made["spec"]["minAvailable"] == 2  # torchx says nothing of it: admission sums up
+    assert made["spec"]["minAvailable"] == 2  # torchx does not set it: admission sums the replicas
     until(lambda: phase(client, namespace, job) == "Running")
     assert "RUNNING" in run("torchx", "status", app)
     assert re.search(rf"{job}\s+RUNNING", run("torchx", "list", "-s", "kubernetes"))
@@ -69,7 +69,7 @@ def test_an_app_is_cancelled(run: Run, client: SyncClient, namespace: str) -> No
 
 @pytest.fixture
 def machine(clients: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """`hekla up`: nodes that really run programs, so that there are logs."""
+    """`hekla up` with a node that runs processes, so that logs exist."""
     data = tmp_path / "data"
     hekla = [sys.executable, "-m", "hekla.cli.main"]
     words = ["--data-dir", str(data)]

@@ -1,4 +1,4 @@
-"""docs/conformance.md speaks of cases the suite has, and of every difference that is excused."""
+"""docs/conformance.md lists only existing cases, and every accepted difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the same requests against both servers; the long one is `make differential`."""
+"""A short run of the same requests against both servers; the long run is `make differential`."""
 
 from __future__ import annotations
 

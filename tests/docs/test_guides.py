@@ -1,4 +1,4 @@
-"""What the guides show works, and what they must name they name."""
+"""The examples of the guides work, and the guides name everything they must."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
 def python_in(name: str) -> dict[str, Any]:
-    """Run a guide's Python from top to bottom; the names it leaves behind."""
+    """Run the Python code of a guide; return its names."""
     names: dict[str, Any] = {}
     blocks = BLOCK.findall((DOCS / "guides" / name).read_text())
     assert blocks, f"{name} shows no Python"

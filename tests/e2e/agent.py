@@ -1,4 +1,4 @@
-"""A node agent in a process of its own: `python -m tests.e2e.agent KUBECONFIG DIRECTORY`."""
+"""A node agent as a separate process: `python -m tests.e2e.agent KUBECONFIG DIRECTORY`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What the tests of the guides share: a cluster of one process, and the manifests of an example."""
+"""Helpers of the guide tests: a cluster in one process, and the manifests of an example."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = {
 
 @contextmanager
 def cluster(directory: Path, *flags: str) -> Iterator[SyncClient]:
-    """`hekla up` with these flags, in a directory of its own."""
+    """Run `hekla up` with these flags in a new directory."""
     where = ["--data-dir", str(directory)]
     subprocess.run([*HEKLA, "up", *where, "--detach", *flags], check=True, capture_output=True)
     with SyncClient(kubeconfig.load(directory / "kubeconfig")) as client:
@@ -36,9 +36,9 @@ def cluster(directory: Path, *flags: str) -> Iterator[SyncClient]:
 
 
 def submit(client: SyncClient, manifest: Path, changed: Mapping[str, str] | None = None) -> None:
-    """Everything in a file; a configuration takes the place of the one before.
+    """Submit all objects of a file; a configuration replaces the previous one.
 
-    `changed` is text that must be otherwise here: an address on which a test can be reached.
+    `changed` maps text to its replacement, such as the address of the test.
     """
     text = manifest.read_text()
     for old, new in (changed or {}).items():
@@ -53,7 +53,7 @@ def submit(client: SyncClient, manifest: Path, changed: Mapping[str, str] | None
 
 
 def seen(client: SyncClient, kind: Resource[Any], holds: Callable[[list[Any]], bool]) -> None:
-    """Follow a kind until what is there is as it should be."""
+    """Watch a kind until a condition holds for its objects."""
     listed = client.list(kind)
     there = {each["metadata"]["uid"]: each for each in listed.items}
     if holds(list(there.values())):
@@ -69,7 +69,7 @@ def seen(client: SyncClient, kind: Resource[Any], holds: Callable[[list[Any]], b
 
 
 def nodes_of(pods: list[Any]) -> dict[str, int]:
-    """How many pods each node has, those that leave not counted."""
+    """Return the number of pods on each node without terminating ones."""
     return dict(
         Counter(
             pod["spec"]["nodeName"]
@@ -80,7 +80,7 @@ def nodes_of(pods: list[Any]) -> dict[str, int]:
 
 
 class Program:
-    """A program of an example that serves HTTP, and says where and whenever it is asked."""
+    """An HTTP server of an example that prints its address and every request."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -89,14 +89,14 @@ class Program:
         self._said = process.stderr
 
     def is_asked(self, times: int) -> None:
-        """Return when it has been asked so often from now on."""
+        """Return when it has received so many requests from now on."""
         for _ in range(times):
             assert self._said.readline(), "the program ended"
 
 
 @contextmanager
 def program(script: Path, *words: object) -> Iterator[Program]:
-    """Run a program of an example for a while."""
+    """Run a program of an example until the block ends."""
     line = [sys.executable, str(script), *map(str, words)]
     process = subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"

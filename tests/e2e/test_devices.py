@@ -1,4 +1,4 @@
-"""One machine: eight (pretended) GPUs, and CPUs of a pod's own, as docs/guides/devices.md says."""
+"""Eight simulated GPUs and exclusive CPUs on one machine, as in docs/guides/devices.md."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def submit(client: SyncClient, file: str) -> None:
 
 
 def succeeded(client: SyncClient, job: str, count: int) -> list[str]:
-    """The pods of a job, once so many of them have succeeded."""
+    """Wait until so many pods of a job have succeeded; return its pods."""
     done: set[str] = set()
     with client.watch(PODS, namespace="default", timeout_s=600) as events:
         for event in events:

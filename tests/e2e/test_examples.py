@@ -1,4 +1,4 @@
-"""Every example does what its table says, as real processes on one machine."""
+"""Every example ends as its table states, with real processes on one machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def jobs_in(name: str) -> list[str]:
 
 
 def forget_first_tries() -> None:
-    """Examples that fail once leave a mark behind, which a run that was cut off did not remove."""
+    """Remove the marker files of examples that fail once, which an aborted run leaves."""
     for path in EXAMPLES.glob("policy-*.yaml"):
         for mark in re.findall(r"touch (/tmp/hekla-[a-z-]+)", path.read_text()):
             Path(mark).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A policy behind HTTP, as docs/guides/extender.md tells it."""
+"""An HTTP extender, as in docs/guides/extender.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two users and one simulated node, as docs/guides/fair-over-time.md tells it."""
+"""Two users and one simulated node, as in docs/guides/fair-over-time.md."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,15 +24,15 @@ def submit(client: SyncClient, file: str, changed: dict[str, str] | None = None)
 
 
 def bound(pods: list[Any]) -> set[str]:
-    """The jobs of those that have a node."""
+    """Return the jobs of the bound pods."""
     there = (pod for pod in pods if pod["spec"].get("nodeName"))
     return {pod["metadata"]["labels"]["volcano.sh/job-name"] for pod in there}
 
 
 def test_who_had_nothing_goes_before_who_just_had_the_node(client: SyncClient) -> None:
     stories.seen(client, NODES, lambda nodes: len(nodes) == 1)
-    # The guide's quarter of a minute, without its wait: the past is shorter, and the node is given
-    # up when the others are known to wait for it.
+    # Shorter than in the guide: the history is shorter, and the node is released as soon as the
+    # other jobs are pending.
     hasty = "half-life: 60s\n          fairshare.ahead: 1s"
     submit(client, "scheduler.yaml", {"half-life: 1h": hasty})
     submit(client, "alice-1.yaml", {'"15"': '"3600"'})

@@ -1,4 +1,4 @@
-"""The manifests people start from work as written."""
+"""The first manifests of the documentation work as written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
         ApiServer(Config(data_dir=tmp_path)) as server,
         Client(kubeconfig.load(server.kubeconfig)) as client,
     ):
-        for name in ("compute", "data-processing"):  # named by jobs, made by their users
+        for name in ("compute", "data-processing"):  # queues that the jobs use
             await client.create(QUEUES, {"metadata": {"name": name}, "spec": {}})
         first = ["queues.yaml", "podgroup.yaml"]
         rest = sorted(path.name for path in FOUNDING.glob("*.yaml") if path.name not in first)
@@ -41,7 +41,7 @@ async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
 
 
 def need_mpi() -> None:
-    """Open MPI and an ssh server: installed here if they can be."""
+    """Open MPI and an ssh server, installed if possible."""
     if shutil.which("mpirun") and Path("/usr/sbin/sshd").exists():
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):

@@ -1,4 +1,4 @@
-"""kill -9 of the whole cluster in the middle of work: every job ends as it would have."""
+"""kill -9 of the whole cluster under load: every job still finishes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Cluster:
         return self.client()
 
     def up_again(self) -> SyncClient:
-        """As `up`, unless it is up."""
+        """Start the cluster unless it runs."""
         return self.client() if self._is_up else self.up()
 
     def client(self) -> SyncClient:
@@ -71,7 +71,7 @@ def job(number: int, notes: Path) -> dict[str, Any]:
 
 
 def started(client: SyncClient, count: int) -> None:
-    """Wait until so many pods have begun (or ended)."""
+    """Wait until so many pods have started (or finished)."""
     seen: set[str] = set()
     with client.watch(PODS, timeout_s=600) as events:
         for event in events:

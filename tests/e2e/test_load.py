@@ -1,4 +1,4 @@
-"""Loads that are measured, as docs/guides/load.md tells it."""
+"""Measured load, as in docs/guides/load.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_pods_go_to_calm_nodes_and_leave_them_when_they_become_busy(
     loads.write_text((EXAMPLES / "loads.json").read_text())
     with stories.program(EXAMPLES / "prometheus.py", 0, loads) as source:
         stories.submit(client, EXAMPLES / "scheduler.yaml", {"http://127.0.0.1:9090": source.url})
-        source.is_asked(2)  # whoever asks again has read the first answer
+        source.is_asked(2)  # the second request follows the use of the first response
         stories.submit(client, EXAMPLES / "service.yaml")
         stories.seen(client, PODS, lambda pods: stories.nodes_of(pods) == {"sim-00001": 4})
         (line,) = [line for line in GUIDE.read_text().splitlines() if "echo '" in line]

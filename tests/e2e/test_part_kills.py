@@ -1,7 +1,7 @@
-"""kill -9 of server, scheduler, controllers and agent, each and all, while fifty jobs run.
+"""kill -9 of server, scheduler, controllers and agent, single and together, while fifty jobs run.
 
-Every job must end as it would have, every pod must have run once, and in the end nothing may be
-left on the machine: no process, no directory, no cgroup.
+Every job must finish, every pod must have run once, and no process, directory or cgroup may be left
+on the machine.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def test_fifty_jobs_end_as_they_would_have_whatever_part_dies(parts: Parts, tmp_
             client.create(JOBS, job(number, notes))
     pods = Seen(parts, PODS)
     for turn in range(KILLS):
-        # Each part in turn, now and then all at once, at a point of progress that is drawn.
+        # Each component in turn, sometimes all at once, at a random point of progress.
         goal = draw.randint(turn, turn + 1) * JOB_COUNT * PODS_PER_JOB // (KILLS + 2)
         pods.until(lambda seen, goal=goal: ended(seen) >= goal)
         victims = PARTS if turn % 5 == 4 else (PARTS[turn % 4],)
@@ -156,7 +156,7 @@ def test_fifty_jobs_end_as_they_would_have_whatever_part_dies(parts: Parts, tmp_
             client.delete(JOBS, name, namespace="default")
     gone = Seen(parts, PODS)
     gone.until(lambda seen: not list(seen))
-    parts.restart("agent")  # it tidies up before it takes new work
+    parts.restart("agent")  # it cleans up before it starts new pods
     with SyncClient(kubeconfig.load(parts.config)) as client:
         client.create(JOBS, job(1000, notes))
     jobs.until(lambda seen: ended(seen) == 1)

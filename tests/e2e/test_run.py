@@ -1,4 +1,4 @@
-"""`hekla run` as a user has it: on a cluster that is up, in a pipe and on a terminal."""
+"""`hekla run` on a running cluster, in a pipe and on a terminal."""
 
 import codecs
 import contextlib
@@ -34,7 +34,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on a pseudo-terminal."""
 
     def __init__(self, *words: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -47,7 +47,7 @@ class Terminal:
 
     @property
     def seen(self) -> str:
-        """What a person would read: without colours and movements of the cursor."""
+        """Return the visible text without control sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._written)
 
     def read_until(self, text: str) -> None:
@@ -111,7 +111,7 @@ def test_output_of_other_jobs_is_not_shown(up: str) -> None:
 
 
 def test_what_a_container_says_in_each_of_its_runs_is_shown_once(up: str, tmp_path: Path) -> None:
-    """Also if it fails so quickly that its second run began before anybody read of the first."""
+    """Also if its second run starts before the first one was observed."""
     failed = tmp_path / "failed"
     script = (
         f"test -e {failed} && echo second words && exit; touch {failed}; echo first words; exit 1"

@@ -1,4 +1,4 @@
-"""One machine with eight (pretended) GPUs, shared as docs/guides/share-one-gpu-box.md tells it."""
+"""Eight simulated GPUs on one machine, shared as in docs/guides/share-one-gpu-box.md."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ def submit(client: SyncClient, file: str, changed: dict[str, str] | None = None)
 
 
 def until(client: SyncClient, holds: Callable[[Counter[str]], bool]) -> Counter[str]:
-    """Running pods of each job, once they are as wanted."""
+    """Watch until the condition holds; return the running pods of each job."""
     running: dict[str, str] = {}
     with client.watch(PODS, timeout_s=600) as events:
         for event in events:
@@ -37,7 +37,7 @@ def until(client: SyncClient, holds: Callable[[Counter[str]], bool]) -> Counter[
                 running[metadata["uid"]] = metadata["labels"]["volcano.sh/job-name"]
             if holds(Counter(running.values())):
                 return Counter(running.values())
-    raise AssertionError(f"it never came to that; running at the end: {Counter(running.values())}")
+    raise AssertionError(f"the condition never held; running: {Counter(running.values())}")
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_idle_gpus_are_lent_and_taken_back_and_the_urgent_comes_first(
     submit(client, "scheduler.yaml")
     submit(client, "queues.yaml")
     submit(client, "sweep.yaml")
-    until(client, lambda running: running == {"sweep": 8})  # Bob's two are idle, and lent
+    until(client, lambda running: running == {"sweep": 8})  # sweep borrows Bob's two idle GPUs
     submit(client, "evaluation.yaml")
     until(client, lambda running: running == {"sweep": 6, "evaluation": 2})  # three to one
     until_told = f"until [ -e {gate} ]; do sleep 0.1; done"

@@ -1,4 +1,4 @@
-"""Lent nodes and groups of nodes, as docs/guides/time-and-place.md tells it."""
+"""Revocable nodes and node groups, as in docs/guides/time-and-place.md."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def places(pods: list[Any]) -> list[tuple[str, str]]:
 
 
 def closed_now(tmp_path: Path) -> Path:
-    """`closed.yaml`, with its minute far from now at whatever hour this runs."""
+    """Return `closed.yaml` with a revocable zone that is closed now."""
     text = (EXAMPLES / "closed.yaml").read_text()
     hour = (datetime.now().astimezone().hour + 12) % 24
     assert "04:00-04:01" in text

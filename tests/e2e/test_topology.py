@@ -1,4 +1,4 @@
-"""Eight simulated nodes in racks and spines, as docs/guides/topology.md tells it."""
+"""Eight simulated nodes in racks and spines, as in docs/guides/topology.md."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def submit(client: SyncClient, file: str) -> None:
 
 
 def until(client: SyncClient, resource: Resource[Any], holds: Callable[[Objects], Any]) -> Any:
-    """Watch all objects of a kind, by name, until something holds of them; what it was."""
+    """Watch all objects of a kind, by name, until the condition holds; return its result."""
     found: Objects = {}
     with client.watch(resource, timeout_s=600) as events:
         for event in events:
@@ -36,11 +36,11 @@ def until(client: SyncClient, resource: Resource[Any], holds: Callable[[Objects]
                 found[name] = event.object
             if answer := holds(found):
                 return answer
-    raise AssertionError(f"it never came to that; there is {sorted(found)}")
+    raise AssertionError(f"the condition never held; objects: {sorted(found)}")
 
 
 def racks_of(job: str, count: int) -> Callable[[Objects], dict[str, str] | None]:
-    """Holds when so many pods of a job have a node; the rack of each."""
+    """Return a condition: so many pods of a job are bound; its result is the rack of each."""
 
     def placed(pods: Objects) -> dict[str, str] | None:
         nodes = {
@@ -56,7 +56,7 @@ def racks_of(job: str, count: int) -> Callable[[Objects], dict[str, str] | None]
 
 
 def place_of(job: str) -> Callable[[Objects], str]:
-    """Holds when the PodGroup of a job says in which HyperNode it is."""
+    """Return a condition: the PodGroup of a job names its HyperNode."""
 
     def said(groups: Objects) -> str:
         mine = (group["metadata"] for name, group in groups.items() if name.startswith(job))

@@ -1,4 +1,4 @@
-"""`hekla up`, `status`, `run`, `down`: a cluster that stays, and is there again."""
+"""`hekla up`, `status`, `run`, `down`: a cluster that persists across restarts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_simulated_nodes_run_jobs_that_only_pretend(hekla: Hekla) -> None:
 
 
 def test_a_pod_that_names_no_scheduler_runs_here_too(hekla: Hekla) -> None:
-    """As `kubectl run` makes it: nobody else would place it."""
+    """As `kubectl run` creates it: no other scheduler places it."""
     hekla("up", "--detach")
     container = {"name": "main", "image": "host", "command": ["true"]}
     pod = {

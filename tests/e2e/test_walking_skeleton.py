@@ -1,4 +1,4 @@
-"""The thin thread through every layer: a manifest in, real processes, an outcome out."""
+"""One job through every layer: from a manifest to processes and their result."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Ordinary Kubernetes manifests on one machine: the real kubectl, real processes."""
+"""Ordinary Kubernetes manifests on one machine, with kubectl and real processes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def serving(app: str, version: str) -> Object:
         {"name": "VERSION", "value": version},
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     ]
-    # A process runs before it listens: only pods that do are ready, and in the endpoints.
+    # A process runs before it listens: only listening pods are ready and in the endpoints.
     listens = {"tcpSocket": {"port": 18080}, "periodSeconds": 1}
     return pod(["python3", "-c", SERVER], app, env=env, readinessProbe=listens)
 
@@ -193,7 +193,7 @@ def test_pods_of_a_stateful_set_come_up_in_order(kubectl: Kubectl, tmp_path: Pat
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
     }
     command = ["sh", "-c", f"echo $HOSTNAME >> {order}; exec sleep 1000"]
-    # A process runs before its first line does: a pod is sure to have written once it is ready.
+    # A process starts before its first line runs: a ready pod has written.
     check = ["sh", "-c", f"grep -qx $HOSTNAME {order}"]
     wrote = {"exec": {"command": check}, "periodSeconds": 1}
     mounts = [{"name": "data", "mountPath": "/data"}]

@@ -1,4 +1,4 @@
-"""One site for each server and worker; scenarios follow each other on it."""
+"""One cluster for each server and worker; scenarios run on it one after the other."""
 
 from __future__ import annotations
 

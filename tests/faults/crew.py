@@ -1,6 +1,6 @@
-"""Replicas of hekla's components as processes, each behind a proxy of its own.
+"""Replicas of hekla's components as processes, each behind its own proxy.
 
-What a Deployment does for them is done here by a thread each: one that ends is started again.
+A thread per replica restarts it when it ends, as a Deployment does.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tests.faults.waiting import until
 ROOT = Path(__file__).parents[2]
 LEASE_NAMES = {"scheduler": "volcano", "controllers": "vc-controller-manager"}
 LEADS = re.compile(r"INFO hekla\.kube\.leases: (\S+) leads ")
-# Short, and still long enough that a busy machine does not lose the lease by itself all the time.
-# Between the two lies how long a request may be on its way, here through proxies that are slow
-# on purpose: with less than the usual 5 s the next leader could be there before it.
+# Short, but long enough that a busy machine does not lose the lease all the time. The difference
+# of the two bounds the time of a request, here through proxies that delay on purpose: with less
+# than the default of 5 s the next leader could write before an old request arrives.
 LEASE = ("--leader-elect", "--leader-elect-lease-duration=10s",
          "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms")  # fmt: skip
 PAUSE_S = 0.5
 
 
 class Replica:
-    """One process that is kept running, and can be killed or frozen."""
+    """One process that is restarted when it ends, and can be killed or frozen."""
 
     def __init__(self, component: str, name: str, proxy: Proxy, directory: Path) -> None:
         self.component, self.name, self.proxy = component, name, proxy
@@ -64,7 +64,7 @@ class Replica:
         self._signal(signal.SIGCONT)
 
     def identities(self) -> list[str]:
-        """Under which names this replica has led, the last one last."""
+        """Return the identities under which this replica has led, the last one last."""
         return LEADS.findall(self.log.read_text(errors="replace")) if self.log.exists() else []
 
     def _signal(self, number: signal.Signals) -> None:
@@ -102,7 +102,7 @@ class Crew:
                 self.replicas.append(Replica(component, name, proxy, directory))
 
     def leader(self, component: str) -> Replica:
-        """Who holds the lease now; waits until somebody does."""
+        """Wait for a lease holder, and return it."""
         with SyncClient(kubeconfig.load(self.config)) as client:
 
             def found() -> Replica | None:

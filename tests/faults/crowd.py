@@ -1,7 +1,7 @@
-"""Users: they submit gangs, and end a gang's pods once all of them run.
+"""Users that submit gangs, and finish the pods of a gang once all of them run.
 
-That a pod ends only together with its gang is what makes half a gang visible: it would stay for
-ever, and its job would never end.
+A pod finishes only together with its gang, so a partly bound gang is visible: its job never
+finishes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Crowd:
         self._thread.join(60)
 
     def submit(self, count: int, sizes: tuple[int, ...] = (2, 3, 4, 6)) -> None:
-        """So many more gangs; what the server did not answer is sent again."""
+        """Submit so many more gangs; retry requests without a response."""
         with self._client() as client:
             for _ in range(count):
                 name = f"gang-{len(self.sizes)}"
@@ -65,7 +65,7 @@ class Crowd:
                 until(partial(self._create, client, body))
 
     def until_ended(self, count: int | None = None) -> None:
-        """Wait until so many jobs (all, if not said) are Completed."""
+        """Wait until so many jobs (all by default) are Completed."""
         wanted = len(self.sizes) if count is None else count
         with self._client() as client:
             until(lambda: self.ended(client) >= wanted)
@@ -92,7 +92,7 @@ class Crowd:
                 with SyncClient(config, component="crowd", retry=NO_RETRIES) as client:
                     self._follow(client)
             except KubeError:
-                self._stopping.wait(PAUSE_S)  # the server is on its way back
+                self._stopping.wait(PAUSE_S)  # the server restarts
 
     def _follow(self, client: SyncClient) -> None:
         listed = client.list(PODS, namespace=self.namespace)

@@ -1,7 +1,7 @@
-"""Where faults happen: a real kube-apiserver, or hekla's own, both with kwok's nodes.
+"""Clusters for fault injection: a real kube-apiserver, or hekla's own, both with kwok nodes.
 
-Both give a history to judge: Kubernetes its audit log, hekla's server what the proxies in front of
-it took down. Users and kwok pass through a proxy there too, which never fails.
+Both give a history to check: Kubernetes its audit log, hekla's server the records of the proxies in
+front of it. Users and kwok also pass through a proxy there, which injects no faults.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tests.faults.waiting import until
 from tests.realkube.backends import running
 
 NODE_COUNT, NODE_CPU = 4, 4
-# Watches of pods are served by etcd itself: what it has forgotten nobody else remembers.
+# Pod watches are served by etcd: compacted revisions are in no cache.
 NO_CACHE = "--watch-cache-sizes=pods#0"
 
 
 class Site:
-    """A server, its nodes, and a crew at work on it."""
+    """A server, its nodes, and the replicas of the components."""
 
     name: str
     server: Path
-    """The kubeconfig that leads straight to the server."""
+    """The kubeconfig without a proxy."""
     config: Path
     """The one for users."""
     crew: Crew
@@ -62,7 +62,7 @@ class Site:
         raise NotImplementedError
 
     def history(self) -> list[Write]:
-        """All writes so far, the last that was answered included."""
+        """Return all writes so far, including the last one with a response."""
         raise NotImplementedError
 
 
@@ -82,7 +82,7 @@ class RealSite(Site):
         self.cluster.restart("etcd", kill=True)
 
     def compact(self) -> None:
-        """Let etcd forget everything but the present."""
+        """Compact etcd to its current revision."""
         now = int(self._etcd("range", {"key": "AA=="})["header"]["revision"])
         self._etcd("compaction", {"revision": now, "physical": True})
 

@@ -1,4 +1,4 @@
-"""Leaders that die, freeze or are cut off, while users keep submitting gangs."""
+"""Leaders that are killed, frozen or partitioned while users submit gangs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ each_component = pytest.mark.parametrize(
 
 
 def caught_in_the_middle(site: Site, crowd: Crowd, component: str, seed: int) -> Replica:
-    """The leader of a component, stopped half-way through what it does for a gang."""
+    """Stop the leader of a component in the middle of its writes for a gang."""
     trap = Trap(COMPONENTS[component], let_through=Random(seed).randrange(1, GANG - 1))
-    # For all of them: on a busy machine the lease may go to another at any moment.
+    # For all replicas: on a busy machine the lease may change at any time.
     set_trap(site, component, trap)
     crowd.submit(1, sizes=(GANG,))
     until(trap.reached.is_set)
@@ -47,7 +47,7 @@ def bound(site: Site, crowd: Crowd) -> int:
 
 
 def follows(site: Site, leader: Replica, before: int) -> None:
-    """Wait until somebody leads who did not before: the other, or the same one afresh."""
+    """Wait for a new leader: the other replica, or the same one with a new term."""
     until(lambda: site.crew.leader(leader.component) is not leader or led(leader) > before)
 
 

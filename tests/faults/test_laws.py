@@ -1,4 +1,4 @@
-"""The judge can say no: a good history is good, and every way to doctor it is found out."""
+"""The laws accept a correct history, and detect every violation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lease(at: float, agent: str, holder: str) -> Write:
 
 
 def good() -> History:
-    """Two nodes, a gang of two, one leader who is followed by another half-way."""
+    """Return a history: two nodes, a gang of two, and a change of the leader."""
     node = {"status": {"allocatable": {"cpu": "2", "pods": "10"}}}
     group = {
         "kind": "PodGroup",
@@ -168,11 +168,11 @@ def test_every_law_is_broken_by_some_history() -> None:
 
 
 def test_a_binding_that_the_log_lost_is_seen_in_what_follows() -> None:
-    """A server that was killed had stored it; the pod's end shows where it was."""
+    """A killed server had stored the bind; the end of the pod shows its node."""
     lost = without(good(), 21)
     assert not judge(lost).broken
     moved = [replace(w, answer=pod("p2", 31, node="n1")) if w.at == 31 else w for w in lost]
-    assert not judge(moved).broken  # p1 had left n1 when p2 was first seen there
+    assert not judge(moved).broken  # p1 had finished on n1 when p2 was first seen there
     early = [replace(w, at=25.0) if w.at == 31 else w for w in moved]
     assert judge(early).broken == ["no_node_is_overfull: n1 has no room for the cpu of ns/p2"]
 

@@ -1,4 +1,4 @@
-"""The proxy does what it is told, and nothing else."""
+"""The proxy injects exactly the configured faults."""
 
 from __future__ import annotations
 

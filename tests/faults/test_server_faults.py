@@ -1,4 +1,4 @@
-"""Servers that refuse, lose answers, repeat events, restart and forget, while gangs run."""
+"""Servers that reject, lose responses, repeat events, restart and compact while gangs run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_ROUNDS = 30
 
 
 def refusals() -> list[Fault]:
-    """Each kind of failure for some of everything that is asked, leases included."""
+    """Return each kind of fault for some of all requests, leases included."""
     return [
         Fault(anything, status=429, chance=0.06),
         Fault(anything, status=500, chance=0.06),
@@ -28,12 +28,12 @@ def refusals() -> list[Fault]:
 
 
 def happened(site: Site) -> Counter[str]:
-    """What the proxies did to the crew so far."""
+    """Return the faults so far."""
     return sum((proxy.counts for proxy in site.crew.proxies), Counter())
 
 
 def submit_until(site: Site, crowd: Crowd, before: Counter[str], kinds: set[str]) -> None:
-    """More gangs until everything of that sort has happened: how much is asked is up to time."""
+    """Submit gangs until all these faults have happened; the number of requests varies."""
     for _ in range(MOST_ROUNDS):
         missing = kinds - (happened(site) - before).keys()
         if not missing:
@@ -88,7 +88,7 @@ def test_a_server_that_restarts_is_taken_up_again(site: Site, kill: bool) -> Non
     check(site)
 
 
-# hekla's server is its own store: killed above.
+# hekla's server has no separate store: it is killed above.
 @pytest.mark.faults
 @pytest.mark.parametrize("site", ["real"], indirect=True)
 def test_a_store_that_is_killed_is_taken_up_again(site: Site) -> None:
@@ -105,7 +105,7 @@ def test_a_store_that_is_killed_is_taken_up_again(site: Site) -> None:
 @pytest.mark.faults
 @pytest.mark.parametrize("site", ["real"], indirect=True)
 def test_history_that_is_forgotten_is_listed_anew(site: Site) -> None:
-    """Watches come back with a place that the server no longer knows (410)."""
+    """Watches resume at a compacted revision (410)."""
     assert isinstance(site, RealSite)
     with Crowd(site.config, site.new_namespace(), seed=8) as crowd:
         crowd.submit(2)

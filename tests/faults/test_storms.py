@@ -1,4 +1,4 @@
-"""Everything at once: faults drawn from a seed, one after the other, while gangs keep coming."""
+"""Random faults from a seed, one after the other, while users submit gangs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The catalogue: small clusters, said in a few lines each, and the objects they stand for.
+"""The catalogue: small clusters in a few lines each, and their objects.
 
-A file of `cases/` holds a scheduler configuration and cases by name; a case may have its own. One
-`about` a plugin has cases that come out otherwise without it, but for those marked `indifferent`.
+A file of `cases/` has a scheduler configuration and cases by name; a case may override it. In a
+file `about` a plugin the outcome of each case depends on the plugin, except those marked
+`indifferent`.
 
     nodes:  {n1: {cpu: 4}, m: {count: 3, labels: {zone: a}, taints: ["key=value:NoSchedule"]}}
     hypernodes: {s1: {tier: 1, nodes: [n1, n2]}, s2: {tier: 2, tierName: rack, children: [s1]}}
@@ -13,17 +14,18 @@ A file of `cases/` holds a scheduler configuration and cases by name; a case may
       train: {pods: 4, min: 2, cpu: 1, queue: q1, priority: high, running: {n1: 2}}
       ring:  {roles: {ps: {pods: 1, min: 1, cpu: 1}, worker: {pods: 2, cpu: 2}}}
     pods:   {dns: {node: n1, cpu: 1}}         of other schedulers, running
-    quotas, budgets                           with the status their controllers would write
-    extender                                  what it answers; see `extender.py`
-    load                                      how busy nodes are; see `load.py`
+    quotas, budgets                           with the status that their controllers write
+    extender                                  its responses; see `extender.py`
+    load                                      measured load of nodes; see `load.py`
     compare: nodes | shape | numbers          what is determined; see `outcome.comparable`
-    differs: {why: …, ours: …}                decided otherwise on purpose
+    differs: {why: …, ours: …}                an intended difference
 
 The first pods of a group run where `running` says, since `scheduled` if that is stated. `spec`,
 `labels`, `annotations` of a group go to its pods, `group` is merged into the PodGroup's spec,
 `notes` are the PodGroup's annotations. Pods are Guaranteed (limits as requests) if `guaranteed`.
-What a newcomer gets wrong: the same manifests go to the real server and to our core, and only the
-server would default them; what its admission fills in is written here for both.
+
+Note: the same manifests go to the real server and to our core, and only the server defaults
+them; so defaults are written here for both.
 """
 
 from __future__ import annotations
@@ -54,14 +56,14 @@ class Case:
     body: Json = field(repr=False)
     about: str = ""
     opens_late: bool = False
-    """Whether nodes open, and so change, after Volcano's first session: only then does it look at
-    what cards they have."""
+    """Whether nodes are uncordoned, and so change, after Volcano's first session: only then does it
+    read their devices."""
     waits_s: float = 0.0
-    """How long after its start Volcano is watched at least."""
+    """Minimum time that Volcano is observed."""
 
     @property
     def is_measured(self) -> bool:
-        """Whether it says how busy nodes are."""
+        """Return whether it has measured load."""
         return "load" in self.body
 
     @property
@@ -79,7 +81,7 @@ class Case:
 
     @property
     def is_indifferent(self) -> bool:
-        """Whether it shows what the plugin of its file leaves alone."""
+        """Return whether its outcome does not depend on the plugin of its file."""
         return bool(self.body.get("indifferent", False))
 
     def __str__(self) -> str:
@@ -174,7 +176,7 @@ def _taint(text: str) -> Json:
 
 
 def queues(case: Case) -> list[Json]:
-    always = {"root": {"reclaimable": False}, "default": {}}  # as both schedulers make them
+    always = {"root": {"reclaimable": False}, "default": {}}  # as both schedulers create them
     wanted = {**always, **case.queues}
     return [
         {
@@ -286,7 +288,7 @@ def _pod(name: str, said: Json, scheduler: str = "volcano") -> Json:
 
 
 def _prioritise(pod: Json, name: str, classes: Mapping[str, int]) -> None:
-    """The server's admission works the number out; stated, it must be the same."""
+    """Return the priority value, which must equal the one that admission computes."""
     name = pod["spec"].get("priorityClassName", name)
     if name:
         pod["spec"]["priorityClassName"] = name
@@ -295,7 +297,7 @@ def _prioritise(pod: Json, name: str, classes: Mapping[str, int]) -> None:
 
 
 def foreign_pods(case: Case) -> list[Json]:
-    """Pods of other schedulers: they only take room."""
+    """Return the pods of other schedulers, which only use resources."""
     made = []
     for name, said in case.body.get("pods", {}).items():
         pod = _pod(name, said, "default-scheduler")
@@ -340,7 +342,7 @@ def _amounts(said: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _limits(asked: Mapping[str, Any]) -> dict[str, str]:
-    """Extended resources must be limited to what is asked for."""
+    """Limits of extended resources must equal their requests."""
     return {name: str(amount) for name, amount in asked.items() if "/" in name}
 
 

@@ -1,4 +1,4 @@
-"""An extender over HTTP that answers what a case says, to Volcano and to us alike.
+"""An HTTP extender with the responses of a case, for Volcano and hekla.
 
     extender:
       refuses: {n1: too hot}      predicate: nodes, with the message
@@ -7,10 +7,11 @@
       unready: [a]                jobReady: jobs
       overused: [q1]              queueOverused: queues
       spares: [old-0]             preemptable and reclaimable: pods
-      broken: [predicate]         verbs that are answered with an error
+      broken: [predicate]         verbs that fail
 
-A configuration names its address as `EXTENDER`. What a newcomer gets wrong: it knows pods, nodes
-and jobs only by the fields of Volcano's own requests, so that ours must have the same.
+A configuration names its address as `EXTENDER`.
+
+Note: it reads only the fields of Volcano's requests, so ours must have the same.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PERMIT, REJECT = 1, -1
 
 @contextmanager
 def answering(case: Case) -> Iterator[Case]:
-    """The case with an extender that listens, if it has one."""
+    """Run the extender of a case, if it has one; yield the case with its address."""
     said: Json | None = case.body.get("extender")
     if said is None:
         yield case
@@ -48,7 +49,7 @@ def answering(case: Case) -> Iterator[Case]:
 
 
 def answer(said: Json, verb: str, asked: Json) -> Json:
-    """What it says to a question, in Volcano's words."""
+    """Return the response to a request, in Volcano's format."""
     match verb:
         case "predicate":
             return {"status": said.get("refuses", {}).get(asked["node"]["Name"], ""), "code": 0}
@@ -86,7 +87,7 @@ def _handler(said: Json) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
-            except OSError:  # whoever asked has heard enough
+            except OSError:  # the client closed the connection
                 self.close_connection = True
 
         def log_message(self, *words: Any) -> None:

@@ -1,9 +1,10 @@
-"""How busy a case's nodes are measured to be, told to Volcano by a small Prometheus, to us as is.
+"""The measured load of the nodes of a case: a small Prometheus for Volcano, values for hekla.
 
-    load: {n1: {cpu: 90, memory: 20}, n2: {cpu: 10}, n3: {}}   percent; what is not said is unknown
+    load: {n1: {cpu: 90, memory: 20}, n2: {cpu: 10}, n3: {}}   percent; missing values are unknown
 
-A configuration names the address as `ADDRESS`. What a newcomer gets wrong: Volcano asks while its
-first sessions run already. So its queues are opened when it has been told everything.
+A configuration names the address as `ADDRESS`.
+
+Note: Volcano's first sessions run before it has queried. So its queues are opened after that.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tests.fidelity.catalogue import Case, Json
 
 ADDRESS = "http://prometheus:9090"
 PERIODS_S = (USAGE_PERIOD_S, 300)
-"""Those that `usage` and, unless told otherwise, `rescheduling` look at."""
+"""The metrics that `usage` and, by default, `rescheduling` read."""
 _KINDS = {"node_cpu_seconds_total": "cpu", "node_memory_MemAvailable_bytes": "memory"}
 
 
 def readings(case: Case, now: float) -> ByPeriod:
-    """As our sources would have read it over any period: who has half a reading has none."""
+    """Return the samples as our sources read them: a node with half a sample has none."""
     found = {
         node: Reading(float(said["cpu"]), float(said["memory"]), now)
         for node, said in case.body.get("load", {}).items()
@@ -40,7 +41,7 @@ def readings(case: Case, now: float) -> ByPeriod:
 
 @dataclass
 class Source:
-    """The case with the source's address, and what was asked of it."""
+    """The case with the address of the source, and its queries."""
 
     case: Case
     told: set[tuple[str, str]] = field(default_factory=set)
@@ -53,7 +54,7 @@ class Source:
 
 @contextmanager
 def answering(case: Case) -> Iterator[Source]:
-    """A source that listens, if the case has loads."""
+    """Run a source if the case has load."""
     source = Source(case)
     if "load" not in case.body:
         yield source
@@ -71,7 +72,7 @@ def answering(case: Case) -> Iterator[Source]:
 
 
 def answer(source: Source, query: str) -> Json:
-    """One number of one node, as Prometheus tells it; none if it is not known."""
+    """Return one sample of one node in Prometheus' format; empty if unknown."""
     what = next(what for metric, what in _KINDS.items() if metric in query)
     (node,) = set(re.findall(r'instance="([^"]+)"', query))
     source.told.add((node, what))

@@ -1,6 +1,6 @@
-"""A case through our own core, cycle after cycle until it comes to rest.
+"""Run a case through our core, cycle by cycle until nothing changes.
 
-As on the recorded server: who was bound runs, who was evicted is gone for good.
+As on the recorded server, bound pods run and evicted pods are deleted.
 """
 
 from __future__ import annotations

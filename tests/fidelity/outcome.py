@@ -1,7 +1,8 @@
-"""What a scheduler made of a case, and how much of it is determined.
+"""The outcome of a case, and how much of it is determined.
 
-Pods of a group and role are equal, so an outcome counts them by node. What a newcomer gets wrong:
-Volcano picks among equally good nodes at random; a case where it may says `compare: shape`.
+Pods of a group and role are equal, so an outcome counts them by node.
+
+Note: Volcano picks among equally good nodes at random; such a case has `compare: shape`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class PodSeen:
     owner: str
     node: str
     cards: str = ""
-    """Which of its node it was given, if it asks for any."""
+    """Its allocated devices, if it requests any."""
 
 
 def seen(pod: Json) -> PodSeen:
@@ -35,9 +36,9 @@ def seen(pod: Json) -> PodSeen:
 
 
 def summary(before: Iterable[PodSeen], after: Iterable[PodSeen], phases: dict[str, str]) -> Json:
-    """Per group (and role): where its pods are, from where they were evicted, how many wait.
+    """Per group (and role): the nodes of its pods, the nodes of evicted pods, the pending pods.
 
-    And which cards its pods have, if any.
+    And the devices of its pods, if any.
     """
     left = {pod.name: pod for pod in after}
     found: dict[str, Json] = defaultdict(
@@ -71,9 +72,9 @@ def _sorted(found: dict[str, Json]) -> Json:
 
 
 def comparable(outcome: Json, how: str) -> Any:
-    """The part of an outcome that is determined.
+    """Return the part of an outcome that is determined.
 
-    nodes: all of it. shape: how many pods share a node, whichever it is. numbers: how many.
+    nodes: all. shape: the numbers of pods per node without node names. numbers: totals.
     """
     if how == "nodes":
         return outcome

@@ -1,11 +1,11 @@
-"""Ask the real Volcano: `python -m tests.fidelity.record [--missing] [part of a name …]`.
+"""Record the decisions of Volcano: `python -m tests.fidelity.record [--missing] [part of a name
+…]`.
 
-Builds Kubernetes and Volcano if need be, runs every case on a real server with kwok's nodes, twice,
-and keeps what Volcano decided beside the cases, in `cases/*.golden.json`. Volcano starts when all
-of a case's objects are there, so that its first session sees the whole; one that panics is started
-again, as its Deployment would. A case is over when nothing has changed for some sessions. Two runs
-that differ in what the case compares are refused: then the case does not determine the decision,
-and has to say so or be made sharper.
+Builds Kubernetes and Volcano if needed, runs every case twice on a real server with kwok nodes, and
+stores Volcano's decisions in `cases/*.golden.json`. Volcano starts when all objects of a case
+exist, so that its first session sees them all; if it panics it is restarted, as in a Deployment. A
+case ends when nothing has changed for some sessions. Two runs that differ in what the case compares
+are an error: the case does not determine the decision and must compare less or be more specific.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _SYSTEM = "system-"
 
 
 class Restless(Exception):
-    """It goes on and on, or has stopped altogether; the text has the end of the log."""
+    """The state does not settle; the text has the end of the log."""
 
 
 class Recorder:
-    """One server for all cases; a fresh set of objects, and a fresh Volcano, for each."""
+    """One server for all cases; new objects and a new Volcano for each."""
 
     def __init__(self, cluster: KubeCluster, client: SyncClient) -> None:
         self._cluster = cluster
@@ -151,13 +151,13 @@ class Recorder:
             for body in objects:
                 self._create(resource, body)
         self._until(self._placed_pods_run)
-        for _, pods in catalogue.groups(case):  # not before: kwok writes conditions of its own
+        for _, pods in catalogue.groups(case):  # not before: kwok writes conditions
             for pod in pods:
                 if "status" in pod:
                     self._write_status(PODS, pod)
 
     def _create_in_order(self, resource: Resource[Any], body: Json, *, wait: bool = True) -> None:
-        """Before the next one: times are whole seconds, and Volcano breaks ties by uid."""
+        """Wait for the next second: times are whole seconds, and Volcano breaks ties by uid."""
         self._create(resource, body)
         if wait:
             time.sleep(1.0 - time.time() % 1.0)
@@ -165,7 +165,7 @@ class Recorder:
     def _create(self, resource: Resource[Any], body: Json) -> None:
         self._client.create(resource, body)
         if "status" in body:
-            with contextlib.suppress(NotFound):  # no such subresource: it was kept when made
+            with contextlib.suppress(NotFound):  # no such subresource: create stored it
                 self._write_status(resource, body)
 
     def _write_status(self, resource: Resource[Any], body: Json) -> None:
@@ -232,7 +232,7 @@ def _sessions(log: Path) -> int:
 
 
 def volcano_crds() -> Iterator[Json]:
-    """Volcano's own, as its module carries them."""
+    """Yield Volcano's CRDs from its Go module."""
     words = ["go", "list", "-m", "-f", "{{.Dir}}", volcano.SCHEDULER.module]
     where = subprocess.check_output(words, cwd=volcano.SCHEDULER.folder, text=True).strip()
     for path in sorted((Path(where) / "config" / "crd").glob("*/bases/*.yaml")):
@@ -257,7 +257,7 @@ def keep(case: Case, result: Json) -> None:
 
 
 def record(recorder: Recorder, case: Case) -> str:
-    """What went wrong; empty if nothing."""
+    """Return an error message; empty on success."""
     try:
         with extender.answering(case) as asked, load.answering(asked) as source:
             results = [recorder.run(source) for _ in range(RUNS)]

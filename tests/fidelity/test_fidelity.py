@@ -1,9 +1,9 @@
-"""Our decisions are Volcano's, or differ for a reason that is written down.
+"""Our decisions equal Volcano's, or differ for a documented reason.
 
-Every case of the catalogue was run through the real Volcano once (`record.py`) and runs through our
-core here. One that differs on purpose says why and what we do instead; should it agree one day, the
-note is stale and the test says so. A case about a plugin must show that plugin: it comes out
-otherwise without it, or says that it is indifferent.
+Every case of the catalogue was recorded with the real Volcano (`record.py`) and runs through our
+core here. A case with an intended difference states the reason and our outcome; if it agrees, the
+statement is stale and the test fails. The outcome of a case about a plugin must depend on that
+plugin, or the case is marked indifferent.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _without(conf: str, plugin: str) -> str:
 
 
 def test_the_catalogue_is_broad() -> None:
-    """Two hundred small clusters or more, and nothing recorded for a case that is gone."""
+    """At least two hundred cases, and no recording without a case."""
     assert len(CASES) >= 200
     for file in {case.file for case in CASES}:
         assert recorded(file).keys() <= {case.name for case in CASES if case.file == file}

@@ -1,4 +1,4 @@
-"""Real frameworks as real processes: each example of examples/frameworks to its checked result."""
+"""Real frameworks as real processes: every example of examples/frameworks gives its result."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 
 pytestmark = pytest.mark.frameworks
 
-# What a pod must have said.
+# Expected output of a pod.
 WANT = {
     "pytorch-ddp": ["rank 0 of 3: loss 0.000", "rank 2 of 3: loss 0.000"],
     "parameter-server": ["parameter-server-ps-0 | weights 2.0", "worker 2 of 3 done"],

@@ -1,4 +1,4 @@
-"""What fuzzing has found, each once more: refusals that were internal errors."""
+"""Findings of fuzzing as regression tests: rejections that were internal errors."""
 
 from __future__ import annotations
 

@@ -31,4 +31,4 @@ async def test_invalid_objects_at_the_socket_leaves_nothing_behind(tmp_path: Pat
         async with asyncio.timeout(60):
             flow = server.flowcontrol
             while flow.executing or flow.queued or flow.streams:  # noqa: ASYNC110
-                await asyncio.sleep(0)  # connections that were dropped are heard of one by one
+                await asyncio.sleep(0)  # dropped connections are processed one by one

@@ -1,7 +1,7 @@
-"""One suite, two servers: hekla's own and a real kube-apiserver, both with kwok's nodes.
+"""Two servers for one suite: hekla's own and a real kube-apiserver, both with kwok nodes.
 
-On either, hekla's scheduler and controllers run against a kubeconfig, as they would in a cluster;
-on Kubernetes the admission service too, registered with the server as webhooks.
+On both, hekla's scheduler and controllers run against a kubeconfig, as in a cluster; on Kubernetes
+also the admission service, registered as webhooks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NODE_COUNT, NODE_CPU = 3, 4
 
 @dataclass(frozen=True)
 class Backend:
-    """A running cluster with everything of hekla's on it."""
+    """A running cluster with all components of hekla."""
 
     name: str
     kubeconfig: Path
@@ -56,7 +56,7 @@ class Backend:
 
 @contextlib.contextmanager
 def embedded_server(directory: Path) -> Iterator[Path]:
-    """Hekla's own server, as a process; its kubeconfig."""
+    """Run hekla's server as a process; yield its kubeconfig."""
     process = subprocess.Popen(
         [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(directory)],
         stdout=subprocess.PIPE,
@@ -94,7 +94,7 @@ def real(directory: Path) -> Iterator[Backend]:
 
 @contextlib.contextmanager
 def real_server(directory: Path) -> Iterator[Path]:
-    """Kubernetes with hekla's kinds and webhooks alone: objects stay as tests make them."""
+    """Kubernetes with hekla's CRDs and webhooks, without scheduler and controllers."""
     with KubeCluster(directory) as cluster:
         _install(cluster)
         with running(cluster.kubeconfig, admission=True, controllers=False):
@@ -125,7 +125,7 @@ def _serves_our_kinds(client: SyncClient) -> bool:
 
 
 def _is_admitting(client: SyncClient) -> bool:
-    """Whether the server has heard of both sorts of webhooks, which it does some time later."""
+    """Return whether the server calls both types of webhooks, which takes some time."""
     queue: dict[str, Any] = {"metadata": {"name": "asked-for-nothing"}, "spec": {"weight": 1}}
     if "reclaimable" not in client.create(QUEUES, queue, dry_run=True)["spec"]:
         return False
@@ -153,7 +153,7 @@ def _is_open(client: SyncClient) -> bool:
 
 @contextlib.contextmanager
 def running(config: Path, *, admission: bool, controllers: bool = True) -> Iterator[None]:
-    """Scheduler and controllers, webhooks, or all of them, on a thread of their own."""
+    """Run scheduler and controllers, webhooks, or all of them on a thread."""
     ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:
@@ -208,6 +208,6 @@ async def components(config: Path, *, admission: bool, controllers: bool) -> Asy
 
 
 def finish(client: SyncClient, namespace: str, pod: str, how: str = "Succeeded") -> None:
-    """Let a running pod end."""
+    """Finish a running pod."""
     note = {"metadata": {"annotations": {"hekla.test/finish": how}}}
     client.patch(PODS, pod, note, namespace=namespace)

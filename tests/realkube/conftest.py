@@ -46,11 +46,11 @@ def client(backend: Backend) -> Iterator[SyncClient]:
 
 @pytest.fixture
 def namespace(client: SyncClient) -> Iterator[str]:
-    """A namespace whose pods are gone afterwards: the next test has the nodes for itself."""
+    """A namespace whose pods are deleted afterwards, so the nodes are free for the next test."""
     name = f"t{uuid.uuid4().hex[:8]}"
     client.create(NAMESPACES, {"metadata": {"name": name}})
     yield name
-    for kind in (JOBS, PODGROUPS, PODS):  # pytest shows it where the test has failed
+    for kind in (JOBS, PODGROUPS, PODS):  # pytest shows it if the test fails
         for obj in client.list(kind, namespace=name):
             print(kind.kind, obj["metadata"]["name"], json.dumps(obj.get("status")))
     for kind in (JOB_FLOWS, JOBS, DEPLOYMENTS, PODS):
@@ -67,7 +67,7 @@ def vcctl(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., str]:
-    """Volcano's command in the test's namespace: what it prints. A failure fails the test."""
+    """Run vcctl in the namespace of the test; return its output. A failure fails the test."""
     content = yaml.safe_load(backend.kubeconfig.read_text())
     content["contexts"][0]["context"]["namespace"] = namespace
     path = tmp_path / "kubeconfig"

@@ -1,4 +1,4 @@
-"""Jobs and queues on either server, from submission to the end."""
+"""Jobs and queues on both servers, from submission to completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools themselves: what is built, kept and stopped."""
+"""tools.kube: building, caching and stopping programs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Go module without dependencies, and a cache of its own."""
+    """A Go module without dependencies, and a separate cache."""
     reason = missing([Part("hello", _write_module(tmp_path / "hello"), "example.com/hello")])
     if reason:
         pytest.skip(reason)
     compiled = subprocess.check_output(["go", "env", "GOCACHE"], text=True).strip()
-    monkeypatch.setenv("GOCACHE", compiled)  # else Go's library would be compiled anew, too
+    monkeypatch.setenv("GOCACHE", compiled)  # else Go's standard library would be compiled again
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "hello"
 
@@ -97,7 +97,7 @@ def test_what_was_left_running_is_found_and_stopped(tmp_path: Path) -> None:
     processes.start("sleeper", program)
     processes.wait_for("sleeper", lambda: "up" in processes.log("sleeper").read_text())
     ((pid, _),) = json.loads((tmp_path / "processes.json").read_text())
-    # Somebody has to hear of its end, as init would.
+    # Reap it, as init would.
     waiter = threading.Thread(target=processes._ours["sleeper"].wait, daemon=True)
     waiter.start()
     assert stop_recorded(tmp_path) == [Path(sys.executable).name]

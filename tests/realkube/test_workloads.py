@@ -1,4 +1,4 @@
-"""What uses more of the server than a plain job: plugins, flows, schedules, priorities."""
+"""Features beyond a plain job: plugins, flows, schedules, priorities."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.realkube.test_jobs import Json, job, phase, pods
 
 @pytest.fixture
 def classes(client: SyncClient, namespace: str) -> Iterator[tuple[str, str]]:
-    """A low and a high priority class of the test's own."""
+    """A low and a high priority class for this test."""
     names = (f"low-{namespace}", f"high-{namespace}")
     for name, value in zip(names, (1, 1000), strict=True):
         client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
@@ -135,7 +135,7 @@ tiers:
 
 @pytest.fixture
 def conf_with_preempt(client: SyncClient) -> Iterator[None]:
-    """The configuration, where Volcano keeps it; taken up while the scheduler runs."""
+    """Store the configuration in Volcano's ConfigMap; the running scheduler reloads it."""
     name, namespace = "volcano-scheduler-configmap", "volcano-system"
     body = {"metadata": {"name": name}, "data": {"volcano-scheduler.conf": PREEMPTING}}
     client.create(CONFIGMAPS, body, namespace=namespace)

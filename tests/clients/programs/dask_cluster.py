@@ -1,6 +1,7 @@
-"""Asks dask-kubernetes' operator for a cluster of two workers on Volcano's scheduler, or for three.
+"""Create a dask-kubernetes cluster of two workers on Volcano's scheduler, or scale it to three.
 
-Runs in the clients' Python, with KUBECONFIG. Arguments: the namespace, and `make` or `scale`.
+Runs in the Python environment of the clients, with KUBECONFIG. Arguments: the namespace, and `make`
+or `scale`.
 """
 
 import asyncio

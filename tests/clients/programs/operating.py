@@ -1,6 +1,7 @@
-"""A small operator: notes on each Volcano Job of a namespace which phases it has seen.
+"""A small operator: annotates each Volcano Job of a namespace with the phases that it had.
 
-Runs in the clients' Python, with KUBECONFIG. Argument: the namespace. Ends when a job has ended.
+Runs in the Python environment of the clients, with KUBECONFIG. Argument: the namespace. Ends when a
+job has completed.
 """
 
 import asyncio

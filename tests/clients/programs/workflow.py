@@ -1,4 +1,4 @@
-"""Prints the manifest that a workflow written with hera gives to Argo's resource step."""
+"""Print the manifest that hera generates for a resource step of Argo."""
 
 from hera.workflows import Resource, Steps, Workflow
 

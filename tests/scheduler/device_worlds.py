@@ -74,7 +74,7 @@ def devices(result: Result, key: str = w.VGPU_IDS_NEW) -> dict[str, str]:
 
 
 def every_way(name: str, devices: int = 2, memory: int = 16000) -> Any:
-    """A node whose cards are there in every way, as those of hekla's own agent are."""
+    """Return a node that offers its devices in every way, as hekla's agent does."""
     text = "".join(f"GPU-{name}-{i},10,{memory},V100,true,hami-core:" for i in range(devices))
     extra = {
         w.NVIDIA_GPU: devices,
@@ -86,7 +86,7 @@ def every_way(name: str, devices: int = 2, memory: int = 16000) -> Any:
 
 
 def goes_first(machine: Any, requests: dict[str, int]) -> None:
-    """One who holds the only card of a node is sent away for a vGPU pod of higher priority."""
+    """Check that the user of the only device of a node is evicted for a preemptor."""
     low = job("low", minimum=0, requests=requests, priority_class="low", phase="Running")
     world = cluster(
         [machine],

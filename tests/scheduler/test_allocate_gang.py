@@ -26,7 +26,7 @@ def test_resources_of_a_rolled_back_gang_are_used_by_the_next_job() -> None:
 
 
 def test_an_elastic_job_gets_its_minimum_and_then_what_is_left() -> None:
-    """minMember 2, 5 pods, room for 4: checklist item 2 of the reference."""
+    """minMember 2, 5 pods, capacity for 4: checklist item 2 of the reference."""
     job = gang("elastic", members=5, minimum=2, cpu=1)
     result = cluster(nodes=[node("n1", cpu=4)], jobs=[job]).run()
     assert {"elastic-0", "elastic-1", "elastic-2", "elastic-3"} == set(result.binds)
@@ -114,7 +114,7 @@ def test_jobs_of_one_queue_go_by_priority_then_age() -> None:
 
 
 def test_a_nominated_pod_uses_another_node_that_is_free_earlier() -> None:
-    """Nobody waits for a promise where there is a place."""
+    """Idle resources are preferred to releasing ones."""
     leaving = gang("old", cpu=1, running_on=["n1"], deleting=True)
     chosen = gang("a", cpu=1, status={"nominatedNodeName": "n1"})
     with_room = [node("n1", cpu=1), node("n2", cpu=1)]
@@ -132,7 +132,7 @@ def test_a_nominated_pod_is_bound_to_its_nominated_node() -> None:
 
 
 def test_equal_pods_nominated_for_one_node_use_its_idle_resources_first() -> None:
-    """Two of n1's three places have been left; n2 has one of its own, and one pod has to wait."""
+    """Two of three CPUs of n1 are releasing; n2 has one idle, and one pod stays pending."""
     leaving = gang("old", members=1, cpu=1, running_on=["n1"], deleting=True)
     chosen = gang("a", members=4, minimum=1, cpu=1, status={"nominatedNodeName": "n1"})
     result = cluster([node("n1", cpu=3), node("n2", cpu=1)], [leaving, chosen]).run()
@@ -164,7 +164,7 @@ def test_pods_with_anti_affinity_nominated_for_one_node_are_separated() -> None:
 
 
 def test_a_pending_gang_does_not_take_nominated_resources_of_others() -> None:
-    """The free place on n2 would not let `a` start, and `b` could no longer be whole."""
+    """The idle CPU on n2 is not enough for `a`, and `b` needs it."""
     nodes = [node("n1", cpu=2), node("n2", cpu=2)]
     jobs = [
         gang("old", members=3, cpu=1, running_on=["n1", "n1", "n2"], deleting=True),

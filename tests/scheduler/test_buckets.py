@@ -22,7 +22,7 @@ APART = st.lists(st.sampled_from(["a", "c", "a,c", "b"]), max_size=2)
 def world(
     members: Sequence[tuple[str, int]], together: Sequence[str], apart: Sequence[str]
 ) -> tuple[TestCluster, Job]:
-    """Members by role and CPUs; every fourth runs already. Wishes of roles nobody has are left."""
+    """Return a job by role and CPUs; every fourth task runs. Affinity of unknown roles is kept."""
     has = {role for role, _ in members}
     known = [[g for g in groups if set(g.split(",")) <= has] for groups in (together, apart)]
     notes = {
@@ -40,7 +40,7 @@ def world(
 
 
 def plainly_sorted(layout: Layout) -> list[list[str]]:
-    """The same tasks in the same turn, with a look at every bucket for each."""
+    """Assign the tasks in the same order, scanning every bucket for each."""
     affinity, buckets = layout.affinity, list[list[str]]()
     tasks = {uid: bucket.tasks[uid] for uid, bucket in layout.of.items()}
 

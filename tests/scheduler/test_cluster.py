@@ -191,7 +191,7 @@ STEPS = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(STEPS, st.sampled_from(["", "a"]))
 def test_advance_pod_equals_set_pod(steps: list[Any], group: str) -> None:
-    """A pod that was bound and runs is only counted elsewhere: the books must not show it."""
+    """A bound pod that starts to run changes its status count, but no amounts."""
     wanted, found = (
         load(
             [

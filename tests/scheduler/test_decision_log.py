@@ -30,7 +30,7 @@ tiers:
 
 
 async def a_busy_day(world: World, log: DecisionLog) -> None:
-    """Gangs placed and waiting, a new configuration, an eviction, nodes that come and go."""
+    """Bound and pending gangs, a new configuration, an eviction, nodes added and deleted."""
     scheduler = await world.scheduler(decision_log=log)
     await world.client.create(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
     await world.node("n1", 2)
@@ -60,7 +60,7 @@ async def a_busy_day(world: World, log: DecisionLog) -> None:
 
 
 def are_leaving(pods: Objects) -> list[str]:
-    """The two victims that make room for c, once both are told to go."""
+    """Wait until both victims of c are evicted; return them."""
     found = [name for name, pod in pods.items() if pod["metadata"].get("deletionTimestamp")]
     return found if len(found) == 2 else []
 
@@ -99,7 +99,7 @@ async def test_every_recorded_cycle_gives_the_same_plan_again(world: World, tmp_
 
 
 async def test_each_rotated_log_file_is_complete(world: World, tmp_path: Path) -> None:
-    """Tiny files: every cycle begins with the whole cluster, what is on its way included."""
+    """Tiny files: every cycle starts with a checkpoint, including binds in flight."""
     path = tmp_path / "decisions"
     log = DecisionLog(path, max_bytes=1, max_files=50)
     await a_busy_day(world, log)

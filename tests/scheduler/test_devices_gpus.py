@@ -23,7 +23,7 @@ from .device_worlds import (
 
 
 def test_gpu_memory_is_allocated_on_the_first_device_with_enough() -> None:
-    # 5000 + 3000 fill card 0; the next 5000 need card 1, and 4000 more fit nowhere.
+    # 5000 + 3000 fill device 0; the next 5000 need device 1, and 4000 more fit nowhere.
     jobs = [
         job("a", requests={w.GPU_MEMORY: 5000}),
         job("b", requests={w.GPU_MEMORY: 3000}),
@@ -38,7 +38,10 @@ def test_gpu_memory_is_allocated_on_the_first_device_with_enough() -> None:
 def test_free_memory_of_several_devices_does_not_add_up() -> None:
     jobs = [job("a", 2, requests={w.GPU_MEMORY: 5000}), job("b", requests={w.GPU_MEMORY: 6000})]
     result = cluster([gpu_node("n")], jobs, conf=SHARING).run()
-    assert set(result.binds) == {"a-0", "a-1"}  # 3000 are left of each: 6000, and no card
+    assert set(result.binds) == {
+        "a-0",
+        "a-1",
+    }  # 3000 are idle on each device
     assert "no gpu devices with enough capacity" in result.why("b")
 
 
@@ -60,7 +63,7 @@ def test_the_mode_can_change_while_pods_run() -> None:
     world.add(job("b", requests={w.GPU_NUMBER: 1}))
     world.add(job("c", requests={w.GPU_NUMBER: 1}))
     world.config = cluster(conf=NUMBER).config
-    assert devices(world.run(), w.GPU_INDEX) == {"b-0": "1"}  # card 0 is a's
+    assert devices(world.run(), w.GPU_INDEX) == {"b-0": "1"}  # a uses device 0
 
 
 WAYS: dict[str, tuple[str, dict[str, int]]] = {
@@ -73,7 +76,7 @@ WAYS: dict[str, tuple[str, dict[str, int]]] = {
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", WAYS)
 def test_a_device_allocated_in_one_way_is_not_allocated_in_another(first: str, second: str) -> None:
-    # The only card: pods that ask for 100 MiB in the same way share it, all others wait.
+    # The only device: pods that request 100 MiB in the same way share it, others stay pending.
     settings_text, asked = WAYS[first]
     world = cluster([every_way("n", 1)], [job("a", requests=asked)], conf=settings_text)
     world.live(world.run())
@@ -94,7 +97,7 @@ def test_after_a_mode_change_the_other_devices_are_allocated() -> None:
     world.live(world.run())
     world.config = cluster(conf=PACKED).config
     world.add(job("b", 2, minimum=1, requests=wants(1, 16000)))
-    assert devices(world.run()) == {"b-0": "GPU-n-1,NVIDIA,16000,0:"}  # card 0 is a's
+    assert devices(world.run()) == {"b-0": "GPU-n-1,NVIDIA,16000,0:"}  # a uses device 0
 
 
 def test_whole_gpus_chosen_by_the_node_and_shared_gpus_are_on_different_nodes() -> None:

@@ -1,8 +1,8 @@
 """The law of devices: none is overcommitted, in any mode and with any annotations.
 
-What each pod was given is remembered when it is bound; afterwards modes change, schedulers restart
-and annotations of running pods turn into nonsense. Nonsense that names another card of the node in
-good form is left out: whoever may write on pods can lie so, and only the node's agent knows better.
+The allocation of each pod is recorded when it is bound; afterwards modes change, schedulers restart
+and annotations of running pods become invalid. Invalid annotations that name another device of the
+node in valid form are excluded: only the agent of the node can detect them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NONSENSE: tuple[str | None, ...] = (
     "OWN,NVIDIA,1,0:" * 500,
 )
 Had = tuple[str, str, int, int]
-"""(card, way, memory, cores)"""
+"""(device, way, memory, cores)"""
 
 
 def machine(name: str, devices: int = 2) -> Any:
@@ -70,7 +70,7 @@ def machine(name: str, devices: int = 2) -> Any:
 
 
 def given_by(bind: Any, asked: dict[str, Any]) -> list[Had]:
-    """What a pod has from now on; cards of all ways by the same names."""
+    """Return the allocation of a pod, with the same device names in all ways."""
     notes = bind.annotations
     if w.NVIDIA_GPU in asked:
         return [(f"GPU-{bind.node}", "whole", 0, 0)]
@@ -100,7 +100,7 @@ def overbooked(had: dict[str, list[Had]]) -> list[str]:
 
 
 def spoil(world: TestCluster, uid: str, text: str | None, devices: list[Had]) -> None:
-    """Somebody writes nonsense on a running pod, or takes away what is there."""
+    """Make annotations of a running pod invalid, or remove them."""
     pod = world.pods[uid]
     names = (w.GPU_INDEX, w.VGPU_IDS_NEW, NPUS_NOTE)
     kept = {k: v for k, v in (pod.metadata.annotations or {}).items() if k not in names}

@@ -18,7 +18,7 @@ from .device_worlds import (
 
 
 def test_mig_allocates_the_smallest_sufficient_instance() -> None:
-    # An A100-40: 8000 need a part of 10240, which fixes the cut {3 x 10240, 1 x 5120}.
+    # An A100-40: 8000 need an instance of 10240, which fixes the geometry {3 x 10240, 1 x 5120}.
     mig = vgpu_node("n", devices=1, memory=40960, kind="NVIDIA-A100-SXM4-40GB", mode="mig")
     jobs = [
         job("a", requests=wants(1, 8000), age=9.0),

@@ -77,7 +77,7 @@ KINDS = (
 
 
 def overbooked(world: TestCluster) -> list[str]:
-    """Cards of which more is given than there is, counted anew from the pods' annotations."""
+    """Return overcommitted devices, computed from the annotations of the pods."""
     used: dict[str, list[int]] = {}
     for pod in world.pods.values():
         if pod.spec.node_name and pod.metadata.uid in world.state.tasks:
@@ -94,7 +94,7 @@ def overbooked(world: TestCluster) -> list[str]:
 
 
 def wrongly_cut(used: dict[str, list[int]]) -> list[str]:
-    """Instances given twice, of another size, or of two cuts of one card."""
+    """Return MIG instances allocated twice, of a wrong size, or of two geometries of a device."""
     wrong: list[str] = []
     cuts: dict[str, str] = {}
     for device in sorted(device for device in used if "[" in device):
@@ -128,7 +128,7 @@ def test_no_device_is_overcommitted_after_evictions_restarts_or_delays(data: st.
             world.add(one)
         result = world.run()
         assert result.plan.failures == []
-        if data.draw(st.booleans()):  # the watch lags: what was sent is only assumed
+        if data.draw(st.booleans()):  # the watch lags: binds are only assumed
             world.apply(result)
             unseen.append(result)
             _remember(world, result)
@@ -140,7 +140,7 @@ def test_no_device_is_overcommitted_after_evictions_restarts_or_delays(data: st.
             if data.draw(st.integers(0, 3)) == 0:
                 del world.pods[uid]
                 world.state.delete_pod(uid)
-        if data.draw(st.booleans()):  # another scheduler takes over, with the pods alone
+        if data.draw(st.booleans()):  # another scheduler takes over, from the pods
             world = _restarted(world, nodes, data.draw(st.sampled_from(modes)))
         elif data.draw(st.booleans()):
             for uid, pod in world.pods.items():  # the watch catches up
@@ -149,7 +149,7 @@ def test_no_device_is_overcommitted_after_evictions_restarts_or_delays(data: st.
 
 
 def _remember(world: TestCluster, result: Result) -> None:
-    """The server has the binds, whatever the watch shows."""
+    """Apply the binds on the server, independent of the watch."""
     from msgspec.structs import replace
 
     for bind in result.plan.binds:

@@ -88,7 +88,7 @@ def test_binpack_uses_the_fullest_device_and_spread_the_emptiest() -> None:
 
 
 def test_binpack_uses_the_node_whose_device_would_be_fullest() -> None:
-    # On `big` a card would be at 100 x 4/16 = 25, on `small` at 100 x 4/8 = 50.
+    # On `big` a device would score 100 x 4/16 = 25, on `small` 100 x 4/8 = 50.
     nodes = [vgpu_node("big", memory=16000), vgpu_node("small", memory=8000)]
     result = cluster(nodes, [job("a", requests=wants(1, 4000))], conf=PACKED).run()
     assert result.binds == {"a-0": "small"}
@@ -164,7 +164,7 @@ def test_pods_of_an_exclusive_rule_share_no_device() -> None:
 
 
 def test_several_devices_are_allocated_from_one_interconnect_group() -> None:
-    # Card 0 is taken: of group 0 one card is left, group 1 has two.
+    # Device 0 is in use: group 0 has one idle device, group 1 two.
     linked = vgpu_node("n", devices=4, annotations={w.CARD_GROUPS: "0,1;2,3"})
     world = cluster([linked], [job("a", requests=wants(1), pod_annotations={
         w.VGPU_USE_UUID: "GPU-n-0"})], conf=PACKED)  # fmt: skip
@@ -193,7 +193,7 @@ def test_a_releasing_pod_keeps_its_device_until_it_is_deleted() -> None:
     world.add(job("b", requests=wants(1)))
     result = world.run()
     assert result.binds == {}
-    assert result.pipelined == {"b-0": "n"}  # it waits for that very card
+    assert result.pipelined == {"b-0": "n"}  # pipelined to that device
     world.state.delete_pod("default-a-0")
     assert set(world.run().binds) == {"b-0"}
 
@@ -209,11 +209,11 @@ def test_with_the_node_lock_devices_are_allocated_to_one_pod_at_a_time() -> None
     assert len(first.binds) == 1
     world.apply(first)
     assert world.run().binds == {}
-    assert len(world.run(now=START + 301).binds) == 1  # a plugin that never answers
+    assert len(world.run(now=START + 301).binds) == 1  # a device plugin that never responds
 
 
 def test_the_interconnect_with_just_enough_devices_is_used() -> None:
-    # 70 groups: 0 to 68 have three cards each, the last one two.
+    # 70 groups: 0 to 68 have three devices each, the last one two.
     sizes = [3] * 69 + [2]
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     text = ";".join(

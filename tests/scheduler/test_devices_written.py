@@ -21,7 +21,7 @@ from .device_worlds import (
 
 
 def running(name: str, requests: dict[str, Any], **notes: str) -> GroupBuilder:
-    """On node n, with these annotations and no others."""
+    """Return a pod on node n with exactly these annotations."""
     annotations = {f"volcano.sh/{key.replace('_', '-')}": text for key, text in notes.items()}
     return job(
         name, phase="Running", running_on=["n"], requests=requests, pod_annotations=annotations
@@ -112,5 +112,5 @@ def test_a_device_register_with_absurd_amounts_is_handled() -> None:
     assert result.plan.failures == []
     assert devices(result) == {
         "a-0": f"GPU-0,NVIDIA,{2**23},0:",
-        "b-0": "GPU-0,NVIDIA,5000,0:",  # the card used most
+        "b-0": "GPU-0,NVIDIA,5000,0:",  # the most used device
     }

@@ -20,7 +20,7 @@ tiers:
 
 
 def test_overcommit_enqueues_120_percent_of_the_cluster() -> None:
-    """10 cpu × 1.2 = 12: groups of 6 and 6 get in, the third is refused."""
+    """10 cpu × 1.2 = 12: groups of 6 and 6 are enqueued, the third is rejected."""
     groups = [
         gang(f"g{i}", members=0, minimum=6, phase="Pending", min_resources={"cpu": 6}, age=9 - i)
         for i in range(3)
@@ -68,7 +68,7 @@ def test_a_closed_queue_enqueues_no_job() -> None:
 
 
 def test_a_queue_enqueues_up_to_its_capability() -> None:
-    """capability 4: a group of 3 gets in, then 3 + 2 > 4."""
+    """capability 4: a group of 3 is enqueued, then 3 + 2 > 4."""
     groups = [
         gang("a", members=0, phase="Pending", min_resources={"cpu": 3}, queue="q", age=9),
         gang("b", members=0, phase="Pending", min_resources={"cpu": 2}, queue="q"),
@@ -108,7 +108,7 @@ def test_an_unknown_queue_is_named() -> None:
 
 
 def test_sla_enqueues_a_job_after_its_waiting_time() -> None:
-    """An earlier tier with a permission decides: overcommit is not asked."""
+    """A permit of an earlier tier decides: overcommit is not called."""
     waiting = gang("w", members=0, phase="Pending", min_resources={"cpu": 99})
     world = cluster([node("n1", cpu=1)], [waiting], conf=SLA)
     assert world.run(now=START + 3599).phases == {"w": "Pending"}

@@ -1,12 +1,12 @@
 """All small clusters, not a sample: cycles run to a fixed point, and the laws hold.
 
-A world is two nodes of 2 cpu, queues with weights, deserved amounts and guarantees from small sets,
-two jobs that come first and fill the cluster, and one or two that come later; with each way of
-sharing and each order of actions. Victims are made anew at once, as a job controller does it, so a
-pair of jobs that took from each other in turn would never come to rest.
+A cluster has two nodes of 2 cpu, queues with weights, deserved amounts and guarantees from small
+sets, two jobs that fill it first, and one or two later jobs; with each share plugin and each order
+of actions. Victims are created again at once, as by a job controller, so two jobs that evict each
+other in turn would never settle.
 
-The default run covers 2,520 worlds of two queues. With HEKLA_EXHAUSTIVE=1 a third queue, a second
-late job and more amounts make it 20,160, which takes five to ten minutes.
+The default run covers 2,520 clusters with two queues. With HEKLA_EXHAUSTIVE=1 a third queue, a
+second late job and more amounts make it 20,160, which takes five to ten minutes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CONFIGS = {
     for actions in ACTIONS
     for protection in (PROTECTED, BROKEN)
     for share in ("proportion", "capacity")
-    if protection == PROTECTED or "gang" not in actions  # bundles see to gangs by themselves
+    if protection == PROTECTED or "gang" not in actions  # victim sets respect gangs
 }
 
 
@@ -60,7 +60,7 @@ class Shape:
 
 
 def early() -> Iterator[tuple[Shape, ...]]:
-    """Two jobs that together ask for the whole cluster."""
+    """Yield pairs of jobs that together request the whole cluster."""
     for first, second, minimum in itertools.product("ab", "ab", (1, 2)):
         if (first, second, minimum) != ("b", "a", 1):  # the same as with a and b exchanged
             yield Shape(first, 2, minimum, 1, "low"), Shape(second, 2, 1, 1, "low")
@@ -157,7 +157,7 @@ def check_laws(world: TestCluster, result: Result) -> None:
 
 
 def run_to_rest(world: TestCluster) -> int:
-    """Cycles until nothing moves; the number of evictions on the way."""
+    """Run cycles until nothing changes; return the number of evictions."""
     evictions = 0
     for _ in range(CYCLES):
         result = world.run()

@@ -58,7 +58,7 @@ def worlds(draw: st.DrawFn) -> TestCluster:
     ]
     jobs = []
     for i in range(draw(st.integers(2, 5))):
-        # The first come early and fill the cluster: rather small, elastic and unimportant.
+        # The first jobs fill the cluster: small, elastic and of low priority.
         is_early = i < 2
         members = draw(st.integers(2, 4) if is_early else st.integers(1, 3))
         jobs.append(
@@ -90,7 +90,7 @@ def worlds(draw: st.DrawFn) -> TestCluster:
 @settings(max_examples=60, deadline=None)
 @given(worlds())
 def test_an_eviction_implies_a_placement_that_holds(world: TestCluster) -> None:
-    """Room by plain arithmetic: with victims gone, every promise fits on its node."""
+    """Check by plain arithmetic that every pipelined task fits once the victims are deleted."""
     result = world.run()
     if result.plan.evictions:
         assert result.plan.pipelined
@@ -148,7 +148,7 @@ def test_no_eviction_for_another_queue_breaks_a_guarantee(world: TestCluster) ->
 @settings(max_examples=120, deadline=None)
 @given(worlds())
 def test_evictions_come_to_an_end(world: TestCluster) -> None:
-    """Victims leave and are back at once, as a job controller does it; room goes to promises."""
+    """Recreate victims at once, as a job controller does; bind the pipelined tasks."""
     history = []
     for _ in range(CYCLES):
         result = world.run()
@@ -161,7 +161,7 @@ def test_evictions_come_to_an_end(world: TestCluster) -> None:
 
 @st.composite
 def crowds(draw: st.DrawFn) -> TestCluster:
-    """Many alike: pods of one size, one queue to take from; so that a price can only rise."""
+    """Pods of one size and one victim queue, so that an eviction cost can only rise."""
     share = draw(st.sampled_from(["{name: proportion}", "{name: capacity}"]))
     tiers = TIERS % {"gang": draw(st.sampled_from(["true", "false"])), "share": share}
     text = f'actions: "{draw(st.sampled_from(ACTIONS[1:]))}"\n{tiers}'

@@ -21,7 +21,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "why-gang.md"
 
 
 def members(run: Run, number: int) -> list[int]:
-    """How many pods of each job that has any run in a round, the most first."""
+    """Return the number of running pods of each job in a round, in descending order."""
     held = run.rounds[number].values()
     return sorted(Counter(name.split("-")[0] for name in held).values(), reverse=True)
 
@@ -34,7 +34,7 @@ def test_with_gang_two_jobs_run_whole_at_a_time_and_all_five_finish() -> None:
 
 
 def test_without_gang_every_job_gets_a_part_and_none_can_run() -> None:
-    """Twelve places over thirty pods, shared evenly: the deadlock that gangs are for."""
+    """Capacity for twelve of thirty pods, shared evenly: the deadlock that gangs prevent."""
     run = simulate(WITHOUT_GANG)
     assert members(run, 0) == [3, 3, 2, 2, 2]
     assert len(run.rounds) == 1, "after that nothing moves"

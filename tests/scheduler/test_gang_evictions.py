@@ -33,7 +33,7 @@ def world(jobs: list[GroupBuilder], conf: str = PREEMPT, nodes: int = 2) -> Test
 
 
 def test_a_rigid_gang_is_evicted_whole_for_one_of_higher_priority() -> None:
-    """n1 and n2 hold 4 + 4; the newcomer needs 4: one of the gangs of 4 goes, all of it."""
+    """n1 and n2 run 4 + 4; the preemptor needs 4: one gang of 4 is evicted as a whole."""
     old, young = running("old", ["n1"] * 4, age=9), running("young", ["n2"] * 4, age=1)
     result = world([old, young, gang("vip", members=4, cpu=1, priority_class="high")]).run()
     assert sorted(result.evictions) == [f"young-{i}" for i in range(4)]
@@ -44,7 +44,7 @@ def test_a_rigid_gang_is_evicted_whole_for_one_of_higher_priority() -> None:
 
 
 def test_surplus_is_evicted_before_any_gang_is_broken() -> None:
-    """The elastic job of 4 needs 1: three of it are enough for the newcomer's 3."""
+    """The elastic job of 4 has minMember 1: its surplus of three is enough for the preemptor."""
     elastic = running("elastic", ["n1"] * 4, minimum=1, priority_class="mid")
     rigid = running("rigid", ["n2"] * 4)
     result = world([elastic, rigid, gang("vip", members=3, cpu=1, priority_class="high")]).run()
@@ -52,7 +52,7 @@ def test_surplus_is_evicted_before_any_gang_is_broken() -> None:
 
 
 def test_role_minimums_limit_the_surplus_of_a_job() -> None:
-    """Four workers, minTaskMember 3 and minMember 3: one can be spared, no more."""
+    """Four workers, minTaskMember 3 and minMember 3: the surplus is one."""
     trainer = running("train", ["n1"] * 4, minimum=3, roles={"worker": 3}, role="worker")
     rigid = running("rigid", ["n2"] * 4, priority_class="mid")
     result = world([trainer, rigid, gang("vip", members=1, cpu=1, priority_class="high")]).run()
@@ -106,7 +106,7 @@ def test_preemption_is_for_the_minimum_of_an_elastic_gang() -> None:
 
 
 def test_gangreclaim_stops_when_the_other_queue_has_its_deserved_share() -> None:
-    """Weights 1:1 over 8 cpu: a has 8 in gangs of 4 and deserves 4, b asks for 8 in gangs of 4."""
+    """Weights 1:1 over 8 cpu: a uses 8 in gangs of 4 and deserves 4, b requests 8 in gangs of 4."""
     jobs = [running("one", ["n1"] * 4, queue="a", age=9), running("two", ["n2"] * 4, queue="a")]
     jobs += [gang(f"b{i}", members=4, cpu=1, queue="b") for i in range(2)]
     stage = world(jobs, RECLAIM)
@@ -121,7 +121,7 @@ def test_gangreclaim_stops_when_the_other_queue_has_its_deserved_share() -> None
 
 
 def test_a_gang_is_not_reclaimed_if_its_queue_would_fall_below_deserved() -> None:
-    """a deserves 4 of 8 and has one gang of 5: without it it would have nothing."""
+    """a deserves 4 of 8 and has one gang of 5: its eviction would leave a with nothing."""
     jobs = [running("big", ["n1"] * 4 + ["n2"], queue="a")]
     jobs += [running("b0", ["n2"] * 3, queue="b"), gang("b1", members=1, cpu=1, queue="b")]
     assert world(jobs, RECLAIM).run().evictions == []

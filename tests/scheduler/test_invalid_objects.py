@@ -139,7 +139,7 @@ def test_invalid_objects_never_stop_a_cycle_or_another_job(data: st.DataObject) 
     assert again.plan.failures == []
 
 
-# --- what is written on objects, for every plugin that reads it ----------------------------------
+# --- annotations and labels that plugins read ----------------------------------------------------
 
 CONF = """\
 actions: "enqueue, allocate, backfill, preempt, reclaim, shuffle"

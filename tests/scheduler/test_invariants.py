@@ -1,4 +1,4 @@
-"""The safety laws of a plan: no generated plan breaks one, and each is found when it is broken."""
+"""The invariants of a plan: no generated plan breaks one, and each breach is detected."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_no_task_is_pending_while_a_node_has_capacity_for_it(data: st.DataObject
 
 @st.composite
 def aftermaths(draw: st.DrawFn) -> TestCluster:
-    """Groups in every phase, whose pods wait, run, have ended or are gone."""
+    """Groups in every phase, with pods pending, running, finished or deleted."""
     nodes = [node(f"n{i}", cpu=draw(st.integers(1, 6))) for i in range(draw(st.integers(1, 3)))]
     queues = [
         queue("q1", weight=draw(st.integers(1, 3))),
@@ -253,8 +253,8 @@ def aftermaths(draw: st.DrawFn) -> TestCluster:
 @settings(max_examples=150, deadline=None)
 @given(aftermaths())
 def test_undone_work_of_a_cycle_waits_for_an_event_or_requests_a_cycle(world: TestCluster) -> None:
-    """There is no tick, and what we wrote wakes nobody when it comes back: so a cycle that moves no
-    pods either leaves nothing that could be decided at once, or calls for the next itself."""
+    """There is no periodic cycle, and the watch events of our writes start none: so a cycle that
+    moves no pods leaves nothing that can be decided at once, or requests the next cycle."""
     for _ in range(5):
         first = world.run()
         world.live(first)

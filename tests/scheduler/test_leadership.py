@@ -57,7 +57,7 @@ async def leads(world: World, name: str) -> None:
 
 
 async def advance_until(clock: ManualClock, condition: Callable[[], bool]) -> None:
-    """Let time pass in small steps, with real work in between, until something holds."""
+    """Advance the clock in small steps until the condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await clock.advance(0.5)
@@ -78,9 +78,9 @@ async def test_a_leader_that_cannot_renew_stops_writing_before_another_leads(
     async def cut_off(call: Call, send: Send) -> bytes:
         raise ConnectionLost("the cable is out")
 
-    first.asking.fault = cut_off  # only its lease: it still hears of everything, and could write
+    first.asking.fault = cut_off  # only its lease: its watches continue, and it could write
     await advance_until(clock, lambda: not first.elector.is_leader)
-    async with asyncio.timeout(PATIENCE_S):  # no more time passes: however long it takes to end
+    async with asyncio.timeout(PATIENCE_S):  # the clock stands still
         await asyncio.wait([first.task])
     with pytest.raises(LeadershipLost):
         first.task.result()
@@ -116,7 +116,7 @@ async def test_unsent_binds_are_dropped_when_the_lease_is_lost(
     await world.gang("a", 1)
     async with asyncio.timeout(PATIENCE_S):
         await held.wait()
-    clock.skip(60)  # a pause of the whole machine: nobody had the time to notice
+    clock.skip(60)  # the whole machine was suspended
     go.set()
     await first.scheduler.turns(lambda: first.scheduler._performer.stats.bind_failures)
     pod = await world.client.get(PODS, "a-0", namespace="default")
@@ -139,7 +139,7 @@ async def test_a_leader_that_stops_releases_the_lease_at_once(
 
 
 async def test_no_decision_before_everything_was_seen(world: World) -> None:
-    """Nodes are listed last and late: until then pods that exist are not judged."""
+    """Nodes are listed last: until then existing pods are not evaluated."""
     await world.node("n1", 4)
     await world.gang("a", 1)
     go = asyncio.Event()

@@ -43,7 +43,7 @@ class Server:
         self._heard = asyncio.Condition()
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        """Look at something whenever a request comes: what the one before brought is done then."""
+        """Check the condition at each request: the response before it is processed by then."""
         async with asyncio.timeout(PATIENCE_S), self._heard:
             await self._heard.wait_for(lambda: bool(condition()))
 
@@ -69,7 +69,7 @@ class Server:
                 async with self._heard:
                     self._heard.notify_all()
                 if self.body is None:
-                    return  # and say nothing, for ever
+                    return  # and never respond
                 size = f"Content-Length: {len(self.body)}\r\n"
                 writer.write(f"HTTP/1.1 {self.status} X\r\n{size}\r\n".encode() + self.body)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -104,7 +104,7 @@ async def begun(world: World, server: Server, **options: Any) -> Turning:
 async def test_a_job_is_pending_while_nodes_are_overloaded(
     world: World, server: Server, tmp_path: Path, max_bytes: int
 ) -> None:
-    """The log says the same, begun once or with every cycle anew from what is known then."""
+    """The log replays the same, with one checkpoint or with one for every cycle."""
     log = DecisionLog(tmp_path / "decisions", max_bytes=max_bytes, max_files=99)
     server.body = loads(n1=95, n2=90)
     await world.node("n1", 4)
@@ -212,7 +212,7 @@ IN_CLUSTER: dict[str, dict[str, Any]] = {
 async def test_the_metrics_api_is_read_through_the_api_server(
     world: World, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There is no such API at first; then somebody serves it behind the server's address."""
+    """The API does not exist at first; later the API server aggregates it."""
     client = await world.connect()
     is_served = asyncio.Event()
 

@@ -1,8 +1,8 @@
 """The Prometheus query, evaluated by a real Prometheus over a small exporter (make prometheus).
 
-The exporter tells the past quarter of an hour at once: its samples carry their own times. Numbers
-are worked out by hand; subqueries look every 30 s at round times, and time goes on here too: hence
-the tolerance.
+The exporter reports the past fifteen minutes at once: its samples have timestamps. Expected numbers
+are computed by hand; subqueries sample every 30 s at round times while time passes, hence the
+tolerance.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GIB = 2**30
 
 
 class Host:
-    """A machine of two CPUs: what part of each is idle, and of memory is free, so long ago."""
+    """A node of two CPUs: the idle share of each CPU and the free share of memory, by age."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Host:
         self.free = free
 
     def told(self, now: float) -> Iterator[str]:
-        """Samples of the past, as node-exporter would have told them."""
+        """Yield past samples in the format of node-exporter."""
         begin = now - PAST_S
         seconds = [0.0, 0.0]
         for at in range(int(begin), int(now), STEP_S):
@@ -80,12 +80,12 @@ HOSTS = {
 
 
 WHOLE = ("steady", "ported", "eased")
-"""Nodes of which both numbers are told."""
+"""Nodes with both values."""
 
 
 @contextmanager
 def exporters() -> Iterator[dict[str, str]]:
-    """Where each host is scraped. It tells the same past every time."""
+    """Serve each host; every scrape gets the same samples."""
     now = time.time()
 
     class Handler(BaseHTTPRequestHandler):

@@ -20,7 +20,7 @@ from hekla.units.clock import ManualClock
 
 
 class FakeClient:
-    """An API server that refuses what it is told to refuse."""
+    """An API server with configured rejections."""
 
     def __init__(self) -> None:
         self.bound: list[str] = []
@@ -65,7 +65,7 @@ class FakeClient:
 
 
 class FakeClaims:
-    """The claims of a cluster, and who wants to hear of them."""
+    """The claims of a cluster, and their subscribers."""
 
     def __init__(self, world: TestCluster) -> None:
         self.cluster = world.state
@@ -112,7 +112,7 @@ class FakeRecorder:
 
 
 class Stage:
-    """A stated cluster with everything around it faked."""
+    """A given cluster with fakes around it."""
 
     def __init__(self, world: TestCluster) -> None:
         self.world = world
@@ -133,7 +133,7 @@ class Stage:
         self.wakes += 1
 
     async def cycle(self) -> None:
-        """Decide and do; time passes only while all there is to do waits for it."""
+        """Decide and perform; the clock advances only while all tasks wait for it."""
         self.performer.start(self.world.run().plan)
         idle = asyncio.create_task(self.performer.idle())
         while not idle.done():
@@ -324,7 +324,7 @@ async def test_a_missing_eviction_api_differs_from_a_missing_pod() -> None:
 
 
 async def test_a_refused_eviction_is_undone_and_not_retried_at_once() -> None:
-    """A disruption budget says no: the victim runs on, and for a while nobody counts on it."""
+    """A disruption budget rejects the eviction: the victim is excluded for a while."""
     stage = preempting()
     stage.client.refuse["v-0"] = TooManyRequests(429, "TooManyRequests", "budget")
     stage.performer.start(stage.world.run().plan)

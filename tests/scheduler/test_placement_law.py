@@ -13,7 +13,7 @@ from hekla.scheduler.state.model import Task
 
 
 def tables(shape: str) -> st.SearchStrategy[list[list[int]]]:
-    """Score ladders of a few nodes: small numbers, so that ties abound."""
+    """Score tables of a few nodes: small numbers, so that ties are frequent."""
     ladder = st.lists(st.integers(0, 6), min_size=1, max_size=9)
     if shape == "falling":
         ladder = ladder.map(lambda rungs: sorted(rungs, reverse=True))
@@ -71,7 +71,7 @@ def test_scores_computed_in_small_batches(ladders: list[list[int]], k: int) -> N
 
 
 class Waves(SequentialScore):
-    """A score that is another at every turn, and counts who came."""
+    """A score that changes with every placed task."""
 
     def __init__(self, waves: list[list[int]]) -> None:
         self.waves = waves

@@ -99,7 +99,7 @@ def test_greedy_placement_of_k_tasks_equals_one_by_one(world: TestCluster, k: in
 
 @st.composite
 def rows_of_jobs(draw: st.DrawFn) -> TestCluster:
-    """Small jobs of few classes, one after the other; some cannot fit and are taken back."""
+    """Small jobs of few classes, one after the other; some do not fit and are rolled back."""
     world = draw(worlds())
     for i in range(draw(st.integers(2, 25))):
         members = draw(st.sampled_from([1, 1, 1, 2, 9, 20]))

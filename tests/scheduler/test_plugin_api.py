@@ -153,8 +153,8 @@ def voter(answer: Any) -> Plugin:
 
 
 VOTES: dict[str, tuple[list[list[Any]], bool]] = {
-    "nobody votes": ([[]], True),
-    "everybody abstains": ([[None], [None]], True),
+    "no plugin votes": ([[]], True),
+    "all plugins abstain": ([[None], [None]], True),
     "a permission ends it in its tier": ([[PERMIT], [REJECT]], True),
     "a rejection wins in the same tier, also after a permission": ([[PERMIT, REJECT]], False),
     "a tier of abstentions passes on": ([[None, None], [REJECT]], False),
@@ -178,14 +178,14 @@ def chooser(mask: list[int] | None) -> Plugin:
 
 
 VICTIMS: dict[str, tuple[list[list[Any]], list[int], list[int]]] = {
-    "those of a tier must agree": ([[[1, 1, 0], [0, 1, 1]]], [0, 1, 0], [0, 1, 0]),
+    "plugins of a tier must agree": ([[[1, 1, 0], [0, 1, 1]]], [0, 1, 0], [0, 1, 0]),
     "the first tier with a vote is final": (
         [[None], [[1, 0, 0]], [[1, 1, 1]]],
         [1, 0, 0],
         [1, 0, 0],
     ),
     "a veto stays a veto, unlike Volcano's": ([[[0, 0, 0]], [[1, 1, 1]]], [0, 0, 0], [1, 1, 1]),
-    "nobody votes, nobody goes": ([[None]], [0, 0, 0], [0, 0, 0]),
+    "no votes, no victims": ([[None]], [0, 0, 0], [0, 0, 0]),
 }
 
 

@@ -45,7 +45,7 @@ def test_a_queue_uses_idle_resources_up_to_its_capability() -> None:
 
 
 def test_a_queue_above_its_deserved_share_is_reclaimed_down_to_it() -> None:
-    """a deserves 4 and has 8, b deserves 4: four go, and not one more."""
+    """a deserves 4 and uses 8, b deserves 4: exactly four are evicted."""
     queues = [queue("a", deserved={"cpu": 4}), queue("b", deserved={"cpu": 4})]
     jobs = [running(8, "v", queue="a"), *(gang(f"p{i}", cpu=1, queue="b") for i in range(6))]
     result = world(queues, jobs, FLAT).run()
@@ -69,7 +69,7 @@ def test_a_queue_that_deserves_nothing_loses_first() -> None:
 
 
 def test_no_queue_is_reclaimed_below_its_guarantee() -> None:
-    """a deserves 2 by its guarantee and holds one pod of 8: it keeps it."""
+    """a deserves 2 by its guarantee and has one pod of 8: it is not evicted."""
     queues = [queue("a", guarantee={"cpu": 2}), queue("b", deserved={"cpu": 4})]
     jobs = [running(1, "v", queue="a", cpu=8), gang("p", cpu=1, queue="b")]
     assert world(queues, jobs, FLAT).run().evictions == []
@@ -110,7 +110,7 @@ def test_siblings_together_stay_within_their_parent() -> None:
 
 
 def test_in_a_hierarchy_queues_with_a_common_ancestor_are_reclaimed_first() -> None:
-    """y and other are both one over; x takes from y, with whom it shares a parent."""
+    """y and other are both one over; x reclaims from y, its sibling."""
     jobs = [
         running(3, "jy", queue="y"),
         running(5, "jo", queue="other"),

@@ -127,9 +127,9 @@ def running(name: str, count: int, queue: str, **more: Any) -> Any:
 
 
 def test_a_queue_behind_in_the_hierarchy_reclaims() -> None:
-    """Equal weights on 8 cpu, one has 7 and one 1: each taken pod must leave the taker first.
+    """Equal weights on 8 cpu, shares 7 and 1: after each eviction the preemptor must be first.
 
-    With 2 against 6 and 3 against 5 the taker is still first; with 4 against 4 it is not.
+    With 2 against 6 and 3 against 5 it is still first; with 4 against 4 it is not.
     """
     queues = [branch("rich", "root/rich", "1/1"), branch("poor", "root/poor", "1/1")]
     jobs = [running("rich", 7, "rich", phase="Running"), running("p", 1, "poor", phase="Running")]

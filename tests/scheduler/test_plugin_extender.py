@@ -43,11 +43,11 @@ ALL = {
 }
 
 PATIENT = "30s"
-"""As long as it may be: a busy machine has this long to answer itself."""
+"""The longest allowed: a busy machine needs time for its own responses."""
 
 
 class Server:
-    """Answers each verb by a function of the question; bytes are sent as they are."""
+    """Responds to each verb by a function of the request; bytes are sent unchanged."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}

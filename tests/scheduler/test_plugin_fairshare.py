@@ -182,7 +182,7 @@ async def test_the_usage_history_is_stored_and_read_by_the_next_leader(world: Wo
     accounts = first.cluster.job_table.history.accounts  # type: ignore[union-attr]
     await first.turns(lambda: (QUEUE, "default") in accounts)
     account = accounts[QUEUE, "default"]
-    account.mean_r[0] = 1000.0  # as after a long while
+    account.mean_r[0] = 1000.0  # as after a long time
     await first._usage_store.write()
     written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)
     told = json.loads(written["data"]["queues"])

@@ -161,7 +161,7 @@ def test_a_replaced_member_is_pending_if_its_rack_is_full() -> None:
 
 
 def said(result: Result, name: str = "t") -> list[str | None]:
-    """What is written of where a gang is."""
+    """Return the recorded domain of a gang."""
     found = (e for e in result.plan.effects if isinstance(e, SetGroupStatus))
     return [effect.domain for effect in found if effect.group == name]
 
@@ -270,7 +270,7 @@ def test_an_impossible_hard_topology_stays_pending_with_a_reason(name: str) -> N
 
 
 def test_a_discarded_preemption_does_not_affect_the_next() -> None:
-    """Tried in both racks, role by role, and rolled back: the same pod is named again, in turn."""
+    """Tried in both racks, role by role, and rolled back: the verdict names the same pod."""
     members = [
         pod(f"t-{role}-{i}", group="t", role=role, cpu=cpu)
         for role, cpu, count in (("a", 2, 2), ("b", 1, 3))
@@ -310,7 +310,7 @@ def parted(
     size: int = 2, minimum: int | None = None, network: Mapping[str, Any] | None = None,
     running: Mapping[str, str] | None = None,
 ) -> GroupBuilder:  # fmt: skip
-    """A job whose pods carry the number of their part, as the Job controller makes them."""
+    """Return a job whose pods have a partition label, as the Job controller creates them."""
     policy = {
         "name": "worker",
         "subGroupSize": size,
@@ -395,7 +395,7 @@ def test_a_replaced_subgroup_member_is_placed_in_its_subgroups_rack() -> None:
     assert result.binds == {"j-worker-1": "n6"}
 
 
-# --- making room ------------------------------------------------------------------------------
+# --- eviction ---------------------------------------------------------------------------------
 
 PRIORITIES = {"low": 1, "high": 100}
 
@@ -490,7 +490,7 @@ def test_nodes_of_one_rack_are_reserved_for_a_gang_with_hard_topology() -> None:
     assert len(result.binds) == 6
 
 
-# --- pods that ask for nothing ----------------------------------------------------------------
+# --- pods without requests --------------------------------------------------------------------
 
 
 def test_normal_pods_fill_domains() -> None:

@@ -26,7 +26,7 @@ NODES = [
 
 
 def affinity(**rules: list[str]) -> dict[str, Any]:
-    """`required`, `preferred`, and the same with `not_` before for what to avoid."""
+    """`required`, `preferred`, and the same with prefix `not_` for anti-affinity."""
     long = {
         "required": "requiredDuringSchedulingIgnoredDuringExecution",
         "preferred": "preferredDuringSchedulingIgnoredDuringExecution",
@@ -37,7 +37,7 @@ def affinity(**rules: list[str]) -> dict[str, Any]:
 
 
 def places(rules: dict[str, Any] | None, arguments: str = "", pods: int = 8) -> list[str]:
-    """Groups in the order in which a queue with these rules fills them, one pod a cycle."""
+    """Return the groups in the order in which a queue fills them, one pod per cycle."""
     options = f"arguments: {{{arguments}}}"
     world = cluster(
         NODES, [gang("j", members=pods, minimum=1, cpu=2, queue="q")],

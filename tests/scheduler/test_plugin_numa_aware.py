@@ -95,7 +95,7 @@ def test_pods_of_three_cpus_leave_one_of_each_numa_node_that_no_fourth_can_use()
 
 
 ADMITTED = {
-    # Of 4 + 4 CPUs, 3 + 3 are taken: two are free, one on each NUMA node.
+    # Of 4 + 4 CPUs, 3 + 3 are used: one is idle on each NUMA node.
     ("none", 2): True,
     ("best-effort", 2): True,
     ("restricted", 2): False,  # two could be on one NUMA node, and are not
@@ -284,7 +284,7 @@ def test_session_placement_of_many_tasks_equals_one_by_one(
                 affects_other_nodes += index.tolist()
         again = session.placer.best_nodes(tasks[0], count).tolist()
     assert affects_other_nodes == at_once
-    assert again == at_once  # what was taken back is free again
+    assert again == at_once  # rolled-back CPUs are idle again
     assert not session.plan.failures
 
 

@@ -125,7 +125,7 @@ tiers:
 
 
 def test_a_job_that_is_not_enqueued_gets_the_change_that_helps() -> None:
-    """Its queue's own limit can be raised; where nodes are the limit, only asking less helps."""
+    """A queue limit can be raised; if the nodes are the limit, only a smaller request helps."""
 
     def change(given: TestCluster) -> str:
         verdict = given.run().verdict("g")

@@ -89,13 +89,13 @@ def test_pods_are_evicted_until_the_node_is_at_its_target() -> None:
 
 
 def test_rescheduling_evicts_no_pod_that_would_overload_its_target() -> None:
-    """n2 has room for one: 10, 35, and 60 is above 59. n3 is not low."""
+    """n2 takes one: 10, 35, and 60 is above 59. n3 is not low."""
     result = world({"n1": 90, "n2": 10, "n3": 30}, spread("a", *["n1"] * 4), target=59).run()
     assert result.evictions == ["a-0"]
 
 
 def test_each_rescheduled_pod_reserves_its_target() -> None:
-    """n2 would stay calm with both, but has one CPU to give."""
+    """n2 would stay low with both, but has one idle CPU."""
     jobs = [spread("a", *["n1"] * 4), spread("b", "n2", cpu=3)]
     assert world({"n1": 90, "n2": 10}, *jobs).run().evictions == ["a-0"]
 
@@ -126,7 +126,7 @@ def test_rescheduling_evicts_no_pod_without_overload_or_target(loads: Loads, why
     [(80, {"none-0"}), (70, {"none-0", "sure-0"}), (60, {"none-0", "sure-0", "low-0"})],
 )
 def test_the_least_important_pods_are_evicted_first(target: float, want: set[str]) -> None:
-    """Those without a priority; of these, those for whom it matters less to fall behind.
+    """Pods without a priority first; of these, those of the lower QoS class.
 
     Each is 12.5 % of the node: 90, 77.5, 65, 52.5.
     """
@@ -171,7 +171,7 @@ def test_rescheduling_evicts_at_most_max_moves(monkeypatch: pytest.MonkeyPatch) 
     assert len(made.run().evictions) == 4
 
 
-# --- who stays --------------------------------------------------------------------------------
+# --- protected pods ---------------------------------------------------------------------------
 
 
 def test_a_gang_keeps_its_minimum() -> None:
@@ -293,7 +293,7 @@ def test_a_rolled_back_attempt_restores_the_cluster() -> None:
 
 @contextmanager
 def reservations() -> Iterator[list[Reservation]]:
-    """The room that is spoken for, as it is."""
+    """Return the used amounts, including pipelined tasks."""
     found: list[Reservation] = []
     add = Reservations.add
 
@@ -422,6 +422,6 @@ def test_thresholds_need_not_be_whole_numbers() -> None:
 
 
 def test_a_pod_without_load_is_not_moved_off_an_overloaded_node() -> None:
-    """What is foreign stays: pods without a job are nobody's to move."""
+    """Pods without a job are not evicted."""
     foreign = [pod(f"foreign-{i}", node="n1", cpu=1, scheduler="other") for i in range(4)]
     assert world({"n1": 90, "n2": 10}, pods=foreign).run().evictions == []

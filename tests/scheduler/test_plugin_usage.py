@@ -60,7 +60,7 @@ def opened(made: TestCluster) -> Iterator[Usage]:
 
 
 def scores(made: TestCluster) -> dict[str, float]:
-    """What the nodes score for a pod that asks for anything."""
+    """Return the scores of the nodes for a pod."""
     with opened(made) as plugin:
         session = plugin._session
         probe = next(iter(made.state.tasks.values()))
@@ -151,7 +151,7 @@ def test_the_score_is_the_weighted_free_fraction() -> None:
 
 
 def test_pods_placed_in_one_cycle_add_load_estimates() -> None:
-    """Each is taken to use 0.7 of 2 of 4 CPUs, 35 %, and of 4 of 16 GiB, 17.5 %."""
+    """Each is estimated at 0.7 of 2 of 4 CPUs, 35 %, and of 4 of 16 GiB, 17.5 %."""
     loads = {"n1": (20.0, 40.0), "n2": (50.0, 50.0)}
     job = gang("job", members=3, cpu=2, memory="4Gi")
     # 350 : 250; then n1 has 1 - (0.55 + 0.575) / 2, that is 218.75 : 250; then 218.75 : 118.75.
@@ -162,7 +162,7 @@ def test_pods_placed_in_one_cycle_add_load_estimates() -> None:
 
 
 def test_pods_not_in_readings_yet_add_load_estimates() -> None:
-    """1 CPU, at most 2: (0.7 * 1000 + 0.5 * 1000) of 4000, 30 %; no word of memory."""
+    """1 CPU, at most 2: (0.7 * 1000 + 0.5 * 1000) of 4000, 30 %; no memory request."""
     spec = {
         "containers": [
             {"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}

@@ -40,7 +40,7 @@ def run(nodes: list[Any], jobs: list[GroupBuilder], conf: str = CONF, **more: An
 
 
 def test_a_job_of_higher_priority_evicts_just_enough() -> None:
-    """4 cpu full with four of 1; the newcomer wants 2: two leave, the highest numbers first."""
+    """4 cpu full with four of 1; the preemptor requests 2: two victims, highest index first."""
     result = run([node("n1", cpu=4)], [low("v", ["n1"] * 4), high(cpu=2)])
     assert result.evictions == ["v-3", "v-2"]
     assert result.pipelined == {"p-0": "n1"}
@@ -48,7 +48,7 @@ def test_a_job_of_higher_priority_evicts_just_enough() -> None:
 
 
 def test_the_node_with_fewer_victims_is_chosen() -> None:
-    """n1 has two of 1 cpu, n2 one of 2: clearing n2 hurts one pod."""
+    """n1 has two of 1 cpu, n2 one of 2: n2 needs one victim."""
     jobs = [low("a", ["n1", "n1"]), low("b", ["n2"], cpu=2), high(cpu=2)]
     result = run([node("n1", cpu=2), node("n2", cpu=2)], jobs)
     assert result.evictions == ["b-0"]
@@ -68,13 +68,13 @@ def test_of_equal_victims_the_youngest_is_evicted() -> None:
 
 
 def test_victims_that_are_not_needed_are_dropped() -> None:
-    """Lowest first: 1 cpu, then 3 cpu; 3 are wanted, so the first can stay after all."""
+    """Lowest first: 1 cpu, then 3 cpu; 3 are requested, so the first is reprieved."""
     jobs = [low("a", ["n1"]), low("b", ["n1"], cpu=3, priority_class="mid"), high(cpu=3)]
     assert run([node("n1", cpu=4)], jobs).evictions == ["b-0"]
 
 
 def test_a_gang_that_does_not_fit_evicts_no_pod() -> None:
-    """Three members of 2 cpu; only two fit even when all have left."""
+    """Three members of 2 cpu; only two fit even on the empty cluster."""
     result = run([node("n1", cpu=4)], [low("v", ["n1"] * 4), high(members=3, cpu=2)])
     assert result.evictions == []
     assert result.pipelined == {}
@@ -130,7 +130,7 @@ def test_no_pod_is_evicted_from_an_infeasible_node() -> None:
 
 
 def test_with_protected_gangs_only_surplus_is_evicted() -> None:
-    """Minimum 3 of 4: one can go. A job of one task finds it, a gang of two does not."""
+    """Minimum 3 of 4: one may be evicted, enough for a job of one task, not for a gang of two."""
     victim = low("v", ["n1"] * 4, minimum=3)
     assert run([node("n1", cpu=4)], [victim, high()], GANG).evictions == ["v-3"]
     assert run([node("n1", cpu=4)], [victim, high(members=2)], GANG).evictions == []
@@ -146,7 +146,7 @@ def test_the_preemptor_is_nominated_and_the_verdict_says_what_it_waits_for() -> 
 
 
 def test_freed_resources_are_used_by_the_preemptor() -> None:
-    """The victim is back at once, and a third job waits too: the preemptor gets the room."""
+    """The victim is created again at once, and a third job is pending: the preemptor is bound."""
     jobs = [low("v", ["n1"]), high(), gang("w", cpu=1)]
     world = cluster([node("n1", cpu=1)], jobs, priorities=PRIORITIES, conf=CONF)
     world.live(world.run())
@@ -172,7 +172,7 @@ def test_no_more_victims_are_evicted_while_victims_terminate() -> None:
 
 
 def test_within_a_job_a_task_of_higher_priority_preempts_one_of_lower() -> None:
-    """The job starves at one of two; of the two, the one with priority 7 should be the one."""
+    """The job starves at one of two; the task with priority 7 is the one to run."""
     job = gang("j", members=2, cpu=1, running_on=["n1"], phase="Running")
     job.pods[1] = replace(job.pods[1], spec=replace(job.pods[1].spec, priority=7))
     result = run([node("n1", cpu=1)], [job])
@@ -181,7 +181,7 @@ def test_within_a_job_a_task_of_higher_priority_preempts_one_of_lower() -> None:
 
 
 def test_a_preemption_that_the_victim_could_reverse_is_refused() -> None:
-    """Without `priority` nothing ranks the two gangs: each could take from the other for ever."""
+    """Without `priority` the two gangs are equal: each could evict the other for ever."""
     conf = """\
 actions: "allocate, preempt"
 tiers:

@@ -72,7 +72,7 @@ def outcome(world: TestCluster, *jobs: GroupBuilder) -> tuple[list[str], dict[st
 
 
 def test_the_pod_that_holds_device_memory_is_evicted_if_only_that_is_short() -> None:
-    # 10000 of 16000 MiB are taken; CPU, shares and the number of vGPUs abound.
+    # 10000 of 16000 MiB are used; CPU, shares and the number of vGPUs suffice.
     world = after([machine("n", devices=1)], [low("a", 10000)])
     assert outcome(world, high("h", 8000)) == (["a-0"], {"h-0": "n"})
 
@@ -83,15 +83,15 @@ def test_the_pod_that_holds_the_device_cores_is_evicted() -> None:
 
 
 def test_one_victim_with_enough_device_memory_is_preferred_to_two() -> None:
-    # Card 0 has 8000 + 8000 and card 1 has 12000: for 12000 more two must leave the one, or one
-    # the other.
+    # Device 0 has 8000 + 8000 and device 1 has 12000: 12000 more need two victims on the one, or
+    # one on the other.
     world = after([machine("n")], [low("a", 8000), low("b", 8000), low("c", 12000)])
     assert devices(world) == {"a-0": "GPU-n-0", "b-0": "GPU-n-0", "c-0": "GPU-n-1"}
     assert outcome(world, high("h", 12000)) == (["c-0"], {"h-0": "n"})
 
 
 def test_pods_on_other_devices_are_not_evicted() -> None:
-    # A whole card is wanted: both of one card leave, and nobody of the other.
+    # A whole device is requested: both pods of one device are evicted, none of the other.
     lows = [low("a", 8000), low("b", 8000), low("c", 8000), low("d", 8000)]
     world = after([machine("n")], lows)
     evicted, promised = outcome(world, high("h", 16000))
@@ -123,7 +123,7 @@ def test_no_pod_is_evicted_if_protected_pods_hold_the_device() -> None:
 
 
 def test_no_pod_is_evicted_for_half_a_gang() -> None:
-    # Each member wants a whole card and there are two of them, not three.
+    # Each member requests a whole device, and there are two devices, not three.
     world = after([machine("n")], [low("a", 10000), low("b", 10000)])
     wanted = {w.VGPU_NUMBER: 1, w.VGPU_MEMORY: 16000}
     whole = gang("h", members=3, cpu=1, requests=wanted, priority_class="high")
@@ -131,7 +131,7 @@ def test_no_pod_is_evicted_for_half_a_gang() -> None:
 
 
 def test_a_queue_reclaims_when_only_device_memory_is_short() -> None:
-    # Of 10 vGPUs each queue deserves 5; greedy has 6, whose memory is all there is.
+    # Of 10 vGPUs each queue deserves 5; greedy has 6, which use all memory.
     world = cluster(
         [machine("n", devices=1, memory=12000)],
         [],
@@ -168,7 +168,7 @@ def loads(draw: st.DrawFn, prefix: str) -> list[GroupBuilder]:
 
 
 def check_cards(world: TestCluster) -> None:
-    """On no card is more than it has, counting those who leave."""
+    """Check that no device is overcommitted, including terminating pods."""
     used: dict[str, list[int]] = {}
     for task in world.state.tasks.values():
         for given_card in task.devices:

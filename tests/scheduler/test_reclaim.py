@@ -31,7 +31,7 @@ def run(jobs: list[GroupBuilder], conf: str = CONF, cpu: int = 4, **queues: Any)
 
 
 def test_a_queue_reclaims_its_deserved_share_and_no_more() -> None:
-    """Weights 1:1 over 4 cpu, a has all 4, b asks for 4 in jobs of 1: two change hands."""
+    """Weights 1:1 over 4 cpu, a uses all 4, b requests 4 in jobs of 1: two are reclaimed."""
     jobs = [over(4), *(gang(f"b{i}", cpu=1, queue="b") for i in range(4))]
     result = run(jobs)
     assert result.evictions == ["over-3", "over-2"]
@@ -59,7 +59,7 @@ def test_a_queue_that_is_not_reclaimable_loses_no_pod() -> None:
 
 
 def test_a_guarantee_is_not_broken_even_by_one_large_pod() -> None:
-    """a has one pod of 4 cpu, deserves 3 by its guarantee: taking the pod would leave it none."""
+    """a has one pod of 4 cpu, deserves 3 by its guarantee: an eviction would leave it nothing."""
     jobs = [over(1, cpu=4, minimum=0), gang("b", cpu=1, queue="b")]
     assert run(jobs, UNPROTECTED, a={"guarantee": {"cpu": 3}}).evictions == []
     assert run(jobs, UNPROTECTED).evictions == ["over-0"]
@@ -87,7 +87,7 @@ def test_no_pod_is_evicted_while_the_task_fits() -> None:
 
 
 def test_after_reclaim_no_further_pod_is_evicted() -> None:
-    """Two and two, as the weights say; the evicted pods wait and take nothing back."""
+    """Two and two, by weight; the evicted pods stay pending and reclaim nothing."""
     made = [queue("a"), queue("b")]
     jobs = [over(4), gang("b", members=4, minimum=1, cpu=1, queue="b")]
     world = cluster([node("n1", cpu=4)], jobs, queues=made, conf=CONF)
@@ -100,7 +100,7 @@ def test_after_reclaim_no_further_pod_is_evicted() -> None:
 
 
 def test_all_five_actions_run_together() -> None:
-    """b takes back two by reclaim; within a nobody ranks above anybody, so preempt rests."""
+    """b reclaims two; the jobs of a have equal priority, so preempt does nothing."""
     conf = CONF.replace("allocate, reclaim", "allocate, preempt, reclaim")
     world = cluster(
         [node("n1", cpu=4)],

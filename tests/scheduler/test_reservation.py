@@ -32,7 +32,7 @@ def test_small_jobs_are_backfilled_while_no_job_is_overdue() -> None:
 
 
 def test_the_freest_nodes_are_reserved_for_a_large_overdue_job() -> None:
-    """n1 and n2 need the least freeing; n3 has room for one small job."""
+    """n1 and n2 have the least used; n3 fits one small job."""
     result = stage().run()
     assert result.binds == {"s0-0": "n3"}
     large, waiting = result.verdict("large"), result.verdict("s1")
@@ -82,7 +82,7 @@ def test_higher_priority_comes_before_usage() -> None:
 
 
 def test_a_job_with_a_reservation_may_preempt_on_its_reserved_nodes() -> None:
-    """With preempt, the large job takes one node's worth at the price of its cheapest pods."""
+    """With preempt, the large job evicts the pods of the lowest eviction cost from one node."""
     world = stage(more=", preempt")
     world.state.jobs["default/large"].priority = 9
     result = world.run()

@@ -80,7 +80,7 @@ async def test_a_podgroup_is_enqueued_by_min_resources_before_it_has_pods(
 
 
 async def test_a_podgroup_whose_pods_are_all_deleted_is_enqueued_again(world: World) -> None:
-    """Whoever makes its pods anew waits for that, and nothing else happens on this cluster."""
+    """A controller waits for this before it creates the pods again; nothing else changes."""
     await world.scheduler()
     await world.node("n1", 4)
     await world.gang("again", 2, minResources={"cpu": "2"})
@@ -120,7 +120,7 @@ async def test_a_configuration_file_wins_over_the_config_map_and_is_read_again(
     path.write_text('actions: "enqueue, allocate"\n')
     await scheduler.turns(lambda: scheduler.config.actions == ("enqueue", "allocate"))
     path.unlink()
-    path.mkdir()  # whatever it is now, it is no configuration
+    path.mkdir()  # not a configuration file
     await world.node("n1", 1)
     await world.gang("a", 1)
     await world.bound("a-0")
@@ -149,7 +149,7 @@ async def test_heartbeats_of_nodes_change_nothing(world: World) -> None:
 
 
 async def test_schedulers_of_different_names_share_a_cluster_by_node_labels(world: World) -> None:
-    """Each sees only its nodes, and what the other runs there counts as used."""
+    """Each sees only its nodes; pods of the other scheduler there count as used."""
     await configure(world, WITHOUT_SHARES)
     await world.scheduler(names=["red", "crimson"], node_selector=(("pool", "red"),))
     await world.scheduler(names=["blue"], node_selector=(("pool", "blue"), ("pool", "shared")))
@@ -171,7 +171,7 @@ async def test_schedulers_of_different_names_share_a_cluster_by_node_labels(worl
 
 
 async def test_a_scheduler_writes_no_status_of_another_schedulers_jobs(world: World) -> None:
-    """Two that both explain why a job waits would write against each other for ever."""
+    """Two schedulers that both explain a pending job would overwrite each other for ever."""
     other = await world.connect()
     await world.scheduler(other, names=["second"])
     await world.scheduler()

@@ -38,7 +38,7 @@ def is_bind(call: Call, *pods: str) -> bool:
 
 
 async def test_a_bind_with_a_lost_response_is_confirmed_and_not_sent_again(world: World) -> None:
-    """Taking it back would free room that is not free: the next gang would be put there too."""
+    """Undoing it would free resources that are in use: the next gang would be bound there too."""
     client = await world.connect()
 
     async def lose_answers(call: Call, send: Send) -> bytes:
@@ -128,7 +128,7 @@ async def test_failed_status_writes_are_retried(world: World) -> None:
 
 
 async def test_a_pod_bound_by_another_scheduler_stays_on_that_node(world: World) -> None:
-    """Our bind meets 409; the room we had counted with is free again."""
+    """Our bind gets 409; the assumed resources are idle again."""
     client = await world.connect()
     held, go = asyncio.Event(), asyncio.Event()
 
@@ -166,7 +166,7 @@ async def test_releasing_resources_are_used_once_their_pods_are_gone(
 
 
 class Thinker(Plugin, name="thinker"):
-    """A plugin that thinks until it is told to stop."""
+    """A plugin that blocks until it is released."""
 
     begun = threading.Event()
     go = threading.Event()
@@ -284,7 +284,7 @@ async def test_a_gang_is_not_bound_to_a_node_deleted_during_the_cycle(
 
 
 class Jumping(SystemClock):
-    """A clock on the wall that somebody sets."""
+    """A wall clock that is set."""
 
     offset_s = 0.0
 
@@ -304,7 +304,7 @@ async def test_a_clock_that_is_set_changes_no_decision(world: World) -> None:
 
 
 async def test_watches_resume_after_a_server_restart(tmp_path: Path) -> None:
-    """Its history is gone with it: watches meet 410, everything is listed anew, nothing is lost."""
+    """Its watch cache is lost: watches get 410, everything is listed again, nothing is lost."""
     data = tmp_path / "server"
     async with contextlib.AsyncExitStack() as stack:
         port = free_port()

@@ -38,7 +38,7 @@ def test_a_group_goes_from_pending_to_inqueue_to_running_to_completed() -> None:
 
 
 def test_a_podgroup_with_minimum_zero_is_completed_once_its_pods_are_gone() -> None:
-    """One whose pods have not come yet waits for them; one that needs some is not done."""
+    """A group whose pods are not created yet is not finished."""
     nodes = [node("n1", cpu=4)]
     for before, after in (
         ("Running", "Completed"),
@@ -60,7 +60,7 @@ def test_a_podgroup_with_minimum_zero_is_completed_once_its_pods_are_gone() -> N
 
 
 def test_a_podgroup_that_lost_all_pods_is_enqueued_again_without_another_event() -> None:
-    """Its pods are made anew once it is let in, and the echo of what was written wakes nobody."""
+    """Its pods are created once it is Inqueue; the watch event of our write starts no cycle."""
     world = cluster([node("n1", cpu=4)], [gang("a", members=0, minimum=2, phase="Running")])
     first = world.run()
     assert first.phases == {"a": "Pending"}
@@ -98,7 +98,7 @@ def test_the_unschedulable_condition_becomes_false_once_the_gang_is_placed() -> 
 
 
 def test_nothing_is_written_twice() -> None:
-    """A second cycle over the written state plans no write: texts do not flap."""
+    """A second cycle over the written state plans no write: messages are stable."""
     world = cluster([node("n1", cpu=1)], [gang("a", members=2, cpu=1)])
     first = world.run()
     changes.apply(world.state, group_written(written(first, "a")))
@@ -109,7 +109,7 @@ def test_nothing_is_written_twice() -> None:
 
 
 def test_a_podgroup_with_a_decided_status_is_not_visited_until_it_changes() -> None:
-    """Among thousands its turn to be written may come late; every cycle until then passes it by."""
+    """Among thousands of groups its write may be late; cycles before that skip it."""
     let_in = gang("a", members=0, phase="Pending", min_resources={"cpu": 1})
     runs = gang("b", members=1, cpu=1, running_on=["n1"])
     world = cluster([node("n1", cpu=4)], [let_in, runs])

@@ -123,7 +123,7 @@ class State:
 
 
 class Burst(WritePriority):
-    """Binds that go on and on while it is on."""
+    """Continuous binds while it is on."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class Desk:
         self.writer.set_queue(SetQueueStatus("default", amounts))
 
     def wait(self, why: str, *, promised: str = "") -> None:
-        """A pod waits, perhaps for what it was promised."""
+        """Return a pending pod, optionally nominated."""
         effect = SetPodCondition("default", "p", "u", "Unschedulable", why, promised)
         self.writer.set_pod(effect)
 
@@ -318,7 +318,7 @@ async def test_an_event_without_a_status_write_is_emitted_at_once() -> None:
 
 
 def let_in(number: int, *, is_owned: bool = False) -> tuple[SetGroupStatus, PodGroup]:
-    """A group that may have its pods now."""
+    """Return a group that becomes Inqueue."""
     owners = (OwnerReference(kind="Job", name="j", controller=True),) if is_owned else ()
     meta = ObjectMeta(name=f"g{number}", namespace="default", owner_references=owners)
     group = PodGroup(metadata=meta, spec=PodGroupSpec(min_member=1))

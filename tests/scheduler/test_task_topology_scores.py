@@ -38,7 +38,7 @@ Where = Mapping[str, int]
 
 def fitting(session: Session, placed: Sequence[tuple[Task, int]], column: int,
             tasks: Sequence[Task]) -> int:  # fmt: skip
-    """How many of the tasks go on a node, each in turn if it still can."""
+    """Return how many of the tasks fit on a node, one after the other."""
     free_r = session.columns.idle_rn[:, column].copy()
     for task, there in placed:
         free_r -= task.klass.request_r[: len(free_r)] * (there == column)
@@ -55,7 +55,7 @@ def fitting(session: Session, placed: Sequence[tuple[Task, int]], column: int,
 
 
 def by_bucket(job: Job, layout: Layout, task: Task, where: Where, column: int, room: int) -> float:
-    """Room for its bucket, and who of it is there, less those whom it wants to be away from."""
+    """Return the fit of the bucket plus its tasks on the node, minus tasks with anti-affinity."""
     near = sum(where.get(uid) == column for uid in layout.of[task.uid].tasks)
     repelled = [
         other
@@ -67,7 +67,7 @@ def by_bucket(job: Job, layout: Layout, task: Task, where: Where, column: int, r
 
 
 def by_traffic(job: Job, layout: Layout, task: Task, where: Where, column: int, room: int) -> float:
-    """What pairs of nodes send each other with the task here: every pair of tasks is looked at."""
+    """Return the traffic between nodes with the task here, over all pairs of tasks."""
     after = {**where, task.uid: column}
     links = dict[frozenset[int], int]()
     for a in after:
@@ -166,7 +166,7 @@ def worlds(draw: st.DrawFn) -> TestCluster:
 def test_placing_a_role_at_once_equals_placing_its_tasks_one_by_one(
     found: TestCluster, tells_little: bool
 ) -> None:
-    """Both ways, with every `SequentialScore` made anew for one task in the plain one."""
+    """Run both ways; the reference builds a new `SequentialScore` for each task."""
     little = 1 if tells_little else sequential._BATCH
     with (
         mock.patch.object(sequential, "_BATCH", little),

@@ -19,7 +19,7 @@ NAMES = [f"n{i}" for i in range(8)]
 def tree(
     *parts: HyperNode, names: Sequence[str] = NAMES, labels: Mapping[str, str] | None = None
 ) -> Tree:
-    """Over nodes of which the first half has the labels."""
+    """Return the tree over nodes of which the first half has the labels."""
     have = [labels or {} if i < len(names) // 2 else {} for i in range(len(names))]
     return Tree(parts, NodeLabels(names, have, [() for _ in names]))
 
@@ -137,7 +137,7 @@ def test_the_cluster_builds_the_tree_anew_when_nodes_or_hypernodes_change() -> N
 
 @st.composite
 def trees(draw: st.DrawFn) -> tuple[list[HyperNode], list[str]]:
-    """Any HyperNodes over a few nodes, sound or not."""
+    """Any HyperNodes over a few nodes, valid or not."""
     names = [f"n{i}" for i in range(draw(st.integers(0, 12)))]
     known = [f"h{i}" for i in range(draw(st.integers(0, 7)))]
     parts = []
@@ -149,7 +149,7 @@ def trees(draw: st.DrawFn) -> tuple[list[HyperNode], list[str]]:
 
 
 def naive_members(found: Tree, number: int) -> set[int]:
-    """By walking from every node to the top."""
+    """Compute it by walking from every node to the root."""
     return {
         index
         for index, leaf in enumerate(found.leaf_n.tolist())

@@ -1,7 +1,7 @@
 """Laws of network topology: hard is never violated, and other jobs are unaffected.
 
-The oracle knows nothing of the tree that the scheduler builds: it reads the HyperNodes as written
-and asks whether one of an allowed tier has all nodes of a gang.
+The oracle does not use the tree of the scheduler: it reads the HyperNode objects and checks whether
+one of an allowed tier contains all nodes of a gang.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRIORITIES = {"low": 1, "high": 100}
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[list[str], list[HyperNode]]:
-    """A sound tree of two or three tiers, sometimes with a contradiction in it."""
+    """A valid tree of two or three tiers, sometimes with a contradiction."""
     names = [f"n{i:02d}" for i in range(draw(st.integers(2, 12)))]
     width = draw(st.integers(1, 4))
     racks = [names[i : i + width] for i in range(0, len(names), width)]
@@ -83,7 +83,7 @@ def jobs(draw: st.DrawFn) -> list[GroupBuilder]:
 
 
 def covers(parts: Iterable[HyperNode], tier: int, nodes: set[str]) -> bool:
-    """Whether a HyperNode of such a tier, or lower, names all of these nodes, itself or deeper."""
+    """Return whether a HyperNode of this tier or lower contains all these nodes."""
     by_name = {part.name: part for part in parts}
 
     def below(name: str, seen: frozenset[str]) -> set[str]:
@@ -104,7 +104,7 @@ def covers(parts: Iterable[HyperNode], tier: int, nodes: set[str]) -> bool:
 
 
 def check_hard(world: TestCluster, parts: list[HyperNode]) -> None:
-    """Every gang and every part of one that is somewhere is within what it demands."""
+    """Check that every placed gang and sub-group is within its required domain."""
     top = max(part.spec.tier for part in parts) + 1
     for job in world.state.jobs.values():
         here = [task for task in job.tasks.values() if task.node_name]
@@ -176,7 +176,7 @@ def test_jobs_without_topology_are_placed_as_without_hypernodes(
 
 @st.composite
 def rows_of_gangs(draw: st.DrawFn) -> list[GroupBuilder]:
-    """Gangs of few classes and demands, one after the other; some cannot fit."""
+    """Gangs of few classes and constraints, one after the other; some do not fit."""
     demands: list[Any] = [None, {"mode": "soft"}, {"highestTierAllowed": 1}]
     return [
         gang(

@@ -1,4 +1,4 @@
-"""A test for each gate that can stop a job: where, how much, on how many nodes, what helps."""
+"""Each gate that can stop a job: amounts, node counts and hints of its verdict."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_closed_queue() -> None:
 
 
 def test_not_enqueued() -> None:
-    """The cluster takes 4 · 1.2 = 4.8 cpu; 3 are used, 2 more are asked for."""
+    """The cluster takes 4 · 1.2 = 4.8 cpu; 3 are used, 2 more are requested."""
     job = gang("job", members=2, cpu=1, phase="Pending", min_resources={"cpu": 2})
     found = verdict_of(cluster([node("n1", cpu=4)], [running("old", 3), job]))
     assert found.gate == Gate.NOT_ENQUEUED
@@ -47,7 +47,7 @@ def test_not_enqueued() -> None:
 
 @pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
 def test_over_capability(phase: str) -> None:
-    """A capability of 4: 3 are used, 2 more are asked for (one of which fits)."""
+    """A capability of 4: 3 are used, 2 more are requested (one of which fits)."""
     queues = [queue("q", capability={"cpu": 4})]
     options: dict[str, Any] = {"queue": "q", "phase": phase, "min_resources": {"cpu": 2}}
     job = gang("job", members=2, cpu=1, **options)
@@ -81,7 +81,7 @@ def test_gang_short() -> None:
 
 
 def test_node_filters() -> None:
-    """Every node is in one count, whatever number of reasons it has."""
+    """Every node is in one count, even with several reasons."""
     nodes = [
         node("a", taints=["x=y:NoSchedule"]),
         node("b", taints=["x=y:NoSchedule"], unschedulable=True),
@@ -98,7 +98,7 @@ def test_node_filters() -> None:
 
 
 def test_ordering() -> None:
-    """Free room is promised to a gang that waits for what is being released."""
+    """Idle resources are reserved by a pipelined gang."""
     first = gang("first", cpu=4, age=9)
     leaving = pod("leaving", cpu=2, node="n1", deleting=True)
     jobs = [first, gang("job", cpu=1)]

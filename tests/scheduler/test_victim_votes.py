@@ -70,7 +70,7 @@ def test_drf_orders_the_job_with_the_smaller_dominant_share_first() -> None:
 
 
 def test_namespaces_share_by_weight_if_enabled() -> None:
-    """a holds 2 of 6 cpu, b 1 of 6: b first; the jobs themselves would say otherwise."""
+    """a holds 2 of 6 cpu, b 1 of 6: b first; by job shares the order would differ."""
     jobs = [
         gang("a1", namespace="a", cpu=1, running_on=["n1"]),
         gang("a2", namespace="a", cpu=1, running_on=["n1"]),
@@ -89,7 +89,7 @@ tiers:
 
 
 def test_proportion_allows_victims_down_to_the_deserved_share() -> None:
-    """Weights 1:1 over 4 cpu, both want 4: each deserves 2; the queue that has 4 gives 2."""
+    """Weights 1:1 over 4 cpu, both request 4: each deserves 2; the queue with 4 yields 2."""
     over = gang("over", members=4, minimum=1, cpu=1, queue="a", running_on=["n1"] * 4)
     under = gang("under", members=4, cpu=1, queue="b")
     world = cluster([node("n1", cpu=4)], [over, under], queues=[queue("a"), queue("b")])

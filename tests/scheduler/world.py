@@ -1,7 +1,7 @@
 """The embedded API server with a scheduler, and helpers to wait and to inject faults.
 
-Waiting is watching: `until` returns as soon as the objects of a kind satisfy a condition, and fails
-after a time that no healthy machine needs. Faults are injected where requests leave the scheduler.
+`until` watches: it returns as soon as the objects of a kind satisfy a condition, and fails after a
+time that no healthy machine needs. Faults are injected where requests leave the scheduler.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Turning(Scheduler):
             self._turned.notify_all()
 
     async def turns(self, condition_holds: Callable[[], Any]) -> None:
-        """Wait for a cycle after which something holds."""
+        """Wait for a cycle after which the condition holds."""
         async with asyncio.timeout(PATIENCE_S), self._turned:
             await self._turned.wait_for(lambda: bool(condition_holds()))
 
@@ -77,7 +77,7 @@ class World:
         self.client = client
 
     async def scheduler(self, client: Client | None = None, **options: Any) -> Turning:
-        """Start one; it ends with the test."""
+        """Start a scheduler; it stops with the test."""
         if client is None:
             client = await self.connect()
         scheduler = Turning(client, **options)
@@ -110,18 +110,18 @@ class World:
             await self.client.create(PODS, pod(f"{group}-{i}", group=group, cpu=cpu, **spec))
 
     async def foreign(self, name: str, node: str, cpu: str) -> None:
-        """A pod that another scheduler has put on a node."""
+        """Create a pod bound by another scheduler."""
         await self.client.create(PODS, pod(name, cpu=cpu, schedulerName="other", nodeName=node))
 
     async def remove(self, *names: str) -> None:
-        """Pods end at once: there is no kubelet to say goodbye to."""
+        """Delete a pod without grace period: there is no kubelet."""
         for name in names:
             await self.client.delete(PODS, name, namespace="default", grace_period_s=0)
 
     # --- waiting ------------------------------------------------------------------------------
 
     async def until(self, resource: Resource[Any], condition_holds: Callable[[Objects], T]) -> T:
-        """Watch all objects of a kind, by name, until something holds of them; what it was."""
+        """Watch all objects of a kind, by name, until the condition holds; return its result."""
         found: Objects = {}
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -145,7 +145,7 @@ class World:
             raise AssertionError(f"it did not come about; there is {seen}") from None
 
     async def bound(self, *wanted: str) -> dict[str, str]:
-        """Wait until exactly these pods (of ours) are bound; where each is."""
+        """Wait until exactly these pods are bound; return their nodes."""
 
         def are_bound(pods: Objects) -> dict[str, str] | None:
             places = placed(pods)

@@ -27,7 +27,7 @@ def generator() -> ModuleType:
 
 def test_the_reference_is_current(generator: ModuleType) -> None:
     written = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    assert written == generator.reference(), "run `python tools/cli_reference.py`"
+    assert written == generator.reference(), "run `.venv/bin/python -m tools.cli_reference`"
 
 
 def test_the_reference_names_every_command_and_flag(generator: ModuleType) -> None:

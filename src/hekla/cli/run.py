@@ -28,6 +28,7 @@ from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
 from hekla.sdk.builders import Job, Task
+from hekla.sdk.validation import unknown_fields
 from hekla.units.clock import SystemClock
 from hekla.units.objects import Object
 
@@ -96,6 +97,9 @@ def run(
     if bool(files) == bool(words):
         raise click.UsageError("give manifests, or a command after `--`")
     objects = [obj for file in files for obj in read_manifests(file)]
+    for obj in objects:
+        for message in unknown_fields(obj):
+            click.echo(f"Warning: {message}", err=True)
     if words:
         objects.append(_command_line(words, **options).job())
     request = _RunRequest(objects, replace=replace, is_command=bool(words))

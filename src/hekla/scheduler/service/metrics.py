@@ -27,12 +27,15 @@ SESSIONS: Final = {"open": "OnSessionOpen", "close": "OnSessionClose"}
 AMOUNTS: Final[dict[str, tuple[str, Callable[[Queue], FloatArray]]]] = {
     "allocated": ("has allocated", lambda queue: queue.allocated_r),
     "request": (
-        "asks for, what it has included",
+        "requests, allocated amounts included",
         lambda queue: queue.allocated_r + queue.pending_r,
     ),
     "deserved": ("deserves", lambda queue: queue.deserved_r),
-    "real_capacity": ("may have beside the guarantees of others", lambda queue: queue.capability_r),
-    "capacity": ("may have at most", lambda queue: queue.capability_r),
+    "real_capacity": (
+        "may use beside the guarantees of other queues",
+        lambda queue: queue.capability_r,
+    ),
+    "capacity": ("may use at most", lambda queue: queue.capability_r),
     "inqueue": ("reserves for Inqueue jobs", lambda queue: queue.inqueue_r),
 }
 

@@ -338,8 +338,8 @@ class Scheduler:
         self._performer.start(plan)
 
     def _remember(self, verdicts: dict[str, Verdict]) -> None:
-        waiting = self.cluster.job_table.pending
-        kept = {key: one for key, one in self.verdicts.items() if key in waiting}
+        pending = self.cluster.job_table.pending
+        kept = {key: one for key, one in self.verdicts.items() if key in pending}
         self.verdicts = kept | verdicts
         self._performer.forget(self.cluster.jobs, self.cluster.tasks)
 

@@ -110,7 +110,7 @@ def _arguments() -> argparse.Namespace:
         type=float,
         default=0.0,
         metavar="S",
-        help="before each run, wait up to so long for others to leave the CPUs alone",
+        help="before each run, wait up to this long for idle CPUs",
     )
     return parser.parse_args()
 

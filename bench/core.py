@@ -421,7 +421,7 @@ def case_l() -> None:
     busy = measured(running(5000, 500, 100), lambda n: 90 if n % 3 else 10)
     compare(
         "l  50,000 running pods on 5,000 nodes",
-        {"nobody looks": (busy, MOVING), "100 leave": (busy, MOVING + RESCHEDULING)},
+        {"without rescheduling": (busy, MOVING), "100 evictions": (busy, MOVING + RESCHEDULING)},
     )
 
 

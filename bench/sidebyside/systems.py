@@ -125,7 +125,7 @@ def peer(text: str) -> System:
     if not (name and group_equal and command.strip()):
         raise ValueError(f"--peer {text!r}: write NAME=COMMAND or NAME@SCHEDULER-NAME=COMMAND")
     if "{kubeconfig}" not in command:
-        raise ValueError(f"--peer {name}: the command must say where {{kubeconfig}} goes")
+        raise ValueError(f"--peer {name}: the command must contain {{kubeconfig}}")
     agent = Path(shlex.split(command)[0]).name
     return System(name, command, agent, scheduler_name or "volcano")
 

@@ -36,7 +36,7 @@ def history(*pods: tuple[str, float, float | None, str]) -> Timeline:
     return seen
 
 
-def test_rates_and_waits_come_from_what_the_watch_showed() -> None:
+def test_rates_and_waits_are_computed_from_watch_events() -> None:
     seen = history(("a", 10.0, 11.0, "n1"), ("a", 10.5, 12.0, "n2"), ("b", 11.0, 14.0, "n1"))
     found = timeline.speeds(seen, began=9.0)
     assert found["bound"] == 3
@@ -89,11 +89,11 @@ def test_a_node_is_overcommitted_at_any_moment_of_the_run(
     assert timeline.faults(Case("x", 1, 2, 1), seen, Counter())["overcommitted_nodes"] == want
 
 
-def test_what_filled_the_cluster_is_on_its_nodes_but_not_in_the_numbers() -> None:
+def test_filler_pods_are_on_nodes_but_not_in_the_numbers() -> None:
     full = [("f0", 0.0, 1.0, "n1")] * NODE_CPU
     seen = history(*full, ("a", 2.0, 4.0, "n1"))
     want = Case("x", 1, 1, 1, displaces="preempt")
-    assert timeline.faults(want, seen, Counter())["overcommitted_nodes"] == 1, "nobody left"
+    assert timeline.faults(want, seen, Counter())["overcommitted_nodes"] == 1, "no pod was deleted"
     seen.lose(3.0, "f0-0")
     assert not any(timeline.faults(want, seen, Counter()).values())
     assert timeline.speeds(seen, began=1.0)["pods"] == 1
@@ -101,7 +101,7 @@ def test_what_filled_the_cluster_is_on_its_nodes_but_not_in_the_numbers() -> Non
 
 
 @pytest.mark.parametrize("way", ["preempt", "reclaim"])
-def test_a_case_that_displaces_has_the_action_and_somebody_to_displace(way: str) -> None:
+def test_an_eviction_case_has_the_action_and_victims(way: str) -> None:
     case = cases.find(f"{way}-10x100@100")
     assert f"allocate, {way}, backfill" in run.configuration(case)
     filler = case.filler()
@@ -130,7 +130,7 @@ def test_calls_are_counted_by_program_and_watches_are_not(tmp_path: Path) -> Non
     assert (found.bindings, found.refused_bindings) == (Counter({"p": 1}), 1)
 
 
-def test_a_peer_is_a_command_with_a_place_for_the_kubeconfig() -> None:
+def test_a_peer_is_a_command_with_a_kubeconfig_placeholder() -> None:
     found = systems.peer("mine@my-name=/opt/mine --kubeconfig {kubeconfig} --port {port}")
     assert (found.name, found.scheduler_name, found.agent) == ("mine", "my-name", "mine")
     here = Path("/k")
@@ -164,18 +164,18 @@ PLAYS: dict[str, tuple[System, dict[str, bool]]] = {
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_a_system_plays_the_cases_it_can_do(name: str) -> None:
+def test_a_system_runs_the_cases_it_supports(name: str) -> None:
     system, want = PLAYS[name]
     assert {case: system.plays(cases.find(case)) for case in want} == want
 
 
-def test_what_makes_pods_from_jobs_runs_where_there_are_jobs() -> None:
+def test_controllers_run_only_in_cases_with_jobs() -> None:
     assert JOBS_ONLY.commands(cases.find("4x10@20")) == {"scheduler": "/s"}
     with_jobs = JOBS_ONLY.commands(cases.find("jobs-4x10@20"))
     assert with_jobs == {"scheduler": "/s", "a": "/a", "b": "/b"}
 
 
-def test_a_job_is_the_same_load_in_both_words() -> None:
+def test_a_job_is_the_same_load_in_both_apis() -> None:
     case = cases.find("jobs-4x10@20")
     theirs = KUEUE_JOB.body(case, "g00000", "default-scheduler")
     (task,) = VOLCANO_JOB.body(case, "g00000", "volcano")["spec"]["tasks"]
@@ -186,17 +186,17 @@ def test_a_job_is_the_same_load_in_both_words() -> None:
     assert pod == {**task["template"]["spec"], "schedulerName": "default-scheduler"}
 
 
-def test_kueue_has_a_queue_with_quota_for_every_namespace_it_is_asked_for() -> None:
+def test_kueue_has_a_queue_with_quota_in_every_namespace() -> None:
     found = kueue.objects(["a", "b"])
     queues = [body["metadata"] for kind, body in found if kind == kueue.LOCAL_QUEUES]
     assert queues == [{"name": kueue.QUEUE, "namespace": name} for name in "ab"]
     (whole,) = (body["spec"] for kind, body in found if kind == kueue.CLUSTER_QUEUES)
     (group,) = whole["resourceGroups"]
     assert set(group["coveredResources"]) == {"cpu", "memory"}
-    assert whole["namespaceSelector"] == {}, "without one it serves nobody"
+    assert whole["namespaceSelector"] == {}, "without one it admits no namespace"
 
 
-def test_a_configuration_is_filled_in_with_places_and_free_ports() -> None:
+def test_a_configuration_template_gets_paths_and_free_ports() -> None:
     here = Path("/d")
     found = yaml.safe_load(systems.filled(kueue.CONF, kubeconfig=here, directory=here))
     assert found["webhook"]["certDir"] == "/d"
@@ -213,7 +213,7 @@ def test_cases_are_named_by_their_sizes() -> None:
 
 
 @pytest.mark.parametrize("name", ["2x3@4", "jobs-2x3@4"])
-def test_the_ceiling_binds_the_very_pods_that_were_made_for_it(name: str) -> None:
+def test_the_ceiling_binds_the_created_pods(name: str) -> None:
     case = cases.find(name)
     (gang, _) = case.gang_names()
     make = cases.pods_of_job if case.as_jobs else cases.pods
@@ -223,7 +223,7 @@ def test_the_ceiling_binds_the_very_pods_that_were_made_for_it(name: str) -> Non
     assert labels.get(cases.JOB_LABEL if case.as_jobs else "gang") == gang
 
 
-def test_a_small_run_on_real_servers_binds_everything_and_says_so(tmp_path: Path) -> None:
+def test_a_small_run_on_real_servers_binds_and_reports_everything(tmp_path: Path) -> None:
     reason = missing(parts_for())
     if reason:
         pytest.skip(reason)

@@ -21,11 +21,11 @@ MUST_BE_TESTED = (
 )
 
 
-def test_the_page_is_what_the_tests_say() -> None:
+def test_the_compatibility_page_is_current() -> None:
     assert PAGE.read_text() == render(), "run: python -m tools.compatibility"
 
 
-def test_no_client_has_lost_its_test() -> None:
+def test_every_client_of_the_page_has_a_test() -> None:
     assert not set(MUST_BE_TESTED) - {row.client for row in rows()}
 
 

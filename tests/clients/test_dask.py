@@ -68,7 +68,7 @@ def operator(
     kinds=("Pod", "PodGroup", "Deployment", "Service", "CustomResourceDefinition"),
     note="its kopf operator",
 )
-def test_the_operator_of_dask_makes_a_cluster_and_scales_it(
+def test_the_dask_operator_creates_and_scales_a_cluster(
     run: Run, client: SyncClient, namespace: str, operator: None
 ) -> None:
     run("python", str(PROGRAMS / "dask_cluster.py"), namespace, "make")

@@ -84,7 +84,7 @@ def runs(client: SyncClient, namespace: str, name: str, *pods: str) -> None:
     kinds=("PodGroup", "Pod"),
     note="waits for the PodGroup to leave Pending before it makes pods; GET and PUT on change",
 )
-def test_the_training_operator_holds_its_pods_until_the_group_is_let_in(
+def test_the_training_operator_creates_pods_once_the_group_is_inqueue(
     client: SyncClient, namespace: str
 ) -> None:
     resources = {"cpu": "1500m", "memory": "192Mi"}
@@ -115,7 +115,7 @@ def test_the_training_operator_holds_its_pods_until_the_group_is_let_in(
     kinds=("PodGroup", "Pod"),
     note="server-side apply",
 )
-def test_the_trainer_applies_its_group_from_the_server_side(
+def test_the_trainer_uses_server_side_apply_for_its_group(
     client: SyncClient, namespace: str
 ) -> None:
     made_by = owner("TrainJob", "trainer.kubeflow.org/v1alpha1", "llm")
@@ -136,7 +136,7 @@ def test_the_trainer_applies_its_group_from_the_server_side(
     kinds=("PodGroup", "Pod"),
     note="puts its PodGroup again and again because it does not expect defaults",
 )
-def test_the_mpi_operator_puts_its_group_again_and_the_status_stays(
+def test_the_status_survives_an_update_by_the_mpi_operator(
     client: SyncClient, namespace: str
 ) -> None:
     made_by = owner("MPIJob", "kubeflow.org/v2beta1", "pi")

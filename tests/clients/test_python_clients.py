@@ -27,7 +27,7 @@ PROGRAMS = Path(__file__).parent / "programs"
     kinds=("Job", "Pod"),
     note="CustomObjectsApi, watch.Watch",
 )
-def test_the_official_client_watches_a_job_to_its_end(run: Run, namespace: str) -> None:
+def test_the_official_client_watches_a_job_until_it_completes(run: Run, namespace: str) -> None:
     lines = run("python", str(PROGRAMS / "watching.py"), namespace).splitlines()
     assert lines[0].startswith("ADDED ")
     assert "MODIFIED Running" in lines

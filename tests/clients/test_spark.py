@@ -34,7 +34,7 @@ TEMPLATE = {
     kinds=("PodGroup", "Pod", "Service", "ConfigMap"),
     note="spark-submit in cluster mode with VolcanoFeatureStep; the driver only pretends to run",
 )
-def test_spark_submit_makes_a_driver_in_a_group_that_is_placed(
+def test_spark_submit_creates_a_driver_whose_group_is_scheduled(
     backend: Backend,
     environment: dict[str, str],
     client: SyncClient,

@@ -32,7 +32,9 @@ def handle(printed: str) -> tuple[str, str]:
 
 
 @stands_for("torchx", version=VERSION, how=RUNS, kinds=("Job", "Pod"), note="run, status, list")
-def test_an_app_is_run_and_its_status_told(run: Run, client: SyncClient, namespace: str) -> None:
+def test_an_app_runs_and_its_status_is_reported(
+    run: Run, client: SyncClient, namespace: str
+) -> None:
     options = f"queue=default,namespace={namespace}"
     printed = run("torchx", "run", "-s", "kubernetes", "--workspace=", "-cfg", options, "dist.ddp",
                   "--script", "train.py", "-j", "2x1", "--image", "none",

@@ -22,7 +22,7 @@ def test_every_lasting_difference_has_its_reason() -> None:
     assert [known.title for known in KNOWN if f"### {known.title}\n" not in text] == []
 
 
-def test_a_case_that_is_gone_or_listed_twice_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_duplicate_case_is_reported(tmp_path: Path) -> None:
     document = tmp_path / "conformance.md"
     document.write_text(
         "## Left out\n\n### no engine\n\n- [sig-node] a\n- [sig-node] gone\n\n"
@@ -39,7 +39,7 @@ def test_a_case_that_is_gone_or_listed_twice_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_failure_nobody_announced_and_a_pass_against_the_list_are_told() -> None:
+def test_unexpected_failures_and_passes_are_reported() -> None:
     ours = Listed(failing={"[sig-apps] b": "why"})
     states = {"[sig-apps] a": "failed", "[sig-apps] b": "passed", "[sig-apps] c": "passed"}
     assert surprises(states, ours) == [

@@ -16,7 +16,7 @@ REQUESTS = 300
 SEED = 7
 
 
-def test_both_servers_answer_alike(tmp_path: Path) -> None:
+def test_both_servers_give_equal_responses(tmp_path: Path) -> None:
     reason = missing(parts_for(controllers=True))
     if reason:
         pytest.skip(reason)
@@ -27,7 +27,7 @@ def test_both_servers_answer_alike(tmp_path: Path) -> None:
     assert not totals.findings, report(totals)
 
 
-def test_names_of_chance_are_told_apart_but_not_compared() -> None:
+def test_random_names_are_distinguished_but_not_compared() -> None:
     one, other = Normal(), Normal()
     first = {"metadata": {"uid": "11111111-1111-1111-1111-111111111111", "resourceVersion": "7"}}
     second = {"metadata": {"uid": "22222222-2222-2222-2222-222222222222", "resourceVersion": "9"}}
@@ -35,6 +35,6 @@ def test_names_of_chance_are_told_apart_but_not_compared() -> None:
     assert one.of(second) != one.of(first)
 
 
-def test_a_difference_names_its_place() -> None:
+def test_a_difference_names_its_path() -> None:
     found = differences({"a": [{"b": 1}]}, {"a": [{"b": 2}], "c": None})
     assert [item.path for item in found] == [".a[0].b", ".c"]

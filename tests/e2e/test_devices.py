@@ -42,7 +42,7 @@ def succeeded(client: SyncClient, job: str, count: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_processes_see_the_parts_of_cards_that_their_pods_were_given(client: SyncClient) -> None:
+def test_processes_see_the_device_shares_of_their_pods(client: SyncClient) -> None:
     submit(client, "scheduler.yaml")
     submit(client, "shares.yaml")
     pods = succeeded(client, "shares", 4)
@@ -67,11 +67,11 @@ def test_processes_see_the_parts_of_cards_that_their_pods_were_given(client: Syn
                 "no vgpu devices with enough capacity" in str(event.object.get("status"))
             ):
                 return
-    raise AssertionError("the job that fits on no card was not told so")
+    raise AssertionError("the job that fits on no device has no such condition")
 
 
 @pytest.mark.slow
-def test_a_job_that_demands_it_has_a_cpu_to_itself(tmp_path: Path) -> None:
+def test_a_guaranteed_job_gets_an_exclusive_cpu(tmp_path: Path) -> None:
     if not Cgroups().can_pin() or not cpu_locations():
         pytest.skip("needs cgroups that bind to CPUs (root), and NUMA nodes in sysfs")
     flags = "--cpu-manager-policy=static", "--topology-manager-policy=single-numa-node"

@@ -63,7 +63,7 @@ def test_the_table_names_every_example() -> None:
 
 @pytest.mark.slow
 @pytest.mark.kubectl
-def test_every_example_ends_as_its_table_says(data_dir: Path) -> None:
+def test_every_example_ends_as_listed(data_dir: Path) -> None:
     forget_first_tries()
     want: dict[str, str] = {}
     for name, ends_as in TABLE.items():

@@ -21,7 +21,7 @@ def client(tmp_path: Path) -> Iterator[SyncClient]:
         yield client
 
 
-def test_pods_go_where_the_policy_says_and_say_what_it_said(client: SyncClient) -> None:
+def test_the_extender_decides_placements_and_messages(client: SyncClient) -> None:
     with stories.program(EXAMPLES / "prices.py", 0) as policy:
         stories.submit(client, EXAMPLES / "scheduler.yaml", {"http://127.0.0.1:8888": policy.url})
         stories.submit(client, EXAMPLES / "thrifty.yaml")
@@ -31,6 +31,6 @@ def test_pods_go_where_the_policy_says_and_say_what_it_said(client: SyncClient) 
         stories.seen(client, PODGROUPS, lambda groups: "cost too much" in str(groups))
 
 
-def test_the_guide_shows_the_heart_of_the_program() -> None:
+def test_the_guide_quotes_the_program() -> None:
     (shown,) = GUIDE.read_text().split("```python\n")[1:]
     assert shown.partition("```")[0].strip() in (EXAMPLES / "prices.py").read_text()

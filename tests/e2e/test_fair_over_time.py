@@ -29,7 +29,7 @@ def bound(pods: list[Any]) -> set[str]:
     return {pod["metadata"]["labels"]["volcano.sh/job-name"] for pod in there}
 
 
-def test_who_had_nothing_goes_before_who_just_had_the_node(client: SyncClient) -> None:
+def test_a_user_without_past_usage_goes_first(client: SyncClient) -> None:
     stories.seen(client, NODES, lambda nodes: len(nodes) == 1)
     # Shorter than in the guide: the history is shorter, and the node is released as soon as the
     # other jobs are pending.

@@ -83,7 +83,7 @@ def started(client: SyncClient, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_jobs_survive_the_death_of_the_cluster_and_no_pod_runs_twice(
+def test_jobs_finish_after_the_cluster_is_killed_and_no_pod_runs_twice(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"

@@ -22,7 +22,7 @@ def client(tmp_path: Path) -> Iterator[SyncClient]:
         yield client
 
 
-def test_pods_go_to_calm_nodes_and_leave_them_when_they_become_busy(
+def test_pods_are_placed_on_idle_nodes_and_evicted_from_overloaded_ones(
     client: SyncClient, tmp_path: Path
 ) -> None:
     loads = tmp_path / "loads.json"

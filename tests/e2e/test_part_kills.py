@@ -127,7 +127,7 @@ def ended(objects: Any) -> int:
 
 
 @pytest.mark.slow
-def test_fifty_jobs_end_as_they_would_have_whatever_part_dies(parts: Parts, tmp_path: Path) -> None:
+def test_fifty_jobs_finish_while_components_are_killed(parts: Parts, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
     draw = random.Random(7)

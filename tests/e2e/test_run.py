@@ -91,7 +91,7 @@ def test_a_manifest_and_a_command_at_once_are_refused(up: str) -> None:
     assert "give manifests, or a command" in done.stderr
 
 
-def test_a_second_run_names_the_way_out_and_replace_takes_it(up: str) -> None:
+def test_a_second_run_suggests_replace_and_replace_works(up: str) -> None:
     words = ("run", "--data-dir", up, str(EXAMPLES / "hello-gang.yaml"))
     assert hekla(*words).returncode == 0
     again = hekla(*words)
@@ -110,7 +110,7 @@ def test_output_of_other_jobs_is_not_shown(up: str) -> None:
     assert "noise" not in done.stdout
 
 
-def test_what_a_container_says_in_each_of_its_runs_is_shown_once(up: str, tmp_path: Path) -> None:
+def test_the_output_of_each_container_run_is_shown_once(up: str, tmp_path: Path) -> None:
     """Also if its second run starts before the first one was observed."""
     failed = tmp_path / "failed"
     script = (
@@ -135,14 +135,14 @@ def test_what_a_container_says_in_each_of_its_runs_is_shown_once(up: str, tmp_pa
     assert said == ["stubborn-t-0 | first words", "stubborn-t-0 | second words"]
 
 
-def test_a_flow_is_followed_to_its_end_with_the_output_of_its_jobs(tmp_path: Path) -> None:
+def test_a_flow_is_followed_until_it_finishes_with_the_output_of_its_jobs(tmp_path: Path) -> None:
     flow = next(p for p in sorted(EXAMPLES.glob("*.yaml")) if "kind: JobFlow" in p.read_text())
     done = hekla("run", "--host-images", "--data-dir", str(tmp_path), str(flow))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Completed" in done.stdout
 
 
-def test_without_a_cluster_what_never_ends_is_refused(tmp_path: Path) -> None:
+def test_without_a_cluster_endless_objects_are_rejected(tmp_path: Path) -> None:
     queue = tmp_path / "queue.yaml"
     queue.write_text("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}")
     done = hekla("run", "--data-dir", str(tmp_path / "state"), str(queue))

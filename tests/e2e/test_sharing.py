@@ -41,7 +41,7 @@ def until(client: SyncClient, holds: Callable[[Counter[str]], bool]) -> Counter[
 
 
 @pytest.mark.slow
-def test_idle_gpus_are_lent_and_taken_back_and_the_urgent_comes_first(
+def test_idle_gpus_are_borrowed_and_reclaimed_and_priority_preempts(
     client: SyncClient, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"

@@ -50,7 +50,7 @@ def closed_now(tmp_path: Path) -> Path:
     return changed
 
 
-def test_work_goes_to_its_group_and_leaves_lent_nodes_when_they_are_taken_back(
+def test_jobs_run_in_their_node_group_and_are_evicted_from_revoked_nodes(
     client: SyncClient, tmp_path: Path
 ) -> None:
     stories.seen(client, NODES, lambda nodes: len(nodes) == 3)

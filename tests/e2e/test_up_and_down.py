@@ -42,7 +42,7 @@ def hekla(tmp_path: Path) -> Iterator[Hekla]:
     made("down")
 
 
-def test_a_cluster_stays_until_it_is_taken_down(hekla: Hekla) -> None:
+def test_a_cluster_runs_until_hekla_down(hekla: Hekla) -> None:
     assert "no cluster is running" in hekla("status", code=3)
     assert "export KUBECONFIG=" in hekla("up", "--detach")
     assert "1 process" not in hekla("status")
@@ -54,7 +54,7 @@ def test_a_cluster_stays_until_it_is_taken_down(hekla: Hekla) -> None:
     assert "no cluster is running" in hekla("down")
 
 
-def test_what_was_there_before_kill_9_is_there_after(hekla: Hekla) -> None:
+def test_objects_survive_kill_9(hekla: Hekla) -> None:
     hekla("up", "--detach")
     hekla("run", str(EXAMPLE))
     os.kill(hekla.pid, signal.SIGKILL)
@@ -63,14 +63,14 @@ def test_what_was_there_before_kill_9_is_there_after(hekla: Hekla) -> None:
     assert "hello-gang already exists" in hekla("run", str(EXAMPLE), code=1)
 
 
-def test_simulated_nodes_run_jobs_that_only_pretend(hekla: Hekla) -> None:
+def test_jobs_complete_on_simulated_nodes(hekla: Hekla) -> None:
     hekla("up", "--detach", "--no-agent", "--simulated-nodes", "5")
     shown = hekla("run", str(EXAMPLE))
     assert "job hello-gang: Completed" in shown
     assert "nodes     5" in hekla("status")
 
 
-def test_a_pod_that_names_no_scheduler_runs_here_too(hekla: Hekla) -> None:
+def test_a_pod_without_a_scheduler_name_runs(hekla: Hekla) -> None:
     """As `kubectl run` creates it: no other scheduler places it."""
     hekla("up", "--detach")
     container = {"name": "main", "image": "host", "command": ["true"]}

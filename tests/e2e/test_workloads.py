@@ -145,7 +145,7 @@ def test_a_deployment_rolls_out_scales_and_is_undone(kubectl: Kubectl) -> None:
     until(lambda: not found(kubectl, "endpointslices")["items"], "the slices go")
 
 
-def test_a_job_of_kubernetes_runs_each_index_to_its_end(kubectl: Kubectl) -> None:
+def test_a_batch_job_completes_each_index(kubectl: Kubectl) -> None:
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -168,7 +168,7 @@ def test_a_job_of_kubernetes_runs_each_index_to_its_end(kubectl: Kubectl) -> Non
     until(lambda: not found(kubectl, "pods", "-l", "job-name=squares")["items"], "pods go")
 
 
-def test_a_run_of_a_cron_job_can_be_made_by_hand(kubectl: Kubectl) -> None:
+def test_a_job_can_be_created_from_a_cron_job(kubectl: Kubectl) -> None:
     cron = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",

@@ -62,9 +62,7 @@ def check(site: Site) -> None:
 
 
 @each_component
-def test_a_leader_that_is_killed_half_way_is_followed_by_one_that_finishes(
-    site: Site, component: str
-) -> None:
+def test_a_new_leader_finishes_the_work_of_a_killed_one(site: Site, component: str) -> None:
     with Crowd(site.config, site.new_namespace(), seed=1) as crowd:
         leader = caught_in_the_middle(site, crowd, component, seed=1)
         before = led(leader)
@@ -77,7 +75,7 @@ def test_a_leader_that_is_killed_half_way_is_followed_by_one_that_finishes(
 
 
 @each_component
-def test_a_leader_that_was_frozen_writes_nothing_when_it_thaws(site: Site, component: str) -> None:
+def test_a_frozen_leader_writes_nothing_when_it_continues(site: Site, component: str) -> None:
     with Crowd(site.config, site.new_namespace(), seed=2) as crowd:
         leader = caught_in_the_middle(site, crowd, component, seed=2)
         leader.freeze()
@@ -91,7 +89,7 @@ def test_a_leader_that_was_frozen_writes_nothing_when_it_thaws(site: Site, compo
 
 
 @each_component
-def test_a_leader_that_is_cut_off_is_followed_and_comes_back_as_a_follower(
+def test_a_partitioned_leader_is_replaced_and_returns_as_follower(
     site: Site, component: str
 ) -> None:
     with Crowd(site.config, site.new_namespace(), seed=3) as crowd:
@@ -107,7 +105,7 @@ def test_a_leader_that_is_cut_off_is_followed_and_comes_back_as_a_follower(
     check(site)
 
 
-def test_the_record_of_this_very_cluster_is_condemned_once_it_is_doctored(site: Site) -> None:
+def test_a_falsified_history_of_this_cluster_is_rejected(site: Site) -> None:
     with Crowd(site.config, site.new_namespace(), seed=9) as crowd:
         crowd.submit(2)
         crowd.until_ended()

@@ -128,7 +128,10 @@ DOCTORED: dict[str, tuple[str, Callable[[History], History]]] = {
         "no_node_is_overfull",
         lambda h: [*without(without(h, 21), 31), bind(21, "p2", "n1", B), ends(31, "p2", "n1")],
     ),
-    "a pod goes to a node that nobody made": ("no_node_is_overfull", lambda h: without(h, 2)),
+    "a pod is bound to an unknown node": (
+        "no_node_is_overfull",
+        lambda h: without(h, 2),
+    ),
     "a job never ends": ("no_job_is_lost", lambda h: without(without(h, 32), 33)),
     "a job that ended runs again": (
         "no_job_ends_twice",
@@ -142,11 +145,14 @@ DOCTORED: dict[str, tuple[str, Callable[[History], History]]] = {
         "only_the_leader_writes",
         lambda h: [*h, bind(22.5, "p2", "n2", A, code=409)],
     ),
-    "somebody writes before anyone leads": ("only_the_leader_writes", lambda h: without(h, 3)),
+    "a replica writes without a leader": (
+        "only_the_leader_writes",
+        lambda h: without(h, 3),
+    ),
 }
 
 
-def test_a_good_history_keeps_every_law() -> None:
+def test_a_correct_history_obeys_every_law() -> None:
     report = judge(good())
     assert not report.broken, report
     assert report.counts["pods bound"] == 2
@@ -154,7 +160,7 @@ def test_a_good_history_keeps_every_law() -> None:
 
 
 @pytest.mark.parametrize("how", DOCTORED)
-def test_a_doctored_history_is_found_out(how: str) -> None:
+def test_a_falsified_history_is_rejected(how: str) -> None:
     law, doctor = DOCTORED[how]
     broken = judge(doctor(good())).broken
     assert [said for said in broken if said.startswith(f"{law}: ")], broken
@@ -167,7 +173,7 @@ def test_every_law_is_broken_by_some_history() -> None:
     }
 
 
-def test_a_binding_that_the_log_lost_is_seen_in_what_follows() -> None:
+def test_a_bind_missing_from_the_log_is_inferred_from_later_responses() -> None:
     """A killed server had stored the bind; the end of the pod shows its node."""
     lost = without(good(), 21)
     assert not judge(lost).broken
@@ -177,7 +183,7 @@ def test_a_binding_that_the_log_lost_is_seen_in_what_follows() -> None:
     assert judge(early).broken == ["no_node_is_overfull: n1 has no room for the cpu of ns/p2"]
 
 
-def test_an_audit_log_is_read_and_half_a_line_is_left_out(tmp_path: Path) -> None:
+def test_a_partial_line_of_an_audit_log_is_skipped(tmp_path: Path) -> None:
     event = {
         "stage": "ResponseComplete",
         "verb": "create",
@@ -195,7 +201,7 @@ def test_an_audit_log_is_read_and_half_a_line_is_left_out(tmp_path: Path) -> Non
     assert found.done - found.at == 0.25
 
 
-def test_what_a_proxy_saw_reads_as_the_audit_log_does() -> None:
+def test_the_history_of_a_proxy_equals_that_of_the_audit_log() -> None:
     path = "/apis/batch.volcano.sh/v1alpha1/namespaces/ns/jobs/train/status"
     found = from_exchange(1.0, 2.0, "PUT", path, A, b"{}", 200, b'{"kind": "Job"}')
     assert (found.verb, found.resource, found.subresource) == ("update", "jobs", "status")

@@ -47,7 +47,7 @@ def make(client: SyncClient, name: str) -> None:
     client.create(CONFIGMAPS, {"metadata": {"name": name}}, namespace="default")
 
 
-def test_without_faults_it_is_not_there(proxy: Proxy, client: SyncClient) -> None:
+def test_without_faults_the_proxy_is_transparent(proxy: Proxy, client: SyncClient) -> None:
     make(client, "plain")
     assert client.get(CONFIGMAPS, "plain", namespace="default")["metadata"]["name"] == "plain"
     with pytest.raises(NotFound):
@@ -62,9 +62,7 @@ def test_without_faults_it_is_not_there(proxy: Proxy, client: SyncClient) -> Non
     assert seen.replica == "scheduler-a"
 
 
-def test_an_error_before_leaves_nothing_and_one_after_leaves_it_done(
-    proxy: Proxy, client: SyncClient
-) -> None:
+def test_an_error_comes_before_or_after_the_write(proxy: Proxy, client: SyncClient) -> None:
     proxy.faults = [Fault(is_write, status=500, times=1)]
     with pytest.raises(ServerError):
         make(client, "before")
@@ -76,14 +74,14 @@ def test_an_error_before_leaves_nothing_and_one_after_leaves_it_done(
         make(client, "after")
 
 
-def test_an_answer_that_is_lost_was_done(proxy: Proxy, client: SyncClient) -> None:
+def test_a_request_with_a_lost_response_is_executed(proxy: Proxy, client: SyncClient) -> None:
     proxy.faults = [Fault(is_write, drop=True, passed_on=True, times=1)]
     with pytest.raises(KubeError):
         make(client, "lost")
     assert client.find(CONFIGMAPS, "lost", namespace="default") is not None
 
 
-def test_while_it_is_cut_nothing_passes_and_nobody_is_told(
+def test_during_a_partition_nothing_passes_and_no_connection_closes(
     proxy: Proxy, client: SyncClient
 ) -> None:
     proxy.cut()
@@ -97,7 +95,7 @@ def test_while_it_is_cut_nothing_passes_and_nobody_is_told(
     make(client, "healed")
 
 
-def test_a_trap_lets_some_pass_and_holds_the_rest(proxy: Proxy, client: SyncClient) -> None:
+def test_a_trap_passes_some_requests_and_holds_the_rest(proxy: Proxy, client: SyncClient) -> None:
     proxy.trap = trap = Trap(is_write, let_through=1)
     make(client, "first")
     assert not trap.reached.is_set()
@@ -156,7 +154,7 @@ def _fails(client: SyncClient) -> bool:
     return False
 
 
-def test_it_is_reached_by_tls_alone(proxy: Proxy) -> None:
+def test_the_proxy_requires_tls(proxy: Proxy) -> None:
     host, _, port = kubeconfig.load(proxy.kubeconfig).server.removeprefix("https://").partition(":")
     with socket.create_connection((host, int(port)), timeout=60) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -43,7 +43,7 @@ def submit_until(site: Site, crowd: Crowd, before: Counter[str], kinds: set[str]
     raise AssertionError(f"{missing} never happened: {happened(site) - before}")
 
 
-def test_refusals_and_lost_answers_lose_no_job_and_repeat_nothing(site: Site) -> None:
+def test_rejections_and_lost_responses_lose_no_job_and_repeat_nothing(site: Site) -> None:
     before = happened(site)
     with Crowd(site.config, site.new_namespace(), seed=4) as crowd:
         for proxy in site.crew.proxies:
@@ -60,7 +60,7 @@ def test_refusals_and_lost_answers_lose_no_job_and_repeat_nothing(site: Site) ->
     check(site)
 
 
-def test_events_that_come_late_twice_or_again_change_nothing(site: Site) -> None:
+def test_late_and_repeated_events_change_nothing(site: Site) -> None:
     before = happened(site)
     with Crowd(site.config, site.new_namespace(), seed=5) as crowd:
         for proxy in site.crew.proxies:
@@ -78,7 +78,7 @@ def test_events_that_come_late_twice_or_again_change_nothing(site: Site) -> None
 
 @pytest.mark.faults
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-def test_a_server_that_restarts_is_taken_up_again(site: Site, kill: bool) -> None:
+def test_components_reconnect_to_a_restarted_server(site: Site, kill: bool) -> None:
     with Crowd(site.config, site.new_namespace(), seed=6) as crowd:
         crowd.submit(4)
         crowd.until_ended(1)
@@ -91,7 +91,7 @@ def test_a_server_that_restarts_is_taken_up_again(site: Site, kill: bool) -> Non
 # hekla's server has no separate store: it is killed above.
 @pytest.mark.faults
 @pytest.mark.parametrize("site", ["real"], indirect=True)
-def test_a_store_that_is_killed_is_taken_up_again(site: Site) -> None:
+def test_components_recover_from_a_killed_store(site: Site) -> None:
     assert isinstance(site, RealSite)
     with Crowd(site.config, site.new_namespace(), seed=7) as crowd:
         crowd.submit(4)
@@ -104,7 +104,7 @@ def test_a_store_that_is_killed_is_taken_up_again(site: Site) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("site", ["real"], indirect=True)
-def test_history_that_is_forgotten_is_listed_anew(site: Site) -> None:
+def test_compacted_history_causes_a_new_list(site: Site) -> None:
     """Watches resume at a compacted revision (410)."""
     assert isinstance(site, RealSite)
     with Crowd(site.config, site.new_namespace(), seed=8) as crowd:

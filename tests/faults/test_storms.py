@@ -81,7 +81,7 @@ ACTS: tuple[Act, ...] = (
 
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", [11, 12, 13])
-def test_after_any_storm_every_gang_ran_once_and_whole(site: Site, seed: int) -> None:
+def test_every_gang_runs_once_and_complete_under_random_faults(site: Site, seed: int) -> None:
     draw = Random(seed)
     with Crowd(site.config, site.new_namespace(), seed) as crowd:
         for act in draw.choices(ACTS, k=ROUNDS):

@@ -70,7 +70,7 @@ def answer(said: Json, verb: str, asked: Json) -> Json:
             spared = said.get("spares", ())
             victims = [task for task in asked["evictees"] if task["Name"] not in spared]
             return {"status": PERMIT, "victims": victims}
-    raise AssertionError(f"nobody asks for {verb}")
+    raise AssertionError(f"unknown verb {verb}")
 
 
 def _handler(said: Json) -> type[BaseHTTPRequestHandler]:

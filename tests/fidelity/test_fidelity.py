@@ -26,7 +26,7 @@ GUIDE = "docs/guides/from-volcano.md"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_decision_is_volcanos_or_differs_as_written(case: Case) -> None:
+def test_the_decision_equals_volcanos_or_differs_as_documented(case: Case) -> None:
     theirs = recorded(case.file).get(case.name)
     assert theirs is not None, "not recorded yet: python -m tests.fidelity.record"
     want = comparable({key: theirs[key] for key in ("pods", "phases")}, case.compare)
@@ -62,12 +62,12 @@ def test_the_catalogue_is_broad() -> None:
 
 
 @pytest.mark.parametrize("path", ["tests/fidelity/README.md", RECORD, GUIDE])
-def test_documents_say_how_many_cases_there_are_and_how_many_differ(path: str) -> None:
+def test_documents_state_the_numbers_of_cases_and_differences(path: str) -> None:
     text = (ROOT / path).read_text()
     differing = sum(case.differs is not None for case in CASES)
     assert f"{len(CASES)} " in text
     assert f"{differing} " in text
 
 
-def test_the_readme_says_how_many_decisions_were_recorded() -> None:
+def test_the_readme_states_the_number_of_recorded_decisions() -> None:
     assert f"{len(CASES)} recorded decisions" in (ROOT / "README.md").read_text()

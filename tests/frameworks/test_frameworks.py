@@ -55,7 +55,7 @@ def run(environment: dict[str, str], verb: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(WANT))
-def test_a_framework_finds_its_pods_and_computes(name: str, cluster: dict[str, str]) -> None:
+def test_a_framework_connects_its_pods_and_computes(name: str, cluster: dict[str, str]) -> None:
     if name == "spark" and shutil.which("java") is None:
         pytest.skip("needs Java 17 for Spark")
     shown = run(cluster, "run", str(EXAMPLES / f"{name}.yaml"))

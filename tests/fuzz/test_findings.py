@@ -25,7 +25,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("metadata", ["a", 5, [], ["x"], True])
-async def test_an_apply_whose_metadata_is_no_object_is_refused(
+async def test_an_apply_with_metadata_of_another_type_is_rejected(
     client: Client, metadata: Any
 ) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
@@ -43,7 +43,7 @@ async def test_a_job_without_a_spec_is_refused(client: Client) -> None:
 
 
 @pytest.mark.parametrize("part", ["metadata", "spec"])
-async def test_a_scale_whose_parts_are_no_objects_is_refused(client: Client, part: str) -> None:
+async def test_a_scale_with_fields_of_another_type_is_rejected(client: Client, part: str) -> None:
     template: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}}
     template["spec"] = {"containers": [{"name": "c", "image": "host"}]}
     spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
@@ -56,7 +56,7 @@ async def test_a_scale_whose_parts_are_no_objects_is_refused(client: Client, par
 
 
 @pytest.mark.parametrize("field", ["\x1c«\U00077c5fqR}", 'a"b\\c', "\r\nset-cookie: x"])
-async def test_a_warning_that_names_an_odd_field_is_a_header_all_the_same(
+async def test_a_warning_about_an_unusual_field_is_a_valid_header(
     client: Client, field: str
 ) -> None:
     body = {"metadata": {"name": "odd"}, field: [1]}

@@ -12,7 +12,7 @@ from hekla.apiserver.server import ApiServer, Config
 
 
 @pytest.mark.parametrize("name", parsers.TARGETS)
-def test_a_parser_reads_or_refuses_whatever_comes(name: str) -> None:
+def test_a_parser_accepts_or_rejects_any_input(name: str) -> None:
     assert parsers.run(name, 300, seed=1) == 300
 
 

@@ -59,7 +59,7 @@ def test_a_job_whose_pod_fails_fails(client: SyncClient, namespace: str) -> None
     until(lambda: phase(client, namespace, "bad") == "Aborted")
 
 
-def test_a_gang_that_does_not_fit_waits_whole_and_says_why(
+def test_a_gang_that_does_not_fit_stays_pending_with_a_reason(
     client: SyncClient, namespace: str
 ) -> None:
     too_many = NODE_COUNT * NODE_CPU + 1
@@ -74,7 +74,7 @@ def test_a_gang_that_does_not_fit_waits_whole_and_says_why(
     assert not [pod for pod in pods(client, namespace) if pod["spec"].get("nodeName")]
 
 
-def test_deleting_a_job_takes_its_pods_along(client: SyncClient, namespace: str) -> None:
+def test_deleting_a_job_deletes_its_pods(client: SyncClient, namespace: str) -> None:
     client.create(JOBS, job("gone"), namespace=namespace)
     until(lambda: phase(client, namespace, "gone") == "Running")
     client.delete(JOBS, "gone", namespace=namespace)
@@ -83,7 +83,9 @@ def test_deleting_a_job_takes_its_pods_along(client: SyncClient, namespace: str)
     until(lambda: not client.list(PODGROUPS, namespace=namespace).items)
 
 
-def test_a_queue_is_made_used_and_shown(vcctl: Vcctl, client: SyncClient, namespace: str) -> None:
+def test_a_queue_is_created_used_and_listed(
+    vcctl: Vcctl, client: SyncClient, namespace: str
+) -> None:
     queue = f"q-{namespace}"
     vcctl("queue", "create", "-n", queue, "-w", "3")
     until(lambda: (client.get(QUEUES, queue).get("status") or {}).get("state") == "Open")

@@ -48,13 +48,13 @@ def part(folder: Path) -> Part:
     return Part("hello", folder, "example.com/hello", "example.com/program", stamps)
 
 
-def test_a_program_carries_its_version(module: Path) -> None:
+def test_a_program_reports_its_version(module: Path) -> None:
     program = ensure(part(module))
     said = subprocess.run([program], capture_output=True, text=True, check=True).stderr
     assert said == "v1.2.312"
 
 
-def test_several_at_once_build_once_and_a_new_pin_builds_anew(
+def test_concurrent_builds_run_once_and_a_new_pin_builds_again(
     module: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     threads = [threading.Thread(target=ensure, args=(part(module),)) for _ in range(4)]
@@ -91,7 +91,7 @@ def test_a_process_that_ends_early_is_reported_with_its_log(tmp_path: Path) -> N
     processes.stop_all()
 
 
-def test_what_was_left_running_is_found_and_stopped(tmp_path: Path) -> None:
+def test_recorded_processes_are_stopped(tmp_path: Path) -> None:
     program = [sys.executable, "-uc", "import signal; print('up'); signal.pause()"]
     processes = Processes(tmp_path)
     processes.start("sleeper", program)
@@ -106,7 +106,7 @@ def test_what_was_left_running_is_found_and_stopped(tmp_path: Path) -> None:
     assert stop_recorded(tmp_path) == []
 
 
-def test_servers_end_with_a_runner_that_is_killed(tmp_path: Path) -> None:
+def test_servers_end_with_a_killed_runner(tmp_path: Path) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv (util-linux)")
     runner = f"""

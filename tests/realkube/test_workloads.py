@@ -38,7 +38,7 @@ def classes(client: SyncClient, namespace: str) -> Iterator[tuple[str, str]]:
         client.delete(PRIORITY_CLASSES, name)
 
 
-def test_job_plugins_make_what_they_promise(client: SyncClient, namespace: str) -> None:
+def test_job_plugins_create_their_objects(client: SyncClient, namespace: str) -> None:
     plugins: Json = {"env": [], "svc": [], "ssh": []}
     client.create(JOBS, job("mpi", plugins=plugins), namespace=namespace)
     until(lambda: phase(client, namespace, "mpi") == "Running")
@@ -109,7 +109,7 @@ def test_a_failed_task_restarts_its_job(client: SyncClient, namespace: str) -> N
     assert not before & {pod["metadata"]["uid"] for pod in pods(client, namespace)}
 
 
-def test_an_urgent_job_takes_the_room_of_a_lower_one(
+def test_a_job_of_higher_priority_preempts(
     client: SyncClient, namespace: str, classes: tuple[str, str], conf_with_preempt: None
 ) -> None:
     low, high = classes
@@ -153,7 +153,9 @@ def _placed(client: SyncClient, namespace: str, name: str) -> list[Json]:
     ]
 
 
-def test_a_closed_queue_takes_no_more_and_reopens(client: SyncClient, namespace: str) -> None:
+def test_a_closed_queue_accepts_no_jobs_until_it_reopens(
+    client: SyncClient, namespace: str
+) -> None:
     queue = f"q-{namespace}"
     client.create(QUEUES, {"metadata": {"name": queue}, "spec": {"weight": 1}})
     until(lambda: _state(client, queue) == "Open")

@@ -71,8 +71,9 @@ def test_members_that_finished_count_towards_the_minimum() -> None:
 
 
 def test_a_gang_is_pipelined_on_releasing_resources_and_not_bound() -> None:
-    leaving = pod("old", cpu=2, node="n1", deleting=True)
-    result = cluster([node("n1", cpu=3)], [gang("next", members=3, cpu=1)], pods=[leaving]).run()
+    terminating = pod("old", cpu=2, node="n1", deleting=True)
+    world = cluster([node("n1", cpu=3)], [gang("next", members=3, cpu=1)], pods=[terminating])
+    result = world.run()
     assert result.binds == {}
     assert result.pipelined == {"next-1": "n1", "next-2": "n1"}
     verdict = result.verdict("next")
@@ -81,10 +82,10 @@ def test_a_gang_is_pipelined_on_releasing_resources_and_not_bound() -> None:
 
 
 def test_resources_pipelined_for_one_gang_are_not_used_by_the_next() -> None:
-    leaving = pod("old", cpu=2, node="n1", deleting=True)
+    terminating = pod("old", cpu=2, node="n1", deleting=True)
     first = gang("first", members=3, cpu=1, age=60)
     second = gang("second", members=1, cpu=1)
-    result = cluster([node("n1", cpu=3)], [first, second], pods=[leaving]).run()
+    result = cluster([node("n1", cpu=3)], [first, second], pods=[terminating]).run()
     assert result.binds == {}
 
 
@@ -115,11 +116,11 @@ def test_jobs_of_one_queue_go_by_priority_then_age() -> None:
 
 def test_a_nominated_pod_uses_another_node_that_is_free_earlier() -> None:
     """Idle resources are preferred to releasing ones."""
-    leaving = gang("old", cpu=1, running_on=["n1"], deleting=True)
+    terminating = gang("old", cpu=1, running_on=["n1"], deleting=True)
     chosen = gang("a", cpu=1, status={"nominatedNodeName": "n1"})
-    with_room = [node("n1", cpu=1), node("n2", cpu=1)]
-    assert cluster(nodes=with_room, jobs=[leaving, chosen]).run().binds == {"a-0": "n2"}
-    without = cluster(nodes=[node("n1", cpu=1)], jobs=[leaving, chosen]).run()
+    with_idle = [node("n1", cpu=1), node("n2", cpu=1)]
+    assert cluster(nodes=with_idle, jobs=[terminating, chosen]).run().binds == {"a-0": "n2"}
+    without = cluster(nodes=[node("n1", cpu=1)], jobs=[terminating, chosen]).run()
     assert (without.binds, without.pipelined) == ({}, {"a-0": "n1"})
 
 
@@ -133,9 +134,9 @@ def test_a_nominated_pod_is_bound_to_its_nominated_node() -> None:
 
 def test_equal_pods_nominated_for_one_node_use_its_idle_resources_first() -> None:
     """Two of three CPUs of n1 are releasing; n2 has one idle, and one pod stays pending."""
-    leaving = gang("old", members=1, cpu=1, running_on=["n1"], deleting=True)
+    terminating = gang("old", members=1, cpu=1, running_on=["n1"], deleting=True)
     chosen = gang("a", members=4, minimum=1, cpu=1, status={"nominatedNodeName": "n1"})
-    result = cluster([node("n1", cpu=3), node("n2", cpu=1)], [leaving, chosen]).run()
+    result = cluster([node("n1", cpu=3), node("n2", cpu=1)], [terminating, chosen]).run()
     assert result.binds == {"a-0": "n1", "a-1": "n1", "a-2": "n2"}
     assert result.pipelined == {"a-3": "n1"}
 

@@ -26,7 +26,7 @@ def load(steps: list[tuple[str, Any]]) -> Cluster:
     return state
 
 
-def books(state: Cluster) -> dict[str, Any]:
+def amounts(state: Cluster) -> dict[str, Any]:
     n = state.matrix.count
     out: dict[str, Any] = {
         name: getattr(state.matrix, name)[:4, :n].tolist()
@@ -76,7 +76,7 @@ def objects() -> list[tuple[str, Any]]:
 @settings(max_examples=80, deadline=None)
 @given(st.permutations(objects()))
 def test_objects_may_arrive_in_any_order(steps: list[tuple[str, Any]]) -> None:
-    assert books(load(steps)) == books(load(objects()))
+    assert amounts(load(steps)) == amounts(load(objects()))
 
 
 @settings(max_examples=60, deadline=None)
@@ -99,7 +99,7 @@ def test_repeating_and_undoing_changes_restores_the_state(
             state.job_table.delete_group(obj.namespace, obj.name)
         write(state, kind, obj)
     state.refresh()
-    assert books(state) == books(load(objects()))
+    assert amounts(state) == amounts(load(objects()))
 
 
 def test_node_accounting_follows_the_status_of_tasks() -> None:
@@ -132,7 +132,7 @@ def test_a_bind_is_assumed_until_the_watch_confirms_it_and_can_be_taken_back() -
             ("set_pod", job.pods[0]),
         ]
     )
-    before = books(state)
+    before = amounts(state)
     task = state.tasks["default-a-0"]
     state.assume(task, "n1")
     assert state.matrix.idle_rn[0, 0] == 3000.0
@@ -142,7 +142,7 @@ def test_a_bind_is_assumed_until_the_watch_confirms_it_and_can_be_taken_back() -
     state.forget(assuming)
     state.refresh()
     assert state.tasks["default-a-0"].status == PENDING
-    assert books(state) == before
+    assert amounts(state) == before
     state.assume(task, "n1")
     state.set_pod(pod("a-0", group="a", cpu=1, node="n1"))
     running = state.tasks["default-a-0"]
@@ -215,7 +215,7 @@ def test_advance_pod_equals_set_pod(steps: list[Any], group: str) -> None:
             else:
                 getattr(state, step)(task)
             state.refresh()
-        assert books(found) == books(wanted)
+        assert amounts(found) == amounts(wanted)
         mine, theirs = found.tasks["default-p"], wanted.tasks["default-p"]
         assert (mine.status, mine.node_name) == (theirs.status, theirs.node_name)
         assert mine.condition == theirs.condition

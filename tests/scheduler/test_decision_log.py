@@ -48,8 +48,8 @@ async def a_busy_day(world: World, log: DecisionLog) -> None:
     await world.group("c", 1, priorityClassName="high")
     await world.client.create(PODS, body)
     await world.condition("c", "")
-    leaving = await world.until(PODS, are_leaving)
-    await world.remove(*leaving)
+    terminating = await world.until(PODS, are_terminating)
+    await world.remove(*terminating)
     await world.until(PODS, lambda pods: pods["c-0"]["spec"].get("nodeName"))
     await world.client.delete(PODGROUPS, "b", namespace="default")
     await world.node("n3", 2)
@@ -59,7 +59,7 @@ async def a_busy_day(world: World, log: DecisionLog) -> None:
     await world.until(QUEUES, lambda queues: queues["default"]["status"]["allocated"])
 
 
-def are_leaving(pods: Objects) -> list[str]:
+def are_terminating(pods: Objects) -> list[str]:
     """Wait until both victims of c are evicted; return them."""
     found = [name for name, pod in pods.items() if pod["metadata"].get("deletionTimestamp")]
     return found if len(found) == 2 else []

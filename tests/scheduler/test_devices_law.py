@@ -83,7 +83,7 @@ def given_by(bind: Any, asked: dict[str, Any]) -> list[Had]:
     return [(each.device, "vgpu", each.memory, each.cores) for each in decode(text)]
 
 
-def overbooked(had: dict[str, list[Had]]) -> list[str]:
+def overcommitted(had: dict[str, list[Had]]) -> list[str]:
     wrong: list[str] = []
     everything = [each for devices in had.values() for each in devices]
     for device in sorted({each[0] for each in everything}):
@@ -136,7 +136,7 @@ def test_no_device_is_overcommitted_in_any_mode_with_invalid_annotations(
         assert result.plan.failures == []
         remember(had, result, asked)
         world.live(result)
-        assert overbooked(had) == []
+        assert overcommitted(had) == []
         for uid in sorted(had):
             what = data.draw(st.sampled_from(("stays", "stays", "leaves", "spoilt")))
             if what == "leaves":

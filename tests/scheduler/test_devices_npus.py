@@ -48,8 +48,8 @@ def test_several_npus_are_whole_and_of_one_network() -> None:
     world.live(world.run())
     world.add(job("b", requests={"huawei.com/Ascend910B3": 2}))
     notes = world.run().plan.binds[0].annotations
-    given_cards = decode(notes["hami.io/Ascend910B3-devices-allocated"])
-    assert [(each.device, each.cores) for each in given_cards] == [("NPU-2", 100), ("NPU-3", 100)]
+    allocated = decode(notes["hami.io/Ascend910B3-devices-allocated"])
+    assert [(each.device, each.cores) for each in allocated] == [("NPU-2", 100), ("NPU-3", 100)]
 
 
 def test_fractions_of_several_npus_are_refused() -> None:

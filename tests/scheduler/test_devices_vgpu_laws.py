@@ -76,7 +76,7 @@ KINDS = (
 )
 
 
-def overbooked(world: TestCluster) -> list[str]:
+def overcommitted(world: TestCluster) -> list[str]:
     """Return overcommitted devices, computed from the annotations of the pods."""
     used: dict[str, list[int]] = {}
     for pod in world.pods.values():
@@ -134,7 +134,7 @@ def test_no_device_is_overcommitted_after_evictions_restarts_or_delays(data: st.
             _remember(world, result)
         else:
             world.live(result)
-        assert overbooked(world) == []
+        assert overcommitted(world) == []
         placed = sorted(uid for uid, p in world.pods.items() if p.spec.node_name)
         for uid in placed:
             if data.draw(st.integers(0, 3)) == 0:

@@ -27,12 +27,12 @@ def test_a_vgpu_is_written_on_the_pod_as_the_device_plugin_reads_it() -> None:
         [vgpu_node("n")], [job("a", requests=wants(2, memory=3000, cores=30))], conf=VIRTUAL
     ).run()
     (bind,) = result.plan.binds
-    given_cards = "GPU-n-1,NVIDIA,3000,30:GPU-n-0,NVIDIA,3000,30:"  # Volcano begins at the end
+    allocated = "GPU-n-1,NVIDIA,3000,30:GPU-n-0,NVIDIA,3000,30:"  # Volcano begins at the end
     assert bind.annotations == {
         w.VGPU_NODE: "n",
         w.VGPU_TIME: str(int(START)),
-        w.VGPU_IDS_NEW: given_cards,
-        w.DEVICES_TO_ALLOCATE: given_cards,
+        w.VGPU_IDS_NEW: allocated,
+        w.DEVICES_TO_ALLOCATE: allocated,
         w.BIND_TIME: str(int(START)),
         w.BIND_PHASE: "allocating",
     }
@@ -116,11 +116,11 @@ NOTES: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize("case", NOTES)
 def test_a_pod_selects_devices_by_annotations(case: str) -> None:
-    notes, want_card = NOTES[case]
+    notes, want_device = NOTES[case]
     nodes = [vgpu_node("a"), vgpu_node("b", kind="NVIDIA-A10", mode="mps")]
     asked = job("a", requests=wants(1, 10), pod_annotations=notes)
     result = cluster(nodes, [asked], conf=VIRTUAL).run()
-    assert devices(result)["a-0"].split(",")[0] == want_card
+    assert devices(result)["a-0"].split(",")[0] == want_device
 
 
 def test_a_pod_without_matching_device_has_a_reason() -> None:

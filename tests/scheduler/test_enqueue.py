@@ -109,8 +109,8 @@ def test_an_unknown_queue_is_named() -> None:
 
 def test_sla_enqueues_a_job_after_its_waiting_time() -> None:
     """A permit of an earlier tier decides: overcommit is not called."""
-    waiting = gang("w", members=0, phase="Pending", min_resources={"cpu": 99})
-    world = cluster([node("n1", cpu=1)], [waiting], conf=SLA)
+    pending = gang("w", members=0, phase="Pending", min_resources={"cpu": 99})
+    world = cluster([node("n1", cpu=1)], [pending], conf=SLA)
     assert world.run(now=START + 3599).phases == {"w": "Pending"}
     assert world.run(now=START + 3600).phases == {"w": "Inqueue"}
 

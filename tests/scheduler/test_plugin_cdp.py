@@ -28,26 +28,26 @@ def since(seconds: float) -> dict[str, Any]:
     return {"conditions": [scheduled]}
 
 
-def world(asks_in: str, seconds: float, **victim: Any) -> TestCluster:
+def world(requests_in: str, seconds: float, **victim: Any) -> TestCluster:
     low = gang(
         "low", members=2, minimum=1, cpu=2, running_on=["n1"] * 2, phase="Running",
         queue="a", status=since(seconds), **victim,
     )  # fmt: skip
-    high = gang("high", members=1, cpu=2, queue=asks_in, priority_class="high")
+    high = gang("high", members=1, cpu=2, queue=requests_in, priority_class="high")
     return cluster(
         [node("n1", cpu=4)], [low, high], queues=[queue("a"), queue("b")],
         priorities={"high": 10}, conf=CONF,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("asks_in", ["a", "b"])
+@pytest.mark.parametrize("requests_in", ["a", "b"])
 @pytest.mark.parametrize("where", ["labels", "pod_annotations"])
 @pytest.mark.parametrize(("seconds", "leave"), [(599, 0), (600, 1)])
 def test_a_pod_is_protected_until_its_cooldown_ends(
-    asks_in: str, where: str, seconds: float, leave: int
+    requests_in: str, where: str, seconds: float, leave: int
 ) -> None:
     """In one queue it would be preempted, from another reclaimed."""
-    result = world(asks_in, seconds, **{where: {COOLDOWN_TIME: "10m"}}).run()
+    result = world(requests_in, seconds, **{where: {COOLDOWN_TIME: "10m"}}).run()
     assert len(result.evictions) == leave
     if not leave:
         assert result.plan.wake_at == START + 1, "then it can be taken"

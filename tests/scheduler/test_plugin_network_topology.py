@@ -120,24 +120,24 @@ def test_soft_topology_prefers_low_tiers_and_accepts_any() -> None:
 
 
 def test_a_wider_domain_now_is_preferred_to_a_closer_one_later() -> None:
-    leaving = [
+    terminating = [
         gang(f"old-{name}", cpu=2, running_on=[name], phase="Running", deleting=True)
         for name in ("n0", "n1")
     ]
     result = world(
-        *leaving, *(busy(name) for name in NODES[2:]),
+        *terminating, *(busy(name) for name in NODES[2:]),
         gang("t", members=4, cpu=1, network=HARD2),
     ).run()  # fmt: skip
     assert racks(result) == {"r2", "r3"}
 
 
 def test_a_gang_is_pipelined_on_releasing_resources_of_its_domain() -> None:
-    leaving = [
+    terminating = [
         gang(f"old-{name}", cpu=2, running_on=[name], phase="Running", deleting=True)
         for name in ("n0", "n1")
     ]
     full = [busy(name) for name in NODES[2:]]
-    result = world(*leaving, *full, gang("t", members=4, cpu=1, network=HARD1)).run()
+    result = world(*terminating, *full, gang("t", members=4, cpu=1, network=HARD1)).run()
     assert result.binds == {}
     assert set(result.pipelined.values()) == {"n0", "n1"}
 

@@ -270,9 +270,9 @@ def test_session_placement_of_many_tasks_equals_one_by_one(
     layouts: list[Numatopology], cpu: int, count: int
 ) -> None:
     made = world([job("a", 15, cpu=cpu, minimum=1)], *layouts, cpu=16)
-    waiting = made.state.jobs["default/a"].by_status[PENDING].values()
+    pending = made.state.jobs["default/a"].by_status[PENDING].values()
     with Session(made.state, made.config, 0.0) as session:
-        tasks = session.in_task_order(waiting)
+        tasks = session.in_task_order(pending)
         at_once = session.placer.best_nodes(tasks[0], count).tolist()
         affects_other_nodes: list[int] = []
         with session.statement() as statement:

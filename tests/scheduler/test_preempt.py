@@ -112,8 +112,8 @@ def test_protected_pods_are_not_evicted(victim: dict[str, Any]) -> None:
 
 
 def test_a_pod_with_preemption_policy_never_evicts_no_pod() -> None:
-    waiting = high(spec={"preemptionPolicy": "Never"})
-    assert run([node("n1", cpu=1)], [low("v", ["n1"]), waiting]).evictions == []
+    pending = high(spec={"preemptionPolicy": "Never"})
+    assert run([node("n1", cpu=1)], [low("v", ["n1"]), pending]).evictions == []
 
 
 def test_preempt_evicts_no_pod_of_other_queues() -> None:
@@ -162,9 +162,9 @@ def test_no_more_victims_are_evicted_while_victims_terminate() -> None:
     first = world.run()
     assert first.evictions == ["v-1"]
     world.state.tasks["default-p-0"].nominated_node = "n1"
-    leaving = world.pods["default-v-1"]
+    terminating = world.pods["default-v-1"]
     stamp = {"deletion_timestamp": "2023-11-14T22:13:20Z"}
-    world.state.set_pod(replace(leaving, metadata=replace(leaving.metadata, **stamp)))
+    world.state.set_pod(replace(terminating, metadata=replace(terminating.metadata, **stamp)))
     second = world.run()
     assert second.evictions == []
     assert second.pipelined == {"p-0": "n1"}

@@ -94,16 +94,16 @@ def test_pods_on_other_devices_are_not_evicted() -> None:
     # A whole device is requested: both pods of one device are evicted, none of the other.
     lows = [low("a", 8000), low("b", 8000), low("c", 8000), low("d", 8000)]
     world = after([machine("n")], lows)
-    evicted, promised = outcome(world, high("h", 16000))
-    assert promised == {"h-0": "n"}
+    evicted, pipelined = outcome(world, high("h", 16000))
+    assert pipelined == {"h-0": "n"}
     assert len(evicted) == 2
     assert len({devices(world)[name] for name in evicted}) == 1
 
 
 def test_preemption_frees_both_devices_of_a_pod() -> None:
     world = after([machine("n")], [low("a", 10000), low("b", 10000)])
-    evicted, promised = outcome(world, high("h", 10000, number=2))
-    assert (sorted(evicted), promised) == (["a-0", "b-0"], {"h-0": "n"})
+    evicted, pipelined = outcome(world, high("h", 10000, number=2))
+    assert (sorted(evicted), pipelined) == (["a-0", "b-0"], {"h-0": "n"})
 
 
 def test_the_node_with_fewer_device_victims_is_chosen() -> None:
@@ -167,14 +167,14 @@ def loads(draw: st.DrawFn, prefix: str) -> list[GroupBuilder]:
     return found
 
 
-def check_cards(world: TestCluster) -> None:
+def check_devices(world: TestCluster) -> None:
     """Check that no device is overcommitted, including terminating pods."""
     used: dict[str, list[int]] = {}
     for task in world.state.tasks.values():
-        for given_card in task.devices:
-            sums = used.setdefault(given_card.device, [0, 0])
-            sums[0] += given_card.memory
-            sums[1] += given_card.cores
+        for allocated_device in task.devices:
+            sums = used.setdefault(allocated_device.device, [0, 0])
+            sums[0] += allocated_device.memory
+            sums[1] += allocated_device.cores
     assert all(memory <= 16000 and cores <= 100 for memory, cores in used.values()), used
 
 
@@ -191,4 +191,4 @@ def test_no_device_is_allocated_twice_during_preemption(
         assert result.plan.failures == []
         assert not result.evictions or result.pipelined, "somebody left for nobody"
         world.live(result)
-        check_cards(world)
+        check_devices(world)

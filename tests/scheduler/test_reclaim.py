@@ -36,8 +36,8 @@ def test_a_queue_reclaims_its_deserved_share_and_no_more() -> None:
     result = run(jobs)
     assert result.evictions == ["over-3", "over-2"]
     assert len(result.pipelined) == 2
-    waiting = [result.verdict(f"b{i}").gate for i in range(4)]
-    assert waiting.count(Gate.VICTIMS) == 2
+    gates = [result.verdict(f"b{i}").gate for i in range(4)]
+    assert gates.count(Gate.VICTIMS) == 2
 
 
 def test_a_gang_above_its_queues_limit_evicts_no_pod() -> None:

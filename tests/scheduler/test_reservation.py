@@ -35,13 +35,13 @@ def test_the_freest_nodes_are_reserved_for_a_large_overdue_job() -> None:
     """n1 and n2 have the least used; n3 fits one small job."""
     result = stage().run()
     assert result.binds == {"s0-0": "n3"}
-    large, waiting = result.verdict("large"), result.verdict("s1")
+    large, small = result.verdict("large"), result.verdict("s1")
     assert large is not None
-    assert waiting is not None
+    assert small is not None
     assert "2 nodes are reserved for it until it fits" in large.message
-    assert waiting.gate == Gate.ORDERING
-    assert "reserved for default/large, which has been pending for long" in waiting.message
-    assert waiting.nodes == {
+    assert small.gate == Gate.ORDERING
+    assert "reserved for default/large, which has been pending for long" in small.message
+    assert small.nodes == {
         "Insufficient cpu": 1,
         "node(s) had capacity that is reserved for other pods": 2,
     }

@@ -26,19 +26,19 @@ N1 = np.asarray([0], dtype=np.int64)
 def test_an_eviction_adds_future_idle_and_is_undone_exactly() -> None:
     world = stage()
     victim = world.state.tasks["default-old-0"]
-    waiting = world.state.tasks["default-new-0"]
+    pending = world.state.tasks["default-new-0"]
     with Session(world.state, world.config, 0.0) as session:
-        assert len(session.placer.best_nodes(waiting, 1, future=True)) == 0
+        assert len(session.placer.best_nodes(pending, 1, future=True)) == 0
         with session.statement() as statement:
             statement.evict(victim, "preempt")
             assert victim.status == RELEASING
             assert session.columns.future_idle(0)[0] == 2000.0
-            assert len(session.placer.best_nodes(waiting, 1)) == 0, "it is not free yet"
-            statement.pipeline([waiting], session.placer.best_nodes(waiting, 1, future=True))
-            assert waiting.status == PIPELINED
+            assert len(session.placer.best_nodes(pending, 1)) == 0, "it is not free yet"
+            statement.pipeline([pending], session.placer.best_nodes(pending, 1, future=True))
+            assert pending.status == PIPELINED
             assert session.columns.future_idle(0)[0] == 1000.0
         assert (victim.status, victim.node_name) == (RUNNING, "n1")
-        assert (waiting.status, waiting.node_name) == (PENDING, "")
+        assert (pending.status, pending.node_name) == (PENDING, "")
         assert session.columns.future_idle(0)[0] == 0.0
     assert session.plan.evictions == []
 

@@ -141,8 +141,8 @@ def test_gated_pods_are_left_to_the_api_server() -> None:
 
 
 def test_a_pipelined_pod_has_a_condition() -> None:
-    leaving = pod("old", cpu=1, node="n1", deleting=True)
-    result = cluster([node("n1", cpu=1)], [gang("a", cpu=1)], pods=[leaving]).run()
+    terminating = pod("old", cpu=1, node="n1", deleting=True)
+    result = cluster([node("n1", cpu=1)], [gang("a", cpu=1)], pods=[terminating]).run()
     (told,) = [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
     assert told.message.startswith("Pod default/a-0 can possibly be assigned, once resource")
 

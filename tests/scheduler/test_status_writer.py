@@ -158,9 +158,9 @@ class Desk:
     def write(self, **amounts: str) -> None:
         self.writer.set_queue(SetQueueStatus("default", amounts))
 
-    def wait(self, why: str, *, promised: str = "") -> None:
+    def wait(self, why: str, *, nominated: str = "") -> None:
         """Return a pending pod, optionally nominated."""
-        effect = SetPodCondition("default", "p", "u", "Unschedulable", why, promised)
+        effect = SetPodCondition("default", "p", "u", "Unschedulable", why, nominated)
         self.writer.set_pod(effect)
 
     def reasons(self) -> list[str]:
@@ -229,7 +229,7 @@ async def test_a_nomination_is_written_at_once() -> None:
     desk.state.cluster.set_pod(pod("p", cpu=1))
     desk.state.cluster.tasks["u"] = desk.state.cluster.tasks.pop("default-p")
     desk.wait("no room")
-    desk.wait("room is being made", promised="n1")
+    desk.wait("room is being made", nominated="n1")
     await desk.clock.settle()
     assert desk.reasons() == ["room is being made"]
 

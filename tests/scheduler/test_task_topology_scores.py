@@ -54,7 +54,7 @@ def fitting(session: Session, placed: Sequence[tuple[Task, int]], column: int,
     return found
 
 
-def by_bucket(job: Job, layout: Layout, task: Task, where: Where, column: int, room: int) -> float:
+def by_bucket(job: Job, layout: Layout, task: Task, where: Where, column: int, fits: int) -> float:
     """Return the fit of the bucket plus its tasks on the node, minus tasks with anti-affinity."""
     near = sum(where.get(uid) == column for uid in layout.of[task.uid].tasks)
     repelled = [
@@ -63,10 +63,10 @@ def by_bucket(job: Job, layout: Layout, task: Task, where: Where, column: int, r
         if frozenset((task.role, other.role)) in layout.affinity.apart
     ]
     far = sum(where.get(foe.uid) == column for foe in repelled)
-    return (room + near - far) * (WEIGHT * 100.0 / layout.largest)
+    return (fits + near - far) * (WEIGHT * 100.0 / layout.largest)
 
 
-def by_traffic(job: Job, layout: Layout, task: Task, where: Where, column: int, room: int) -> float:
+def by_traffic(job: Job, layout: Layout, task: Task, where: Where, column: int, fits: int) -> float:
     """Return the traffic between nodes with the task here, over all pairs of tasks."""
     after = {**where, task.uid: column}
     links = dict[frozenset[int], int]()
@@ -84,7 +84,7 @@ def by_traffic(job: Job, layout: Layout, task: Task, where: Where, column: int, 
     ]
     members = len(job.tasks)
     here = sum(there == column for there in where.values()) / (members + 1)
-    cost = max(links.values(), default=0) * members**2 + len(own) * members - room - here
+    cost = max(links.values(), default=0) * members**2 + len(own) * members - fits - here
     return -cost * (WEIGHT * 100.0)
 
 
@@ -100,8 +100,8 @@ def test_incremental_scores_equal_scores_from_scratch(
 ) -> None:
     found, job = world(members, together, apart)
     layout = Layout(job, RoleAffinity(job))
-    waiting = sorted(job.by_status[PENDING].values(), key=lambda task: task.order)
-    alike = [task for task in waiting if task.role == role and task.uid in layout.of]
+    pending = sorted(job.by_status[PENDING].values(), key=lambda task: task.order)
+    alike = [task for task in pending if task.role == role and task.uid in layout.of]
     alike = [task for task in alike if task.klass is alike[0].klass]
     if not alike:
         return
@@ -113,14 +113,14 @@ def test_incremental_scores_equal_scores_from_scratch(
         where = {task.uid: found.state.nodes[task.node_name].index for task in running}
         placed: list[tuple[Task, int]] = []
         for task, place in zip(alike, [*places, *[0] * len(alike)], strict=False):
-            others = [t for t in waiting if t.uid not in where and t is not task]
+            others = [t for t in pending if t.uid not in where and t is not task]
             if is_by_traffic:
                 others.sort(key=lambda t: (*layout.affinity.order(t.role), t.role, t.order))
             else:
                 of_bucket = layout.of[task.uid].tasks
                 others = sorted((t for t in others if t.uid in of_bucket), key=lambda t: t.name)
-            rooms = [fitting(session, placed, c, [task, *others]) for c in range(3)]
-            wanted = [plainly(job, layout, task, where, c, rooms[c]) for c in range(3)]
+            capacities = [fitting(session, placed, c, [task, *others]) for c in range(3)]
+            wanted = [plainly(job, layout, task, where, c, capacities[c]) for c in range(3)]
             assert turn.score(task).tolist() == wanted
             turn.placed(task, place)
             where[task.uid] = place

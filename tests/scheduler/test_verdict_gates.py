@@ -100,10 +100,10 @@ def test_node_filters() -> None:
 def test_ordering() -> None:
     """Idle resources are reserved by a pipelined gang."""
     first = gang("first", cpu=4, age=9)
-    leaving = pod("leaving", cpu=2, node="n1", deleting=True)
+    terminating = pod("leaving", cpu=2, node="n1", deleting=True)
     jobs = [first, gang("job", cpu=1)]
     nodes = [node("n1", cpu=4), node("n2", cpu=8, taints=["x=y:NoSchedule"])]
-    world = cluster(nodes, jobs, pods=[leaving], conf=CAPACITY)
+    world = cluster(nodes, jobs, pods=[terminating], conf=CAPACITY)
     found = verdict_of(world)
     assert found.gate == Gate.ORDERING
     assert found.nodes == {

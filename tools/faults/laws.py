@@ -271,7 +271,7 @@ def no_node_is_overfull(facts: Facts) -> Iterator[str]:
     for node, pods in by_node.items():
         room = facts.nodes.get(node)
         if room is None:
-            yield f"pods were bound to {node}, which nobody made"
+            yield f"pods were bound to {node}, which does not exist"
             continue
         yield from _overfull(node, room, pods)
 
@@ -314,7 +314,7 @@ def only_the_leader_writes(facts: Facts) -> Iterator[str]:
         taking = _holder(terms, write.at, lambda term: term.at)
         if write.replica not in (holder, taking):
             what = f"{write.verb} {write.resource}/{write.subresource} {write.name}"
-            yield f"{write.replica} sent {what} while {holder or 'nobody'} led"
+            yield f"{write.replica} sent {what} while {holder or 'no replica'} led"
 
 
 def _holder(terms: list[Term], moment: float, when: Callable[[Term], float]) -> str:

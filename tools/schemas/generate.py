@@ -78,7 +78,7 @@ def _dense(value: Any) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only say which files are stale")
+    parser.add_argument("--check", action="store_true", help="only report stale files")
     check = parser.parse_args().check
     stale = []
     for path, text in outputs().items():

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hekla.api.wellknown import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINITY
 from hekla.scheduler.plugins.task_topology.buckets import Layout, RoleAffinity
 from hekla.scheduler.state.classes import TaskClass
-from hekla.scheduler.state.model import ALLOCATED, PENDING, Job
+from hekla.scheduler.state.model import Job
+from hekla.scheduler.state.status import ALLOCATED, PENDING
 from hekla.testing import TestCluster, cluster, gang, node, pod
 
 CONF = "actions: allocate\ntiers:\n- plugins: [{name: task-topology}]\n"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.scheduler.state.cluster import Cluster
-from hekla.scheduler.state.model import BINDING, PENDING, RELEASING, RUNNING
+from hekla.scheduler.state.status import BINDING, PENDING, RELEASING, RUNNING
 from hekla.testing import gang, node, pod, queue
 
 

@@ -14,7 +14,7 @@ from hekla.kube.resources import PODGROUPS
 from hekla.scheduler.service.performer import Performer
 from hekla.scheduler.service.status_writer import FIRST_S
 from hekla.scheduler.state.changes import Change, apply
-from hekla.scheduler.state.model import BINDING, PENDING, RELEASING, RUNNING
+from hekla.scheduler.state.status import BINDING, PENDING, RELEASING, RUNNING
 from hekla.testing import TestCluster, cluster, gang, node
 from hekla.units.clock import ManualClock
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hekla.scheduler.framework import config
 from hekla.scheduler.placement import placer
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import PENDING
+from hekla.scheduler.state.status import PENDING
 from hekla.testing import TestCluster, cluster, gang, node, pod
 
 MIXED = """\

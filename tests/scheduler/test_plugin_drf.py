@@ -12,7 +12,7 @@ from hekla.scheduler.framework.config import parse
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.plugins.drf.plugin import Drf
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import PENDING
+from hekla.scheduler.state.status import PENDING
 from hekla.testing import TestCluster, cluster, gang, node
 
 FLAT = """\

@@ -14,8 +14,8 @@ from hekla.api.nodeinfo import Numatopology, ResourceInfo
 from hekla.api.numa import read_decision
 from hekla.api.wellknown import NUMA_TOPOLOGY_POLICY, TOPOLOGY_DECISION
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import PENDING
 from hekla.scheduler.state.numa import Layout
+from hekla.scheduler.state.status import PENDING
 from hekla.testing import GroupBuilder, Result, TestCluster, cluster, gang, node, pod
 from hekla.units.cpusets import format_cpuset, parse_cpuset
 

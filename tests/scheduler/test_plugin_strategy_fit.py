@@ -10,7 +10,7 @@ from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.framework import config
 from hekla.scheduler.plugins import builtin
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import PENDING
+from hekla.scheduler.state.status import PENDING
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, node, pod
 
 CONF = """\

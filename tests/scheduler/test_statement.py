@@ -8,7 +8,7 @@ import pytest
 from hekla.scheduler.explain.plan_writer import write_plan
 from hekla.scheduler.framework.plan import Evict
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import ALLOCATED, PENDING, PIPELINED, RELEASING, RUNNING
+from hekla.scheduler.state.status import ALLOCATED, PENDING, PIPELINED, RELEASING, RUNNING
 from hekla.testing import TestCluster, cluster, gang, node
 
 

@@ -18,7 +18,8 @@ from hekla.scheduler.plugins.task_topology.scores import ByBucket, ByTraffic, No
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import EPSILON
-from hekla.scheduler.state.model import PENDING, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import PENDING
 from hekla.testing import TestCluster, cluster, gang, node, pod
 from tests.scheduler.test_buckets import APART, ROLES, TOGETHER, world
 

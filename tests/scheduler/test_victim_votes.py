@@ -8,7 +8,8 @@ from hekla.scheduler.plugins.gang import Gang
 from hekla.scheduler.plugins.priority import Priority
 from hekla.scheduler.plugins.proportion import Proportion
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import PENDING, RUNNING, Task
+from hekla.scheduler.state.model import Task
+from hekla.scheduler.state.status import PENDING, RUNNING
 from hekla.testing import TestCluster, cluster, gang, node, pod, queue
 
 

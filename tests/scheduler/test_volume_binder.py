@@ -12,7 +12,7 @@ from hekla.api.meta import convert
 from hekla.api.wellknown import SELECTED_NODE
 from hekla.scheduler.plugins.predicates.volumes import NO_PROVISIONER
 from hekla.scheduler.service import volume_binder as provision
-from hekla.scheduler.state.model import BINDING, PENDING
+from hekla.scheduler.state.status import BINDING, PENDING
 from hekla.testing import cluster, gang, node
 from tests.scheduler.test_performer import Stage
 

@@ -22,7 +22,8 @@ from hekla.scheduler.framework.config import Config
 from hekla.scheduler.framework.plan import Bind, Evict, Plan
 from hekla.scheduler.state.cluster import Cluster
 from hekla.scheduler.state.dimensions import EPSILON, FloatArray
-from hekla.scheduler.state.model import PENDING, RELEASING, Job, Queue
+from hekla.scheduler.state.model import Job, Queue
+from hekla.scheduler.state.status import PENDING, RELEASING
 
 LAWS: Final = ("overcommit", "gang", "capability", "guarantee", "eviction", "task")
 _QUEUE_PLUGINS: Final = frozenset({"capacity", "proportion"})

@@ -9,7 +9,8 @@ from __future__ import annotations
 from hekla.scheduler.actions.allocation.job_order import PendingJobs
 from hekla.scheduler.explain.attempts import Attempt, explain_attempt, precheck
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import PENDING, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import PENDING
 
 
 def backfill(session: Session) -> None:

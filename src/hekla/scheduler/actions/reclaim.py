@@ -22,7 +22,8 @@ from hekla.scheduler.actions.preemption.victims import EvictionRule, VictimSearc
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.dimensions import EPSILON, FloatArray
-from hekla.scheduler.state.model import RUNNING, Task
+from hekla.scheduler.state.model import Task
+from hekla.scheduler.state.status import RUNNING
 
 
 def reclaim(session: Session) -> None:

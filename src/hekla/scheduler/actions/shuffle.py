@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import BOUND, RUNNING
+from hekla.scheduler.state.status import BOUND, RUNNING
 
 REASON = "shuffle"
 

@@ -8,7 +8,8 @@ from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict
 from hekla.scheduler.placement.reasons import RESERVED
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.dimensions import FloatArray, show_amount
-from hekla.scheduler.state.model import PENDING, PIPELINED, Job, Queue, Task
+from hekla.scheduler.state.model import Job, Queue, Task
+from hekla.scheduler.state.status import PENDING, PIPELINED
 from hekla.scheduler.state.topology import Choice
 
 

@@ -10,8 +10,9 @@ from hekla.scheduler.framework.plan import Bind, Effect, Evict
 from hekla.scheduler.framework.tiers import FAILED
 from hekla.scheduler.framework.verdict import Gate, Verdict
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import ALLOCATED, PENDING, PIPELINED, Job, Task
+from hekla.scheduler.state.model import Job, Task
 from hekla.scheduler.state.operation import Operation
+from hekla.scheduler.state.status import ALLOCATED, PENDING, PIPELINED
 
 
 def write_plan(session: Session) -> None:

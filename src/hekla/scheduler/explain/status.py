@@ -26,7 +26,8 @@ from hekla.scheduler.framework.verdict import Gate, Verdict
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.changes import GroupWritten, condition_rows
 from hekla.scheduler.state.dimensions import is_bytes
-from hekla.scheduler.state.model import (
+from hekla.scheduler.state.model import Job, Queue, Task
+from hekla.scheduler.state.status import (
     ALLOCATED_CLASS,
     BOUND,
     FAILED,
@@ -35,9 +36,6 @@ from hekla.scheduler.state.model import (
     RELEASING,
     RUNNING,
     SUCCEEDED,
-    Job,
-    Queue,
-    Task,
 )
 from hekla.units.quantity import Quantity
 

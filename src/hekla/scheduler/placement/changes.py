@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hekla.scheduler.state.dimensions import IntArray
-from hekla.scheduler.state.model import ALLOCATED
 from hekla.scheduler.state.operation import Operation
+from hekla.scheduler.state.status import ALLOCATED
 
 
 class ChangeLog:

@@ -8,8 +8,8 @@ invalidates the lookahead.
 from __future__ import annotations
 
 from hekla.scheduler.state.dimensions import IntArray
-from hekla.scheduler.state.model import ALLOCATED
 from hekla.scheduler.state.operation import Operation
+from hekla.scheduler.state.status import ALLOCATED
 
 
 class Lookahead:

@@ -14,7 +14,8 @@ import numpy as np
 from hekla.scheduler.framework.answers import EvictionContext
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.state.dimensions import BoolArray
-from hekla.scheduler.state.model import RUNNING, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import RUNNING
 from hekla.units.timestamps import format_time
 
 if TYPE_CHECKING:

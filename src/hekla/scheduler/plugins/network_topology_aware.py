@@ -23,7 +23,8 @@ from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.plugins.weights import by_row, read_weights
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import EPSILON, BoolArray, FloatArray, IntArray
-from hekla.scheduler.state.model import ALLOCATED_CLASS, PIPELINED, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import ALLOCATED_CLASS, PIPELINED
 from hekla.scheduler.state.subgroups import SubGroup
 from hekla.scheduler.state.topology import NOBODY, Choice, Domain, Tally
 

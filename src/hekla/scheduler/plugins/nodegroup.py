@@ -24,7 +24,8 @@ from hekla.scheduler.framework.arguments import Key
 from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.state.dimensions import EPSILON, BoolArray, FloatArray, IntArray
-from hekla.scheduler.state.model import ALLOCATED_CLASS, Queue, Task
+from hekla.scheduler.state.model import Queue, Task
+from hekla.scheduler.state.status import ALLOCATED_CLASS
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session

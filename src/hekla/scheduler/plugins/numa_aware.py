@@ -24,8 +24,9 @@ from hekla.scheduler.framework.arguments import Key
 from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
-from hekla.scheduler.state.model import ALLOCATED, PIPELINED, Task
+from hekla.scheduler.state.model import Task
 from hekla.scheduler.state.numa import Layout, State
+from hekla.scheduler.state.status import ALLOCATED, PIPELINED
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session

@@ -39,7 +39,8 @@ from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray
 from hekla.scheduler.state.fields import truth
-from hekla.scheduler.state.model import COMPLETED_CLASS, PENDING, RELEASING, RUNNING, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import COMPLETED_CLASS, PENDING, RELEASING, RUNNING
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session

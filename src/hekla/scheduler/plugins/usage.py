@@ -25,7 +25,8 @@ from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import CPU, MEMORY, BoolArray, FloatArray, IntArray
 from hekla.scheduler.state.load import STALE_S, USAGE_PERIOD_S
-from hekla.scheduler.state.model import ALLOCATED, PIPELINED, RELEASING, RUNNING, Task
+from hekla.scheduler.state.model import Task
+from hekla.scheduler.state.status import ALLOCATED, PIPELINED, RELEASING, RUNNING
 from hekla.units.quantity import QuantityError, parse_quantity
 
 if TYPE_CHECKING:

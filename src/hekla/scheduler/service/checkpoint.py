@@ -28,7 +28,7 @@ from hekla.scheduler.state.changes import (
     condition_rows,
 )
 from hekla.scheduler.state.cluster import Cluster
-from hekla.scheduler.state.model import BINDING
+from hekla.scheduler.state.status import BINDING
 
 
 def checkpoint(cache: Cache) -> list[Change]:

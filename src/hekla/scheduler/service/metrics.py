@@ -19,7 +19,8 @@ from hekla.scheduler.framework.plan import Plan, QueueMetrics
 from hekla.scheduler.state.cluster import Cluster
 from hekla.scheduler.state.dimensions import CPU, MEMORY, FloatArray
 from hekla.scheduler.state.load import STALE_S
-from hekla.scheduler.state.model import PENDING, Job, Queue, Task
+from hekla.scheduler.state.model import Job, Queue, Task
+from hekla.scheduler.state.status import PENDING
 from hekla.web.metrics import Labels, Registry, Snapshot, exponential_buckets, keep_series
 
 PREFIX: Final = "volcano_"

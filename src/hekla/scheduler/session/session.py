@@ -23,8 +23,9 @@ from hekla.scheduler.session.reservations import Reservations
 from hekla.scheduler.session.statement import Statement
 from hekla.scheduler.session.verdicts import Verdicts
 from hekla.scheduler.state.cluster import Cluster
-from hekla.scheduler.state.model import RELEASING, Job, Queue, Task
+from hekla.scheduler.state.model import Job, Queue, Task
 from hekla.scheduler.state.operation import Operation
+from hekla.scheduler.state.status import RELEASING
 
 
 class Session:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from hekla.scheduler.state.dimensions import IntArray
-from hekla.scheduler.state.model import ALLOCATED, PENDING, PIPELINED, RELEASING, Status, Task
+from hekla.scheduler.state.model import Task
 from hekla.scheduler.state.operation import Operation
+from hekla.scheduler.state.status import ALLOCATED, PENDING, PIPELINED, RELEASING, Status
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session

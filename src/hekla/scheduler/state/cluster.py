@@ -30,18 +30,17 @@ from hekla.scheduler.state.fields import (
     two_groups,
 )
 from hekla.scheduler.state.jobs import JobTable
-from hekla.scheduler.state.model import (
+from hekla.scheduler.state.model import LabelGroup, Task
+from hekla.scheduler.state.nodes import NodeTable, decrement
+from hekla.scheduler.state.status import (
     BINDING,
     BOUND,
     COMPLETED_CLASS,
     PENDING,
     RELEASING,
     RUNNING,
-    LabelGroup,
     Status,
-    Task,
 )
-from hekla.scheduler.state.nodes import NodeTable, decrement
 from hekla.scheduler.state.topology import Patterns, Tree
 from hekla.scheduler.state.usage_history import History, Owner, Past
 

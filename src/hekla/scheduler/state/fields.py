@@ -8,7 +8,7 @@ from functools import lru_cache
 from hekla.api import wellknown
 from hekla.api.wellknown import PodPhase
 from hekla.scheduler.state import wire
-from hekla.scheduler.state.model import (
+from hekla.scheduler.state.status import (
     BOUND,
     FAILED,
     PENDING,

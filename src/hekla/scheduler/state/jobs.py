@@ -11,7 +11,8 @@ from hekla.api import core, scheduling, wellknown
 from hekla.api.wellknown import QueueState
 from hekla.scheduler.state.dimensions import MAX_AMOUNT, Dimensions, padded
 from hekla.scheduler.state.fields import seconds
-from hekla.scheduler.state.model import ALLOCATED_CLASS, PENDING, Job, Queue
+from hekla.scheduler.state.model import Job, Queue
+from hekla.scheduler.state.status import ALLOCATED_CLASS, PENDING
 from hekla.scheduler.state.subgroups import policies_of
 from hekla.scheduler.state.usage_history import History
 

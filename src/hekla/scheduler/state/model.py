@@ -10,7 +10,6 @@ Note: BestEffort tasks count as ready while they are Pending, and Succeeded task
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -22,41 +21,15 @@ from hekla.api.wellknown import PodGroupPhase, QueueState
 from hekla.scheduler.state.classes import HostPort, TaskClass
 from hekla.scheduler.state.devices.inventory import Device
 from hekla.scheduler.state.dimensions import Dimensions, FloatArray
+from hekla.scheduler.state.status import (
+    ALLOCATED_CLASS,
+    PENDING,
+    PIPELINED,
+    READY_CLASS,
+    VALID_CLASS,
+    Status,
+)
 from hekla.scheduler.state.subgroups import Policy, SubGroup, subgroup_of
-
-
-class Status(IntEnum):
-    """The status of a task, as in Volcano. Allocated and Pipelined exist in a session only."""
-
-    PENDING = 0
-    ALLOCATED = 1
-    PIPELINED = 2
-    """Placed on resources that are being released."""
-    BINDING = 3
-    """The bind was sent, and the watch has not confirmed it."""
-    BOUND = 4
-    RUNNING = 5
-    RELEASING = 6
-    SUCCEEDED = 7
-    FAILED = 8
-    UNKNOWN = 9
-
-
-PENDING: Final = Status.PENDING
-ALLOCATED: Final = Status.ALLOCATED
-PIPELINED: Final = Status.PIPELINED
-BINDING: Final = Status.BINDING
-BOUND: Final = Status.BOUND
-RUNNING: Final = Status.RUNNING
-RELEASING: Final = Status.RELEASING
-SUCCEEDED: Final = Status.SUCCEEDED
-FAILED: Final = Status.FAILED
-UNKNOWN: Final = Status.UNKNOWN
-
-ALLOCATED_CLASS: Final = frozenset({ALLOCATED, BINDING, BOUND, RUNNING})
-READY_CLASS: Final = ALLOCATED_CLASS | {SUCCEEDED}
-VALID_CLASS: Final = READY_CLASS | {PIPELINED, PENDING}
-COMPLETED_CLASS: Final = frozenset({SUCCEEDED, FAILED})
 
 _ALLOCATED: Final = tuple(status in ALLOCATED_CLASS for status in Status)
 _READY: Final = tuple(status in READY_CLASS for status in Status)

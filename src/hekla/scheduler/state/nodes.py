@@ -26,8 +26,9 @@ from hekla.scheduler.state.fields import oversubscribed
 from hekla.scheduler.state.labels import NodeLabels
 from hekla.scheduler.state.load import AS_GIVEN_S, STALE_S, ByPeriod, Loads, Reading
 from hekla.scheduler.state.matrix import Matrix
-from hekla.scheduler.state.model import PIPELINED, RELEASING, RUNNING, Node, Task
+from hekla.scheduler.state.model import Node, Task
 from hekla.scheduler.state.numa import Layouts
+from hekla.scheduler.state.status import PIPELINED, RELEASING, RUNNING
 from hekla.units.quantity import QuantityError
 
 

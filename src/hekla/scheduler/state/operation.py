@@ -8,7 +8,8 @@ import numpy as np
 
 from hekla.scheduler.state.dimensions import FloatArray, IntArray
 from hekla.scheduler.state.matrix import Columns
-from hekla.scheduler.state.model import PIPELINED, RELEASING, Job, Status, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import PIPELINED, RELEASING, Status
 
 _SAVED = ("idle_rn", "used_rn", "releasing_rn", "pipelined_rn", "nonzero_2n")
 

@@ -10,7 +10,8 @@ from hekla.scheduler.placement.greedy import NO_NODES
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.session.statement import Statement
 from hekla.scheduler.state.dimensions import IntArray
-from hekla.scheduler.state.model import PENDING, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import PENDING
 
 
 def bind_nominated(session: Session) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hekla.scheduler.state.classes import TaskClass
-from hekla.scheduler.state.model import PENDING, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import PENDING
 
 
 def pending_tasks(job: Job) -> list[Task]:

@@ -21,7 +21,8 @@ from hekla.scheduler.framework.action_arguments import RESERVE_AFTER
 from hekla.scheduler.session.reservations import Reservation
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.dimensions import EPSILON, BoolArray, FloatArray, IntArray
-from hekla.scheduler.state.model import PENDING, Job, Queue, Task
+from hekla.scheduler.state.model import Job, Queue, Task
+from hekla.scheduler.state.status import PENDING
 from hekla.scheduler.state.topology import Domain
 from hekla.units.durations import parse_duration
 

@@ -13,7 +13,8 @@ from hekla.scheduler.actions.preemption.victims import (
 )
 from hekla.scheduler.explain.attempts import explain_pipelined, precheck
 from hekla.scheduler.session.session import Session
-from hekla.scheduler.state.model import PENDING, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import PENDING
 
 
 def without_topology_gangs(session: Session, jobs: Iterable[Job], action: str) -> list[Job]:

@@ -28,15 +28,8 @@ from hekla.scheduler.session.session import Session
 from hekla.scheduler.session.statement import Statement
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import EPSILON, BoolArray
-from hekla.scheduler.state.model import (
-    ALLOCATED,
-    BOUND,
-    PENDING,
-    RUNNING,
-    Job,
-    Status,
-    Task,
-)
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import ALLOCATED, BOUND, PENDING, RUNNING, Status
 
 NEVER: Final = "Never"
 

@@ -45,7 +45,8 @@ from hekla.scheduler.state.devices.inventory import (
 )
 from hekla.scheduler.state.devices.requests import Request, annotations_for, is_being_given
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
-from hekla.scheduler.state.model import ALLOCATED, BINDING, BOUND, PIPELINED, RELEASING, Task
+from hekla.scheduler.state.model import Task
+from hekla.scheduler.state.status import ALLOCATED, BINDING, BOUND, PIPELINED, RELEASING
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session

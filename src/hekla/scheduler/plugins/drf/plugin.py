@@ -17,7 +17,8 @@ import numpy as np
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.plugins.drf.hierarchy import Hierarchy
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray, largest_share
-from hekla.scheduler.state.model import ALLOCATED, PENDING, Job, Queue, Status, Task
+from hekla.scheduler.state.model import Job, Queue, Task
+from hekla.scheduler.state.status import ALLOCATED, PENDING, Status
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session

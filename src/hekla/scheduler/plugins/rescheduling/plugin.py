@@ -28,7 +28,8 @@ from hekla.scheduler.session.reservations import Reservation
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.session.statement import Statement
 from hekla.scheduler.state.dimensions import EPSILON, BoolArray, IntArray
-from hekla.scheduler.state.model import RUNNING, Job, Task
+from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import RUNNING
 
 STRATEGY: Final = "lowNodeUtilization"
 MAX_MOVES: Final = 100

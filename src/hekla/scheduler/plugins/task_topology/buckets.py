@@ -18,7 +18,8 @@ from hekla.api.wellknown import (
     TASK_TOPOLOGY_ORDER,
 )
 from hekla.scheduler.state.classes import TaskClass
-from hekla.scheduler.state.model import ALLOCATED_CLASS, PENDING, PIPELINED, Job, Node, Task
+from hekla.scheduler.state.model import Job, Node, Task
+from hekla.scheduler.state.status import ALLOCATED_CLASS, PENDING, PIPELINED
 
 SELF_ANTI, AFFINITY, SELF_AFFINITY, ANTI = 4, 3, 2, 1
 _HERE: Final = tuple(sorted((*ALLOCATED_CLASS, PIPELINED)))

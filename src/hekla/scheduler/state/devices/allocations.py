@@ -23,6 +23,7 @@ from hekla.api.devices import MAX_AMOUNT, DeviceAllocation
 from hekla.scheduler.state.devices.inventory import SAME_DEVICES, Device
 from hekla.scheduler.state.devices.requests import WHOLE
 from hekla.scheduler.state.dimensions import BoolArray, IntArray
+from hekla.scheduler.state.status import RELEASING
 
 if TYPE_CHECKING:
     from hekla.scheduler.state.model import Node, Task
@@ -56,7 +57,7 @@ class DeviceAllocations:
         """Nodes with pods that have devices of this kind."""
         self.other_n: BoolArray = np.zeros(len(nodes), dtype=bool)
         """Nodes with pods that have some of the same devices in another way."""
-        self._all_cards: list[Mapping[str, tuple[Device, ...]]] = [node.devices for node in nodes]
+        self._all_devices: list[Mapping[str, tuple[Device, ...]]] = [node.devices for node in nodes]
         self.now_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         self.later_3nc: Used = np.zeros((3, *shape), dtype=np.int64)
         for row, node in enumerate(nodes):
@@ -72,10 +73,8 @@ class DeviceAllocations:
 
     def write(self, row: int, node: Node) -> None:
         """Compute the row of a node from its devices and its pods."""
-        from hekla.scheduler.state.model import RELEASING  # model imports this package
-
         devices = self.devices[row] = node.devices.get(self.kind, ())
-        self._all_cards[row] = node.devices
+        self._all_devices[row] = node.devices
         self.usable_nc[row] = False
         self.unclear_n[row] = self.own_n[row] = self.other_n[row] = False
         self.now_3nc[:, row] = self.later_3nc[:, row] = 0
@@ -129,7 +128,7 @@ class DeviceAllocations:
     def _same(self, row: int, task: Task) -> set[int] | None:
         """Return the devices of a node that a pod has in another way; None if unknown."""
         assert task.klass.devices is not None
-        theirs = self._all_cards[row].get(task.klass.devices.kind, ())
+        theirs = self._all_devices[row].get(task.klass.devices.kind, ())
         ours = {device.whole for device in self.devices[row]}
         if {device.whole for device in theirs} != ours:
             return None

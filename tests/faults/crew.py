@@ -24,7 +24,7 @@ from tests.faults.waiting import until
 
 ROOT = Path(__file__).parents[2]
 LEASE_NAMES = {"scheduler": "volcano", "controllers": "vc-controller-manager"}
-LEADS = re.compile(r"INFO hekla\.kube\.leases: (\S+) leads ")
+LEADS = re.compile(r"INFO hekla\.kube\.leases: (\S+) is the leader of ")
 # Short, but long enough that a busy machine does not lose the lease all the time. The difference
 # of the two bounds the time of a request, here through proxies that delay on purpose: with less
 # than the default of 5 s the next leader could write before an old request arrives.

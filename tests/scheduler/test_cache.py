@@ -110,7 +110,7 @@ async def test_an_object_that_raises_is_logged_and_others_are_applied(
         cache.change(held)
     assert set(cache.cluster.nodes) == {"n1", "n2"}
     assert heard == ["wake"] * 3
-    assert "Node /bad cannot be taken in" in caplog.text
+    assert "Node /bad cannot be applied" in caplog.text
 
 
 def _cache(heard: list[str]) -> Cache:

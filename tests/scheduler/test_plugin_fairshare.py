@@ -222,7 +222,7 @@ async def test_an_invalid_history_config_map_is_logged_and_replaced(
     meta = {"name": wellknown.FAIRSHARE_CONFIG_MAP, "namespace": SYSTEM}
     await world.client.create(CONFIGMAPS, {"metadata": meta, "data": {"history": "{"}})
     scheduler = await started(world)
-    assert "holds no history" in caplog.text
+    assert "has no valid history" in caplog.text
     await scheduler._usage_store.write()
     written = await world.client.get(CONFIGMAPS, wellknown.FAIRSHARE_CONFIG_MAP, namespace=SYSTEM)
     assert json.loads(written["data"]["history"])["at"] > 0

@@ -87,7 +87,7 @@ def test_gangs_stay_in_racks_and_spines(client: SyncClient) -> None:
     labels = client.get(HYPER_NODES, rack)["metadata"]["labels"]
     assert labels["example.com/rack"] in one.values()
     submit(client, "too-large.yaml")
-    want = "4 HyperNodes of tier 1 or lower were looked at"
+    want = "4 HyperNodes of tier 1 or lower were tried"
 
     def says(groups: Objects) -> bool:
         for name, group in groups.items():

@@ -108,18 +108,18 @@ def _overcommit(cluster: Cluster, plan: Plan) -> Iterator[Breach]:
 
 def _gangs(cluster: Cluster, plan: Plan) -> Iterator[Breach]:
     """A job that gets binds has at least its minimum of members afterwards."""
-    for key, bound in sorted(Counter(bind.job for bind in plan.binds).items()):
+    bound = {bind.uid for bind in plan.binds}
+    for key, count in sorted(Counter(bind.job for bind in plan.binds).items()):
         job = cluster.jobs.get(key)
         if job is None:
             continue
-        members = job.ready_count + bound + _pending_best_effort(cluster, job, plan)
+        members = job.ready_count + count + _pending_best_effort(job, bound)
         if members < job.min_member:
             yield Breach("gang", f"job {key}: {members} of {job.min_member} members are placed")
 
 
-def _pending_best_effort(cluster: Cluster, job: Job, plan: Plan) -> int:
+def _pending_best_effort(job: Job, bound: set[str]) -> int:
     """Return the BestEffort tasks that stay pending: Volcano counts them as ready."""
-    bound = {bind.uid for bind in plan.binds}
     return sum(
         1
         for task in job.by_status[PENDING].values()

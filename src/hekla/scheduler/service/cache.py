@@ -173,11 +173,7 @@ class Cache:
         changes.attempt(self.cluster, change)
 
     def freeze(self) -> None:
-        """Hold changes back while a cycle reads the cluster."""
-        self._held = []
-
-    def hold(self) -> None:
-        """Hold changes back as `freeze` does; changes that are held already stay."""
+        """Hold changes back while a cycle reads the cluster; changes held already stay held."""
         self._held = [] if self._held is None else self._held
 
     def thaw(self) -> list[Change]:

@@ -290,7 +290,7 @@ class Scheduler:
                 attempt(fresh, change)
             return fresh
 
-        self._cache.hold()
+        self._cache.freeze()
         loop = asyncio.get_running_loop()
         try:
             fresh = await loop.run_in_executor(self._thread, build, checkpoint(self._cache))

@@ -182,11 +182,11 @@ class Session:
         operation.apply(self.columns, self.cluster.node_table.node_names)
         self.bump_version()
         self.placer.changes.mark(operation.index, operation)
-        if operation.to == RELEASING:
+        is_eviction = operation.to == RELEASING
+        if is_eviction:
             self._evicted.update((task.uid, task) for task in operation.tasks)
         else:
             self.placed.add(operation, 1)
-        is_eviction = operation.to == RELEASING
         hook = hooks.deallocated if is_eviction else hooks.allocated
         operation.is_notified = True
         self.tiers.notify(hook, operation.tasks[0], operation.index)

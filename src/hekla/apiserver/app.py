@@ -16,6 +16,7 @@ import msgspec
 
 from hekla.apiserver import errors
 from hekla.apiserver.auth.authenticator import ANONYMOUS, Authenticator, User
+from hekla.apiserver.auth.impersonation import impersonated
 from hekla.apiserver.auth.rbac import Authorizer
 from hekla.apiserver.endpoints import streams
 from hekla.apiserver.endpoints.access_reviews import AccessReviews
@@ -137,7 +138,7 @@ class App:
         user = self._authenticator.user_for(headers.get("authorization", ""))
         if user is None:
             raise errors.unauthorized()
-        return self._impersonated(user, headers)
+        return impersonated(user, headers, self._authorize)
 
     async def _respond(
         self, scope: Scope, receive: Receive, target: RequestInfo, query: Query, warnings: list[str]
@@ -203,22 +204,6 @@ class App:
         if target.verb == "create" and target.name:
             raise errors.method_not_allowed()
         return await self._handlers.handle(served, request)
-
-    def _impersonated(self, user: User, headers: dict[str, str]) -> User:
-        """Return the impersonated user (`kubectl --as`), if RBAC allows it."""
-        name = headers.get("impersonate-user")
-        if not name:
-            return user
-        wanted = RequestInfo("impersonate", plural="users", name=name)
-        self._authorize(user, wanted)
-        groups = (
-            tuple(headers.get("impersonate-group", "").split("\n"))
-            if (headers.get("impersonate-group"))
-            else ()
-        )
-        for group in groups:
-            self._authorize(user, RequestInfo("impersonate", plural="groups", name=group))
-        return User(name, (*groups, "system:authenticated"))
 
     def _authorize(self, user: User, target: RequestInfo) -> None:
         allowed, why = self._authorizer.allows(user, target)

@@ -10,7 +10,7 @@ import msgspec
 
 from hekla.api import crds, wellknown
 from hekla.api.volcano.queues import BUILTIN_QUEUES, builtin_queue
-from hekla.apiserver import errors
+from hekla.apiserver import default_roles, errors
 from hekla.apiserver.registry.options import Options
 from hekla.apiserver.registry.resources import Resources
 from hekla.units.objects import Object
@@ -22,96 +22,6 @@ NAMESPACES = (
     "kube-node-lease",
     wellknown.SYSTEM_NAMESPACE,
 )
-_RBAC = "rbac.authorization.k8s.io"
-_READ = ["get", "list", "watch"]
-_WRITE = ["create", "delete", "deletecollection", "patch", "update"]
-_ALL_VERBS = [*_READ, *_WRITE]
-_VOLCANO_GROUPS = [
-    "batch.volcano.sh",
-    "bus.volcano.sh",
-    "flow.volcano.sh",
-    "scheduling.volcano.sh",
-]
-_WORKLOADS = [
-    "pods",
-    "services",
-    "endpoints",
-    "configmaps",
-    "secrets",
-    "serviceaccounts",
-    "persistentvolumeclaims",
-    "replicationcontrollers",
-]
-
-
-def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Object:
-    return {"apiGroups": groups, "resources": resources, "verbs": verbs}
-
-
-_VIEW = [
-    _rule([""], [r for r in _WORKLOADS if r != "secrets"], _READ),
-    _rule([""], ["pods/log", "pods/status", "events", "namespaces", "resourcequotas",
-                 "limitranges"], _READ),
-    _rule(["apps", "batch", "policy", "networking.k8s.io"], ["*"], _READ),
-    _rule(_VOLCANO_GROUPS, ["*"], _READ),
-]  # fmt: skip
-_EDIT = [
-    *_VIEW,
-    _rule([""], _WORKLOADS, _ALL_VERBS),
-    _rule([""], ["pods/exec", "pods/attach", "pods/portforward", "pods/eviction"],
-          ["create", "get"]),
-    _rule([""], ["serviceaccounts/token"], ["create"]),
-    _rule(["apps", "batch", "policy", "networking.k8s.io"], ["*"], _ALL_VERBS),
-    _rule(["batch.volcano.sh", "bus.volcano.sh", "flow.volcano.sh"], ["*"], _ALL_VERBS),
-    _rule(["scheduling.volcano.sh"], ["podgroups"], _ALL_VERBS),
-]  # fmt: skip
-_ADMIN = [*_EDIT, _rule([_RBAC], ["roles", "rolebindings"], _ALL_VERBS)]
-
-CLUSTER_ROLES: dict[str, list[Object]] = {
-    "cluster-admin": [
-        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-        {"nonResourceURLs": ["*"], "verbs": ["*"]},
-    ],
-    "admin": _ADMIN,
-    "edit": _EDIT,
-    "view": _VIEW,
-    "system:discovery": [
-        {
-            "nonResourceURLs": [
-                "/api",
-                "/api/*",
-                "/apis",
-                "/apis/*",
-                "/openapi",
-                "/openapi/*",
-                "/version",
-                "/version/",
-                "/healthz",
-                "/livez",
-                "/readyz",
-            ],
-            "verbs": ["get"],
-        }
-    ],
-    "system:public-info-viewer": [{"nonResourceURLs": ["/version", "/version/"], "verbs": ["get"]}],
-    "system:basic-user": [
-        _rule(
-            ["authorization.k8s.io"],
-            ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-            ["create"],
-        ),
-        _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
-    ],
-}
-CLUSTER_BINDINGS: dict[str, tuple[str, list[str]]] = {
-    "cluster-admin": ("cluster-admin", ["system:masters"]),
-    "system:discovery": ("system:discovery", ["system:authenticated"]),
-    "system:basic-user": ("system:basic-user", ["system:authenticated"]),
-    "system:public-info-viewer": (
-        "system:public-info-viewer",
-        ["system:authenticated", "system:unauthenticated"],
-    ),
-}
 PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
@@ -119,31 +29,8 @@ def _initial_objects() -> list[Object]:
     made: list[Object] = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in NAMESPACES
     ]
-    for name, rules in CLUSTER_ROLES.items():
-        made.append(
-            {
-                "apiVersion": f"{_RBAC}/v1",
-                "kind": "ClusterRole",
-                "metadata": {
-                    "name": name,
-                    "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
-                },
-                "rules": rules,
-            }
-        )
-    for name, (role, groups) in CLUSTER_BINDINGS.items():
-        made.append(
-            {
-                "apiVersion": f"{_RBAC}/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {
-                    "name": name,
-                    "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
-                },
-                "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-                "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": g} for g in groups],
-            }
-        )
+    made += map(default_roles.role, default_roles.CLUSTER_ROLES)
+    made += map(default_roles.binding, default_roles.CLUSTER_BINDINGS)
     for name, value in PRIORITY_CLASSES.items():
         made.append(
             {
@@ -161,10 +48,23 @@ async def populate(resources: Resources) -> None:
     """Create what is missing and update Volcano's CustomResourceDefinitions to this version."""
     for obj in _initial_objects():
         await _ensure(resources, obj)
+    for name in default_roles.CLUSTER_ROLES:
+        await _narrow_role(resources, name)
     for crd in crds.load():
         await _ensure(resources, crd, refresh=True)
     for name in BUILTIN_QUEUES:
         await _ensure_queue(resources, name)
+
+
+async def _narrow_role(resources: Resources, name: str) -> None:
+    """Replace the rules that an earlier version gave to a role by those of this version."""
+    served = resources.registry.by_kind(f"{default_roles.RBAC}/v1", "ClusterRole")
+    assert served is not None
+    entry = resources.store.get(served.storage, name)
+    if entry is None or not default_roles.is_former(msgspec.json.decode(entry.body).get("rules")):
+        return
+    rules = _copy(default_roles.role(name))["rules"]
+    await resources.update(served, "", name, lambda live: {**live, "rules": rules}, Options())
 
 
 async def create_kubernetes_service(resources: Resources, port: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import http.client
 import json
 import ssl
@@ -52,10 +53,23 @@ class Api:
     def __init__(self, config: Path) -> None:
         content = yaml.safe_load(config.read_text())
         cluster = content["clusters"][0]["cluster"]
-        self._token = content["users"][0]["user"]["token"]
+        token = content["users"][0]["user"]["token"]
         self._address = urlsplit(cluster["server"])
         ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=ca)
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def acting_as(self, **headers: str) -> Api:
+        """Return a client that impersonates: `User="jane"`, `Group="devs"`, `Extra_scopes="x"`."""
+        made = copy.copy(self)
+        more = {f"Impersonate-{k.replace('_', '-')}": v for k, v in headers.items()}
+        made._headers = {**self._headers, **more}
+        return made
+
+    def with_token(self, token: str) -> Api:
+        made = copy.copy(self)
+        made._headers = {"Authorization": f"Bearer {token}"}
+        return made
 
     def __call__(
         self, method: str, path: str, body: Any = None, kind: str = "application/json"
@@ -64,7 +78,7 @@ class Api:
             self._address.hostname or "", self._address.port, context=self._tls, timeout=60
         )
         try:
-            headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+            headers = {**self._headers, "Content-Type": kind}
             data = None if body is None else json.dumps(body).encode()
             link.request(method, path, data, headers)
             answer = link.getresponse()
@@ -81,7 +95,7 @@ class Api:
             self._address.hostname or "", self._address.port, context=self._tls, timeout=120
         )
         try:
-            link.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+            link.request("GET", path, headers=self._headers)
             return [json.loads(line) for line in islice(link.getresponse(), count)]
         finally:
             link.close()

@@ -121,6 +121,9 @@ def cluster_role_binding(obj: Object, old: Object | None) -> FieldErrors:
     yield from _binding(obj, old, ("ClusterRole",), in_namespace=False)
 
 
+_SUBJECT_GROUPS = {"Group": RBAC_GROUP, "ServiceAccount": "", "User": RBAC_GROUP}
+
+
 def _binding(
     obj: Object, old: Object | None, roles: tuple[str, ...], *, in_namespace: bool
 ) -> FieldErrors:
@@ -131,11 +134,14 @@ def _binding(
     for index, subject in enumerate(obj.get("subjects") or ()):
         at = f"subjects[{index}]"
         kind = subject.get("kind")
-        yield from one_of(f"{at}.kind", kind, ("Group", "ServiceAccount", "User"))
+        yield from one_of(f"{at}.kind", kind, _SUBJECT_GROUPS)
         if not subject.get("name"):
             yield required(f"{at}.name")
         elif kind == "ServiceAccount":
             yield from names.checked(f"{at}.name", subject["name"], names.dns_subdomain)
+        group = _SUBJECT_GROUPS.get(str(kind))
+        if group is not None:
+            yield from one_of(f"{at}.apiGroup", subject.get("apiGroup") or "", (group,))
         # A RoleBinding's account defaults to its namespace; elsewhere the namespace is required.
         if kind == "ServiceAccount" and not subject.get("namespace") and not in_namespace:
             yield required(f"{at}.namespace")

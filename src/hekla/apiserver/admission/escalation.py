@@ -19,5 +19,7 @@ class Escalation(AdmissionPlugin):
     def validate(self, attributes: Attributes) -> list[RelatedWrite]:
         if attributes.verb != "delete" and attributes.served.kind.group == GROUP:
             user = attributes.options.user
-            self._authorizer.check_escalation(user, attributes.obj, attributes.namespace)
+            self._authorizer.check_escalation(
+                user, attributes.obj, attributes.old, attributes.namespace
+            )
         return []

@@ -31,6 +31,26 @@ SYSTEM = User("system:apiserver", (MASTERS, AUTHENTICATED))
 ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 
 
+_ACCOUNT = "system:serviceaccount:"
+
+
+def split_service_account(user_name: str) -> tuple[str, str] | None:
+    """Return namespace and name of a service account's user name; None for other users."""
+    if not user_name.startswith(_ACCOUNT):
+        return None
+    namespace, _, name = user_name.removeprefix(_ACCOUNT).partition(":")
+    return (namespace, name) if namespace and name and ":" not in name else None
+
+
+def service_account_groups(namespace: str) -> tuple[str, ...]:
+    """Return the groups of each service account in a namespace."""
+    return (
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{namespace}",
+        AUTHENTICATED,
+    )
+
+
 class TokenReader(Protocol):
     """Authenticates some tokens; None for others."""
 

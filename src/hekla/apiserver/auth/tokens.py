@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hekla.apiserver import errors
-from hekla.apiserver.auth.authenticator import AUTHENTICATED, User
+from hekla.apiserver.auth.authenticator import User, service_account_groups
 from hekla.apiserver.storage.store import Store
 from hekla.units.clock import Clock
 from hekla.units.timestamps import format_time
@@ -149,11 +149,7 @@ class TokenIssuer:
     def user_of(self, claims: dict[str, Any]) -> User:
         private = claims["kubernetes.io"]
         namespace, account = private["namespace"], private["serviceaccount"]
-        groups = (
-            "system:serviceaccounts",
-            f"system:serviceaccounts:{namespace}",
-            AUTHENTICATED,
-        )
+        groups = service_account_groups(namespace)
         extra = {}
         if "pod" in private:
             extra = {

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks faults clients prometheus conformance differential crash lint types bench bench-cluster bench-scale changelog clean lock
+.PHONY: setup run test frameworks faults clients prometheus conformance differential crash lint types sbom audit attack bench bench-cluster bench-scale changelog clean lock
 
 setup: $(STAMP)
 
@@ -56,6 +56,19 @@ $(VENV)/fuzz/.done: requirements/fuzz.txt
 	$(VENV)/fuzz/bin/pip install --quiet --no-deps --editable .
 	touch $@
 
+# What hekla installs, as a CycloneDX list: build/hekla.cdx.json.
+sbom: setup
+	$(PYTHON) -m venv --clear $(VENV)/supply && $(PYTHON) -m venv --clear --without-pip $(VENV)/installed
+	$(VENV)/supply/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/supply.txt
+	$(BIN)/python -m pip --python $(VENV)/installed/bin/python install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
+	mkdir -p build
+	$(VENV)/supply/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o build/hekla.cdx.json $(VENV)/installed/bin/python
+	$(BIN)/python -m tools.audit --sbom build/hekla.cdx.json
+
+# Known vulnerabilities of the pinned versions, from a file of advisories in the OSV format.
+audit: setup
+	$(BIN)/python -m tools.audit --advisories $(ADVISORIES)
+
 # Power cuts at the store and kill -9 at the server, thousands and hundreds of times (about 10 minutes).
 crash: setup
 	$(BIN)/python -m tools.crash
@@ -101,6 +114,8 @@ lock:
 	  --custom-compile-command "make lock" -o requirements/clients.txt requirements/clients.in
 	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements/fuzz.txt requirements/fuzz.in pyproject.toml
+	$(VENV)/lock/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" -o requirements/supply.txt requirements/supply.in
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -11,13 +11,11 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 from tools.kube.cluster import KubeCluster
 from tools.kube.processes import free_port
 
 from hekla.kube import kubeconfig
-from hekla.kube.resources import SERVICE_ACCOUNTS
 from hekla.units.objects import Object
 
 
@@ -47,18 +45,9 @@ class ComponentProcesses:
     def start(self, component: str) -> None:
         account = f"hekla-{component}"
         config = self._cluster.directory / f"{account}.kubeconfig"
-        with self._cluster.client() as client:
-            request: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
-            token: Any = client.subresource(
-                SERVICE_ACCOUNTS,
-                account,
-                "token",
-                namespace=self._namespace,
-                body={**request, "spec": {"expirationSeconds": 3600}},
-            )
         target = kubeconfig.load(self._cluster.kubeconfig)
-        secret = token["status"]["token"]
-        kubeconfig.write_kubeconfig(config, target.server, target.ca_pem, secret, account)
+        token = self.token(account)
+        kubeconfig.write_kubeconfig(config, target.server, target.ca_pem, token, account)
         self._ports[component] = {}
         words = [self._here(component, word) for word in self._containers[component]["args"]]
         if component == "admission":
@@ -76,8 +65,12 @@ class ComponentProcesses:
         port = self._ports[component][int(value[1:])] = free_port()
         return f"{flag}=127.0.0.1:{port}"
 
-    def answers(self, component: str) -> dict[str, int]:
-        """Return the status of each probe of the Deployment, and of /metrics.
+    def token(self, account: str) -> str:
+        with self._cluster.client() as client:
+            return client.create_token(account, namespace=self._namespace).value
+
+    def answers(self, component: str, token: str = "") -> dict[str, int]:
+        """Return the status of each probe of the Deployment, and of /metrics for a token.
 
         0 means no response.
         """
@@ -85,12 +78,13 @@ class ComponentProcesses:
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         asked = [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
         if "metrics" in ports:
-            asked.append({"path": "/metrics", "port": "metrics"})
+            asked.append({"path": "/metrics", "port": "metrics", "scheme": "HTTPS"})
         return {
             get["path"]: _status(
                 get.get("scheme", "HTTP").lower(),
                 self._ports[component][ports[get["port"]]],
                 get["path"],
+                token if get["path"] == "/metrics" else "",
             )
             for get in asked
         }
@@ -107,10 +101,11 @@ class ComponentProcesses:
         return "\n".join(f"--- {name}\n{self.log(name)[-3000:]}" for name in self._containers)
 
 
-def _status(scheme: str, port: int, path: str) -> int:
+def _status(scheme: str, port: int, path: str, token: str) -> int:
     unchecked = ssl.create_default_context()  # a kubelet does not verify certificates either
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-    address = f"{scheme}://127.0.0.1:{port}{path}"
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    address = urllib.request.Request(f"{scheme}://127.0.0.1:{port}{path}", headers=headers)
     try:
         with urllib.request.urlopen(address, context=unchecked, timeout=60) as answer:
             return int(answer.status)

@@ -34,6 +34,8 @@ VALUES: dict[str, Object] = {
             "controller_replicas": 1,
             "admission_replicas": 1,
             "leader_elect_enable": False,
+            "metrics_secure_enable": False,
+            "service_monitor_enable": True,
         }
     },
     "only a scheduler, of another name": {
@@ -58,6 +60,7 @@ VALUES: dict[str, Object] = {
             "controller_worker_threads": 7,
             "common_labels": {"team": "platform"},
             "scheduler_podLabels": {"a": "b"},
+            "network_policy_metrics_from": [{"namespaceSelector": {}}],
             "controller_labels": {"c": "d"},
             "webhooks_namespace_selector_expressions": [
                 {"key": "batch", "operator": "In", "values": ["yes"]}
@@ -75,6 +78,7 @@ VALUES: dict[str, Object] = {
 SAMPLES: Object = {
     "image_pull_policy": "Always",
     "admission_port": 9443,
+    "image_digest": "sha256:" + 64 * "0",
     "enabled_controllers": "*,-gc-controller",
     "scheduler_config_file": "dashboards/hekla.json",
     "ipFamilyPolicy": "PreferDualStack",
@@ -247,13 +251,40 @@ def test_containers_pass_the_restricted_pod_security_standard() -> None:
 def test_no_role_has_a_wildcard_and_only_controllers_read_all_secrets() -> None:
     for (kind, _, name), obj in rendered({}).items():
         for rule in obj.get("rules", ()) if kind in ("Role", "ClusterRole") else ():
-            words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            words = [word for listed in rule.values() for word in listed]
             assert "*" not in words, name
-            if "secrets" in rule["resources"] and "resourceNames" not in rule:
+            if "secrets" in rule.get("resources", ()) and "resourceNames" not in rule:
                 assert (kind, name) == ("ClusterRole", "hekla-controllers")
     without = rendered({"custom": {"ssh_plugin_enable": False}})
     rules = without["ClusterRole", "", "hekla-controllers"]["rules"]
     assert not [rule for rule in rules if "secrets" in rule["resources"]]
+
+
+def test_pods_accept_connections_on_their_own_ports_only() -> None:
+    policies = {
+        key[2]: obj["spec"] for key, obj in rendered({}).items() if key[0] == "NetworkPolicy"
+    }
+    for deployment in deployments({}):
+        name = deployment["metadata"]["name"]
+        policy = policies.pop(name)
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+        assert policy["policyTypes"] == ["Ingress"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        served = {port["name"] for port in container["ports"]} - {"health"}
+        assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == served
+    assert not policies
+    closed = rendered({"custom": {"scheduler_metrics_enable": False}})
+    assert "ingress" not in closed["NetworkPolicy", NAMESPACE, "hekla-scheduler"]["spec"]
+
+
+def test_image_is_pinned_by_its_digest() -> None:
+    digest = "sha256:" + 64 * "a"
+    for deployment in deployments({"basic": {"image_digest": digest}}):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == f"localhost/hekla@{digest}"
+    with pytest.raises(chart_values.ChartError, match="image_digest"):
+        chart_values.check_values(CHART, {"basic": {"image_digest": "latest"}})
 
 
 def test_commands_accept_the_flags_of_the_chart() -> None:

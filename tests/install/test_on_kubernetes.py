@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -20,9 +22,12 @@ from tools.waiting import until
 from hekla.admission.service import MANAGER
 from hekla.admission.webhooks import WebhookAddress, configurations
 from hekla.api import wellknown
+from hekla.api.volcano import groups
 from hekla.cli import release
 from hekla.cli.main import main
+from hekla.kube.errors import Forbidden, Invalid
 from hekla.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
     CONFIGMAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
@@ -30,6 +35,7 @@ from hekla.kube.resources import (
     PODS,
     QUEUES,
     SECRETS,
+    SERVICE_ACCOUNTS,
     VALIDATING_WEBHOOKS,
 )
 from hekla.kube.sync_client import SyncClient
@@ -202,10 +208,16 @@ def test_each_component_uses_exactly_its_permissions(
     until(lambda: len(_pods_of_components(client)) == 6)
     try:
         _begin(component_processes, client)
+        reader = _metrics_reader(component_processes, client)
         for component in COMPONENTS:
-            answers = until(partial(_healthy_answers, component_processes, component))
+            answers = until(partial(_healthy_answers, component_processes, component, reader))
             assert answers is not None
             assert ("/metrics" in answers) == (component != "admission")
+        for component in ("scheduler", "controllers"):
+            other = component_processes.token("hekla-admission")
+            assert component_processes.answers(component)["/metrics"] == 401
+            assert component_processes.answers(component, "forged")["/metrics"] == 401
+            assert component_processes.answers(component, other)["/metrics"] == 403
         client.create(NAMESPACES, {"metadata": {"name": "work"}})
         Workload(client, "work").run_all()
     except BaseException:
@@ -241,10 +253,24 @@ def _logs(component_processes: ComponentProcesses, component: str, text: str) ->
     return text in component_processes.log(component)
 
 
+def _metrics_reader(component_processes: ComponentProcesses, client: SyncClient) -> str:
+    """Return the token of an account that is bound as the chart says."""
+    subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": SPACE}
+    role = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "hekla-metrics-reader",
+    }
+    client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "prometheus"}}, namespace=SPACE)
+    binding = {"metadata": {"name": "prometheus"}, "subjects": [subject], "roleRef": role}
+    client.create(CLUSTER_ROLE_BINDINGS, binding)
+    return component_processes.token("prometheus")
+
+
 def _healthy_answers(
-    component_processes: ComponentProcesses, component: str
+    component_processes: ComponentProcesses, component: str, reader: str
 ) -> dict[str, int] | None:
-    answers = component_processes.answers(component)
+    answers = component_processes.answers(component, reader)
     return answers if set(answers.values()) == {200} else None
 
 
@@ -264,6 +290,53 @@ def _webhooks(client: SyncClient) -> list[Object]:
 
 def _has_certificate(webhook: Object) -> bool:
     return bool(webhook["clientConfig"].get("caBundle"))
+
+
+BUDGETS: list[dict[str, str]] = [
+    {wellknown.JDB_MIN_AVAILABLE: text}
+    for text in ("1", "007", "50%", "99%", "0", "-1", "0%", "100%", "1.5", "x", "", "1 ", "9" * 30)
+]
+BUDGETS += [{wellknown.JDB_MAX_UNAVAILABLE: text} for text in ("1", "50%", "0", "all")]
+BUDGETS += [{wellknown.JDB_MIN_AVAILABLE: "1", wellknown.JDB_MAX_UNAVAILABLE: "1"}]
+
+
+def test_pod_policy_refuses_what_the_embedded_server_refuses(client: SyncClient) -> None:
+    if client.find(NAMESPACES, SPACE) is None:
+        client.create(NAMESPACES, {"metadata": {"name": SPACE}})
+    policies = [
+        obj for obj in release.objects(SPACE, {}) if obj["kind"].startswith("ValidatingAdmissionP")
+    ]
+    assert len(policies) == 2
+    release.apply(client, policies)
+    until(lambda: client.find(SERVICE_ACCOUNTS, "default", namespace="default"))
+    try:
+        until(lambda: not _accepts_pod(client, {wellknown.JDB_MIN_AVAILABLE: "0"}))
+        assert _accepts_pod(client, {wellknown.JDB_MIN_AVAILABLE: "0"}, scheduler="other")
+        assert _accepts_pod(client, {})
+        view: Any = SimpleNamespace(scheduler_names=(wellknown.DEFAULT_SCHEDULER,))
+        for annotations in BUDGETS:
+            expected = not list(groups.check_pod(_pod(annotations), view))
+            assert _accepts_pod(client, annotations) == expected, annotations
+    finally:
+        release.remove(client, policies)
+
+
+def _pod(annotations: dict[str, str], scheduler: str = wellknown.DEFAULT_SCHEDULER) -> Object:
+    container = {"name": "main", "image": "x"}
+    return {
+        "metadata": {"name": "budgeted", "annotations": annotations},
+        "spec": {"schedulerName": scheduler, "containers": [container]},
+    }
+
+
+def _accepts_pod(client: SyncClient, annotations: dict[str, str], **spec: str) -> bool:
+    try:
+        client.create(PODS, _pod(annotations, **spec), namespace="default", dry_run=True)
+    except (Forbidden, Invalid) as error:
+        if "volcano.sh/jdb" in str(error):
+            return False
+        raise
+    return True
 
 
 def test_volcanos_webhooks_are_removed_and_restored_as_in_the_guide(

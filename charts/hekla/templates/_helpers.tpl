@@ -7,6 +7,8 @@ applies values to the rendered objects is in src/hekla/cli/chart_values.py; a te
 {{- $b := .Values.basic -}}
 {{- if $b.image -}}
 {{ $b.image }}
+{{- else if $b.image_digest -}}
+{{ printf "%s/%s@%s" $b.image_registry $b.image_name $b.image_digest }}
 {{- else -}}
 {{ printf "%s/%s:%s" $b.image_registry $b.image_name (default .Chart.AppVersion $b.image_tag_version) }}
 {{- end -}}
@@ -74,6 +76,51 @@ spec:
       {{- include "hekla.selector" . | nindent 6 }}
 {{- end }}
 
+{{- /* Only the component's own ports are reachable. Kubelets reach the probes in any case. */ -}}
+{{- define "hekla.networkpolicy" }}
+{{- if .root.Values.custom.network_policy_enable }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ .root.Release.Name }}-{{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "hekla.labels" .root | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "hekla.selector" . | nindent 6 }}
+  policyTypes: [Ingress]
+  {{- if not .scraped }}
+  # The API server calls webhooks from an address that no selector describes.
+  ingress:
+  - ports:
+    - {port: {{ .portName }}, protocol: TCP}
+  {{- else if index .root.Values.custom (printf "%s_metrics_enable" .key) }}
+  ingress:
+  - ports:
+    - {port: {{ .portName }}, protocol: TCP}
+    {{- with .root.Values.custom.network_policy_metrics_from }}
+    from:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The rights to ask the API server about the tokens of those who read metrics. */ -}}
+{{- define "hekla.reviews" }}
+{{- if and .root.Values.custom.metrics_secure_enable (index .root.Values.custom (printf "%s_metrics_enable" .key)) }}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
+{{- end }}
+
 {{- define "hekla.service" }}
 apiVersion: v1
 kind: Service
@@ -87,6 +134,9 @@ metadata:
   annotations:
     prometheus.io/path: /metrics
     prometheus.io/port: {{ .port | quote }}
+    {{- if .root.Values.custom.metrics_secure_enable }}
+    prometheus.io/scheme: https
+    {{- end }}
     prometheus.io/scrape: "true"
   {{- end }}
 spec:
@@ -188,6 +238,9 @@ spec:
 {{- if index .root.Values.custom (printf "%s_metrics_enable" .key) }}
 - --enable-metrics
 - --listen-address=:{{ .port }}
+{{- if .root.Values.custom.metrics_secure_enable }}
+- --metrics-secure
+{{- end }}
 {{- end }}
 {{- with index .root.Values.custom (printf "%s_log_level" .key) }}
 - -v={{ . }}

@@ -32,6 +32,8 @@ RENDERED_WITH: Final = {
 """Values of the shipped manifests: everything optional is there, and is removed if disabled."""
 
 _WEBHOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_POLICY: Final = "ValidatingAdmissionPolicy"
+_REVIEWS: Final = ("tokenreviews", "subjectaccessreviews")
 _WORKER_FLAGS: Final = (
     "worker_threads",
     "worker_threads_for_cronjob",
@@ -120,9 +122,15 @@ def _is_enabled(obj: Object, values: Values) -> bool:
         return bool(custom["grafana_dashboard_enable"])
     if name in (f"{RELEASE}-edit", f"{RELEASE}-view"):
         return bool(custom["aggregate_roles_enable"])
+    if name == f"{RELEASE}-metrics-reader":
+        return bool(custom["metrics_secure_enable"])
     component = _component_of(name)
     if not custom[f"{component.key}_enable"]:
         return False
+    if kind.startswith(_POLICY):
+        return bool(custom["pod_policy_enable"])
+    if kind == "NetworkPolicy":
+        return bool(custom["network_policy_enable"])
     if kind == "PodDisruptionBudget":
         return int(custom[f"{component.key}_replicas"] or 0) > 1
     if kind == "Service" and component.name != "admission":
@@ -173,15 +181,23 @@ def _set_kind_specifics(obj: Object, values: Values, chart: Path) -> None:
         case "Role" | "ClusterRole":
             _set_rules(obj, custom)
         case "Service":
-            _set_ip_families(obj["spec"], values["service"])
+            _set_service(obj, values)
+        case "NetworkPolicy":
+            _set_network_policy(obj, custom)
         case "ServiceMonitor":
             obj["metadata"]["labels"] |= custom["service_monitor_labels"] or {}
+            if not custom["metrics_secure_enable"]:
+                (endpoint,) = obj["spec"]["endpoints"]
+                for field in ("scheme", "bearerTokenFile", "tlsConfig"):
+                    del endpoint[field]
         case "ConfigMap" if obj["metadata"]["name"] == f"{RELEASE}-dashboard":
             default = default_values(chart)["custom"]["grafana_dashboard_labels"]
             labels = _without(obj["metadata"]["labels"], default)
             obj["metadata"]["labels"] = labels | (custom["grafana_dashboard_labels"] or {})
         case "ConfigMap":
             obj["data"]["volcano-scheduler.conf"] = _scheduler_config(values, chart)
+        case kind if kind == _POLICY:
+            _set_policy(obj["spec"], custom)
         case kind if kind in _WEBHOOKS:
             expressions = custom["webhooks_namespace_selector_expressions"]
             for webhook in obj["webhooks"] if expressions else ():
@@ -204,6 +220,8 @@ def _scheduler_config(values: Values, chart: Path) -> str:
 
 def _set_rules(role: Object, custom: Values) -> None:
     rules = role["rules"]
+    if role["metadata"]["name"] == f"{RELEASE}-metrics-reader":
+        return
     if not custom["leader_elect_enable"]:
         rules = [rule for rule in rules if "leases" not in rule["resources"]]
     name = role["metadata"]["name"]
@@ -212,13 +230,38 @@ def _set_rules(role: Object, custom: Values) -> None:
             rule["resourceNames"] = [custom["scheduler_name"]]
     if name.endswith("controllers") and not custom["ssh_plugin_enable"]:
         rules = [rule for rule in rules if "secrets" not in rule["resources"]]
+    key = _component_of(name).key
+    if not custom["metrics_secure_enable"] or not custom.get(f"{key}_metrics_enable"):
+        rules = [rule for rule in rules if rule["resources"][0] not in _REVIEWS]
     role["rules"] = rules
 
 
-def _set_ip_families(spec: Object, service: Values) -> None:
+def _set_service(service: Object, values: Values) -> None:
     for field in ("ipFamilyPolicy", "ipFamilies"):
-        if service[field]:
-            spec[field] = service[field]
+        if values["service"][field]:
+            service["spec"][field] = values["service"][field]
+    if not values["custom"]["metrics_secure_enable"]:
+        service["metadata"].get("annotations", {}).pop("prometheus.io/scheme", None)
+
+
+def _set_network_policy(policy: Object, custom: Values) -> None:
+    key = _component_of(policy["metadata"]["name"]).key
+    if key == "admission":
+        return
+    if not custom[f"{key}_metrics_enable"]:
+        del policy["spec"]["ingress"]
+    elif custom["network_policy_metrics_from"]:
+        policy["spec"]["ingress"][0]["from"] = custom["network_policy_metrics_from"]
+
+
+def _set_policy(spec: Object, custom: Values) -> None:
+    """Set the pods that the policy checks: those of this scheduler, in the chosen namespaces."""
+    (condition,) = spec["matchConditions"]
+    before, _, _ = condition["expression"].partition(" == ")
+    condition["expression"] = f"{before} == '{custom['scheduler_name']}'"
+    expressions = custom["webhooks_namespace_selector_expressions"]
+    if expressions:
+        spec["matchConstraints"]["namespaceSelector"] = {"matchExpressions": expressions}
 
 
 def _set_deployment(deployment: Object, values: Values) -> None:
@@ -259,7 +302,8 @@ def _set_pod(pod: Object, values: Values, key: str) -> None:
 def _set_container(container: Object, values: Values, key: str) -> None:
     basic, custom = values["basic"], values["custom"]
     tag = basic["image_tag_version"] or __version__
-    image = f"{basic['image_registry']}/{basic['image_name']}:{tag}"
+    version = f"@{basic['image_digest']}" if basic["image_digest"] else f":{tag}"
+    image = f"{basic['image_registry']}/{basic['image_name']}{version}"
     container["image"] = basic["image"] or image
     container["imagePullPolicy"] = basic["image_pull_policy"]
     container["securityContext"] = custom[f"{key}_main_csc"] or custom["default_csc"]
@@ -278,9 +322,11 @@ def _set_flags(container: Object, custom: Values, key: str) -> None:
         values = {name: custom[f"controller_{name}"] for name in _WORKER_FLAGS}
         args[2:2] = [f"--{_dashed(name)}={value}" for name, value in values.items() if value]
     if not custom[f"{key}_metrics_enable"]:
-        metrics = ("--enable-metrics", "--listen-address=")
+        metrics = ("--enable-metrics", "--listen-address=", "--metrics-secure")
         args[:] = [arg for arg in args if not arg.startswith(metrics)]
         container["ports"] = [port for port in container["ports"] if port["name"] != "metrics"]
+    elif not custom["metrics_secure_enable"]:
+        args.remove("--metrics-secure")
     if custom[f"{key}_log_level"]:
         args.append(f"-v={custom[f'{key}_log_level']}")
 

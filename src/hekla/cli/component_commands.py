@@ -150,6 +150,11 @@ _COMMON_OPTIONS: Final[tuple[Callable[..., Any], ...]] = (
         help="Namespace of the lease.",
     ),
     _flag("--enable-metrics", "Serve /metrics."),
+    _flag(
+        "--metrics-secure",
+        "Serve metrics over TLS, to tokens that may read the path (TokenReview, "
+        "SubjectAccessReview).",
+    ),
     _flag("--enable-healthz", "Serve /healthz, /livez and /readyz."),
     click.option(
         "--healthz-address",

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import click
 import uvloop
@@ -25,13 +26,16 @@ from hekla.admission.service import AdmissionService
 from hekla.admission.webhooks import WebhookAddress
 from hekla.api.wellknown import SYSTEM_NAMESPACE
 from hekla.kube import kubeconfig
+from hekla.kube.access_reviews import TokenAuthorizer
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.leases import LeaderElector
 from hekla.kube.transport import RateLimit
 from hekla.units.clock import SystemClock
-from hekla.web.probes import Page, Probes
+from hekla.web.authorization import Authorize, TokenRequired
+from hekla.web.certificates import new_authority, new_serving
+from hekla.web.probes import Check, Page, Probes
 from hekla.web.server import WebServer
 
 log = logging.getLogger("hekla")
@@ -52,6 +56,7 @@ class Options:
     leader_elect_resource_name: str = ""
     leader_elect_resource_namespace: str = ""
     enable_metrics: bool = False
+    metrics_secure: bool = False
     listen_address: str = ""
     enable_healthz: bool = False
     healthz_address: str = ""
@@ -107,7 +112,14 @@ async def serve(name: str, options: Options, build: Callable[[Client], Component
             )
         )
         component = build(client)
-        for server in _servers(options, component, elector):
+        authorize = None
+        if options.metrics_secure:
+            # Strangers cause these requests: they must not delay the component's own.
+            review_client = Client(
+                target, component=f"{name}-metrics", rate_limit=RateLimit(10, 20, clock)
+            )
+            authorize = TokenAuthorizer(await stack.enter_async_context(review_client), clock)
+        for server in _servers(options, component, elector, authorize, clock.now()):
             await stack.enter_async_context(server)
             log.info("serving at %s", server.address)
         if elector is None:
@@ -142,7 +154,11 @@ def _elector(client: Client, name: str, options: Options) -> LeaderElector:
 
 
 def _servers(
-    options: Options, component: Component, elector: LeaderElector | None
+    options: Options,
+    component: Component,
+    elector: LeaderElector | None,
+    authorize: Authorize | None,
+    now: float,
 ) -> list[WebServer]:
     def ready() -> str:
         # A standby replica is always ready: a rollout must not wait for it.
@@ -153,31 +169,49 @@ def _servers(
         "livez": component.unhealthy_reason,
         "readyz": ready,
     }
-    wanted = []
+    wanted: dict[str, dict[str, Check]] = {}
     if options.enable_metrics:
-        wanted.append(
-            (options.listen_address, Probes({}, component.render_metrics, component.pages()))
-        )
+        wanted[options.listen_address] = {}
     if options.enable_healthz:
-        wanted.append((options.healthz_address, Probes(checks)))
-    if len(wanted) == 2 and options.listen_address == options.healthz_address:
-        wanted = [
-            (options.listen_address, Probes(checks, component.render_metrics, component.pages()))
-        ]
+        wanted[options.healthz_address] = checks
     servers = []
-    for address, app in wanted:
+    for address, served in wanted.items():
+        has_metrics = options.enable_metrics and address == options.listen_address
+        certificate, key = options.tls_cert_file, options.tls_private_key_file
+        app: Any = Probes(served)
+        if has_metrics:
+            app = Probes(served, component.render_metrics, component.pages())
+        if has_metrics and authorize is not None:
+            app = TokenRequired(app, authorize, open_paths=[f"/{name}" for name in served])
+            if certificate is None:
+                certificate, key = _self_signed(now)
         host, port = split_address(address)
         servers.append(
             WebServer(
                 app,
-                certificate=options.tls_cert_file,
-                key=options.tls_private_key_file,
+                certificate=certificate,
+                key=key,
                 client_ca=options.ca_cert_file,
                 host=host,
                 port=port,
             )
         )
     return servers
+
+
+def _self_signed(now: float) -> tuple[Path, Path]:
+    """Return a new certificate and key, in memory: the root file system may be read-only.
+
+    Tokens must not cross the network in plain text. Clients that verify need --tls-cert-file.
+    """
+    pair = new_serving(new_authority(now), [socket.gethostname(), "localhost", "127.0.0.1"], now)
+    return _memory_file(pair.certificate), _memory_file(pair.key)
+
+
+def _memory_file(content: bytes) -> Path:
+    descriptor = os.memfd_create("hekla-metrics")
+    os.write(descriptor, content)
+    return Path(f"/proc/self/fd/{descriptor}")
 
 
 def split_address(text: str) -> tuple[str, int]:

@@ -129,6 +129,10 @@ CLUSTER_ROLES = _cluster("rbac.authorization.k8s.io/v1", "clusterroles", "Cluste
 CLUSTER_ROLE_BINDINGS = _cluster(
     "rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding"
 )
+TOKEN_REVIEWS = _cluster("authentication.k8s.io/v1", "tokenreviews", "TokenReview")
+SUBJECT_ACCESS_REVIEWS = _cluster(
+    "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview"
+)
 CUSTOM_RESOURCE_DEFINITIONS = _cluster(
     "apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition"
 )
@@ -141,6 +145,14 @@ MUTATING_WEBHOOKS = _cluster(
     "admissionregistration.k8s.io/v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
+)
+VALIDATING_POLICIES = _cluster(
+    "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy"
+)
+VALIDATING_POLICY_BINDINGS = _cluster(
+    "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
 )
 
 # Volcano. JOBS and CRON_JOBS are Volcano's; Kubernetes' kinds of that name are BATCH_…

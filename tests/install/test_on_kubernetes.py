@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +25,8 @@ from hekla.api import wellknown
 from hekla.api.volcano import groups
 from hekla.cli import release
 from hekla.cli.main import main
+from hekla.controllers.job.managed_objects import POLICY
+from hekla.kube import kubeconfig
 from hekla.kube.errors import Forbidden, Invalid
 from hekla.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -37,6 +39,7 @@ from hekla.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     VALIDATING_WEBHOOKS,
+    Resource,
 )
 from hekla.kube.sync_client import SyncClient
 from hekla.units.objects import Object
@@ -72,6 +75,7 @@ RARELY_USED = {
     },
 }
 """Permissions that only the recovery from a failure needs."""
+_RBAC_KINDS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 ASKED_BY_ADMISSION = "finalizers"
 """Kubernetes checks these permissions when an owner reference is set, without a logged request."""
 
@@ -292,6 +296,72 @@ def _has_certificate(webhook: Object) -> bool:
     return bool(webhook["clientConfig"].get("caBundle"))
 
 
+def _policies(name: str) -> list[Object]:
+    """Return a ValidatingAdmissionPolicy of the release, and its binding."""
+    found = [
+        obj
+        for obj in release.objects(SPACE, {})
+        if obj["kind"].startswith("ValidatingAdmissionPolicy") and obj["metadata"]["name"] == name
+    ]
+    assert len(found) == 2
+    return found
+
+
+def test_controllers_neither_read_nor_change_secrets_that_no_job_owns(
+    cluster: KubeCluster, client: SyncClient
+) -> None:
+    if client.find(NAMESPACES, SPACE) is None:
+        client.create(NAMESPACES, {"metadata": {"name": SPACE}})
+    objects = release.objects(SPACE, {})
+    applied = [obj for obj in objects if obj["metadata"]["name"] == "hekla-controllers"]
+    applied = [obj for obj in applied if obj["kind"] in ("ServiceAccount", *_RBAC_KINDS)]
+    applied += _policies(POLICY)
+    release.apply(client, applied)
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"}
+    owners = [{**job, "controller": True}]
+    # The finalizer holds the object that the garbage collector deletes: its job does not exist.
+    kept = {"ownerReferences": owners, "finalizers": ["example.org/keep"]}
+    secrets: dict[str, Object] = {"foreign": {}, "owned": kept}
+    for name, metadata in secrets.items():
+        body = {"metadata": {"name": name, **metadata}, "stringData": {"key": "secret"}}
+        client.create(SECRETS, body, namespace="default")
+        client.create(CONFIGMAPS, {"metadata": body["metadata"]}, namespace="default")
+    config = cluster.directory / "controllers.kubeconfig"
+    target = kubeconfig.load(cluster.kubeconfig)
+    token = client.create_token("hekla-controllers", namespace=SPACE).value
+    kubeconfig.write_kubeconfig(config, target.server, target.ca_pem, token, "controllers")
+    change = {"metadata": {"labels": {"a": "b"}}}
+    with SyncClient(kubeconfig.load(config)) as controllers:
+
+        def is_refused(call: Callable[[], object]) -> bool:
+            try:
+                call()
+            except Forbidden:
+                return True
+            return False
+
+        until(lambda: is_refused(partial(_patch, controllers, SECRETS, "foreign", change)))
+        for resource in (SECRETS, CONFIGMAPS):
+            assert is_refused(partial(controllers.list, resource, namespace="default"))
+            assert is_refused(partial(controllers.get, resource, "owned", namespace="default"))
+            assert is_refused(partial(_patch, controllers, resource, "foreign", {}))
+            assert is_refused(partial(controllers.delete, resource, "foreign", namespace="default"))
+            steal = {"metadata": {"ownerReferences": owners}}
+            assert is_refused(partial(_patch, controllers, resource, "foreign", steal))
+            body = {"metadata": {"name": "planted"}}
+            assert is_refused(partial(controllers.create, resource, body, namespace="default"))
+            assert _patch(controllers, resource, "owned", change)["metadata"]["labels"]
+            controllers.delete(resource, "owned", namespace="default")
+            release_it = {"metadata": {"finalizers": None}}
+            client.patch(resource, "owned", release_it, namespace="default")
+            client.delete(resource, "foreign", namespace="default")
+    release.remove(client, applied)
+
+
+def _patch(client: SyncClient, resource: Resource[Object], name: str, body: Object) -> Object:
+    return client.patch(resource, name, body, namespace="default")
+
+
 BUDGETS: list[dict[str, str]] = [
     {wellknown.JDB_MIN_AVAILABLE: text}
     for text in ("1", "007", "50%", "99%", "0", "-1", "0%", "100%", "1.5", "x", "", "1 ", "9" * 30)
@@ -303,10 +373,7 @@ BUDGETS += [{wellknown.JDB_MIN_AVAILABLE: "1", wellknown.JDB_MAX_UNAVAILABLE: "1
 def test_pod_policy_refuses_what_the_embedded_server_refuses(client: SyncClient) -> None:
     if client.find(NAMESPACES, SPACE) is None:
         client.create(NAMESPACES, {"metadata": {"name": SPACE}})
-    policies = [
-        obj for obj in release.objects(SPACE, {}) if obj["kind"].startswith("ValidatingAdmissionP")
-    ]
-    assert len(policies) == 2
+    policies = _policies("hekla-admission-pods")
     release.apply(client, policies)
     until(lambda: client.find(SERVICE_ACCOUNTS, "default", namespace="default"))
     try:

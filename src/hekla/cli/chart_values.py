@@ -10,6 +10,7 @@ Note: a new value or a changed template needs a change here as well; the test na
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ RENDERED_WITH: Final = {
 
 _WEBHOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _POLICY: Final = "ValidatingAdmissionPolicy"
+_ACCOUNT: Final = re.compile(r"(system:serviceaccount:)[^:']+:")
 _REVIEWS: Final = ("tokenreviews", "subjectaccessreviews")
 _WORKER_FLAGS: Final = (
     "worker_threads",
@@ -128,7 +130,8 @@ def _is_enabled(obj: Object, values: Values) -> bool:
     if not custom[f"{component.key}_enable"]:
         return False
     if kind.startswith(_POLICY):
-        return bool(custom["pod_policy_enable"])
+        which = "pod" if component.name == "admission" else component.key
+        return bool(custom[f"{which}_policy_enable"])
     if kind == "NetworkPolicy":
         return bool(custom["network_policy_enable"])
     if kind == "PodDisruptionBudget":
@@ -153,6 +156,9 @@ def _set_namespace(obj: Object, namespace: str) -> None:
     if obj["kind"] in _WEBHOOKS:
         for webhook in obj["webhooks"]:
             webhook["clientConfig"]["service"]["namespace"] = namespace
+    if obj["kind"] == _POLICY:
+        for condition in obj["spec"]["matchConditions"]:
+            condition["expression"] = _ACCOUNT.sub(rf"\g<1>{namespace}:", condition["expression"])
     if obj["kind"] == "Deployment":
         args = _container(obj)["args"]
         for flag in ("--scheduler-conf-namespace", "--leader-elect-resource-namespace"):
@@ -197,7 +203,8 @@ def _set_kind_specifics(obj: Object, values: Values, chart: Path) -> None:
         case "ConfigMap":
             obj["data"]["volcano-scheduler.conf"] = _scheduler_config(values, chart)
         case kind if kind == _POLICY:
-            _set_policy(obj["spec"], custom)
+            if obj["metadata"]["name"] == f"{RELEASE}-admission-pods":
+                _set_pod_policy(obj["spec"], custom)
         case kind if kind in _WEBHOOKS:
             expressions = custom["webhooks_namespace_selector_expressions"]
             for webhook in obj["webhooks"] if expressions else ():
@@ -254,7 +261,7 @@ def _set_network_policy(policy: Object, custom: Values) -> None:
         policy["spec"]["ingress"][0]["from"] = custom["network_policy_metrics_from"]
 
 
-def _set_policy(spec: Object, custom: Values) -> None:
+def _set_pod_policy(spec: Object, custom: Values) -> None:
     """Set the pods that the policy checks: those of this scheduler, in the chosen namespaces."""
     (condition,) = spec["matchConditions"]
     before, _, _ = condition["expression"].partition(" == ")

@@ -15,6 +15,7 @@ import msgspec
 from hekla.api import volcano
 from hekla.api.rules import causes, summary
 from hekla.api.volcano import View
+from hekla.units.documents import MAX_DEPTH, is_text_too_deep
 
 Json = dict[str, Any]
 API_VERSION = "admission.k8s.io/v1"
@@ -28,8 +29,10 @@ def read(body: bytes) -> Json:
     """The `request` of a review."""
     try:
         review = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidReview(f"the body is not JSON: {error}") from error
+    if is_text_too_deep(body, review):
+        raise InvalidReview(f"the body is nested deeper than {MAX_DEPTH} levels")
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
         raise InvalidReview("the body is not an AdmissionReview")
     if review.get("apiVersion") != API_VERSION:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from hekla import __version__
+from hekla.units import bounded_yaml
 from hekla.units.objects import Object
 
 Values = Mapping[str, Any]
@@ -70,7 +69,7 @@ _COMPONENTS: Final = (
 
 def default_values(chart: Path) -> Object:
     """Return the chart's values.yaml."""
-    values: Object = yaml.safe_load((chart / "values.yaml").read_text())
+    values: Object = bounded_yaml.load((chart / "values.yaml").read_text(), bounded_yaml.CONFIG)
     return values
 
 

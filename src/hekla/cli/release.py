@@ -25,6 +25,7 @@ from hekla.kube import kubeconfig
 from hekla.kube.errors import Conflict, KubeError, NotFound
 from hekla.kube.resources import CATALOGUE, Resource, resource
 from hekla.kube.sync_client import SyncClient
+from hekla.units import bounded_yaml
 from hekla.units.objects import Object
 
 MANAGER: Final = "hekla-install"
@@ -50,8 +51,8 @@ def chart_directory() -> Path:
 @cache
 def manifests() -> tuple[Object, ...]:
     """Return the shipped manifests. Note: they are shared; copy one before changing it."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return tuple(obj for obj in yaml.load_all(MANIFESTS.read_text(), loader) if obj)
+    documents = bounded_yaml.load_all(MANIFESTS.read_text(), bounded_yaml.FILE)
+    return tuple(obj for obj in documents if obj)
 
 
 def objects(namespace: str, values: Object, *, with_crds: bool = True) -> list[Object]:
@@ -165,8 +166,8 @@ def values_from(files: Iterable[Path], sets: Iterable[str], image: str) -> Objec
     values: Object = {}
     for path in files:
         try:
-            loaded = yaml.safe_load(path.read_text())
-        except yaml.YAMLError as error:
+            loaded = bounded_yaml.load(path.read_text(), bounded_yaml.CONFIG)
+        except bounded_yaml.YAMLError as error:
             raise click.UsageError(f"--values: {path} is not YAML: {error}") from error
         if not isinstance(loaded, dict | None):
             raise click.UsageError(f"--values: {path} is not a map of values")
@@ -177,7 +178,10 @@ def values_from(files: Iterable[Path], sets: Iterable[str], image: str) -> Objec
             raise click.UsageError(
                 f"--set: {text!r} is not NAME=VALUE, such as custom.x_enable=true"
             )
-        change: Any = yaml.safe_load(value) if value else ""
+        try:
+            change: Any = bounded_yaml.load(value, bounded_yaml.CONFIG) if value else ""
+        except bounded_yaml.YAMLError as error:
+            raise click.UsageError(f"--set: {key} is not YAML: {error}") from error
         for part in reversed(key.split(".")):
             change = {part: change}
         values = chart_values.merged(values, change)

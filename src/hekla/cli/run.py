@@ -18,7 +18,6 @@ from typing import Any
 
 import click
 import uvloop
-import yaml
 
 from hekla.cli.data_dir import default_data_dir, running_pid
 from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, JobFollower, is_followed
@@ -29,6 +28,7 @@ from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
 from hekla.sdk.builders import Job, Task
 from hekla.sdk.validation import unknown_fields
+from hekla.units import bounded_yaml
 from hekla.units.clock import SystemClock
 from hekla.units.objects import Object
 
@@ -143,8 +143,8 @@ def _command_line(
 
 def read_manifests(path: Path) -> list[Object]:
     try:
-        documents = list(yaml.safe_load_all(path.read_text()))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        documents = bounded_yaml.load_all(path.read_text(), bounded_yaml.FILE)
+    except (bounded_yaml.YAMLError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path} is not YAML: {error}") from error
     objects = [document for document in documents if document]
     for obj in objects:

@@ -36,12 +36,12 @@ from hekla.kube.credentials import (
     with_token,
 )
 from hekla.kube.errors import ConfigError
+from hekla.units import bounded_yaml
 
 logger = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 N = TypeVar("N")
 
@@ -309,8 +309,8 @@ def write_kubeconfig(
 def _read(path: Path) -> _File:
     text = read_bounded(path, "kubeconfig")
     try:
-        data = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+        data = bounded_yaml.load(text, bounded_yaml.CONFIG)
+    except bounded_yaml.YAMLError as error:
         # Only the line number: YAML errors quote text, which may contain a token.
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}" if mark is not None else ""

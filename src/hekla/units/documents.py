@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["MAX_DEPTH", "copy_json", "is_too_deep", "json_equal"]
+__all__ = ["MAX_DEPTH", "copy_json", "is_text_too_deep", "is_too_deep", "json_equal"]
 
 MAX_DEPTH: Final = 200
 """Deeper documents are rejected. Kubernetes objects stay below 30, CRD schemas below 100."""
@@ -47,6 +47,16 @@ def json_equal(left: Any, right: Any) -> bool:
     if isinstance(left, list):
         return all(map(json_equal, left, right))
     return isinstance(left, bool) == isinstance(right, bool)
+
+
+def is_text_too_deep(text: bytes, value: Any) -> bool:
+    """Return whether `value`, decoded from the JSON `text`, is nested too deep.
+
+    Most texts have too few brackets for that; counting them costs nothing beside a walk.
+    """
+    if text.count(b"{") + text.count(b"[") <= MAX_DEPTH:
+        return False
+    return is_too_deep(value)
 
 
 def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:

@@ -79,7 +79,7 @@ class Api:
         )
         try:
             headers = {**self._headers, "Content-Type": kind}
-            data = None if body is None else json.dumps(body).encode()
+            data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             link.request(method, path, data, headers)
             answer = link.getresponse()
             told = [w.split(" ", 2)[2].strip('"') for w in answer.headers.get_all("Warning") or ()]

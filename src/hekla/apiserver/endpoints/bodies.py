@@ -12,6 +12,8 @@ import yaml
 
 from hekla.apiserver import errors
 from hekla.apiserver.endpoints import protobuf
+from hekla.units import bounded_yaml
+from hekla.units.documents import MAX_DEPTH, is_text_too_deep, is_too_deep
 
 if TYPE_CHECKING:
     from hekla.apiserver.registry.options import Options
@@ -23,8 +25,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SHOWN_KEY = 200
 
 
 def read(body: bytes, content_type: str, options: Options | None) -> Any:
@@ -38,50 +39,50 @@ def read(body: bytes, content_type: str, options: Options | None) -> Any:
         if body.lstrip()[:1] == b"{":
             # Clients send JSON as YAML. The JSON decoder is faster and handles surrogate pairs;
             # flow style that is not JSON ({a: b}) is decoded as YAML.
-            with contextlib.suppress(errors.StatusError):
+            with contextlib.suppress(_NotJson):
                 return read(body, JSON, options)
-        value = _read_yaml(body)
+        value, duplicates = _read_yaml(body)
         if options is not None and options.find_duplicates:
-            _record_duplicates(_yaml_duplicates(body), options)
+            _record_duplicates([duplicate.path for duplicate in duplicates], options)
     elif media == protobuf.MEDIA_TYPE:
         value = protobuf.read(body)
+        _refuse_deep(is_too_deep(value))
     else:
         raise errors.unsupported_media(media, (JSON, YAML, protobuf.MEDIA_TYPE))
     return value
 
 
+class _NotJson(errors.StatusError):
+    pass
+
+
 def _read_json(body: bytes) -> Any:
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise errors.bad_request(f"the body is not valid JSON: {error}") from error
+    except RecursionError:
+        value, too_deep = None, True
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"the body is not valid JSON: {error}"
+        raise _NotJson(400, "BadRequest", message) from error
+    else:
+        too_deep = is_text_too_deep(body, value)
+    _refuse_deep(too_deep)
     return value
 
 
-def _read_yaml(body: bytes) -> Any:
+def _refuse_deep(is_deep: bool) -> None:
+    """Refuse deep bodies here, so that every recursive walk behind is bounded."""
+    if is_deep:
+        raise errors.bad_request(
+            f"the body is nested deeper than {MAX_DEPTH} levels; flatten the object"
+        )
+
+
+def _read_yaml(body: bytes) -> tuple[Any, list[bounded_yaml.Duplicate]]:
     try:
-        if b"*" in body and b"&" in body:
-            _forbid_aliases(body)
-        value = yaml.load(body, Loader=_JsonLoader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        return bounded_yaml.load_with_duplicates(body, bounded_yaml.BODY)
+    except bounded_yaml.YAMLError as error:
         raise errors.bad_request(f"the body is not valid YAML: {error}") from error
-    return value
-
-
-class _JsonLoader(_Loader):  # type: ignore[misc]
-    """YAML restricted to JSON's types: times stay strings."""
-
-
-_JsonLoader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
-}
-
-
-def _forbid_aliases(body: bytes) -> None:
-    """Refuse aliases: ten lines with nested aliases can expand beyond the memory."""
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(body, Loader=_JsonLoader)):
-        raise yaml.YAMLError("aliases are not accepted; write the value out")
 
 
 # Duplicate fields need a second pass over the body, so only on request.
@@ -106,12 +107,20 @@ def _json_duplicates(body: bytes) -> list[str]:
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(items)
-        duplicates = [f"{name}{path}" for name, value in items if below for path in paths_in(value)]
+        duplicates: list[str] = []
+        if below:
+            duplicates = [
+                f"{name[:_SHOWN_KEY]}{path}" for name, value in items for path in paths_in(value)
+            ]
         if len(made) != len(items):
-            names = [name for name, _ in items]
-            duplicates += [name for index, name in enumerate(names) if name in names[:index]]
+            seen: set[str] = set()
+            for name, _ in items:
+                if name in seen:
+                    duplicates.append(name[:_SHOWN_KEY])
+                seen.add(name)
         if duplicates:
-            below[id(made)] = made, duplicates  # keep a reference, so that the id stays unique
+            # The reference keeps the id unique. Every level copies the paths: limit them.
+            below[id(made)] = made, duplicates[: bounded_yaml.MAX_DUPLICATES]
         return made
 
     top = json.loads(body, object_pairs_hook=pairs)
@@ -120,42 +129,12 @@ def _json_duplicates(body: bytes) -> list[str]:
 
 def refuse_duplicates(body: bytes) -> None:
     """Refuse duplicate fields of a YAML document by line, as upstream."""
-    messages: list[str] = []
-
-    def walk(node: Any) -> None:
-        if isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                walk(item)
-        elif isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    messages.append(f'line {line}: key "{key.value}" already set in map')
-                seen.add(key.value)
-                walk(value)
-
-    walk(yaml.compose(body, Loader=_JsonLoader))
-    if messages:
-        listed = "\n  ".join(messages)
+    duplicates = _read_yaml(body)[1]
+    if duplicates:
+        listed = "\n  ".join(
+            f'line {each.line}: key "{each.key}" already set in map' for each in duplicates
+        )
         raise errors.bad_request(f"error decoding YAML: yaml: unmarshal errors:\n  {listed}")
-
-
-def _yaml_duplicates(body: bytes) -> list[str]:
-    def walk(node: Any, path: str) -> Iterator[str]:
-        if isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                yield from walk(item, f"{path}[{index}]")
-        elif isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                where = f"{path}.{key.value}" if path else str(key.value)
-                if key.value in seen:
-                    yield where
-                seen.add(key.value)
-                yield from walk(value, where)
-
-    return list(walk(yaml.compose(body, Loader=_JsonLoader), ""))
 
 
 def check_patch_type(media: str, *, custom: bool) -> None:

@@ -71,7 +71,7 @@ def read(body: bytes) -> Object:
                 f"protobuf of {api_version} {kind}", ("application/json", "application/yaml")
             )
         obj = _message(envelope.get(2, b""), message, 0)
-    except (Malformed, UnicodeDecodeError, msgspec.DecodeError, struct.error, TypeError) as error:
+    except (ValueError, OverflowError, RecursionError, struct.error, TypeError) as error:
         raise errors.bad_request(f"the body is not valid protobuf: {error}") from error
     return {"apiVersion": api_version, "kind": kind, **obj}
 
@@ -236,27 +236,29 @@ def _strings(raw: memoryview, depth: int) -> list[str]:
 _SCHEMA = "apiextensions.k8s.io/v1.JSONSchemaProps"
 
 
-def _schema_or(other: Callable[[memoryview], Any], schema: int) -> Callable[[memoryview, int], Any]:
+def _schema_or(
+    other: Callable[[memoryview, int], Any], schema: int
+) -> Callable[[memoryview, int], Any]:
     """Return a decoder of a schema (if the field of that number is set) or something else."""
 
     def read_either(raw: memoryview, depth: int) -> Any:
         for number, _, value in _parts(raw):
             if number == schema:
                 return _message(value, _SCHEMA, depth + 1)
-        return other(raw)
+        return other(raw, depth)
 
     return read_either
 
 
-def _schema_list(raw: memoryview) -> list[Object]:
-    return [_message(value, _SCHEMA, 1) for number, _, value in _parts(raw) if number == 2]
+def _schema_list(raw: memoryview, depth: int) -> list[Object]:
+    return [_message(value, _SCHEMA, depth + 1) for number, _, value in _parts(raw) if number == 2]
 
 
-def _allows(raw: memoryview) -> bool:
+def _allows(raw: memoryview, depth: int) -> bool:
     return any(bool(value) for number, _, value in _parts(raw) if number == 1)
 
 
-def _property_names(raw: memoryview) -> list[str]:
+def _property_names(raw: memoryview, depth: int) -> list[str]:
     return [_text(value) for number, _, value in _parts(raw) if number == 2]
 
 

@@ -17,7 +17,7 @@ STDIN = "-"
 
 def read(path: str) -> list[Object]:
     """Return the documents of a YAML file, or of stdin for `-`."""
-    import yaml
+    from hekla.units import bounded_yaml
 
     try:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text()
@@ -25,9 +25,10 @@ def read(path: str) -> list[Object]:
         reason = getattr(error, "strerror", None) or str(error)
         raise CommandFailed(f"open {path}: {reason.lower()}") from error
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        documents = [one for one in yaml.load_all(text, Loader=loader) if one is not None]
-    except yaml.YAMLError as error:
+        documents = [
+            one for one in bounded_yaml.load_all(text, bounded_yaml.FILE) if one is not None
+        ]
+    except bounded_yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark is not None else ""
         what = getattr(error, "problem", None) or str(error)

@@ -25,10 +25,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from hekla.api.wellknown import LABEL_HOSTNAME, NETWORK_TOPOLOGY_SOURCE
 from hekla.controllers.objects import labels_of, uid_of
+from hekla.units import bounded_yaml
 from hekla.units.errors import SelectorError
 from hekla.units.objects import Object
 from hekla.units.selectors import LabelSelector
@@ -75,8 +74,8 @@ def parse_config(text: str) -> tuple[TopologyTypes | None, list[str]]:
     if len(text) > MAX_CONFIG_BYTES:
         raise ConfigError("the configuration is larger than 1 MiB")
     try:
-        stated = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        stated = bounded_yaml.load(text, bounded_yaml.CONFIG) or {}
+    except bounded_yaml.YAMLError as error:
         raise ConfigError(f"invalid YAML: {error}") from None
     sources = stated.get("networkTopologyDiscovery") if isinstance(stated, dict) else None
     if sources is None:

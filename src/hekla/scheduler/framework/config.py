@@ -22,6 +22,7 @@ from hekla.scheduler.framework.hooks import SWITCHES
 from hekla.scheduler.framework.load_source import MetricsSource, SettingError
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.framework.registry import Registry
+from hekla.units import bounded_yaml
 from hekla.units.durations import DurationError
 
 ACTIONS: Final = (
@@ -133,8 +134,8 @@ def parse(text: str, registry: Registry) -> Config:
     if len(text.encode()) > MAX_BYTES:
         raise ConfigError(f"the configuration is larger than {MAX_BYTES} bytes")
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+        root = bounded_yaml.compose(text, bounded_yaml.CONFIG)
+    except bounded_yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
         problem = str(getattr(error, "problem", error))
@@ -155,13 +156,10 @@ class _Value:
         self.line: int = node.start_mark.line + 1
 
     def plain(self) -> Any:
-        loader = yaml.SafeLoader("")
         try:
-            return loader.construct_document(self._node)
+            return bounded_yaml.plain(self._node)
         except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(str(error), self.line) from None
-        finally:
-            loader.dispose()
 
     def items(self, what: str) -> dict[str, _Value]:
         if self._is_null():

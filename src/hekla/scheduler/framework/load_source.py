@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from hekla.scheduler.state.load import STALE_S
+from hekla.units import bounded_yaml
 from hekla.units.durations import DurationError, parse_duration
 
 PROMETHEUS: Final = "prometheus"
@@ -143,7 +144,7 @@ def without_password(text: str) -> str:
     """
     if "password" not in text:
         return text
-    whole = yaml.safe_load(text)
+    whole = bounded_yaml.load(text, bounded_yaml.CONFIG)
     section = whole.get("metrics") if isinstance(whole, dict) else None
     if not isinstance(section, dict) or not flat(section).get(PASSWORD):
         return text

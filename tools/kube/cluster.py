@@ -187,6 +187,7 @@ class KubeCluster:
             f"--service-account-key-file={here / 'accounts.pub'}",
             f"--service-account-signing-key-file={here / 'accounts.key'}",
             "--service-cluster-ip-range=10.96.0.0/16",
+            "--allow-privileged=true",  # as every distribution; Pod Security decides instead
             # As on OpenShift: setting an owner reference needs permission.
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             f"--audit-log-path={self.audit_log}",

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from hekla.apiserver import bootstrap
+from hekla.apiserver.admission.config import AdmissionConfig
 from hekla.apiserver.app import App
 from hekla.apiserver.auth import certificates
 from hekla.apiserver.auth.authenticator import (
@@ -68,6 +69,8 @@ class Config:
     clock: Clock = field(default_factory=SystemClock)
     limits: Limits = field(default_factory=Limits)
     """Limits of flow control."""
+    pod_security_default: str = "baseline"
+    """The Pod Security level of namespaces without a label."""
 
 
 class ApiServer:
@@ -127,7 +130,12 @@ class ApiServer:
         serving = certificates.ensure(pki, names | set(config.names), config.clock.now())
         self.store = Store.open(config.data_dir / "state.db", durability=config.durability)
         stack.push_async_callback(self.store.close)
-        self.resources = Resources(self.store, self.registry, clock=config.clock)
+        self.resources = Resources(
+            self.store,
+            self.registry,
+            clock=config.clock,
+            admission=AdmissionConfig(config.pod_security_default),
+        )
         stack.callback(self.resources.webhook_client.close)
         crds.subscribe(self.store, self.registry)
         self.issuer = TokenIssuer(

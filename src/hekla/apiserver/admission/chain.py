@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hekla.apiserver.admission.config import AdmissionConfig
 from hekla.apiserver.admission.escalation import Escalation
 from hekla.apiserver.admission.expression_checks import ExpressionChecks
 from hekla.apiserver.admission.limit_ranges import LimitRanges
 from hekla.apiserver.admission.matching import AdmissionRequest
 from hekla.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, RelatedWrite
+from hekla.apiserver.admission.pod_security import PodSecurity
 from hekla.apiserver.admission.policies import Policies
 from hekla.apiserver.admission.priority import Priority
 from hekla.apiserver.admission.resource_quota import ResourceQuotas
@@ -40,13 +42,14 @@ _NOT_YET = ("uid", "creationTimestamp", "generation")
 class AdmissionChain:
     """Runs plugins in the order of kube-apiserver; quotas come last."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, config: AdmissionConfig) -> None:
         self.plugins: list[AdmissionPlugin] = [
             NamespaceLifecycle(resources),
             LimitRanges(resources),
             ServiceAccounts(resources),
             Priority(resources),
             RuntimeClasses(resources),
+            PodSecurity(resources, config.pod_security_default),
             Escalation(resources),
             ExpressionChecks(resources),
             Volcano(resources),

@@ -21,6 +21,7 @@ import msgspec
 from hekla.api import defaults
 from hekla.apiserver import errors
 from hekla.apiserver.admission.chain import AdmissionChain
+from hekla.apiserver.admission.config import AdmissionConfig
 from hekla.apiserver.admission.plugin import Attributes, RelatedWrite
 from hekla.apiserver.registry import conversion_webhooks, server_metadata, strategies, validation
 from hekla.apiserver.registry.conversion_webhooks import ConversionWebhooks
@@ -55,6 +56,7 @@ class Resources:
         *,
         clock: Clock | None = None,
         identifiers: Identifiers | None = None,
+        admission: AdmissionConfig | None = None,
     ) -> None:
         self.store = store
         self.registry = registry
@@ -62,7 +64,7 @@ class Resources:
         self._identifiers = identifiers or Identifiers()
         self.webhook_client = WebhookClient(store)
         self.conversions = ConversionWebhooks(self.webhook_client, self._identifiers)
-        self.admission = AdmissionChain(self)
+        self.admission = AdmissionChain(self, admission or AdmissionConfig())
         self.managed_fields = ManagedFields(self.clock)
 
     def now(self) -> str:

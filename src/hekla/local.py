@@ -50,6 +50,8 @@ class LocalConfig:
     topology_manager_policy: str = "none"
     """As kubelet's flags: exclusive CPUs for Guaranteed pods, and their NUMA alignment."""
     durability: Durability = "process"
+    multi_user: bool = False
+    """Keep users apart: rights on queues are checked."""
 
 
 def images_path() -> Path:

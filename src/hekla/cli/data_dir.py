@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 
 PID_FILE = "hekla.pid"
+MULTI_USER_FILE = "multi-user"
+"""Exists while the cluster runs with --multi-user."""
 
 
 def default_data_dir() -> Path:

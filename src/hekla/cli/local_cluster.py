@@ -20,7 +20,7 @@ import uvloop
 from hekla.api.numa import NONE
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.storage.store import StoreError
-from hekla.cli.data_dir import PID_FILE, default_data_dir, running_pid
+from hekla.cli.data_dir import MULTI_USER_FILE, PID_FILE, default_data_dir, running_pid
 from hekla.kube import kubeconfig
 from hekla.kube.resources import NODES, PODS
 from hekla.kube.sync_client import SyncClient
@@ -71,6 +71,7 @@ async def _up(config: LocalConfig) -> None:
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopping.set)
     async with cluster(config) as server:
+        _mark_multi_user(config)
         (config.data_dir / PID_FILE).write_text(str(os.getpid()))
         # Start-up objects live as long as the cluster: exclude them from garbage collection.
         gc.collect()
@@ -78,6 +79,15 @@ async def _up(config: LocalConfig) -> None:
         click.echo(_welcome(server.address, server.kubeconfig))
         await stopping.wait()
         click.echo("stopping the pods")
+
+
+def _mark_multi_user(config: LocalConfig) -> None:
+    """Tell `hekla user` whether others may be let in."""
+    marker = config.data_dir / MULTI_USER_FILE
+    if config.multi_user:
+        marker.touch(mode=0o600)
+    else:
+        marker.unlink(missing_ok=True)
 
 
 def _welcome(address: str, path: Path) -> str:

@@ -78,6 +78,11 @@ _data_dir = click.option(
     show_default=True,
     help="What an acknowledged write survives: a process crash, or a power cut too.",
 )
+@click.option(
+    "--multi-user",
+    is_flag=True,
+    help="Keep users apart (`hekla user add`); refused where this machine cannot.",
+)
 def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
     """Start a cluster on this machine.
 
@@ -105,6 +110,55 @@ def status(data_dir: Path | None) -> None:
     from hekla.cli import local_cluster
 
     raise SystemExit(local_cluster.status(data_dir))
+
+
+@main.group()
+def user() -> None:
+    """Let other people use the cluster on this machine (`hekla up --multi-user`)."""
+
+
+@user.command("add")
+@click.argument("name")
+@_data_dir
+@click.option("-q", "--queue", "queues", multiple=True, help="A queue to submit to; may repeat.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3650),
+    default=90,
+    show_default=True,
+    help="Validity of the token.",
+)
+def user_add(data_dir: Path | None, name: str, queues: tuple[str, ...], days: int) -> None:
+    """Add the user NAME, or renew the user's token and queues; print the user's kubeconfig.
+
+    The user gets a namespace of that name, may do there what the role `edit` allows, and may submit
+    to the given queues.
+
+    \b
+        hekla user add alice --queue research > alice.kubeconfig
+    """
+    from hekla.cli import users
+
+    users.add(data_dir, name, queues, days)
+
+
+@user.command("remove")
+@click.argument("name")
+@_data_dir
+def user_remove(data_dir: Path | None, name: str) -> None:
+    """Withdraw the rights and tokens of the user NAME; jobs and data stay."""
+    from hekla.cli import users
+
+    users.remove(data_dir, name)
+
+
+@user.command("list")
+@_data_dir
+def user_list(data_dir: Path | None) -> None:
+    """List the users and their queues."""
+    from hekla.cli import users
+
+    users.show(data_dir)
 
 
 class _WithCommand(click.Command):

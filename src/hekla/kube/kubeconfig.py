@@ -268,6 +268,27 @@ def write_kubeconfig(
 ) -> None:
     """Write a kubeconfig with one context, atomically, with mode 0600."""
     target = Path(path)
+    text = render_kubeconfig(server, ca_pem, token, context_name, namespace)
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # mkstemp creates the file with mode 0600: others can never read it.
+    import tempfile  # only needed here; commands import this module
+
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def render_kubeconfig(
+    server: str, ca_pem: str | None, token: str, context_name: str, namespace: str = "default"
+) -> str:
+    """Return the text of a kubeconfig with one context."""
     cluster: dict[str, Any] = {"server": server}
     if ca_pem:
         cluster["certificate-authority-data"] = base64.b64encode(ca_pem.encode()).decode()
@@ -289,21 +310,7 @@ def write_kubeconfig(
         "current-context": context_name,
         "preferences": {},
     }
-    text = yaml.dump(content, Dumper=_Dumper, sort_keys=False)
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # mkstemp creates the file with mode 0600: others can never read it.
-    import tempfile  # only needed here; commands import this module
-
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False))
 
 
 def _read(path: Path) -> _File:

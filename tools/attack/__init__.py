@@ -1,0 +1,1 @@
+"""A hostile tenant against `hekla up --multi-user`: `python -m tools.attack`."""

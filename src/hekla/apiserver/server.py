@@ -31,7 +31,6 @@ from hekla.apiserver.auth.authenticator import (
     StaticTokens,
     User,
 )
-from hekla.apiserver.auth.rbac import Authorizer
 from hekla.apiserver.auth.tokens import TokenIssuer, new_signing_key
 from hekla.apiserver.background.tasks import BackgroundTasks
 from hekla.apiserver.endpoints.access_reviews import AccessReviews
@@ -174,7 +173,7 @@ class ApiServer:
         tokens = StaticTokens()
         tokens.add(admin_token, User("kubernetes-admin", (MASTERS, AUTHENTICATED)))
         authenticator = Authenticator(tokens, self.issuer)
-        authorizer = Authorizer(self.store)
+        authorizer = self.resources.admission.authorizer
         handlers = Handlers(self.resources, self.closing)
         self.flowcontrol = flow = FlowControl(self.config.limits)
         metrics = Metrics()

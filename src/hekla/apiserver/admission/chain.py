@@ -19,6 +19,7 @@ from hekla.apiserver.admission.expression_checks import ExpressionChecks
 from hekla.apiserver.admission.limit_ranges import LimitRanges
 from hekla.apiserver.admission.matching import AdmissionRequest
 from hekla.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
+from hekla.apiserver.admission.node_names import NodeNames
 from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, RelatedWrite
 from hekla.apiserver.admission.pod_security import PodSecurity
 from hekla.apiserver.admission.policies import Policies
@@ -28,6 +29,7 @@ from hekla.apiserver.admission.runtime_classes import RuntimeClasses
 from hekla.apiserver.admission.service_accounts import ServiceAccounts
 from hekla.apiserver.admission.volcano import Volcano
 from hekla.apiserver.admission.webhooks import Webhooks
+from hekla.apiserver.auth.rbac import Authorizer
 from hekla.units.objects import Object
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class AdmissionChain:
     """Runs plugins in the order of kube-apiserver; quotas come last."""
 
     def __init__(self, resources: Resources, config: AdmissionConfig) -> None:
+        self.authorizer = Authorizer(resources.store)
         self.plugins: list[AdmissionPlugin] = [
             NamespaceLifecycle(resources),
             LimitRanges(resources),
@@ -50,7 +53,8 @@ class AdmissionChain:
             Priority(resources),
             RuntimeClasses(resources),
             PodSecurity(resources, config.pod_security_default),
-            Escalation(resources),
+            NodeNames(resources, self.authorizer),
+            Escalation(resources, self.authorizer),
             ExpressionChecks(resources),
             Volcano(resources),
             ResourceQuotas(resources),

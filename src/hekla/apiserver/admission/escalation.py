@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Escalation(AdmissionPlugin):
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, authorizer: Authorizer) -> None:
         super().__init__(resources)
-        self._authorizer = Authorizer(resources.store)
+        self._authorizer = authorizer
 
     def validate(self, attributes: Attributes) -> list[RelatedWrite]:
         if attributes.verb != "delete" and attributes.served.kind.group == GROUP:

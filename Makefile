@@ -46,6 +46,7 @@ prometheus: setup
 # Nonsense at the parsers, the API and the socket (about 10 minutes).
 fuzz: setup $(VENV)/fuzz/.done
 	$(BIN)/python -m tools.fuzz
+	$(BIN)/python -m tools.fuzz.slow
 	$(VENV)/fuzz/bin/python -m tools.fuzz.guided
 	$(VENV)/fuzz/bin/python -m tools.fuzz.schema
 

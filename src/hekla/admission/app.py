@@ -1,6 +1,8 @@
 """The webhook endpoints, as an ASGI application.
 
-Bodies are limited to 3 MiB and 10 seconds. A malformed review is answered 400 and a bug in a rule
+With `verifies_clients` only a caller with a client certificate is answered. Bodies are limited to 3
+MiB and 10 seconds, and requests per address and in all: more are answered 429, which the API server
+retries. A malformed review is answered 400 and a bug in a rule
 500, which the API server reports as "failed calling webhook"; neither admits an object unchecked.
 """
 
@@ -8,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -21,6 +25,9 @@ log = logging.getLogger("hekla.admission")
 
 MAX_BODY = 3 << 20
 BODY_TIMEOUT_S = 10.0
+MAX_REQUESTS = 64
+MAX_PER_CALLER = 32
+"""Requests with a body under way. Each may hold 3 MiB."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,8 +41,10 @@ class _Refused(Exception):
 
 
 class App:
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, *, verifies_clients: bool = False) -> None:
         self._view = view
+        self._verifies_clients = verifies_clients
+        self._callers: Counter[str] = Counter()
         self._actions = {
             hook.path: reviews.mutate if hook.action == "mutate" else reviews.validate
             for hook in HOOKS
@@ -69,8 +78,24 @@ class App:
         kind = dict(scope["headers"]).get(b"content-type", b"").split(b";")[0].strip()
         if kind != b"application/json":
             raise _Refused(415, "reviews must be application/json")
-        request = reviews.read(await _body(receive))
-        return msgspec.json.encode(action(request, self._view))
+        extensions = scope.get("extensions") or {}
+        if self._verifies_clients and "tls" not in extensions:
+            raise _Refused(401, "reviews need the API server's client certificate")
+        with self._admitted((scope.get("client") or ("",))[0]):
+            request = reviews.read(await _body(receive))
+            return msgspec.json.encode(action(request, self._view))
+
+    @contextmanager
+    def _admitted(self, caller: str) -> Iterator[None]:
+        if self._callers[caller] >= MAX_PER_CALLER or self._callers.total() >= MAX_REQUESTS:
+            raise _Refused(429, "too many reviews at once; try again later")
+        self._callers[caller] += 1
+        try:
+            yield
+        finally:
+            self._callers[caller] -= 1
+            if not self._callers[caller]:
+                del self._callers[caller]
 
 
 async def _body(receive: Receive) -> bytes:

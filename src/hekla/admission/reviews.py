@@ -7,6 +7,7 @@ a response is what defaulting changed.
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import islice
 from typing import Any
 
 import jsonpatch
@@ -18,6 +19,7 @@ from hekla.api.volcano import View
 from hekla.units.documents import MAX_DEPTH, is_text_too_deep
 
 Json = dict[str, Any]
+MAX_ERRORS = 100
 API_VERSION = "admission.k8s.io/v1"
 
 
@@ -63,7 +65,8 @@ def validate(request: Json, view: View) -> Json:
     assert obj is not None
     if operation == "update" and "deletionTimestamp" in (obj.get("metadata") or {}):
         return _answer(request)  # being deleted: only finalizers change
-    field_errors = list(volcano.check(operation, obj, None if operation == "delete" else old, view))
+    found = volcano.check(operation, obj, None if operation == "delete" else old, view)
+    field_errors = list(islice(found, MAX_ERRORS))
     if not field_errors:
         return _answer(request)
     name = (obj.get("metadata") or {}).get("name") or ""

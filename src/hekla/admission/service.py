@@ -41,11 +41,13 @@ class AdmissionService:
         port: int = 8443,
         address: WebhookAddress | None = None,
         namespace: str = wellknown.SYSTEM_NAMESPACE,
+        client_ca: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
         self._host, self._port = host, port
         self._address = address
+        self._client_ca = client_ca
         self._clock = clock or SystemClock()
         self._secret = CertificateSecret(client, self._clock, namespace, SECRET)
 
@@ -64,9 +66,10 @@ class AdmissionService:
             files = self._write(certificates)
             async with InformerView(self._client) as view:
                 server = WebServer(
-                    App(view),
+                    App(view, verifies_clients=self._client_ca is not None),
                     certificate=files[0],
                     key=files[1],
+                    client_ca=self._client_ca,
                     host=self._host,
                     port=self._port,
                 )

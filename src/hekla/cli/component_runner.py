@@ -223,7 +223,12 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def admission(
-    config: Path | None, host: str, port: int, service: str | None, url: str | None
+    config: Path | None,
+    host: str,
+    port: int,
+    service: str | None,
+    url: str | None,
+    client_ca: Path | None = None,
 ) -> None:
     if service and url:
         raise click.UsageError("--service and --url are mutually exclusive")
@@ -245,6 +250,7 @@ def admission(
                 port=port,
                 address=webhook_address,
                 namespace=namespace or SYSTEM_NAMESPACE,
+                client_ca=client_ca,
             ).run()
 
     _run(serve())

@@ -217,8 +217,18 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 @click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True)
 @click.option("--service", help="NAMESPACE/NAME of the Service in front of this process.")
 @click.option("--url", help="URL at which the API server reaches this process.")
+@click.option(
+    "--client-ca-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Answer only callers with a client certificate of this authority: the API server.",
+)
 def admission(
-    kubeconfig: Path | None, host: str, port: int, service: str | None, url: str | None
+    kubeconfig: Path | None,
+    host: str,
+    port: int,
+    service: str | None,
+    url: str | None,
+    client_ca_file: Path | None,
 ) -> None:
     """Serve the webhooks that default and validate Volcano's objects on Kubernetes.
 
@@ -226,7 +236,7 @@ def admission(
     """
     from hekla.cli import component_runner
 
-    component_runner.admission(kubeconfig, host, port, service, url)
+    component_runner.admission(kubeconfig, host, port, service, url, client_ca_file)
 
 
 component_commands.register(main)

@@ -12,6 +12,7 @@ a whole object. A null counts as omitted.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
@@ -279,18 +280,17 @@ def _merged_items(live: list[Any], config: list[Any], shape: Shape, path: str) -
         counts[element] = counts.get(element, 0) + 1
     # Elements with the same key cannot be merged: the configuration's element replaces them.
     mergeable = {element: item for element, item in present if counts[element] == 1}
-    order = [
-        element for element in config_items if element in counts
-    ]  # those on both sides, in order
+    # those on both sides, in order
+    order = deque(element for element in config_items if element in counts)
     result: list[Any] = []
-    pending = list(config_items)
+    pending = deque(config_items)
     done: set[str] = set()
 
     def take() -> None:
-        element = pending.pop(0)
+        element = pending.popleft()
         done.add(element)
         if order and order[0] == element:
-            order.pop(0)
+            order.popleft()
         value = config_items[element]
         if element in mergeable:
             value = _merge(mergeable[element], value, shape.items, path + _shown(element))

@@ -13,6 +13,7 @@ Note: a new element of a merged list comes before the existing ones, as in Kuber
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final, NoReturn
 
 from hekla.units.documents import MAX_DEPTH, copy_json, is_too_deep
@@ -83,10 +84,11 @@ def _retained(original: Object, patch: Object, path: str) -> Object:
     keys = patch[_RETAIN]
     if not isinstance(keys, list):
         _reject(path, "$retainKeys must be a list of field names")
+    names = {key for key in keys if isinstance(key, str)}
     for key, value in patch.items():
-        if value is not None and not _is_directive(key) and key not in keys:
+        if value is not None and not _is_directive(key) and key not in names:
             _reject(path, f"sets {key!r} but leaves it out of $retainKeys; name it there")
-    return {key: value for key, value in original.items() if key in keys}
+    return {key: value for key, value in original.items() if key in names}
 
 
 def _reduce_and_order(result: Object, patch: Object, shape: Shape, path: str) -> set[str]:
@@ -98,7 +100,10 @@ def _reduce_and_order(result: Object, patch: Object, shape: Shape, path: str) ->
             if not isinstance(values, list):
                 _reject(path, f"{directive} must be a list")
             if isinstance(result.get(field), list):
-                result[field] = [item for item in result[field] if item not in values]
+                gone = {json.dumps(value, sort_keys=True) for value in values}
+                result[field] = [
+                    item for item in result[field] if json.dumps(item, sort_keys=True) not in gone
+                ]
     for directive, order in patch.items():
         if directive.startswith(_ORDER):
             field = directive.removeprefix(_ORDER)
@@ -141,9 +146,10 @@ def _check_order(changes: list[Any], order: list[Any], key: str | None, path: st
         if isinstance(item, dict) and _DIRECTIVE in item:
             continue
         wanted = _identity(item, key, path)
-        if wanted not in places[start:]:
+        try:
+            start = places.index(wanted, start) + 1
+        except ValueError:
             _reject(path, f"$setElementOrder does not name {wanted!r} in the patch's own order")
-        start = places.index(wanted, start) + 1
 
 
 def _merge_list(live: list[Any], changes: list[Any], shape: Shape, path: str) -> list[Any]:
@@ -161,7 +167,7 @@ def _merge_list(live: list[Any], changes: list[Any], shape: Shape, path: str) ->
 def _merge_list_of_maps(
     live: list[Any], changes: list[Any], shape: Shape, key: str, path: str
 ) -> list[Any]:
-    kept = list(live)
+    gone: set[Any] = set()
     wanted: list[Object] = []
     replaces = False
     for item in changes:
@@ -173,12 +179,12 @@ def _merge_list_of_maps(
             case "replace":
                 replaces = True
             case "delete":
-                gone = _identity(item, key, path)
-                kept = [each for each in kept if _identity(each, key, path) != gone]
+                gone.add(_identity(item, key, path))
             case directive:
                 _reject(path, f"unknown $patch directive {directive!r}")
     if replaces:
         return [_clean_map(item) for item in wanted]
+    kept = [each for each in live if _identity(each, key, path) not in gone] if gone else live
     merged = list(kept)
     places: dict[Any, int] = {}
     for place, each in enumerate(kept):

@@ -17,9 +17,15 @@ MAX_HEADER_BYTES = 64 * 1024
 class BoundedProtocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
+    _tls: dict[object, object] | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and (certificate := tls.getpeercert()):
+            # The name of the certificate that the client proved, as in ASGI's TLS extension.
+            subject = dict(pair for part in certificate["subject"] for pair in part)
+            self._tls = {"client_cert_name": subject.get("commonName", "")}
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -28,6 +34,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self._tls:
+            self.scope["extensions"] = {"tls": self._tls}
         self._header_bytes = 0
         self._arm()
 

@@ -20,6 +20,7 @@ from hekla.api.rules.fields import (
     unchanged,
 )
 from hekla.units.objects import Object
+from hekla.units.patterns import PatternError, compile_pattern
 
 TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
@@ -164,6 +165,11 @@ def structural(path: str, schema: Object) -> FieldErrors:
         yield from one_of(f"{path}.type", kind, TYPES)
     elif not free:
         yield required(f"{path}.type", "must not be empty for specified object fields")
+    if schema.get("pattern"):
+        try:
+            compile_pattern(schema["pattern"])
+        except PatternError as error:
+            yield invalid(f"{path}.pattern", schema["pattern"], f"does not compile: {error}")
     for keyword in _UNSUPPORTED:
         if schema.get(keyword):
             yield forbidden(f"{path}.{keyword}", f"{keyword} is not supported")

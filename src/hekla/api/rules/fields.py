@@ -98,6 +98,10 @@ def not_found(field: str, value: Any) -> FieldError:
     return FieldError(NOT_FOUND, field, "", value)
 
 
+def too_many(field: str, number: int, most: int) -> FieldError:
+    return FieldError(TOO_MANY, field, f"must have at most {most}; split the object", number)
+
+
 def too_long(field: str, limit: int) -> FieldError:
     return FieldError(TOO_LONG, field, f"may not be more than {limit} bytes")
 

@@ -7,6 +7,7 @@ gates are allowed. A gated pod has not been scheduled, so its node selection may
 from __future__ import annotations
 
 import ipaddress
+import json
 from typing import Any, Final
 
 from hekla.api.rules import amounts, names
@@ -220,13 +221,13 @@ def _deadline(new: Any, old: Any) -> FieldErrors:
 
 
 def _only_added_tolerations(new: list[Object], old: list[Object]) -> FieldErrors:
-    def matches(kept: Object, before: Object) -> bool:
+    def identity(toleration: Object) -> frozenset[tuple[str, Any]]:
         # The toleration seconds may change; everything else identifies the toleration.
-        same = {k: v for k, v in kept.items() if k != "tolerationSeconds"}
-        return same == {k: v for k, v in before.items() if k != "tolerationSeconds"}
+        return frozenset((k, v) for k, v in toleration.items() if k != "tolerationSeconds")
 
+    kept = {identity(toleration) for toleration in new}
     for before in old:
-        if not any(matches(kept, before) for kept in new):
+        if identity(before) not in kept:
             yield forbidden(
                 "spec.tolerations", f"existing tolerations can not be removed or changed: {before}"
             )
@@ -271,11 +272,11 @@ def _narrows(new: Object, old: Object) -> bool:
         return False
 
     def kept(a: Object, b: Object) -> bool:
-        return all(
-            each in (a.get(field) or ())
-            for field in ("matchExpressions", "matchFields")
-            for each in b.get(field) or ()
-        )
+        for field in ("matchExpressions", "matchFields"):
+            given = {json.dumps(each, sort_keys=True) for each in a.get(field) or ()}
+            if any(json.dumps(each, sort_keys=True) not in given for each in b.get(field) or ()):
+                return False
+        return True
 
     return all(kept(a, b) for a, b in zip(after, before, strict=True))
 

@@ -21,6 +21,7 @@ from hekla.units.selectors import LabelSelector
 
 ALWAYS: Final = ("Always",)
 ENDING: Final = ("Never", "OnFailure")
+MAX_INDEXES: Final = 100_000
 COUNTS: Final = (
     "activeDeadlineSeconds",
     "backoffLimit",
@@ -171,6 +172,9 @@ def job_spec(path: str, spec: Object) -> FieldErrors:
         yield from one_of(f"{path}.completionMode", mode, ("Indexed", "NonIndexed"))
         if mode == "Indexed" and spec.get("completions") is None:
             yield required(f"{path}.completions", "an Indexed job has a number of completions")
+        for field in ("completions", "parallelism"):
+            if mode == "Indexed" and (spec.get(field) or 0) > MAX_INDEXES:
+                yield invalid(f"{path}.{field}", spec[field], f"must be at most {MAX_INDEXES}")
     yield from pods.template(f"{path}.template", spec.get("template"), ENDING)
 
 

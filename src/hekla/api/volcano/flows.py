@@ -9,11 +9,20 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from hekla.api.rules import names
-from hekla.api.rules.fields import FieldErrors, duplicate, forbidden, invalid, not_found, required
+from hekla.api.rules.fields import (
+    FieldErrors,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+    too_many,
+)
 from hekla.api.volcano import jobs
 from hekla.api.volcano.view import View
 from hekla.units.cron import CronError, parse_cron
 from hekla.units.objects import Object
+from hekla.units.patterns import PatternError, compile_pattern
 
 _ZONE_PART: Final = re.compile(r"[A-Za-z.\-_0-9+]{1,14}", re.ASCII)
 # The controller appends a dash and ten digits.
@@ -23,13 +32,16 @@ MAX_CRON_NAME: Final = 52
 def check_flow(flow: Object) -> FieldErrors:
     flows = (flow.get("spec") or {}).get("flows") or []
     graph: dict[str, list[str]] = {}
-    known = [one.get("name") for one in flows]
+    if len(flows) > jobs.MAX_TASKS:
+        yield too_many("spec.flows", len(flows), jobs.MAX_TASKS)
+        return
+    known = {one.get("name") for one in flows}
     for index, one in enumerate(flows):
         targets = (one.get("dependsOn") or {}).get("targets") or []
         if one.get("name") in graph:
             yield duplicate(f"spec.flows[{index}].name", one.get("name"))
         graph[one.get("name") or ""] = targets
-        for target in targets:
+        for target in dict.fromkeys(targets):
             if target not in known:
                 yield not_found(f"spec.flows[{index}].dependsOn.targets", target)
     try:
@@ -98,8 +110,8 @@ def check_hypernode(node: Object) -> FieldErrors:
         pattern = (selector.get("regexMatch") or {}).get("pattern")
         if pattern is not None:
             try:
-                re.compile(pattern)
-            except re.error as error:
+                compile_pattern(pattern)
+            except PatternError as error:
                 yield invalid(f"{where}.regexMatch.pattern", pattern, f"does not compile: {error}")
         name = (selector.get("exactMatch") or {}).get("name")
         if name and (why := names.dns_subdomain(name)):

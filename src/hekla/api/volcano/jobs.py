@@ -16,7 +16,15 @@ from hekla.api import wellknown
 from hekla.api.defaults import pods as pod_defaults
 from hekla.api.rules import names
 from hekla.api.rules.amounts import is_extended
-from hekla.api.rules.fields import FieldErrors, duplicate, forbidden, invalid, not_found, required
+from hekla.api.rules.fields import (
+    FieldErrors,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+    too_many,
+)
 from hekla.api.rules.pods import pod_spec
 from hekla.api.volcano.policies import check_policies
 from hekla.api.volcano.view import View, children_of, state_of
@@ -32,6 +40,11 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ray": ("svc",),
     "mpi": ("ssh", "svc"),
 }
+MAX_TASKS: Final = 1_000
+MAX_REPLICAS: Final = 100_000
+"""Pods of one job. Volcano has no limit: 2³¹-1 replicas are admitted and stall its controllers."""
+MAX_LISTED_BYTES: Final = 1 << 20
+"""The plugins svc and ssh list all hosts in one ConfigMap or Secret, which Kubernetes limits."""
 MUTABLE: Final = "minAvailable, priorityClassName, and each task's replicas and minAvailable"
 
 
@@ -93,6 +106,9 @@ def check_spec(name: str, spec: Object, view: View, path: str = "spec") -> Field
     if not tasks:
         yield required(f"{path}.tasks", "a job needs at least one task")
         return
+    if len(tasks) > MAX_TASKS:
+        yield too_many(f"{path}.tasks", len(tasks), MAX_TASKS)
+        return
     yield from _plugins(name, spec, view, path)
     yield from tier(f"{path}.networkTopology", spec.get("networkTopology"))
     seen: set[str] = set()
@@ -104,6 +120,7 @@ def check_spec(name: str, spec: Object, view: View, path: str = "spec") -> Field
         yield from _task(name, task, where)
     yield from check_policies(f"{path}.policies", spec.get("policies") or ())
     yield from _minimum(spec, tasks, path)
+    yield from _listed_hosts(name, spec, path)
     yield from _volumes(f"{path}.volumes", spec.get("volumes") or ())
     yield from _dependencies(tasks, path)
 
@@ -228,6 +245,12 @@ def _flag(arguments: Any, name: str, default_value: str) -> str:
 
 def _minimum(spec: Object, tasks: list[Object], path: str) -> FieldErrors:
     total = sum(task.get("replicas", 0) for task in tasks)
+    if total > MAX_REPLICAS:
+        yield invalid(
+            f"{path}.tasks",
+            total,
+            f"the tasks have more than {MAX_REPLICAS} replicas in all; split the job",
+        )
     minimum = spec.get("minAvailable") or 0
     if minimum < 0:
         yield invalid(f"{path}.minAvailable", minimum, "must not be negative")
@@ -235,6 +258,25 @@ def _minimum(spec: Object, tasks: list[Object], path: str) -> FieldErrors:
         yield invalid(
             f"{path}.minAvailable", minimum, f"the job has only {total} replicas in all; lower it"
         )
+
+
+def _listed_hosts(job: str, spec: Object, path: str) -> FieldErrors:
+    plugins = spec.get("plugins") or {}
+    for plugin, times, extra in (("svc", 2, 2), ("ssh", 2, 40)):
+        if plugin not in plugins:
+            continue
+        size = sum(
+            task.get("replicas", 0)
+            * (times * len(f"{job}-{task.get('name')}-{task.get('replicas', 0)}.{job}") + extra)
+            for task in spec.get("tasks") or ()
+        )
+        if size > MAX_LISTED_BYTES:
+            yield invalid(
+                f"{path}.plugins",
+                plugin,
+                f"lists every host, about {size} bytes; an object holds {MAX_LISTED_BYTES}. "
+                "Use fewer replicas or leave the plugin out",
+            )
 
 
 def _volumes(where: str, volumes: Any) -> FieldErrors:
@@ -257,11 +299,12 @@ def _volumes(where: str, volumes: Any) -> FieldErrors:
 
 def _dependencies(tasks: list[Object], path: str) -> FieldErrors:
     graph: dict[str, list[str]] = {}
+    known = {task.get("name") for task in tasks}
     for index, task in enumerate(tasks):
-        needs = (task.get("dependsOn") or {}).get("name") or []
+        needs = list(dict.fromkeys((task.get("dependsOn") or {}).get("name") or ()))
         graph[task.get("name") or ""] = needs
         for needed in needs:
-            if needed not in [other.get("name") for other in tasks]:
+            if needed not in known:
                 yield not_found(f"{path}.tasks[{index}].dependsOn.name", needed)
     try:
         TopologicalSorter(graph).prepare()
@@ -304,6 +347,7 @@ def _check_update(job: Object, old: Object) -> FieldErrors:
             )
         yield from _partitions(task, where)
     yield from _minimum(spec, tasks, "spec")
+    yield from _listed_hosts(job["metadata"].get("name") or "", spec, "spec")
     yield from tier("spec.networkTopology", spec.get("networkTopology"))
     if _fixed(spec) != _fixed(before):
         changed = sorted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 QUEUES = "scheduling.volcano.sh/queues"
 JOBS = "batch.volcano.sh/jobs"
 _VOLCANO = ".volcano.sh"
+MAX_ERRORS = 100
 
 
 class StoreView:
@@ -71,9 +73,8 @@ class Volcano(AdmissionPlugin):
 
     def validate(self, attributes: Attributes) -> list[RelatedWrite]:
         if self._concerns(attributes):
-            field_errors = list(
-                volcano.check(attributes.verb, attributes.obj, attributes.old, self._view)
-            )
+            found = volcano.check(attributes.verb, attributes.obj, attributes.old, self._view)
+            field_errors = list(islice(found, MAX_ERRORS))
             if field_errors:
                 kind, name = attributes.served.kind, attributes.obj["metadata"].get("name", "")
                 raise errors.invalid(kind.group, kind.kind, name, causes(field_errors))

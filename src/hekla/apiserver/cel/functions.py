@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from hekla.units.errors import QuantityError
+from hekla.units.patterns import compile_pattern
 from hekla.units.quantity import parse_quantity
 
 _MARK: Final = "hekla.is"
@@ -74,12 +75,11 @@ def _intersects(items: list[Any], others: list[Any]) -> bool:
 
 
 def _find(text: str, pattern: str) -> str:
-    match = re.search(pattern, text)
-    return match.group(0) if match else ""
+    return next(compile_pattern(pattern).matches_of(text), "")
 
 
 def _find_all(text: str, pattern: str) -> list[str]:
-    return [match.group(0) for match in re.finditer(pattern, text)]
+    return list(compile_pattern(pattern).matches_of(text))
 
 
 def _find_some(text: str, pattern: str, most: int) -> list[str]:

@@ -42,6 +42,8 @@ _VALIDATIONS = (
 )
 _JUNCTORS = ("allOf", "anyOf", "oneOf")
 MAX_ERRORS = 50
+# Rust's plain engine: linear time, without look-around and back-references, as Go's.
+_LINEAR = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
 
 Json = Any
 Cause = dict[str, str]
@@ -69,7 +71,7 @@ class StructuralSchema:
             schema = _with_object_meta(schema)
         self._schema = schema
         closed = _Closer(self._definitions, strict=custom).document(schema)
-        self._validator = jsonschema_rs.Draft4Validator(closed)
+        self._validator = jsonschema_rs.Draft4Validator(closed, pattern_options=_LINEAR)
         self._plan = _plan(schema, self._definitions) if custom else None
 
     def check(self, obj: dict[str, Any]) -> Findings:

@@ -30,6 +30,7 @@ from hekla.controllers.objects import labels_of, uid_of
 from hekla.units import bounded_yaml
 from hekla.units.errors import SelectorError
 from hekla.units.objects import Object
+from hekla.units.patterns import PatternError, compile_pattern
 from hekla.units.selectors import LabelSelector
 
 SOURCE: Final = "label"
@@ -244,10 +245,10 @@ def _matching(selector: Object, labels: Mapping[str, Mapping[str, str]]) -> set[
         return {exact["name"]} & labels.keys()
     if pattern := selector.get("regexMatch"):
         try:
-            compiled = re.compile(pattern["pattern"])
-        except re.error:
+            compiled = compile_pattern(pattern["pattern"])
+        except PatternError:
             return set()
-        return {name for name in labels if compiled.search(name)}
+        return {name for name in labels if compiled.found_in(name)}
     chosen = selector.get("labelMatch") or {}
     if not (chosen.get("matchLabels") or chosen.get("matchExpressions")):
         return set()

@@ -101,12 +101,15 @@ def _create_indexed(
     waits: list[float] = []
     common_s = 0.0 if per_index else backoff_s(view.pods, view.now)
     created = 0
+    by_index: dict[int | None, list[Object]] = {}
+    for pod in view.pods:
+        by_index.setdefault(index_of(pod), []).append(pod)
     for index in range(view.number("completions")):
         if created >= missing:
             break
         if index in taken:
             continue
-        earlier = [pod for pod in view.pods if index_of(pod) == index]
+        earlier = by_index.get(index, [])
         wait_s = backoff_s(earlier, view.now) if per_index else common_s
         if wait_s > 0 and (per_index or earlier):
             waits.append(wait_s)

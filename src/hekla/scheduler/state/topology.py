@@ -11,7 +11,6 @@ declared, never larger.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from hekla.api.pods import NodeSelectorRequirement, NodeSelectorTerm
 from hekla.api.topology import HyperNode, Member
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
 from hekla.scheduler.state.labels import NodeLabels
+from hekla.units.patterns import PatternError, compile_pattern
 
 CLUSTER = "the whole cluster"
 NOBODY: IntArray = np.zeros(0, dtype=np.int64)
@@ -65,11 +65,11 @@ class Patterns:
         self._known: dict[str, dict[str, bool]] = {}
 
     def matching(self, pattern: str, names: Mapping[str, int]) -> list[int]:
-        """Return the matching names; re.error for an invalid expression."""
-        compiled = re.compile(pattern)
+        """Return the matching names; PatternError for an invalid expression."""
+        compiled = compile_pattern(pattern)
         known = self._known.setdefault(pattern, {})
         for name in names.keys() - known.keys():
-            known[name] = compiled.search(name) is not None
+            known[name] = compiled.found_in(name)
         return sorted(index for name, index in names.items() if known[name])
 
     def forget_others(self, patterns: set[str], names: Mapping[str, int]) -> None:
@@ -171,7 +171,7 @@ class Tree:
                     used.add(pattern.pattern)
                     try:
                         matching = patterns.matching(pattern.pattern, columns)
-                    except re.error as error:
+                    except PatternError as error:
                         self._note(one.name, f"pattern {pattern.pattern!r}: {error}")
                         continue
                     found.append(np.asarray(matching, dtype=np.int64))

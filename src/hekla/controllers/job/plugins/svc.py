@@ -25,14 +25,20 @@ def hosts_name(job: Object) -> str:
     return f"{job['metadata']['name']}-svc"
 
 
+def _variables(task: Object) -> tuple[str, str]:
+    name = task.get("name", "").replace("-", "_").upper()
+    return wellknown.ENV_TASK_HOSTS.format(task=name), wellknown.ENV_TASK_NUM.format(task=name)
+
+
 def hosts(job: Object) -> dict[str, str]:
     """Return the content of the ConfigMap: a host file and two variables per task."""
     data: dict[str, str] = {}
     for task in job["spec"].get("tasks") or ():
         name, found = task.get("name", "").replace("-", "_"), addresses(job, task)
         data[f"{name}.host"] = "\n".join(found)
-        data[wellknown.ENV_TASK_HOSTS.format(task=name.upper())] = ",".join(found)
-        data[wellknown.ENV_TASK_NUM.format(task=name.upper())] = str(len(found))
+        all_hosts, number = _variables(task)
+        data[all_hosts] = ",".join(found)
+        data[number] = str(len(found))
     return data
 
 
@@ -51,8 +57,8 @@ class Svc(JobPlugin, name="svc"):
         if self.inject_hosts_env:
             values: dict[str, str | Object] = {
                 key: {"configMapKeyRef": {"name": name, "key": key}}
-                for key in hosts(job)
-                if not key.endswith(".host")
+                for task in job["spec"].get("tasks") or ()
+                for key in _variables(task)
             }
             set_env(containers(pod, init=True), values)
         mount(

@@ -21,18 +21,26 @@ from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.network import BridgeNetwork, network_support
+from hekla.nodeagent.sandbox import isolation_support
+from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.simulated import SimulatedNodes
+from hekla.nodeagent.uid_ranges import user_namespace_support
 from hekla.scheduler.service.scheduler import Scheduler
 
 log = logging.getLogger("hekla.local")
 
 PodNetwork = Literal["auto", "bridge", "host"]
+PodUserChoice = Literal["auto", "namespace", "owner"]
 
 SCHEDULES_FOR = (wellknown.DEFAULT_SCHEDULER, wellknown.KUBERNETES_SCHEDULER)
 """Scheduler names that are served. There is no other scheduler for Kubernetes' default name."""
 
 RESTART_AFTER_S = 1.0
 STOP_GRACE_S = 5.0
+
+
+class PodUserError(OSError):
+    """Pods cannot run as the chosen user."""
 
 
 @dataclass
@@ -43,6 +51,7 @@ class LocalConfig:
     host_images: bool = False
     """Run images without a mapping on the host."""
     pod_network: PodNetwork = "auto"
+    pod_user: PodUserChoice = "auto"
     simulated_nodes: int = 0
     simulated_gpus: int = 0
     """Number of simulated GPUs on this machine."""
@@ -63,6 +72,23 @@ def images_path() -> Path:
 def _wants_bridge(choice: PodNetwork) -> bool:
     """Return whether to create a bridge; `auto` does so where the machine supports it."""
     return choice == "bridge" or (choice == "auto" and network_support().bridge)
+
+
+def pod_user(choice: PodUserChoice) -> PodUser:
+    """Return who pods run as; `auto` is their namespace where the machine supports it."""
+    if choice == "owner":
+        return "owner"
+    reason = user_namespace_support()
+    if not reason and isolation_support().isolation != "root":
+        reason = isolation_support().reason or "mount and PID namespaces are required"
+    if not reason:
+        return "namespace"
+    if choice == "namespace":
+        raise PodUserError(
+            f"--pod-user namespace is not possible here: {reason}; "
+            "run `hekla up` as root, or use --pod-user owner"
+        )
+    return "owner"
 
 
 def node_name() -> str:
@@ -117,6 +143,8 @@ def _agent(config: LocalConfig, client: Client) -> Agent:
         config.data_dir / "node",
         images=Images.load(images_path(), host_images=config.host_images),
         network=BridgeNetwork(config.data_dir) if _wants_bridge(config.pod_network) else None,
+        pod_user=pod_user(config.pod_user),
+        hidden=config.data_dir,
         simulated_gpus=config.simulated_gpus,
         cpu_policy=config.cpu_manager_policy,
         topology_policy=config.topology_manager_policy,

@@ -35,13 +35,6 @@ def jobs_in(name: str) -> list[str]:
     ]
 
 
-def forget_first_tries() -> None:
-    """Remove the marker files of examples that fail once, which an aborted run leaves."""
-    for path in EXAMPLES.glob("policy-*.yaml"):
-        for mark in re.findall(r"touch (/tmp/hekla-[a-z-]+)", path.read_text()):
-            Path(mark).unlink(missing_ok=True)
-
-
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "state"
@@ -64,7 +57,6 @@ def test_the_table_names_every_example() -> None:
 @pytest.mark.slow
 @pytest.mark.kubectl
 def test_every_example_ends_as_listed(data_dir: Path) -> None:
-    forget_first_tries()
     want: dict[str, str] = {}
     for name, ends_as in TABLE.items():
         line = [str(KUBECTL), "--kubeconfig", str(data_dir / "kubeconfig"), "apply", "-f"]

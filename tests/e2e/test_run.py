@@ -27,7 +27,7 @@ def hekla(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[s
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     where = str(tmp_path_factory.mktemp("cluster"))
-    started = hekla("up", "--detach", "--data-dir", where)
+    started = hekla("up", "--detach", "--pod-user", "owner", "--data-dir", where)
     assert started.returncode == 0, started.stderr
     yield where
     hekla("down", "--data-dir", where)

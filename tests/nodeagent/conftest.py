@@ -18,6 +18,7 @@ from hekla.nodeagent import sandbox
 from hekla.nodeagent.agent import Agent
 from hekla.nodeagent.images import Images
 from hekla.nodeagent.network import BridgeNetwork
+from hekla.nodeagent.security_context import PodUser
 from hekla.units.objects import Object
 
 NODE = "box"
@@ -30,6 +31,7 @@ class Machine:
         self.server = server
         self.client = client
         self.directory = directory
+        self.hidden: Path | None = None
         self.agent: Agent | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -40,6 +42,7 @@ class Machine:
         network: BridgeNetwork | None = None,
         gpus: int = 0,
         cpu_policy: str = "none",
+        pod_user: PodUser = "owner",
     ) -> None:
         self.agent = Agent(
             self.client,
@@ -50,6 +53,8 @@ class Machine:
             network=network,
             simulated_gpus=gpus,
             cpu_policy=cpu_policy,
+            pod_user=pod_user,
+            hidden=self.hidden,
         )
         self.server.nodes.register(NODE, self.agent)
         self._task = asyncio.create_task(self.agent.run())
@@ -65,6 +70,7 @@ class Machine:
     async def run_pod(self, name: str, *command: str, **spec: Any) -> None:
         """Create a pod and bind it to this node."""
         metadata = {"name": name, "namespace": "default", **spec.pop("metadata", {})}
+        namespace = metadata["namespace"]
         container: Object = {"name": "main", "image": "host", "command": list(command)}
         container.update(spec.pop("container", {}))
         body = {
@@ -72,15 +78,17 @@ class Machine:
             "spec": {"restartPolicy": "Never", "containers": [container], **spec},
         }
         await self.client.create(PODS, body)
-        await self.client.bind(name, NODE, namespace="default")
+        await self.client.bind(name, NODE, namespace=namespace)
 
-    async def until(self, name: str, holds: Callable[[Object], bool]) -> Object:
+    async def until(
+        self, name: str, holds: Callable[[Object], bool], namespace: str = "default"
+    ) -> Object:
         """Return the pod once a condition holds."""
         last: Object = {}
         async with (
             asyncio.timeout(120),
             self.client.watch(
-                PODS, namespace="default", field_selector=f"metadata.name={name}"
+                PODS, namespace=namespace, field_selector=f"metadata.name={name}"
             ) as events,
         ):
             async for event in events:
@@ -89,14 +97,16 @@ class Machine:
                     return last
         raise AssertionError(f"timed out: {last}")
 
-    async def ended(self, name: str) -> Object:
-        return await self.until(name, lambda p: p["status"]["phase"] in ("Succeeded", "Failed"))
+    async def ended(self, name: str, namespace: str = "default") -> Object:
+        return await self.until(
+            name, lambda p: p["status"]["phase"] in ("Succeeded", "Failed"), namespace
+        )
 
-    async def running(self, name: str) -> Object:
-        return await self.until(name, lambda p: p["status"]["phase"] == "Running")
+    async def running(self, name: str, namespace: str = "default") -> Object:
+        return await self.until(name, lambda p: p["status"]["phase"] == "Running", namespace)
 
-    async def logs(self, name: str, **options: Any) -> str:
-        async with self.client.logs(name, namespace="default", **options) as chunks:
+    async def logs(self, name: str, namespace: str = "default", **options: Any) -> str:
+        async with self.client.logs(name, namespace=namespace, **options) as chunks:
             return b"".join([chunk async for chunk in chunks]).decode()
 
 

@@ -1,12 +1,13 @@
-"""hekla's API server and kube-apiserver for the same attacks."""
+"""hekla's API server and kube-apiserver for the same attacks, and a node for those by pods."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.apiserver.both.conftest import Api, api, is_real, namespace, server, unique
+from tests.security.shared_node import shared
 
-__all__ = ["api", "is_real", "namespace", "server", "tenant", "unique"]
+__all__ = ["api", "is_real", "namespace", "server", "shared", "tenant", "unique"]
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 # The roles that `edit` and `view` collect. On a bare kube-apiserver no controller collects them.

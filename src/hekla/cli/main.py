@@ -72,6 +72,14 @@ _data_dir = click.option(
     help="bridge: a network per pod; host: all pods share the machine's.",
 )
 @click.option(
+    "--pod-user",
+    type=click.Choice(["auto", "namespace", "owner"]),
+    default="auto",
+    show_default=True,
+    help="namespace: pods run as users of their namespace, who own nothing on this machine (needs "
+    "root); owner: as the user who runs hekla; auto: namespace if possible.",
+)
+@click.option(
     "--durability",
     type=click.Choice(["process", "power"]),
     default="process",

@@ -163,7 +163,9 @@ async def _run_on_temporary_cluster(
     from hekla.nodeagent.images import ImagesError
 
     try:
-        async with cluster(LocalConfig(data_dir, host_images=host_images)) as server:
+        # It exists for the one person who called it, and its pods use this person's files.
+        config = LocalConfig(data_dir, host_images=host_images, pod_user="owner")
+        async with cluster(config) as server:
             return await _follow(server.kubeconfig, request, can_detach=False)
     except (AlreadyRunning, ImagesError, StoreError) as error:
         raise click.ClickException(str(error)) from error

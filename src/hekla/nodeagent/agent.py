@@ -38,8 +38,10 @@ from hekla.nodeagent.node_status import node_object
 from hekla.nodeagent.pod_addresses import PodAddresses
 from hekla.nodeagent.pod_api import PodApi
 from hekla.nodeagent.pod_state import RECORD
+from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.server import PodServer
 from hekla.nodeagent.topology import cpu_locations, numa_topology
+from hekla.nodeagent.uid_ranges import UidRanges, UserNamespaces
 from hekla.nodeagent.worker import PodWorker
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.cpusets import format_cpuset
@@ -64,17 +66,25 @@ class Agent:
         images: Images | None = None,
         clock: Clock | None = None,
         isolate: sandbox.Isolation | None = None,
+        pod_user: PodUser = "owner",
+        hidden: Path | None = None,
         network: BridgeNetwork | None = None,
         simulated_gpus: int = 0,
         cpu_policy: str = NONE,
         topology_policy: str = NONE,
     ) -> None:
+        """`hidden` is the directory that containers do not see, by default `directory`."""
         self._client = client
         self.node = node
         self._directory = directory
         self._clock = clock or SystemClock()
         self._images = images or Images()
         self.isolates = sandbox.isolation_support().isolation if isolate is None else isolate
+        if pod_user == "namespace" and self.isolates != "root":
+            raise ValueError("pods can run as users of their namespace only if root isolates them")
+        self.pod_user: PodUser = pod_user
+        self._hidden = hidden or directory
+        self._user_namespaces = UserNamespaces()
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._network = network
@@ -144,6 +154,10 @@ class Agent:
             images=self._images,
             cgroups=Cgroups(),
             isolate=self.isolates,
+            hidden=self._hidden.resolve(),
+            pod_user=self.pod_user,
+            uid_ranges=UidRanges(self._directory, in_use=self._uses_ids),
+            user_namespaces=self._user_namespaces,
             network=self._network,
             devices=self._devices,
             cpus=self._cpus,
@@ -154,6 +168,12 @@ class Agent:
             fetch_sources=self._api.fetch_sources,
             event=self._api.emit_event,
         )
+
+    def _uses_ids(self, namespace: str) -> bool:
+        """Return whether files or pods of a namespace are on this machine."""
+        workers = self._workers.values()
+        has_pods = any(worker.pod["metadata"]["namespace"] == namespace for worker in workers)
+        return has_pods or (self._directory / "claims" / namespace).exists()
 
     async def _register_with_retry(self) -> Object:
         """Register the node; retry, as the server may still be starting."""
@@ -166,7 +186,8 @@ class Agent:
 
     async def _register(self) -> Object:
         now = format_time(self._clock.now())
-        node = node_object(self.node, now, self._devices.gpus, self._devices.mode)
+        gpus, mode = self._devices.gpus, self._devices.mode
+        node = node_object(self.node, now, gpus, mode, self.pod_user)
         try:
             return await self._client.create(NODES, node)
         except AlreadyExists:

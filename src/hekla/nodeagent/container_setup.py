@@ -34,18 +34,35 @@ from hekla.nodeagent.environment import (
     Sources,
     command_line,
     container_environment,
+    expand,
+    inherited,
 )
 from hekla.nodeagent.errors import AllocationError
-from hekla.nodeagent.gpus import requested_gpus
-from hekla.nodeagent.images import Environment, Images, NotMapped
+from hekla.nodeagent.gpus import device_nodes, requested_gpus
+from hekla.nodeagent.images import Environment, Images, NotMapped, closed_programs
 from hekla.nodeagent.network import BridgeNetwork, NetworkError
-from hekla.nodeagent.volumes import VolumeError, Volumes
+from hekla.nodeagent.sandbox import Command, Mount, Rights, Surroundings
+from hekla.nodeagent.security_context import (
+    RANGE_SIZE,
+    Abilities,
+    PodUser,
+    RunsAsRoot,
+    check_non_root,
+    credentials,
+    fs_group,
+    pod_sysctls,
+)
+from hekla.nodeagent.ssh_host_keys import HOST_KEY, host_key
+from hekla.nodeagent.uid_ranges import UidRanges, UserNamespaces
+from hekla.nodeagent.volumes import READ_ONLY_KINDS, VolumeError, VolumeOwner, Volumes
 from hekla.units.clock import Clock
 from hekla.units.cpusets import format_cpuset
 from hekla.units.objects import Object
 from hekla.units.quantity import parse_quantity
 
 MAX_PROCESSES = 32_768
+MARK = "HEKLA_UP"
+"""The variable by which an agent finds a process whose start was not recorded."""
 
 
 @dataclass
@@ -57,6 +74,11 @@ class NodeContext:
     images: Images
     cgroups: Cgroups
     isolate: sandbox.Isolation
+    hidden: Path
+    """The data directory of the cluster, which containers do not see."""
+    pod_user: PodUser
+    uid_ranges: UidRanges
+    user_namespaces: UserNamespaces
     network: BridgeNetwork | None
     """None if pods use the host network."""
     devices: DeviceManager
@@ -88,6 +110,9 @@ class LaunchSpec:
     line: list[str]
     variables: dict[str, str]
     group: Group | None
+    owner: tuple[int, int] | None
+    """User and group of its output and input; None for the agent's."""
+    descriptors: dict[int, int]
 
 
 class ContainerSetup:
@@ -99,6 +124,7 @@ class ContainerSetup:
         self._address = address
         self._uid = str(pod["metadata"]["uid"])
         self.directory = context.directory / "pods" / self._uid
+        self._claims = context.directory / "claims"
         self._sources: Sources | None = None
         self._volumes: dict[str, Path] | None = None
 
@@ -118,11 +144,14 @@ class ContainerSetup:
         if self._sources is None:
             self._sources = await self._context.fetch_sources(self._pod)
         if self._volumes is None:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             volumes = Volumes(
                 self._pod,
                 self.directory / "volumes",
-                self._context.directory / "claims",
+                self._claims,
                 self._sources,
+                owner=self._volume_owner(),
+                off_limits=self._context.hidden,
             )
             self._volumes = volumes.make(node=self._context.node, pod_ip=self._address)
 
@@ -132,7 +161,7 @@ class ContainerSetup:
             self._allocate_gpus()
             await self.prepare()
             return self._launch_spec(container, attempt)
-        except (MissingReference, AllocationError, VolumeError) as error:
+        except (MissingReference, AllocationError, VolumeError, RunsAsRoot) as error:
             raise CannotStart("CreateContainerConfigError", str(error)) from error
         except NotMapped as error:
             raise CannotStart("ImageNotMapped", str(error)) from error
@@ -153,41 +182,68 @@ class ContainerSetup:
             )
         if self._context.isolate == "none":
             command = [self._resolve_names(word) for word in command]
-        network = self._network()
-        up = self.path(name, attempt, "up")
-        up.parent.mkdir(parents=True, exist_ok=True)
-        up.unlink(missing_ok=True)
+        rights = self._rights(container)
+        check_non_root(self._pod, container, rights.credentials)
+        ready = self.path(name, attempt, "ready")
+        ready.parent.mkdir(parents=True, exist_ok=True)
+        ready.unlink(missing_ok=True)
         group = self._make_group(container)
-        line = sandbox.wrap(
-            command,
-            exit_file=self.path(name, attempt, "exit"),
-            directory=self._working_directory(container),
-            hostname=self._hostname,
-            mounts=self._mounts(container),
+        line = sandbox.launch(
+            Command(command, variables, self._working_directory(container), _paths(group)),
+            self._surroundings(container, environment, variables, rights),
+            rights,
             scratch=self._scratch(name),
-            root=environment.path if environment.kind == "rootfs" else "",
-            network=network,
-            isolate=self._context.isolate,
+            ready=ready,
+            exit_file=self.path(name, attempt, "exit"),
         )
-        variables |= {"HEKLA_UP": str(up)} | sandbox.variables(self._context.isolate)
-        if group is not None:
-            variables["HEKLA_CGROUPS"] = " ".join(map(str, group.paths))
-        return LaunchSpec(line, variables, group)
+        helper = sandbox.helper_variables() | {MARK: str(self.path(name, attempt, "up"))}
+        owner = (rights.host_uid, rights.host_gid) if rights.is_foreign else None
+        descriptors = {}
+        if rights.base is not None:
+            descriptors[sandbox.USER_NAMESPACE_FD] = rights.user_namespace
+        return LaunchSpec(line, helper, group, owner, descriptors)
 
     async def exec_command(
         self, container: Object, pid: int, command: list[str]
     ) -> tuple[list[str], dict[str, str]]:
-        """Return the command line and variables that run a command in a running container."""
+        """Return the command line and variables that run a command in a running container.
+
+        It runs with the rights and in the cgroup of the container.
+        """
         await self.prepare()
-        environment, variables = self._environment(container)
+        _, variables = self._environment(container)
+        group = self._context.cgroups.find(self.group_name(container["name"]))
         line = sandbox.enter(
             pid,
-            self._working_directory(container),
-            command,
-            isolate=self._context.isolate,
-            root=environment.path if environment.kind == "rootfs" else "",
+            Command(command, variables, self._working_directory(container), _paths(group)),
+            self._rights(container),
+            directory=self.directory / "containers" / container["name"],
         )
-        return line, variables
+        return line, sandbox.helper_variables()
+
+    def _rights(self, container: Object) -> Rights:
+        """Return who a container is on the host."""
+        context = self._context
+        given = credentials(self._pod, container, node_abilities(context))
+        base = self._base()
+        if base is None:
+            return Rights(given, context.isolate)
+        return Rights(given, context.isolate, base, context.user_namespaces.open(base))
+
+    def _base(self) -> int | None:
+        """Return the first user id of the pod's namespace; None if pods run as the owner."""
+        if self._context.pod_user == "owner":
+            return None
+        return self._context.uid_ranges.base(self._pod["metadata"]["namespace"])
+
+    def _volume_owner(self) -> VolumeOwner | None:
+        base, group = self._base(), fs_group(self._pod)
+        if base is not None:
+            shared = None if group is None else base + group
+            return VolumeOwner(base, base, shared, base, RANGE_SIZE)
+        if group is not None and os.geteuid() == 0:
+            return VolumeOwner(os.geteuid(), os.getegid(), group)
+        return None
 
     def _allocate_gpus(self) -> None:
         """Allocate GPUs and write the checkpoints before they are used."""
@@ -236,11 +292,17 @@ class ContainerSetup:
         assert self._sources is not None
         assert self._volumes is not None
         environment = self._context.images.resolve(container["image"])
-        base = environment.variables(dict(os.environ))
+        is_owner = self._context.pod_user == "owner"
+        base = environment.variables(inherited(os.environ, is_owner=is_owner))
+        if not is_owner:
+            base["HOME"] = str(self.directory / "work")
         base["HOSTNAME"] = self._hostname
         base["HEKLA_POD_UID"] = self._uid
-        if gpus := self._context.devices.allocated.get(self._uid):
-            base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        gpus = self._context.devices.allocated.get(self._uid) or ()
+        base |= {
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
+            "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, gpus)) or "void",
+        }
         base |= self._context.devices.variables(self._pod, container["name"])
         variables = container_environment(
             self._pod,
@@ -278,29 +340,95 @@ class ContainerSetup:
     def _working_directory(self, container: Object) -> str:
         if container.get("workingDir"):
             return str(container["workingDir"])
-        home = self.directory / "work"
-        home.mkdir(exist_ok=True)
-        return str(home)
+        return str(self._work())
+
+    def _work(self) -> Path:
+        """Return the pod's own directory, in which its containers start."""
+        return self._own_directory("work", 0o777)
+
+    def _own_directory(self, name: str, mode: int) -> Path:
+        """Return a directory that all containers of the pod may write, and nobody else reaches."""
+        path = self.directory / name
+        if not path.exists():
+            path.mkdir()
+            if (base := self._base()) is not None:
+                os.chown(path, base, base)
+            path.chmod(mode)
+        return path
 
     def _scratch(self, container: str) -> Path:
-        """Return the directory for mount paths that the host does not have."""
+        """Return the directory in which the container's root file system is built."""
         scratch = self.directory / "containers" / container / "scratch"
         scratch.mkdir(exist_ok=True)
         return scratch
 
-    def _mounts(self, container: Object) -> list[sandbox.Mount]:
-        assert self._volumes is not None
+    def _surroundings(
+        self,
+        container: Object,
+        environment: Environment,
+        variables: dict[str, str],
+        rights: Rights,
+    ) -> Surroundings:
+        network = self._network()
+        sysctls = pod_sysctls(self._pod)
+        if network is not None:
+            # As containerd: the network is the pod's own, so its root needs no capability for it.
+            sysctls = {"net.ipv4.ip_unprivileged_port_start": "0", **sysctls}
+        mounts = self._system_mounts()
+        if rights.is_foreign:
+            mounts += [Mount(path, str(path), True) for path in closed_programs(environment)]
+        is_owner = self._context.pod_user == "owner"
+        return Surroundings(
+            hostname=self._hostname,
+            mounts=[*mounts, *self._volume_mounts(container, variables)],
+            hidden=[self._context.hidden],
+            private=() if is_owner else ("run", "tmp"),
+            root=environment.path if environment.kind == "rootfs" else "",
+            network=network,
+            sysctls=sysctls,
+            devices=self._device_nodes(container["name"]),
+        )
+
+    def _device_nodes(self, container: str) -> list[str]:
+        devices = self._context.devices
+        return device_nodes([devices.gpus[i] for i in devices.visible(self._pod, container)])
+
+    def _system_mounts(self) -> list[Mount]:
+        """Return the mounts of every container, beside its volumes."""
+        work = self._work()
+        mounts = [Mount(work, str(work))]
         hosts = self._context.directory / "hosts" / self._pod["metadata"]["namespace"]
-        mounts = [sandbox.Mount(hosts, "/etc/hosts")] if hosts.exists() else []
+        if hosts.exists():
+            mounts.append(Mount(hosts, "/etc/hosts"))
         if self._context.network is not None and not self._context.network.reaches_out:
-            mounts.append(sandbox.Mount(self._no_name_server(), "/etc/resolv.conf"))
+            mounts.append(Mount(self._no_name_server(), "/etc/resolv.conf"))
+        if self._context.pod_user == "owner":
+            return mounts
+        resolver = Path("/etc/resolv.conf").resolve()
+        if resolver.is_relative_to("/run") and resolver.exists():
+            mounts.append(Mount(resolver, str(resolver), True))
+        for name in ("tmp", "var/tmp"):
+            own = self._own_directory(name.replace("/", "-"), 0o1777)
+            mounts.append(Mount(own, f"/{name}"))
+        namespace = self._pod["metadata"]["namespace"]
+        base = self._context.uid_ranges.base(namespace)
+        if (key := host_key(self._context.directory, namespace, base)) is not None:
+            mounts.append(Mount(key, str(HOST_KEY), True))
+        if self._context.devices.mps_directory:
+            pipes = Path(self._context.devices.mps_directory)
+            mounts.append(Mount(pipes, str(pipes)))
+        return mounts
+
+    def _volume_mounts(self, container: Object, variables: dict[str, str]) -> list[Mount]:
+        assert self._volumes is not None
+        kinds = {each["name"]: set(each) for each in self._pod["spec"].get("volumes") or ()}
+        mounts = []
         for mount in container.get("volumeMounts") or ():
-            source = self._volumes[mount["name"]]
-            if mount.get("subPath"):
-                source = source / mount["subPath"]
-                if not source.exists():
-                    source.mkdir(parents=True)
-            mounts.append(sandbox.Mount(source, mount["mountPath"], bool(mount.get("readOnly"))))
+            name = mount["name"]
+            part = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
+            read_only = bool(mount.get("readOnly")) or bool(kinds[name] & set(READ_ONLY_KINDS))
+            _check_mount(mount["mountPath"], part)
+            mounts.append(Mount(self._volumes[name], mount["mountPath"], read_only, part))
         return mounts
 
     def _no_name_server(self) -> Path:
@@ -308,7 +436,32 @@ class ContainerSetup:
         path = self._context.directory / "resolv.conf"
         if not path.exists():
             path.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+            path.chmod(0o644)
         return path
+
+
+def node_abilities(context: NodeContext) -> Abilities:
+    """Return what this node can give a container."""
+    return Abilities(
+        pod_user=context.pod_user,
+        is_root=os.geteuid() == 0 and context.isolate != "user",
+        namespaces=context.isolate != "none",
+        pod_network=context.network is not None,
+        uid=os.geteuid(),
+        gid=os.getegid(),
+    )
+
+
+def _paths(group: Group | None) -> list[Path]:
+    return group.paths if group is not None else []
+
+
+def _check_mount(path: str, part: str) -> None:
+    """Refuse what the API refuses, in case it has not."""
+    if not path.startswith("/") or ".." in path.split("/") or not path.isprintable():
+        raise VolumeError(f"mountPath {path!r} is not an absolute path of printable characters")
+    if part.startswith("/") or ".." in part.split("/") or not part.isprintable():
+        raise VolumeError(f"subPath {part!r} is not a relative path of printable characters")
 
 
 def _limits(container: Object) -> Limits:

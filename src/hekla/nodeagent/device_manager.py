@@ -96,6 +96,12 @@ class DeviceManager:
                 return index
         raise AllocationError(f"is assigned to GPU {gpu!r}, which this machine does not have")
 
+    def visible(self, pod: Object, container: str) -> list[int]:
+        """Return the indices of the GPUs that a container may use, whole or in part."""
+        uid = pod["metadata"]["uid"]
+        shares = [s.index for s in self.shared.get(uid, ()) if s.container in ("", container)]
+        return sorted({*self.allocated.get(uid, ()), *shares})
+
     def variables(self, pod: Object, container: str) -> dict[str, str]:
         """Return the environment variables that name a container's GPU shares."""
         if not requests_gpu_shares(pod):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Final
 
 from hekla.units.objects import Object
@@ -16,6 +17,14 @@ Values = Mapping[str, str]
 
 _REFERENCE: Final = re.compile(r"\$(\$|\(([^()]*)\))")
 _SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+INHERITED: Final = ("PATH", "LANG", "TZ", "TERM")
+"""Variables of the agent that every container has, beside LC_*. Others may be secrets."""
+INHERITED_BY_OWNER: Final = (
+    "HOME", "USER", "LOGNAME", "SHELL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CONDA_*", "CUDA_*",
+)  # fmt: skip
+"""Further variables of containers that run as the user of the agent."""
 
 
 class MissingReference(Exception):
@@ -46,6 +55,16 @@ class Sources:
                 return None
             raise MissingReference(f"{kind} {ref['name']!r} has no key {ref['key']!r}")
         return values[ref["key"]]
+
+
+def inherited(environ: Values, *, is_owner: bool) -> dict[str, str]:
+    """Return the variables of the agent that a container gets."""
+    patterns = ["LC_*", *INHERITED, *(INHERITED_BY_OWNER if is_owner else ())]
+    return {
+        name: value
+        for name, value in environ.items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
 
 
 def expand(text: str, variables: Values) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 SHARES = 10
 """Containers that may share a GPU; the default of Volcano's device plugin."""
 SIMULATED_MEMORY = 16384
+CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+"""What every program with a GPU needs beside it."""
 HAMI_CORE, MPS = "hami-core", "mps"
 
 
@@ -28,6 +31,25 @@ class Gpu:
     id: str
     memory: int
     type: str
+
+
+def device_nodes(gpus: Sequence[Gpu]) -> list[str]:
+    """Return the device nodes of GPUs, relative to /dev; none of simulated ones."""
+    minors = _minor_numbers()
+    nodes = [f"nvidia{minors[gpu.id]}" for gpu in gpus if gpu.id in minors]
+    return [*nodes, *CONTROL_NODES] if nodes else []
+
+
+def _minor_numbers() -> dict[str, int]:
+    """Return the minor numbers of GPUs by id, from the driver; by position if it has no ids."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        for index, path in enumerate(sorted(GPUS.iterdir())):
+            rows = [row.split(":", 1) for row in (path / "information").read_text().splitlines()]
+            facts = {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
+            minor = int(facts.get("Device Minor", index))
+            found[facts.get("GPU UUID", f"GPU-{index}")] = found[f"GPU-{index}"] = minor
+    return found
 
 
 def simulate_gpus(count: int) -> list[Gpu]:

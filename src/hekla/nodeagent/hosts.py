@@ -26,7 +26,9 @@ class HostsFiles:
         path = self._directory / namespace
         path.parent.mkdir(exist_ok=True)
         text = hosts_file(pods, endpoints, namespace).encode()
-        path.touch()
+        if not path.exists():
+            path.touch()
+            path.chmod(0o644)  # containers of other users read it
         with path.open("r+b", buffering=0) as file:
             if file.read() != text:
                 os.pwrite(file.fileno(), text, 0)

@@ -15,6 +15,7 @@ to add; `--host-images` runs unmapped images on the host.
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -91,3 +92,24 @@ class Images:
             f'engine; add "{image}" = {{ host = true }} below [images] in '
             "~/.config/hekla/images.toml (or venv, conda, rootfs), or start with --host-images"
         )
+
+
+def closed_programs(environment: Environment) -> list[Path]:
+    """Return the directories of an environment that other users of this machine cannot reach.
+
+    For the host these are the ones of hekla's own Python. They hold programs, which a container
+    sees although, say, the home directory around them is private.
+    """
+    if environment.kind == "rootfs":
+        return []
+    places = [Path(sys.prefix), Path(sys.base_prefix)]
+    if environment.kind != "host":
+        places = [Path(environment.path)]
+        interpreter = Path(environment.path, "bin", "python").resolve()
+        if interpreter.exists():
+            places.append(interpreter.parent.parent)
+    return [path for path in dict.fromkeys(places) if path.is_dir() and _is_closed(path)]
+
+
+def _is_closed(path: Path) -> bool:
+    return any(not parent.stat().st_mode & 0o001 for parent in path.resolve().parents)

@@ -10,15 +10,22 @@ from hekla import __version__
 from hekla.api import wellknown
 from hekla.api.devices import register
 from hekla.nodeagent.gpus import HAMI_CORE, SHARES, Gpu
+from hekla.nodeagent.security_context import PodUser
 from hekla.units.objects import Object
 
 MAX_PODS = 500
 
 
-def node_object(name: str, now: str, gpus: Sequence[Gpu] = (), mode: str = HAMI_CORE) -> Object:
+def node_object(
+    name: str,
+    now: str,
+    gpus: Sequence[Gpu] = (),
+    mode: str = HAMI_CORE,
+    pod_user: PodUser = "owner",
+) -> Object:
     """Return the Node of this machine. Its GPUs are offered whole and as shares."""
     capacity = _capacity(gpus)
-    annotations = {}
+    annotations = {wellknown.POD_USER: str(pod_user)}
     if gpus:
         described = [(gpu.id, gpu.memory, gpu.type) for gpu in gpus]
         annotations[wellknown.NODE_VGPU_REGISTER] = register(described, SHARES, mode)

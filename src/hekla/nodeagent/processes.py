@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +47,13 @@ def spawn(
     *,
     stdin: Path | None = None,
     stdin_ends: bool = False,
+    descriptors: Mapping[int, int] | None = None,
 ) -> Process:
     """Start a process in a new session, with its output in a file.
 
     `stdin` is a named pipe. Unless `stdin_ends`, the process also holds its write end, so that it
-    does not see an end of input when a client disconnects.
+    does not see an end of input when a client disconnects. `descriptors` maps numbers in the
+    process to descriptors of this one.
     """
     write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     read = os.O_RDONLY if stdin is None or stdin_ends else os.O_RDWR
@@ -63,6 +65,7 @@ def spawn(
             (os.POSIX_SPAWN_OPEN, 0, str(stdin or "/dev/null"), read, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            *((os.POSIX_SPAWN_DUP2, ours, its) for its, ours in (descriptors or {}).items()),
         ],
         setsid=True,
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP],
@@ -72,12 +75,20 @@ def spawn(
 
 
 def find(variable: str, value: str) -> Process | None:
-    """Return the oldest running process that was started with this variable."""
+    """Return the oldest running process of this user that was started with this variable.
+
+    Only processes outside of containers count: what runs in one chooses its variables itself.
+    """
     mark = f"{variable}={value}".encode()
+    here = os.readlink("/proc/self/ns/pid")
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if mark in path.read_bytes().split(b"\0"):
+            if (
+                mark in path.read_bytes().split(b"\0")
+                and path.stat().st_uid == os.geteuid()
+                and os.readlink(path.parent / "ns" / "pid") == here
+            ):
                 pid = int(path.parent.name)
                 found.append(Process(pid, _born(pid)))
     return min((p for p in found if p.born), key=lambda p: (p.born, p.pid), default=None)

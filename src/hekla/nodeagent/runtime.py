@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from hekla.nodeagent import lifecycle, processes
 from hekla.nodeagent.background_tasks import BackgroundTasks
 from hekla.nodeagent.cgroups import Group
-from hekla.nodeagent.container_setup import CannotStart, ContainerSetup, LaunchSpec, NodeContext
+from hekla.nodeagent.container_setup import (
+    MARK,
+    CannotStart,
+    ContainerSetup,
+    LaunchSpec,
+    NodeContext,
+)
 from hekla.nodeagent.container_stdin import ContainerStdin
 from hekla.nodeagent.lifecycle import ContainerRecord, ContainerRun
 from hekla.nodeagent.logs import LogFile
@@ -61,6 +68,7 @@ class ContainerRuntime:
         self, container: str, command: list[str]
     ) -> tuple[list[str], dict[str, str]]:
         """Return the command line and variables that run a command in a running container."""
+        await self.wait_for_setup(container)
         pid = self._processes[container].pid
         return await self._setup.exec_command(self._state.container(container), pid, command)
 
@@ -68,9 +76,16 @@ class ContainerRuntime:
         """Wait until the sandbox of a container that was just started is set up."""
         process, run = self._processes.get(name), self._state.record.of(name).current
         assert run is not None
-        up = self._path(name, run.attempt, "up")
-        while process is not None and process.is_alive and not up.exists():
+        while process is not None and process.is_alive and not self._is_set_up(name, run):
             await self._context.clock.sleep(SETUP_POLL_S)
+
+    def _is_set_up(self, name: str, run: ContainerRun) -> bool:
+        if self._path(name, run.attempt, "up").exists():  # started by hekla 0.2.0
+            return True
+        try:
+            return self._path(name, run.attempt, "ready").stat().st_size > 0
+        except FileNotFoundError:
+            return False
 
     def use_shared_cpus(self, cpus: str) -> None:
         """Restrict containers without exclusive CPUs to the shared pool."""
@@ -125,12 +140,19 @@ class ContainerRuntime:
         if launch.group is not None:
             self._groups[name] = launch.group
         self._state.save()
+        stdin, log = self._open_stdin(name, attempt), self._path(name, attempt, "log")
+        if launch.owner is not None:
+            log.touch(mode=0o600)
+            for path in (log, stdin):
+                if path is not None:  # programs open them again as /dev/stdout and /dev/stdin
+                    os.chown(path, *launch.owner)
         process = processes.spawn(
             launch.line,
             launch.variables,
-            self._path(name, attempt, "log"),
-            stdin=self._open_stdin(name, attempt),
+            log,
+            stdin=stdin,
             stdin_ends=bool(container.get("stdinOnce")),
+            descriptors=launch.descriptors,
         )
         with contextlib.suppress(OSError):  # then it is found by its variables
             self._path(name, attempt, "proc").write_text(f"{process.pid} {process.born}")
@@ -186,7 +208,7 @@ class ContainerRuntime:
             pass
         if self._path(name, attempt, "exit").exists():
             return Process(0, -1)
-        return processes.find("HEKLA_UP", str(self._path(name, attempt, "up")))
+        return processes.find(MARK, str(self._path(name, attempt, "up")))
 
     def _watch(self, name: str, process: Process) -> None:
         self._processes[name] = process

@@ -1,150 +1,53 @@
-"""The isolation that this machine supports, and the command lines that use it.
+"""The isolation that this machine supports, and how containers are started in it.
 
-If the kernel allows it, a container has its own mount, UTS and PID namespaces: volumes are at their
-mount paths, /etc/hosts has the pods of the namespace, and all processes end with the container.
-Root creates these namespaces directly, other users inside a user namespace. Otherwise a container
-is a process group on the host; `IsolationSupport` has the reason, for `hekla status`.
+If the kernel allows it, a container has its own mount, UTS, IPC and PID namespaces: volumes are at
+their mount paths, /etc/hosts has the pods of the namespace, and all processes end with the
+container. Root creates these namespaces directly, other users inside a user namespace. Otherwise a
+container is a process group on the host; `IsolationSupport` has the reason, for `hekla status`.
 
-Note: the first process of a PID namespace ignores signals without a handler. So it is a shell with
-handlers, and the command runs below it.
+`container_init` does the work from a specification in a file. Its helpers run with the agent's
+variables, never with those of the container.
 """
 
 from __future__ import annotations
 
+import marshal
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-# $1: file for the exit code, $2: working directory; the rest: the command. The shell survives
-# SIGTERM (by its handler, which `exec` does not pass on to the command) to write the exit code. The
-# file $HEKLA_UP appears when the command is about to run: earlier signals would hit the set-up. The
-# subshell that becomes the command creates it: a signal ends that subshell, the outer shells
-# survive. The shell's own messages ("Terminated") must not be in the command's output; the subshell
-# exists because dash would otherwise redirect them along with the command's output.
+from hekla.nodeagent.seccomp import runtime_default
+from hekla.nodeagent.security_context import Credentials
+
+# $1: file for the exit code; the rest: the command. The shell survives SIGTERM (by its handler,
+# which `exec` does not pass on to the command) to write the exit code. The shell's own messages
+# ("Terminated") must not be in the command's output; the subshell exists because dash would
+# otherwise redirect them along with the command's output.
 SUPERVISE = """
 trap : TERM INT HUP QUIT
-out=$1; dir=$2; shift 2
-for group in $HEKLA_CGROUPS; do echo $$ > "$group/cgroup.procs"; done
-unset HEKLA_CGROUPS
-begin() {
-  [ -z "$HEKLA_ENTERS" ] && { : > "$HEKLA_UP"; unset HEKLA_UP; }
-  exec "$@" 2>&3 3>&-
-}
-if cd "$dir"; then exec 3>&2 2>/dev/null; (begin "$@"); code=$?; else code=128; fi
+out=$1; shift
+exec 8>&2 2>/dev/null
+(exec "$@" 2>&8 8>&-); code=$?
 echo "$code" > "$out.new" && mv "$out.new" "$out"
 exit "$code"
 """
-
-# $1: host name, $2: mounts as lines "ro|rw<TAB>source<TAB>target", $3: working directory, $4: an
-# empty directory of the pod; the rest: the command.
-#
-# A mount path that the host does not have must not be created on the host. `place` creates it where
-# only this container sees it: below / in a new root that mirrors the old one; elsewhere in an
-# overlay on the nearest existing directory, or, where overlays are refused (in a user namespace,
-# over a directory with mounts), in a mirror.
-#
-# An overlay may cover sources of other mounts, $HEKLA_UP and $4. They are bind-mounted into $4
-# before anything is covered, and then accessed through the working directory, which nothing can
-# cover (`mount -c`: paths are not canonicalized). A new root comes before all overlays.
-ENTER = """
-trap : TERM INT HUP QUIT
-name=$1; mounts=$2; dir=$3; scratch=$4; shift 4
-up=$HEKLA_UP
-hostname "$name" 2>/dev/null
-tab=$(printf '\\t')
-newline='
-'
-made=
-ours() {
-  [ "$1" = / ] && { [ -n "$rooted" ]; return; }
-  old=$IFS; IFS=$newline
-  for one in $made; do case "$1/" in "$one"/*) IFS=$old; return 0;; esac; done
-  IFS=$old; return 1
-}
-hold() {
-  if [ -d "$1" ]; then mkdir "from/$4"; else : > "from/$4"; fi && mount --bind "$1" "from/$4"
-}
-own_scratch() {
-  [ -z "$scratched" ] || return 0
-  mount -t tmpfs -o mode=755 tmpfs "$scratch" && cd "$scratch" && mkdir from || return 1
-  before=$number; each hold; number=$before; scratched=1
-  hold "${HEKLA_UP%/*}" "" "" up && up=from/up/${HEKLA_UP##*/}
-}
-mirror() {
-  for entry in "$1"/* "$1"/.[!.]*; do
-    copy=$2/${entry##*/}
-    if [ -L "$entry" ]; then cp -P "$entry" "$copy"
-    elif [ -d "$entry" ]; then mkdir "$copy" && mount --rbind "$entry" "$copy"
-    elif [ -e "$entry" ]; then : > "$copy" && mount --bind "$entry" "$copy"; fi
-  done
-}
-own_root() {
-  new=$scratch/root; mkdir "$new" && mount --bind "$new" "$new" || return 1
-  mirror "" "$new"
-  mkdir "$new/.old" && cd "$new" && pivot_root . .old && cd / && umount -l /.old && rmdir /.old
-  rooted=1; cd "$scratch"
-}
-cover() {
-  layer=$(mktemp -d ./XXXXXX) && mkdir "$layer/upper" "$layer/work" || return 1
-  if ! mount -t overlay overlay 2>/dev/null -o \
-    "${HEKLA_OVERLAY}lowerdir=$1,upperdir=$layer/upper,workdir=$layer/work" "$1"
-  then mirror "$1" "$layer/upper" && mount -c --rbind "$layer/upper" "$1" || return 1; fi
-  made="$made$newline$1"
-}
-nearest() { at=$1; while [ ! -e "$at" ]; do at=$(dirname "$at"); done; }
-root() {
-  [ -e "$2" ] && return
-  nearest "$2"
-  [ "$at" != / ] || ours / || { own_scratch && own_root; }
-}
-place() {
-  [ -e "$2" ] && return
-  nearest "$2"
-  ours "$at" || { own_scratch && cover "$at"; } || return 1
-  if [ -d "$1" ]; then mkdir -p "$2"; else mkdir -p "$(dirname "$2")" && : > "$2"; fi || return 1
-  while [ "$(dirname "$2")" != "$at" ]; do set -- "$1" "$(dirname "$2")"; done
-  made="$made$newline$2"
-}
-each() {
-  number=0
-  while IFS="$tab" read -r mode source target; do
-    number=$((number + 1))
-    [ -z "$target" ] || "$1" "$source" "$target" "$mode" "$number" || exit 128
-  done <<END
-$mounts
-END
-}
-attach() {
-  place "$1" "$2" || return 1
-  if [ -n "$scratched" ]; then set -- "from/$4" "$2" "$3"; fi
-  mount -c --bind "$1" "$2" || return 1
-  made="$made$newline$2"
-  [ "$3" != ro ] || mount -o remount,ro,bind "$2"
-}
-each root
-each place
-each attach
-exec 3>&2 2>/dev/null
-begin() {
-  : > "$up"
-  cd "$dir" 2>&3 || exit 128
-  unset HEKLA_UP HEKLA_ENTERS HEKLA_OVERLAY
-  exec "$@" 2>&3 3>&-
-}
-(begin "$@")
-"""
+BOOT = "import sys; sys.path.insert(0, {!r}); from container_init.main import main; main({!r})"
 
 Isolation = Literal["none", "root", "user"]
 """How containers are isolated: not at all, as root, or in a user namespace."""
 
-_FLAGS = ("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
-_USER_FLAGS = ("--user", "--map-root-user", *_FLAGS)
+_PID_FLAGS = ("--pid", "--fork", "--kill-child")
+_USER_FLAGS = ("--user", "--map-root-user", *_PID_FLAGS)
 _PROBE = "hostname hekla-probe && mount --bind /tmp /tmp"
+USER_NAMESPACE_FD = 7
+"""The descriptor at which a container finds its user namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +70,12 @@ def isolation_support() -> IsolationSupport:
     ways: tuple[Isolation, ...] = ("root", "user") if os.geteuid() == 0 else ("user",)
     why = ""
     for way in ways:
-        probe = [*_unshare(way), "sh", "-c", _PROBE + ' && exec "$@"', "hekla"]
+        last = []
+        if way == "user":
+            last = ["unshare", "--user", f"--map-user={os.geteuid()}"]
+        probe = [*_unshare(way), "--mount", "--uts", "--mount-proc", "sh", "-c"]
         done = subprocess.run(
-            [*probe, *_as_oneself(way), "true"],
+            [*probe, _PROBE + ' && exec "$@"', "hekla", *last, "true"],
             capture_output=True,
             text=True,
             timeout=10,
@@ -182,79 +88,163 @@ def isolation_support() -> IsolationSupport:
 
 
 def _unshare(way: Isolation) -> list[str]:
-    return ["unshare", *(_USER_FLAGS if way == "user" else _FLAGS)]
-
-
-def _as_oneself(way: Isolation) -> list[str]:
-    """Return the command that drops root inside the user namespace, which only the set-up needs."""
-    if way != "user":
-        return []
-    return ["unshare", "--user", f"--map-user={os.geteuid()}", f"--map-group={os.getegid()}"]
+    return ["unshare", *(_USER_FLAGS if way == "user" else _PID_FLAGS)]
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A bind mount in a container."""
+    """A bind mount in a container: `source`, or `sub_path` inside it, at `target`."""
 
     source: Path
     target: str
     read_only: bool = False
+    sub_path: str = ""
 
 
-def wrap(
-    command: Sequence[str],
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Who a container is on the host."""
+
+    credentials: Credentials
+    isolate: Isolation
+    base: int | None = None
+    """The first user id of its user namespace on the host; None for the host's own."""
+    user_namespace: int = -1
+    """A descriptor of it."""
+
+    @property
+    def host_uid(self) -> int:
+        return self.credentials.uid + (self.base or 0)
+
+    @property
+    def host_gid(self) -> int:
+        return self.credentials.gid + (self.base or 0)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it has other rights on the host's files than the agent."""
+        return self.base is not None or self.credentials.uid != os.geteuid()
+
+    def specification(self) -> dict[str, Any]:
+        """Return the part of a specification that gives up rights."""
+        given, can_change = self.credentials, os.geteuid() == 0 and self.isolate != "user"
+        kind = "given" if self.base is not None else "self" if self.isolate == "user" else "none"
+        mask = given.capability_mask
+        return {
+            "user_namespace": kind,
+            "user_namespace_fd": USER_NAMESPACE_FD,
+            "self": (os.geteuid(), os.getegid()),
+            "uid": given.uid if can_change else None,
+            "gid": given.gid if can_change else None,
+            "groups": list(given.groups) if can_change and given.groups is not None else None,
+            "capabilities": mask if can_change or self.isolate == "user" else None,
+            "no_new_privileges": given.no_new_privileges,
+            "seccomp": runtime_default() if given.seccomp else b"",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a container sees of the machine."""
+
+    hostname: str
+    mounts: Sequence[Mount]
+    hidden: Sequence[Path] = ()
+    """Directories that are empty inside."""
+    private: Sequence[str] = ()
+    """Top-level directories that are the container's own."""
+    root: str = ""
+    """The root directory; empty for the host's."""
+    network: Path | None = None
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    devices: Sequence[str] = ()
+    """Device nodes beside the usual ones, relative to /dev."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What runs in a container."""
+
+    words: Sequence[str]
+    variables: Mapping[str, str]
+    directory: str
+    cgroups: Sequence[Path] = ()
+
+    def specification(self) -> dict[str, Any]:
+        return {
+            "command": list(self.words),
+            "variables": dict(self.variables),
+            "directory": self.directory,
+            "cgroups": [str(path / "cgroup.procs") for path in self.cgroups],
+        }
+
+
+def launch(
+    command: Command,
+    surroundings: Surroundings,
+    rights: Rights,
     *,
-    exit_file: Path,
-    directory: str,
-    hostname: str,
-    mounts: Sequence[Mount],
     scratch: Path,
-    root: str = "",
-    network: Path | None = None,
-    isolate: Isolation,
+    ready: Path,
+    exit_file: Path,
 ) -> list[str]:
-    """Return the command line of a container process."""
-    inner = list(command)
-    outer_directory = directory
-    if isolate != "none":
-        lines = "\n".join(
-            f"{'ro' if mount.read_only else 'rw'}\t{mount.source}\t{root}{mount.target}"
-            for mount in mounts
-        )
-        if root:
-            inner = ["chroot", root, *inner]
-            directory = "/"
-        inner = [
-            *_unshare(isolate), "sh", "-c", ENTER, "hekla", hostname, lines, directory,
-            str(scratch), *_as_oneself(isolate), *inner,
-        ]  # fmt: skip
-        outer_directory = "/"
-    if network is not None:
-        inner = ["nsenter", f"--net={network}", *inner]
-    return ["sh", "-c", SUPERVISE, "hekla", str(exit_file), outer_directory, *inner]
+    """Return the command line of a container process. It writes `ready` before the command runs."""
+    isolate = rights.isolate
+    spec = {
+        "mode": "launch",
+        "namespaces": isolate != "none",
+        "ready": str(ready),
+        "scratch": str(scratch),
+        "hostname": surroundings.hostname,
+        "network": str(surroundings.network or ""),
+        "sysctls": dict(surroundings.sysctls),
+        "base": surroundings.root or "/",
+        "root_owner": (rights.base or 0, rights.base or 0),
+        "foreign": rights.is_foreign,
+        "privileged": rights.credentials.privileged,
+        "read_only_root": rights.credentials.read_only_root,
+        "private": list(surroundings.private),
+        "devices": list(surroundings.devices),
+        "hidden": [str(path) for path in surroundings.hidden],
+        # In a user namespace overlays need this option.
+        "overlay_options": "userxattr," if isolate == "user" else "",
+        "mounts": [
+            {
+                "source": str(mount.source),
+                "target": mount.target,
+                "read_only": mount.read_only,
+                "sub_path": mount.sub_path,
+            }
+            for mount in surroundings.mounts
+        ],
+        **command.specification(),
+        **rights.specification(),
+    }
+    line = [] if isolate == "none" else _unshare(isolate)
+    return ["sh", "-c", SUPERVISE, "hekla", str(exit_file), *line, *_boot(spec, scratch.parent)]
 
 
-def variables(isolate: Isolation) -> dict[str, str]:
-    """Return the variables for the set-up; they are unset before the command runs."""
-    if isolate == "none":
-        return {}
-    # In a user namespace overlays need the option userxattr.
-    return {"HEKLA_ENTERS": "1", "HEKLA_OVERLAY": "userxattr," if isolate == "user" else ""}
-
-
-def enter(
-    pid: int, directory: str, command: Sequence[str], *, isolate: Isolation, root: str = ""
-) -> list[str]:
+def enter(pid: int, command: Command, rights: Rights, *, directory: Path) -> list[str]:
     """Return the command line that runs a command inside a running container."""
-    inside = innermost(pid)
+    inside = innermost(pid) if rights.isolate != "none" else 0
     if inside is None:
-        return ["sh", "-c", 'cd "$1" && shift && exec "$@"', "hekla", directory, *command]
-    line = ["nsenter", f"--target={inside}", "--mount", "--uts", "--pid"]
-    # The host network cannot be entered from a user namespace, and need not be.
-    line += ["--user", "--preserve-credentials"] if isolate == "user" else ["--net"]
-    if root:
-        line.append(f"--root={root}")
-    return [*line, f"--wd={directory}", *command]
+        raise ProcessLookupError("the container is ending")
+    spec = {"mode": "enter", "pid": inside, **command.specification(), **rights.specification()}
+    return _boot(spec, directory)
+
+
+def _boot(spec: dict[str, Any], directory: Path) -> list[str]:
+    """Write a specification to a file; return the command line that carries it out."""
+    descriptor, path = tempfile.mkstemp(suffix=".spec", dir=directory)
+    with os.fdopen(descriptor, "wb") as file:
+        marshal.dump(spec, file)
+    here = str(Path(__file__).parent)
+    return [sys.executable, "-I", "-S", "-c", BOOT.format(here, path)]
+
+
+def helper_variables() -> dict[str, str]:
+    """Return the variables of the programs that set up a container."""
+    return {"PATH": os.environ.get("PATH") or os.defpath, "LC_ALL": "C"}
 
 
 def innermost(pid: int) -> int | None:

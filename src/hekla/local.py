@@ -26,6 +26,7 @@ from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.simulated import SimulatedNodes
 from hekla.nodeagent.uid_ranges import user_namespace_support
 from hekla.scheduler.service.scheduler import Scheduler
+from hekla.web.stalls import watch_stalls
 
 log = logging.getLogger("hekla.local")
 
@@ -101,6 +102,7 @@ def node_name() -> str:
 async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
     """Run a cluster inside the block."""
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(watch_stalls())
         server = await stack.enter_async_context(
             ApiServer(
                 Config(data_dir=config.data_dir, port=config.port, durability=config.durability)

@@ -37,6 +37,7 @@ from hekla.web.authorization import Authorize, TokenRequired
 from hekla.web.certificates import new_authority, new_serving
 from hekla.web.probes import Check, Page, Probes
 from hekla.web.server import WebServer
+from hekla.web.stalls import watch_stalls
 
 log = logging.getLogger("hekla")
 
@@ -98,6 +99,7 @@ async def serve(name: str, options: Options, build: Callable[[Client], Component
     """Run the component and its servers until cancelled."""
     clock, target = SystemClock(), options.target()
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(watch_stalls())
         elector = None
         if options.leader_elect:
             # A separate client: renewals must not queue behind the component's requests.
@@ -242,6 +244,10 @@ def admission(
         raise click.UsageError("give --service or --url: the address for the API server")
 
     async def serve() -> None:
+        with watch_stalls():
+            await serve_reviews()
+
+    async def serve_reviews() -> None:
         async with Client(kubeconfig.load(config), component="admission") as client:
             namespace = webhook_address.namespace if webhook_address is not None else ""
             await AdmissionService(

@@ -21,6 +21,8 @@ from prometheus_client.metrics import Counter, Gauge, Histogram, MetricWrapperBa
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hekla.web import stalls
+
 __all__ = ["CONTENT_TYPE", "Counter", "Gauge", "Histogram", "Labels", "Registry", "Snapshot"]
 
 Labels = tuple[str, ...]
@@ -104,6 +106,8 @@ class Registry(CollectorRegistry):
             registry=self,
         )
         self.declared["hekla_metrics_dropped_total"] = ()
+        self.register(stalls.STALLS)
+        self.declared[stalls.NAME] = ()
 
     def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
         """Declare a counter; its name ends in `_total`."""

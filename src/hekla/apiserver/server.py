@@ -70,6 +70,8 @@ class Config:
     """Limits of flow control."""
     pod_security_default: str = "baseline"
     """The Pod Security level of namespaces without a label."""
+    queue_access: bool = False
+    """Whether submitting to a queue needs the verb `use` on it."""
 
 
 class ApiServer:
@@ -133,7 +135,7 @@ class ApiServer:
             self.store,
             self.registry,
             clock=config.clock,
-            admission=AdmissionConfig(config.pod_security_default),
+            admission=AdmissionConfig(config.pod_security_default, config.queue_access),
         )
         stack.callback(self.resources.webhook_client.close)
         crds.subscribe(self.store, self.registry)

@@ -69,4 +69,9 @@ class CommandController(Reconciler):
                 found = self._jobs.get(key_of(command)[0], target["name"])
             case wellknown.SCHEDULING_API, "Queue":
                 found = self._queues.get("", target["name"])
-        return found is not None and target.get("uid") in (None, "", uid_of(found))
+        return found is not None and is_for(command, found)
+
+
+def is_for(command: Object, target: Object) -> bool:
+    """Return whether a command names this very object. A name alone may mean another one."""
+    return bool((command.get("target") or {}).get("uid") == uid_of(target))

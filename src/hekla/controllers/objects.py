@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Required, TypedDict
 
+from hekla.api import wellknown
 from hekla.units.objects import Object
 from hekla.units.timestamps import TimestampError, parse_time
 
@@ -110,3 +111,16 @@ def by_name(objects: Iterable[Object]) -> list[Object]:
 def command_signature(command: Object) -> str:
     """Return the text by which the status of a target names a carried-out command."""
     return f"command {command['metadata']['name']} ({uid_of(command)})"
+
+
+def act_for_submitter(metadata: Object, source: Object) -> None:
+    """Record the submitter of `source` on an object made for it, and nobody else.
+
+    Admission lets controllers name the submitter, so a template must not.
+    """
+    annotations = metadata.setdefault("annotations", {})
+    annotations.pop(wellknown.SUBMITTED_BY, None)
+    if user := annotations_of(source).get(wellknown.SUBMITTED_BY):
+        annotations[wellknown.SUBMITTED_BY] = user
+    if not annotations:
+        del metadata["annotations"]

@@ -97,6 +97,9 @@ def build(pod: Object, owner: Object | None) -> Object:
         if key in annotations:
             inherited[key] = annotations[key]
             break
+    if controller_of(pod) is None and wellknown.SUBMITTED_BY in annotations:
+        # Admission recorded it on this pod. A pod of a controller has what its template claims.
+        inherited[wellknown.SUBMITTED_BY] = annotations[wellknown.SUBMITTED_BY]
     keys = (wellknown.PREEMPTABLE, wellknown.COOLDOWN_TIME)
     labels = {key: labels_of(pod)[key] for key in keys if key in labels_of(pod)}
     owners = pod["metadata"].get("ownerReferences") if controller_of(pod) else None

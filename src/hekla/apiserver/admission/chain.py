@@ -24,6 +24,7 @@ from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, Relate
 from hekla.apiserver.admission.pod_security import PodSecurity
 from hekla.apiserver.admission.policies import Policies
 from hekla.apiserver.admission.priority import Priority
+from hekla.apiserver.admission.queue_access import QueueAccess
 from hekla.apiserver.admission.resource_quota import ResourceQuotas
 from hekla.apiserver.admission.runtime_classes import RuntimeClasses
 from hekla.apiserver.admission.service_accounts import ServiceAccounts
@@ -57,6 +58,7 @@ class AdmissionChain:
             Escalation(resources, self.authorizer),
             ExpressionChecks(resources),
             Volcano(resources),
+            QueueAccess(resources, self.authorizer, is_checked=config.queue_access),
             ResourceQuotas(resources),
         ]
         self._resources = resources

@@ -9,3 +9,5 @@ from dataclasses import dataclass
 class AdmissionConfig:
     pod_security_default: str = "baseline"
     """The Pod Security level of namespaces without a label; `kube-system` is privileged."""
+    queue_access: bool = False
+    """Whether submitting to a queue needs the verb `use` on it."""

@@ -21,6 +21,7 @@ from hekla.api import wellknown
 from hekla.api.wellknown import CronReason, JobPhase
 from hekla.controllers.effects import CreateJob, DeleteJob, EmitEvent, RequeueAfter, SetStatus
 from hekla.controllers.objects import (
+    act_for_submitter,
     annotations_of,
     created_at,
     is_deleting,
@@ -206,6 +207,7 @@ def job_for_run(cron: Object, due: float, zone: tzinfo, kind: CronJobKind = VOLC
         },
         "ownerReferences": [owner_reference(kind.crons.api_version, "CronJob", cron)],
     }
+    act_for_submitter(metadata, cron)
     if given.get("labels"):
         metadata["labels"] = dict(given["labels"])
     return {

@@ -138,8 +138,7 @@ class JobController(Reconciler):
             commands=[
                 command
                 for command in self._commands.by_index(TARGET, f"Job/{namespace}/{name}")
-                if is_volcano_job_ref(command["target"])
-                and (command["target"].get("uid") or uid) == uid
+                if is_volcano_job_ref(command["target"]) and command["target"].get("uid") == uid
             ],
             queue=self._queues.get("", queue_of(job)),
             claims=await self._claims(job),

@@ -19,6 +19,7 @@ from hekla.api import wellknown
 from hekla.api.wellknown import FlowPhase, FlowReason, JobPhase, PodPhase
 from hekla.controllers.effects import CreateJob, DeleteJob, EmitEvent, RequeueAfter, SetStatus
 from hekla.controllers.objects import (
+    act_for_submitter,
     created_at,
     is_deleting,
     job_phase,
@@ -219,17 +220,19 @@ def job_of(flow: Object, one: Object, template: Object) -> Object:
     }
     spec = template["spec"]
     patch = (one.get("patch") or {}).get("jobSpec")
+    metadata = {
+        "name": job_name(flow, one["name"]),
+        "namespace": namespace,
+        "annotations": dict(marks),
+        # A name too long for a label value is only in the annotation.
+        "labels": {key: text for key, text in marks.items() if not label_value_problem(text)},
+        "ownerReferences": [owner_reference(wellknown.FLOW_API, "JobFlow", flow)],
+    }
+    act_for_submitter(metadata, flow)
     return {
         "apiVersion": wellknown.BATCH_API,
         "kind": "Job",
-        "metadata": {
-            "name": job_name(flow, one["name"]),
-            "namespace": namespace,
-            "annotations": marks,
-            # A name too long for a label value is only in the annotation.
-            "labels": {key: text for key, text in marks.items() if not label_value_problem(text)},
-            "ownerReferences": [owner_reference(wellknown.FLOW_API, "JobFlow", flow)],
-        },
+        "metadata": metadata,
         "spec": patched_job_spec(spec, patch) if patch else spec,
     }
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from hekla.api import wellknown
 from hekla.api.volcano.queues import BUILTIN_QUEUES
 from hekla.api.wellknown import Action
-from hekla.controllers.command import delete_command
+from hekla.controllers.command import delete_command, is_for
 from hekla.controllers.effects import RequeueAfter
 from hekla.controllers.informers import PARENT, QUEUE, TARGET, InformerFactory
 from hekla.controllers.metrics import Metrics
@@ -126,7 +126,7 @@ class QueueController(Reconciler):
             commands=[
                 command
                 for command in self._commands.by_index(TARGET, f"Queue//{name}")
-                if not is_deleting(command)
+                if not is_deleting(command) and is_for(command, queue)
             ],
         )
         self.metrics.count_groups(name, podgroup_counts(view.groups))

@@ -70,6 +70,10 @@ sbom: setup
 audit: setup
 	$(BIN)/python -m tools.audit --advisories $(ADVISORIES)
 
+# A hostile tenant against a cluster with two users (about 11 minutes).
+attack: setup
+	$(BIN)/python -m tools.attack
+
 # Power cuts at the store and kill -9 at the server, thousands and hundreds of times (about 10 minutes).
 crash: setup
 	$(BIN)/python -m tools.crash

@@ -167,6 +167,17 @@ async def change_others(user: User, target: Target, draw: random.Random) -> list
     ]
 
 
+_KINDS: Final = {"jobs": "Job", "podgroups": "PodGroup", "queues": "Queue", "commands": "Command"}
+
+
+def _typed(path: str, body: Any) -> Any:
+    """Add apiVersion and kind, which custom resources need."""
+    parts = path.split("/")
+    if parts[1] != "apis" or "volcano" not in parts[2]:
+        return body
+    return {"apiVersion": f"{parts[2]}/{parts[3]}", "kind": _KINDS[parts[-1]], **body}
+
+
 def _pod_spec(**fields: Any) -> Any:
     container = {"name": "main", "image": "host", "command": ["true"]}
     return {"restartPolicy": "Never", "containers": [container], **fields}
@@ -181,7 +192,8 @@ async def close_queue(user: User, target: Target, draw: random.Random) -> list[A
         "action": draw.choice(["CloseQueue", "OpenQueue"]),
         "target": ref,
     }
-    return [await user.send("POST", f"{BUS}/namespaces/{user.namespace}/commands", body)]
+    path = f"{BUS}/namespaces/{user.namespace}/commands"
+    return [await user.send("POST", path, _typed(path, body))]
 
 
 async def jump_the_queue(user: User, target: Target, draw: random.Random) -> list[Answer]:
@@ -206,7 +218,7 @@ async def jump_the_queue(user: User, target: Target, draw: random.Random) -> lis
         (f"{SCHEDULING}/queues", {"metadata": {"name": name}, "spec": {"weight": 1000}}),
     ]
     path, body = draw.choice(calls)
-    return [await user.send("POST", path, body)]
+    return [await user.send("POST", path, _typed(path, body))]
 
 
 async def nonsense(user: User, target: Target, draw: random.Random) -> list[Answer]:
@@ -265,7 +277,7 @@ async def heavy_objects(user: User, target: Target, draw: random.Random) -> list
         (jobs, {"metadata": meta, "spec": {**spec, "tasks": [wide], "plugins": plugins}}),
     ]
     path, body = draw.choice(calls)
-    answers = [await user.send("POST", path, body)]
+    answers = [await user.send("POST", path, _typed(path, body))]
     patch = {"metadata": {"labels": {"a": str(draw.random())}}}
     for media in ("application/strategic-merge-patch+json", "application/merge-patch+json"):
         answers.append(await user.send("PATCH", f"{path}/{name}", patch, media=media))

@@ -2,6 +2,9 @@
 
 A hostile pod prints what it could read and do. The run fetches its log and searches it for secrets
 of others and for the word of success.
+
+Note: a pod that escapes must not harm the machine. So it looks whether it could write or signal,
+and does not; the clock is set to the time it has.
 """
 
 from __future__ import annotations
@@ -61,10 +64,7 @@ def scripts(data_dir: str) -> list[HostilePod]:
         ),
         HostilePod(
             "cgroups",
-            "for f in $(find /sys/fs/cgroup -name cgroup.procs 2>/dev/null | head -40); do "
-            "echo $$ > $f 2>/dev/null && echo ESCAPED && break; done; "
-            "for f in $(find /sys/fs/cgroup -name memory.max -o -name memory.limit_in_bytes "
-            "2>/dev/null | head -40); do echo 99999999999 > $f 2>/dev/null && echo ESCAPED; done",
+            "find /sys/fs/cgroup -writable -type f 2>/dev/null | head -3 | grep . && echo ESCAPED",
         ),
         HostilePod(
             "identity",
@@ -75,16 +75,15 @@ def scripts(data_dir: str) -> list[HostilePod]:
         ),
         HostilePod(
             "kernel",
-            "echo 1 > /proc/sys/kernel/sysrq && echo ESCAPED; date -s 2000-01-01 && echo ESCAPED; "
-            "hostname owned && echo ESCAPED; dmesg >/dev/null && echo ESCAPED; "
-            "echo core > /proc/sys/kernel/core_pattern && echo ESCAPED; "
-            "chroot / true; swapoff -a 2>/dev/null; true",
+            "for f in kernel/sysrq kernel/core_pattern kernel/modprobe vm/drop_caches; do "
+            "test -w /proc/sys/$f && echo ESCAPED $f; done; dmesg >/dev/null 2>&1 && echo ESCAPED; "
+            "test -w /proc/sysrq-trigger && echo ESCAPED; python3 -c 'import time; "
+            "time.clock_settime(time.CLOCK_REALTIME, time.time())' 2>/dev/null && echo ESCAPED",
         ),
         HostilePod(
             "write",
-            "for d in /etc /usr /bin /root /var /opt /boot /lib /srv /home; do "
-            "touch $d/hekla-attack 2>/dev/null && echo ESCAPED $d && rm -f $d/hekla-attack; done; "
-            "echo x >> /etc/hosts && echo ESCAPED",
+            "for d in /etc /usr /bin /root /var /opt /boot /lib /srv /home /etc/hosts /etc/passwd "
+            "/var/spool/cron; do test -w $d && echo ESCAPED $d; done",
         ),
         HostilePod(
             "path",
@@ -99,7 +98,11 @@ def scripts(data_dir: str) -> list[HostilePod]:
                 ]
             },
         ),
-        HostilePod("kill", "kill -9 -1; for p in $(seq 2 400); do kill -9 $p; done; true"),
+        HostilePod(
+            "signals",
+            "for p in /proc/[0-9]*; do p=${p#/proc/}; "
+            "tr '\\0' ' ' < /proc/$p/cmdline 2>/dev/null | grep -q hekla.cli && kill -0 $p 2>/dev/null && echo ESCAPED $p; done",
+        ),
         HostilePod(
             "memory",
             "python3 -c 'x = []\nwhile True: x.append(bytearray(1 << 24))'",

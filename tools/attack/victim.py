@@ -148,7 +148,8 @@ class Victim:
                 "tasks": [task],
             }
             begun = time.monotonic()
-            answer = await self._user.send("POST", jobs, {"metadata": {"name": name}, "spec": spec})
+            body = {"apiVersion": BATCH.removeprefix("/apis/"), "kind": "Job", "spec": spec}
+            answer = await self._user.send("POST", jobs, {**body, "metadata": {"name": name}})
             if not answer.ok:
                 seen.failed.append(f"job: {answer.status} {answer.body[:200]!r}")
             while answer.ok and not await self._is_bound(f"{name}-t-0"):

@@ -101,7 +101,8 @@ def scripts(data_dir: str) -> list[HostilePod]:
         HostilePod(
             "signals",
             "for p in /proc/[0-9]*; do p=${p#/proc/}; "
-            "tr '\\0' ' ' < /proc/$p/cmdline 2>/dev/null | grep -q hekla.cli && kill -0 $p 2>/dev/null && echo ESCAPED $p; done",
+            "tr '\\0' ' ' < /proc/$p/cmdline 2>/dev/null | grep -q hekla.cli && "
+            "kill -0 $p 2>/dev/null && echo ESCAPED $p; done",
         ),
         HostilePod(
             "memory",

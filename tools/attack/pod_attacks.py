@@ -82,8 +82,9 @@ def scripts(data_dir: str) -> list[HostilePod]:
         ),
         HostilePod(
             "write",
-            "for d in /etc /usr /bin /root /var /opt /boot /lib /srv /home /etc/hosts /etc/passwd "
-            "/var/spool/cron; do test -w $d && echo ESCAPED $d; done",
+            "for d in /etc /usr /bin /var /opt /boot /lib /srv /home /etc/hosts /etc/passwd "
+            "/var/spool/cron; do test -w $d && echo ESCAPED $d; done; "
+            "find /root -type f 2>/dev/null | head -1 | grep . && echo ESCAPED",
         ),
         HostilePod(
             "path",
@@ -101,7 +102,7 @@ def scripts(data_dir: str) -> list[HostilePod]:
         HostilePod(
             "signals",
             "for p in /proc/[0-9]*; do p=${p#/proc/}; "
-            "tr '\\0' ' ' < /proc/$p/cmdline 2>/dev/null | grep -q hekla.cli && "
+            "tr '\\0' ' ' < /proc/$p/cmdline 2>/dev/null | grep -q 'hekla[.]cli' && "
             "kill -0 $p 2>/dev/null && echo ESCAPED $p; done",
         ),
         HostilePod(

@@ -25,8 +25,9 @@ from hekla.kube.informers import Informer
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import ENDPOINTS, NODES, NUMA_TOPOLOGIES, PODS
 from hekla.nodeagent import sandbox
+from hekla.nodeagent.admission import Rejection, reject
 from hekla.nodeagent.cgroups import Cgroups
-from hekla.nodeagent.container_setup import NodeContext
+from hekla.nodeagent.container_setup import NodeContext, node_abilities
 from hekla.nodeagent.cpu_manager import CpuManager
 from hekla.nodeagent.device_manager import MPS_DIRECTORY, DeviceManager, requested_shares
 from hekla.nodeagent.errors import AllocationError
@@ -101,6 +102,9 @@ class Agent:
         self._pods: Informer[Object] = Informer(
             client, PODS, dict, field_selector=f"spec.nodeName={node}"
         )
+        self._nodes: Informer[Object] = Informer(
+            client, NODES, dict, field_selector=f"metadata.name={node}"
+        )
         self._endpoints: Informer[Object] = Informer(client, ENDPOINTS, dict)
         self._recorder = EventRecorder(client, component=COMPONENT, host=node)
         self._api = PodApi(client, self._recorder, self._clock)
@@ -116,9 +120,11 @@ class Agent:
         self._cpus.restore(self._directory / "pods")
         self._context = self._node_context(await self._register_with_retry())
         self._endpoints.add_handler(self._on_endpoints)
-        async with self._recorder, self._endpoints, self._pods:
-            self._pods.add_handler(self._on_pod)
+        async with self._recorder, self._endpoints, self._nodes, self._pods:
+            await self._nodes.synced()
             await self._pods.synced()
+            # Only now: whether a new pod is admitted depends on all that run here.
+            self._pods.add_handler(self._on_pod)
             self._remove_unknown_pods()
             try:
                 await self._report_topology()
@@ -254,14 +260,30 @@ class Agent:
         address = (pod.get("status") or {}).get("podIP") or ""
         if address:
             self._addresses.allocated[uid] = address
-        with contextlib.suppress(AllocationError):  # reported when the container cannot start
-            self._devices.share(uid, requested_shares(pod, self._devices))
+        rejection = None if is_known else self._reject(pod)
+        if rejection is None:
+            with contextlib.suppress(AllocationError):  # reported when the container cannot start
+                self._devices.share(uid, requested_shares(pod, self._devices))
         full_name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         worker = PodWorker(pod, self._context, self._addresses.allocate(uid, full_name))
+        if rejection is not None:
+            worker.reject(rejection)
         self._workers[uid] = worker
         self._write_hosts(pod["metadata"]["namespace"])
         self._tasks[uid] = asyncio.create_task(self._run_worker(worker))
         return worker
+
+    def _reject(self, pod: Object) -> Rejection | None:
+        """Return why a new pod is not admitted beside those that run here, or will again."""
+        running = {uid: w.pod for uid, w in self._workers.items() if not w.is_finished}
+        for each in self._pods.list():
+            uid = each["metadata"]["uid"]
+            phase = (each.get("status") or {}).get("phase")
+            is_over = uid in self._workers or phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+            if not is_over and (self._directory / "pods" / uid / RECORD).exists():
+                running[uid] = each
+        node = self._nodes.get("", self.node) or self._context.node
+        return reject(pod, node, running.values(), node_abilities(self._context))
 
     async def _run_worker(self, worker: PodWorker) -> None:
         metadata = worker.pod["metadata"]

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from hekla.api.numa import STATIC
 from hekla.nodeagent import lifecycle, processes
 from hekla.nodeagent.background_tasks import BackgroundTasks
 from hekla.nodeagent.cgroups import Group
@@ -23,6 +24,7 @@ from hekla.nodeagent.lifecycle import ContainerRecord, ContainerRun
 from hekla.nodeagent.logs import LogFile
 from hekla.nodeagent.pod_state import PodState
 from hekla.nodeagent.processes import Process
+from hekla.units.cpusets import format_cpuset
 
 RETRY_S = 2.0
 LOG_CHECK_S = 1.0
@@ -198,6 +200,9 @@ class ContainerRuntime:
                 self._watch(name, process)
             else:
                 lifecycle.discard_unstarted_run(known)
+        if self._groups and self._context.cpus.policy == STATIC:
+            # CPUs may have been released since, before these groups were known here.
+            self.use_shared_cpus(format_cpuset(self._context.cpus.shared_pool()))
 
     def _find_process(self, name: str, attempt: int) -> Process | None:
         """Return the process of a run, alive or ended; None if it was never started."""

@@ -12,6 +12,7 @@ import shutil
 
 from hekla.api.wellknown import PodPhase
 from hekla.nodeagent import lifecycle
+from hekla.nodeagent.admission import Rejection
 from hekla.nodeagent.background_tasks import BackgroundTasks
 from hekla.nodeagent.container_setup import ContainerSetup, NodeContext
 from hekla.nodeagent.lifecycle import (
@@ -73,6 +74,17 @@ class PodWorker:
         """The addresses of its ports: the pod's, and on the host network also this machine's."""
         is_bridged = self._context.network is not None and not self.pod["spec"].get("hostNetwork")
         return [self._address] if is_bridged else [self._address, HOST_IP]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether none of its containers runs or will run."""
+        return self._phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    def reject(self, rejection: Rejection) -> None:
+        """Fail the pod before anything of it starts."""
+        record = self.state.record
+        record.failed_reason, record.failed_message = rejection.reason, rejection.message
+        self._context.event(self.pod, "Warning", rejection.reason, rejection.message)
 
     def stop(self, grace_period_s: float) -> None:
         """Stop the pod; a shorter grace period overrides a longer one."""

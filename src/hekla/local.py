@@ -61,7 +61,7 @@ class LocalConfig:
     """As kubelet's flags: exclusive CPUs for Guaranteed pods, and their NUMA alignment."""
     durability: Durability = "process"
     multi_user: bool = False
-    """Keep users apart: rights on queues are checked."""
+    """Users are kept apart: submitting to a queue needs a right on it."""
 
 
 def images_path() -> Path:
@@ -105,7 +105,12 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
         stack.enter_context(watch_stalls())
         server = await stack.enter_async_context(
             ApiServer(
-                Config(data_dir=config.data_dir, port=config.port, durability=config.durability)
+                Config(
+                    data_dir=config.data_dir,
+                    port=config.port,
+                    durability=config.durability,
+                    queue_access=config.multi_user,
+                )
             )
         )
         target = kubeconfig.load(server.kubeconfig)

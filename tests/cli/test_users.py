@@ -6,10 +6,12 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tools.waiting import until
 
 from hekla.cli.main import main
 from hekla.kube import kubeconfig
@@ -54,6 +56,37 @@ def test_second_user_is_refused_unless_the_cluster_keeps_users_apart(tmp_path: P
         assert "hekla up --multi-user" in done.output
         with SyncClient(kubeconfig.load(where / "kubeconfig")) as admin:
             assert admin.find(NAMESPACES, "eve") is None
+
+
+def test_multi_user_is_refused_where_pods_would_be_one_user(tmp_path: Path) -> None:
+    words = ["up", "--data-dir", str(tmp_path / "data"), "--multi-user", "--pod-user", "owner"]
+    done = _hekla(*words)
+    assert done.exit_code == 1
+    assert "pods of all users would be one user of this machine" in done.output
+    assert not (tmp_path / "data" / "state.db").exists()
+
+
+def test_user_submits_to_granted_queues_only(shared: Path) -> None:
+    with SyncClient(kubeconfig.load(shared / "kubeconfig")) as admin:
+        for name in ("granted", "foreign"):
+            admin.create(QUEUES, {"metadata": {"name": name}, "spec": {"weight": 1}})
+            until(partial(_is_open, admin, name))
+    with SyncClient(kubeconfig.load(_add(shared, "frank", "--queue", "granted"))) as frank:
+        frank.create(JOBS, _job("allowed", "granted"), namespace="frank")
+        with pytest.raises(Forbidden, match="foreign") as refused:
+            frank.create(JOBS, _job("refused", "foreign"), namespace="frank")
+        assert "frank" in str(refused.value)
+
+
+def _is_open(admin: SyncClient, queue: str) -> bool:
+    return bool((admin.get(QUEUES, queue).get("status") or {}).get("state"))
+
+
+def _job(name: str, queue: str) -> dict[str, object]:
+    container = {"name": "main", "image": "host", "command": ["true"]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    task = {"name": "t", "replicas": 1, "template": template}
+    return {"metadata": {"name": name}, "spec": {"queue": queue, "tasks": [task]}}
 
 
 def test_user_works_in_the_own_namespace_only(shared: Path) -> None:

@@ -24,11 +24,12 @@ from hekla.cli.data_dir import MULTI_USER_FILE, PID_FILE, default_data_dir, runn
 from hekla.kube import kubeconfig
 from hekla.kube.resources import NODES, PODS
 from hekla.kube.sync_client import SyncClient
-from hekla.local import LocalConfig, cluster
+from hekla.local import LocalConfig, cluster, pod_user
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.images import ImagesError
 from hekla.nodeagent.network import network_support
+from hekla.nodeagent.uid_ranges import user_namespace_support
 
 READY_WITHIN_S = 300.0
 DOWN_WITHIN_S = 180.0
@@ -44,6 +45,7 @@ def up(data_dir: Path | None, *, detach: bool, **options: Any) -> None:
     agent = not options.pop("no_agent")
     config = LocalConfig(where, agent=agent, **options)
     _check_cpu_policies(config)
+    _check_multi_user(config)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         uvloop.run(_up(config))
@@ -62,6 +64,25 @@ def _check_cpu_policies(config: LocalConfig) -> None:
         raise click.ClickException(
             "--cpu-manager-policy static needs write access to the cpuset cgroup: "
             "run as root, or omit the flag"
+        )
+
+
+def _check_multi_user(config: LocalConfig) -> None:
+    """Refuse --multi-user where this machine cannot keep the pods of users apart."""
+    if not config.multi_user or not config.agent:
+        return
+    gaps = []
+    if pod_user(config.pod_user) != "namespace":
+        reason = user_namespace_support() or "--pod-user owner"
+        gaps.append(f"pods of all users would be one user of this machine ({reason})")
+    if not Cgroups().version:
+        gaps.append("one user's pods could take all memory: cgroups are not writable")
+    if gaps:
+        raise click.ClickException(
+            "--multi-user is refused, because this machine would not keep users apart:\n"
+            + "\n".join(f"  - {gap}" for gap in gaps)
+            + "\nrun `hekla up` as root on a machine that has these, or omit --multi-user and "
+            "share it with nobody"
         )
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 from hekla.units.objects import Object
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_PATH_CHARACTERS = "/%?=&+:;,@!$'()*~[]-._"
 
 Exec = Callable[[list[str]], Awaitable[int]]
 
@@ -39,6 +45,19 @@ async def _tcp(host: str, port: int) -> bool:
     return True
 
 
+def _request(action: Object, host: str) -> bytes:
+    """Return the GET request of a probe. No field of the probe can add lines to it."""
+    headers = {str(h["name"]): str(h["value"]) for h in action.get("httpHeaders") or ()}
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"header {name!r} of the probe is invalid")
+    path = quote(action.get("path") or "/", safe=_PATH_CHARACTERS)
+    lines = [f"GET {path} HTTP/1.1", f"Host: {headers.pop('Host', host)}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += ["User-Agent: hekla-probe", "Connection: close", "", ""]
+    return "\r\n".join(lines).encode()
+
+
 async def _http(action: Object, host: str, ports: dict[str, int]) -> bool:
     """Return whether a GET is answered with status 200 to 399."""
     host = action.get("host") or host
@@ -51,11 +70,7 @@ async def _http(action: Object, host: str, ports: dict[str, int]) -> bool:
         secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection(host, _port(action["port"], ports), ssl=secure)
     try:
-        headers = {h["name"]: h["value"] for h in action.get("httpHeaders") or ()}
-        lines = [f"GET {action.get('path') or '/'} HTTP/1.1", f"Host: {headers.pop('Host', host)}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        lines += ["User-Agent: hekla-probe", "Connection: close", "", ""]
-        writer.write("\r\n".join(lines).encode())
+        writer.write(_request(action, host))
         await writer.drain()
         status = (await reader.readuntil(b"\n")).split()
         return 200 <= int(status[1]) < 400

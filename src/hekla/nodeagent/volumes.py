@@ -16,9 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hekla.nodeagent.container_init import linux
 from hekla.nodeagent.container_init.paths import PathEscapes, descend, make_directories
 from hekla.nodeagent.environment import MissingReference, Sources, field, resource_field
 from hekla.units.objects import Object
+from hekla.units.quantity import parse_quantity
 
 DEFAULT_MODE = 0o644
 READ_ONLY_KINDS = ("configMap", "secret", "downwardAPI", "projected")
@@ -129,6 +131,8 @@ class Volumes:
             return self._claim(str(volume["persistentVolumeClaim"]["claimName"]))
         directory.mkdir(parents=True, exist_ok=True)
         if "emptyDir" in volume or set(volume) == {"name"}:
+            if (volume.get("emptyDir") or {}).get("medium") == "Memory":
+                self._mount_memory(directory, volume["emptyDir"])
             self._give_directory(directory)
             return directory
         directory.chmod(0o755)
@@ -144,6 +148,19 @@ class Volumes:
             )
         self._give_files(directory)
         return directory
+
+    def _mount_memory(self, directory: Path, source: Object) -> None:
+        """Mount memory at a volume. It counts for the container that writes it.
+
+        Without root the volume is on disk.
+        """
+        if os.geteuid() != 0 or directory.is_mount():
+            return
+        limit = source.get("sizeLimit")
+        size = f",size={parse_quantity(limit).value()}" if limit is not None else ""
+        linux.mount(
+            "tmpfs", str(directory), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, f"mode=777{size}"
+        )
 
     def _claim(self, name: str) -> Path:
         namespace = _checked(str(self._pod["metadata"]["namespace"]), "namespace")
@@ -213,6 +230,16 @@ class Volumes:
             return field(self._pod, item["fieldRef"]["fieldPath"], pod_ip=self._pod_ip)
         container = self._pod["spec"]["containers"][0]
         return resource_field(self._pod, container, item["resourceFieldRef"], node=self._node)
+
+
+def unmount_below(directory: Path) -> None:
+    """Unmount the volumes in memory of a pod."""
+    prefix = f"{directory}/"
+    mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for target in reversed(mounts):
+        if target.startswith(prefix):
+            with contextlib.suppress(OSError):
+                linux.unmount(target)
 
 
 def _write(directory: Path, relative: str, text: str, mode: int) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 
-from hekla.api.wellknown import PodPhase
-from hekla.nodeagent import lifecycle
+from hekla.api.wellknown import PodPhase, PodReason
+from hekla.nodeagent import ephemeral_storage, lifecycle
 from hekla.nodeagent.admission import Rejection
 from hekla.nodeagent.background_tasks import BackgroundTasks
 from hekla.nodeagent.container_setup import ContainerSetup, NodeContext
@@ -27,9 +27,11 @@ from hekla.nodeagent.prober import Prober
 from hekla.nodeagent.runtime import ContainerRuntime
 from hekla.nodeagent.status import pod_status
 from hekla.nodeagent.termination import Terminator
+from hekla.nodeagent.volumes import unmount_below
 from hekla.units.objects import Object
 
 HOST_IP = "127.0.0.1"
+EVICTION_GRACE_S = 1.0
 
 
 class PodWorker:
@@ -105,11 +107,14 @@ class PodWorker:
         for group in self._context.cgroups.of(self.state.uid):
             group.kill()
             group.remove()
+        unmount_below(self.state.directory)
         shutil.rmtree(self.state.directory, ignore_errors=True)
 
     async def run(self) -> None:
         """Sync the pod after every change until it has finished."""
         self.runtime.adopt()
+        if ephemeral_storage.size_limits(self.pod):
+            self._tasks.start(self._watch_storage())
         while True:
             effects = lifecycle.next_step(self.pod, self.state.record, self._context.clock.now())
             self.state.changed.clear()
@@ -125,6 +130,18 @@ class PodWorker:
             has_started = any(isinstance(effect, StartContainer) for effect in effects)
             if not has_started or requeue_at is not None:
                 await self._wait(requeue_at)  # else sync at once: others may start now
+
+    async def _watch_storage(self) -> None:
+        """Evict the pod if it writes more into an emptyDir than the limit."""
+        record, volumes = self.state.record, self.state.directory / "volumes"
+        while not record.failed_reason:
+            await self._context.clock.sleep(ephemeral_storage.CHECK_S)
+            message = await asyncio.to_thread(ephemeral_storage.exceeded, self.pod, volumes)
+            if message and not record.failed_reason:
+                record.failed_reason, record.failed_message = PodReason.EVICTED, message
+                self._context.event(self.pod, "Warning", PodReason.EVICTED, message)
+                self._terminator.shorten_grace_period(EVICTION_GRACE_S)
+                self.state.changed.set()
 
     async def _apply(self, effects: list[Effect]) -> float | None:
         """Apply effects; return the time of the next sync, if any."""
@@ -164,6 +181,7 @@ class PodWorker:
         self._prober.cancel()
         self.runtime.remove_groups()
         self._remove_network()
+        unmount_below(self.state.directory)
 
     def _remove_network(self) -> None:
         if self._context.network is not None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from hekla.api.volcano import View
 
 log = logging.getLogger("hekla.admission")
 
+MASTERS = "system:masters"
 MAX_BODY = 3 << 20
 BODY_TIMEOUT_S = 10.0
 MAX_REQUESTS = 64
@@ -41,13 +43,19 @@ class _Refused(Exception):
 
 
 class App:
-    def __init__(self, view: View, *, verifies_clients: bool = False) -> None:
+    def __init__(
+        self,
+        view: View,
+        *,
+        verifies_clients: bool = False,
+        trusted: Collection[str] = (MASTERS,),
+    ) -> None:
         self._view = view
         self._verifies_clients = verifies_clients
         self._callers: Counter[str] = Counter()
+        mutate = partial(reviews.mutate, trusted=trusted)
         self._actions = {
-            hook.path: reviews.mutate if hook.action == "mutate" else reviews.validate
-            for hook in HOOKS
+            hook.path: mutate if hook.action == "mutate" else reviews.validate for hook in HOOKS
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,6 +6,7 @@ a response is what defaulting changed.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from copy import deepcopy
 from itertools import islice
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 
 from hekla.api import volcano
 from hekla.api.rules import causes, summary
-from hekla.api.volcano import View
+from hekla.api.volcano import View, access
 from hekla.units.documents import MAX_DEPTH, is_text_too_deep
 
 Json = dict[str, Any]
@@ -45,14 +46,21 @@ def read(body: bytes) -> Json:
     return request
 
 
-def mutate(request: Json, view: View) -> Json:
-    """Apply defaults; the response has a JSON patch.
+def mutate(request: Json, view: View, trusted: Collection[str] = ()) -> Json:
+    """Apply defaults and record the submitting user; the response has a JSON patch.
 
-    The webhook configurations select the operations (`webhooks.HOOKS`).
+    The webhook configurations select the operations (`webhooks.HOOKS`). Members of the groups in
+    `trusted` may name another user.
     """
     obj = _object(request, "object")
     completed = deepcopy(obj)
     volcano.default(completed, view)
+    user, kind = request.get("userInfo"), request.get("kind")
+    if isinstance(user, dict) and isinstance(kind, dict) and user.get("username"):
+        is_trusted = not set(trusted).isdisjoint(user.get("groups") or ())
+        old = request.get("oldObject") or None
+        names = (str(kind.get("group", "")), str(kind.get("kind", "")))
+        access.record_submitter(*names, completed, old, user["username"], is_trusted=is_trusted)
     operations = jsonpatch.make_patch(obj, completed).patch
     return _answer(request, patch=operations)
 

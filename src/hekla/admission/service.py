@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from hekla.admission.app import App
+from hekla.admission.app import MASTERS, App
 from hekla.admission.certificates import Certificates, CertificateSecret
 from hekla.admission.view import InformerView
 from hekla.admission.webhooks import WebhookAddress, configurations
@@ -49,6 +49,7 @@ class AdmissionService:
         self._address = address
         self._client_ca = client_ca
         self._clock = clock or SystemClock()
+        self._namespace = namespace
         self._secret = CertificateSecret(client, self._clock, namespace, SECRET)
 
     async def run(self) -> None:
@@ -66,7 +67,12 @@ class AdmissionService:
             files = self._write(certificates)
             async with InformerView(self._client) as view:
                 server = WebServer(
-                    App(view, verifies_clients=self._client_ca is not None),
+                    App(
+                        view,
+                        verifies_clients=self._client_ca is not None,
+                        # The controllers act for users.
+                        trusted=(MASTERS, f"system:serviceaccounts:{self._namespace}"),
+                    ),
                     certificate=files[0],
                     key=files[1],
                     client_ca=self._client_ca,

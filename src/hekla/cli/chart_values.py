@@ -27,13 +27,25 @@ RELEASE: Final = "hekla"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 COMMON_LABELS: Final = "app.kubernetes.io/"
 RENDERED_WITH: Final = {
-    "custom": {"service_monitor_enable": True, "grafana_dashboard_enable": True}
+    "custom": {
+        "service_monitor_enable": True,
+        "grafana_dashboard_enable": True,
+        "queue_access_enable": True,
+    }
 }
 """Values of the shipped manifests: everything optional is there, and is removed if disabled."""
 
 _WEBHOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _POLICY: Final = "ValidatingAdmissionPolicy"
 _ACCOUNT: Final = re.compile(r"(system:serviceaccount:)[^:']+:")
+_ACCOUNTS: Final = re.compile(r"(kube-system', 'system:serviceaccounts:)[^']+")
+_SCHEDULED_HERE: Final = re.compile(r"(schedulerName\.orValue\(''\) [!=]= )'[^']*'")
+_ACCESS: Final = {
+    f"{RELEASE}-access-commands": "command_policy_enable",
+    f"{RELEASE}-access-nodes": "node_name_policy_enable",
+    f"{RELEASE}-access-queues": "queue_access_enable",
+    f"{RELEASE}-access-submitters": "submitter_policy_enable",
+}
 _REVIEWS: Final = ("tokenreviews", "subjectaccessreviews")
 _WORKER_FLAGS: Final = (
     "worker_threads",
@@ -125,6 +137,8 @@ def _is_enabled(obj: Object, values: Values) -> bool:
         return bool(custom["aggregate_roles_enable"])
     if name == f"{RELEASE}-metrics-reader":
         return bool(custom["metrics_secure_enable"])
+    if name in _ACCESS:
+        return bool(custom[_ACCESS[name]])
     component = _component_of(name)
     if not custom[f"{component.key}_enable"]:
         return False
@@ -156,8 +170,9 @@ def _set_namespace(obj: Object, namespace: str) -> None:
         for webhook in obj["webhooks"]:
             webhook["clientConfig"]["service"]["namespace"] = namespace
     if obj["kind"] == _POLICY:
-        for condition in obj["spec"]["matchConditions"]:
-            condition["expression"] = _ACCOUNT.sub(rf"\g<1>{namespace}:", condition["expression"])
+        for condition in obj["spec"].get("matchConditions", ()):
+            expression = _ACCOUNT.sub(rf"\g<1>{namespace}:", condition["expression"])
+            condition["expression"] = _ACCOUNTS.sub(rf"\g<1>{namespace}", expression)
     if obj["kind"] == "Deployment":
         args = _container(obj)["args"]
         for flag in ("--scheduler-conf-namespace", "--leader-elect-resource-namespace"):
@@ -204,6 +219,8 @@ def _set_kind_specifics(obj: Object, values: Values, chart: Path) -> None:
         case kind if kind == _POLICY:
             if obj["metadata"]["name"] == f"{RELEASE}-admission-pods":
                 _set_pod_policy(obj["spec"], custom)
+            elif obj["metadata"]["name"] in _ACCESS:
+                _set_scheduler(obj["spec"], custom["scheduler_name"])
         case kind if kind in _WEBHOOKS:
             expressions = custom["webhooks_namespace_selector_expressions"]
             for webhook in obj["webhooks"] if expressions else ():
@@ -231,6 +248,8 @@ def _set_rules(role: Object, custom: Values) -> None:
     if not custom["leader_elect_enable"]:
         rules = [rule for rule in rules if "leases" not in rule["resources"]]
     name = role["metadata"]["name"]
+    if name == f"{RELEASE}-edit" and not custom["command_policy_enable"]:
+        rules = [rule for rule in rules if "commands" not in rule["resources"]]
     for rule in rules:
         if "leases" in rule["resources"] and "resourceNames" in rule and name.endswith("scheduler"):
             rule["resourceNames"] = [custom["scheduler_name"]]
@@ -268,6 +287,12 @@ def _set_pod_policy(spec: Object, custom: Values) -> None:
     expressions = custom["webhooks_namespace_selector_expressions"]
     if expressions:
         spec["matchConstraints"]["namespaceSelector"] = {"matchExpressions": expressions}
+
+
+def _set_scheduler(spec: Object, scheduler: str) -> None:
+    for field in ("matchConditions", "variables"):
+        for each in spec.get(field, ()):
+            each["expression"] = _SCHEDULED_HERE.sub(rf"\g<1>'{scheduler}'", each["expression"])
 
 
 def _set_deployment(deployment: Object, values: Values) -> None:

@@ -1,12 +1,20 @@
-"""Priority: resolve a pod's PriorityClass to its value at creation."""
+"""Priority: resolve a pod's PriorityClass to its value at creation.
+
+Classes above the highest priority of users (`system-node-critical`, `system-cluster-critical`) are
+for the system's namespaces, and for namespaces with a ResourceQuota whose scope names the class.
+Kubernetes admits them everywhere unless it is configured so.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
+from hekla.api import wellknown
 from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, RelatedWrite
 from hekla.units.objects import Object
 
+_WITH_CLASS = frozenset({"pods", "batch.volcano.sh/jobs", "scheduling.volcano.sh/podgroups"})
+_SYSTEM_NAMESPACES = frozenset({"kube-system", wellknown.SYSTEM_NAMESPACE})
 CLASSES = "scheduling.k8s.io/priorityclasses"
 
 
@@ -37,6 +45,10 @@ class Priority(AdmissionPlugin):
         spec["preemptionPolicy"] = policy
 
     def validate(self, attributes: Attributes) -> list[RelatedWrite]:
+        if attributes.verb != "delete" and attributes.served.storage in _WITH_CLASS:
+            name = _class_name(attributes.obj)
+            if name and (attributes.old is None or _class_name(attributes.old) != name):
+                self._check_system_class(attributes, name)
         if attributes.verb != "delete" and attributes.served.storage == CLASSES:
             current = self._default()
             mine = attributes.obj["metadata"]["name"]
@@ -48,6 +60,29 @@ class Priority(AdmissionPlugin):
                         "can exist"
                     )
         return []
+
+    def _check_system_class(self, attributes: Attributes, name: str) -> None:
+        found = self._class(name)
+        is_users = found is None or found["value"] <= wellknown.HIGHEST_USER_PRIORITY
+        namespace = attributes.namespace
+        if is_users or namespace in _SYSTEM_NAMESPACES or self._has_quota(namespace, name):
+            return
+        raise attributes.forbid(
+            f"spec.priorityClassName: {name} is for the system. Choose another class, or have an "
+            f"administrator create a ResourceQuota in the namespace {namespace} with a "
+            f"scopeSelector for PriorityClass In [{name}]"
+        )
+
+    def _has_quota(self, namespace: str, name: str) -> bool:
+        """Return whether a quota of the namespace is for this class."""
+        table = self.store.table("resourcequotas")
+        for key in table.range(f"{namespace}/"):
+            spec = msgspec.json.decode(table.entries[key].body).get("spec") or {}
+            for scope in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
+                names = (scope.get("scopeName"), scope.get("operator"))
+                if names == ("PriorityClass", "In") and name in (scope.get("values") or ()):
+                    return True
+        return False
 
     def _class(self, name: str) -> Object | None:
         entry = self.store.head(CLASSES, name)
@@ -62,3 +97,7 @@ class Priority(AdmissionPlugin):
                 if default is None or one["value"] < default["value"]:
                     default = one
         return default
+
+
+def _class_name(obj: Object) -> str:
+    return str((obj.get("spec") or {}).get("priorityClassName") or "")

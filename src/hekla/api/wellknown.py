@@ -159,6 +159,7 @@ VGPU_PERCENTAGE_UNSET: Final = 101
 VGPU_CORES: Final = "volcano.sh/vgpu-cores"
 NODE_VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"
 NODE_VGPU_HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
+POD_NETWORK: Final = "hekla.io/pod-network"  # node: `bridge` or `host`
 POD_USER: Final = "hekla.io/pod-user"  # node: `namespace` or `owner`, who its pods run as
 CARD_GROUPS: Final = "hekla.io/card-groups"  # node: `0,1,2,3;4,5,6,7`, cards joined by a fast link
 VGPU_MODE: Final = "volcano.sh/vgpu-mode"

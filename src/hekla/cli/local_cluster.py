@@ -18,6 +18,7 @@ import click
 import uvloop
 
 from hekla.api.numa import NONE
+from hekla.api.wellknown import POD_NETWORK, POD_USER
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.storage.store import StoreError
 from hekla.cli.data_dir import MULTI_USER_FILE, PID_FILE, default_data_dir, running_pid
@@ -26,10 +27,13 @@ from hekla.kube.resources import NODES, PODS
 from hekla.kube.sync_client import SyncClient
 from hekla.local import LocalConfig, cluster, pod_user
 from hekla.nodeagent import sandbox
+from hekla.nodeagent.boundaries import Machine, boundary_gaps
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.images import ImagesError
 from hekla.nodeagent.network import network_support
+from hekla.nodeagent.seccomp import runtime_default
 from hekla.nodeagent.uid_ranges import user_namespace_support
+from hekla.units.objects import Object
 
 READY_WITHIN_S = 300.0
 DOWN_WITHIN_S = 180.0
@@ -167,6 +171,29 @@ def down(data_dir: Path | None) -> None:
     click.echo("hekla is down")
 
 
+def _machine(nodes: list[Object]) -> Machine:
+    """Return what separates the pods of the running cluster."""
+    notes = next(
+        (
+            found
+            for node in nodes
+            if POD_USER in (found := node["metadata"].get("annotations") or {})
+        ),
+        {},
+    )
+    isolation, network = sandbox.isolation_support(), network_support()
+    return Machine(
+        pod_user="namespace" if notes.get(POD_USER) == "namespace" else "owner",
+        user_reason=user_namespace_support(),
+        namespaces=isolation.namespaces,
+        namespaces_reason=isolation.reason,
+        cgroups=Cgroups().version,
+        seccomp=bool(runtime_default()),
+        pod_network=notes.get(POD_NETWORK) == "bridge",
+        network_reason="" if network.bridge else network.reason,
+    )
+
+
 def status(data_dir: Path | None) -> int:
     where = data_dir or default_data_dir()
     pid = running_pid(where)
@@ -192,8 +219,14 @@ def status(data_dir: Path | None) -> int:
         limits = "none: this user may not write cgroups"
     click.echo(f"  isolation {isolation}")
     click.echo(f"  limits    {limits}")
-    network = network_support()
+    machine = _machine(nodes)
     own = "one per pod: all pods may listen on the same port"
-    shared = f"shared with the machine ({network.reason}); to try: `hekla up --pod-network bridge`"
-    click.echo(f"  network   {own if network.bridge else shared}")
+    shared = f"shared with the machine ({machine.network_reason or '--pod-network host'})"
+    click.echo(f"  network   {own if machine.pod_network else shared}")
+    users = "of their namespace, who own nothing else on this machine"
+    click.echo(
+        f"  users     {users if machine.pod_user == 'namespace' else 'the one of `hekla up`'}"
+    )
+    for gap in boundary_gaps(machine):
+        click.echo(f"  not kept apart: {gap}")
     return 0

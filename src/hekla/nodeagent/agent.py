@@ -193,7 +193,8 @@ class Agent:
     async def _register(self) -> Object:
         now = format_time(self._clock.now())
         gpus, mode = self._devices.gpus, self._devices.mode
-        node = node_object(self.node, now, gpus, mode, self.pod_user)
+        has_network = self._network is not None
+        node = node_object(self.node, now, gpus, mode, self.pod_user, has_network)
         try:
             return await self._client.create(NODES, node)
         except AlreadyExists:

@@ -22,10 +22,14 @@ def node_object(
     gpus: Sequence[Gpu] = (),
     mode: str = HAMI_CORE,
     pod_user: PodUser = "owner",
+    has_pod_network: bool = False,
 ) -> Object:
     """Return the Node of this machine. Its GPUs are offered whole and as shares."""
     capacity = _capacity(gpus)
-    annotations = {wellknown.POD_USER: str(pod_user)}
+    annotations = {
+        wellknown.POD_USER: str(pod_user),
+        wellknown.POD_NETWORK: "bridge" if has_pod_network else "host",
+    }
     if gpus:
         described = [(gpu.id, gpu.memory, gpu.type) for gpu in gpus]
         annotations[wellknown.NODE_VGPU_REGISTER] = register(described, SHARES, mode)

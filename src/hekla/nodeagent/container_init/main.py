@@ -14,10 +14,13 @@ import _signal  # type: ignore[import-not-found]  # `signal` imports much more
 import marshal
 import os
 import sys
-from typing import Any
 
 from . import linux, privileges
 from .root import Root
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes longer than all else here
+    from typing import Any
 
 CANNOT_START, CANNOT_RUN, NOT_FOUND = 128, 126, 127
 # The first process of a PID namespace ignores signals without a handler. So it is a shell with

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from . import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes longer than all else here
+    from typing import Any
 
 
 def enter_user_namespace(spec: dict[str, Any]) -> None:

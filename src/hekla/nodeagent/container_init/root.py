@@ -13,11 +13,14 @@ and none after it.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from . import linux
 from .linux import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_REC, MS_UNBINDABLE
 from .paths import descend, give, make_directories, make_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes longer than all else here
+    from typing import Any
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 DEVICE_LINKS = {

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import os
 import secrets
 import socket
 from collections.abc import Iterator
@@ -48,9 +49,13 @@ from hekla.apiserver.storage.store import Durability, Store
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
 from hekla.units.clock import Clock, SystemClock
+from hekla.web.connections import ConnectionLimits, raise_file_limit
 from hekla.web.server import WebServer
 
 log = logging.getLogger("hekla.apiserver")
+
+ADMIN_SOCKET = "admin.sock"
+_MAX_SOCKET_PATH = 108
 
 
 class AlreadyRunning(Exception):
@@ -68,6 +73,8 @@ class Config:
     clock: Clock = field(default_factory=SystemClock)
     limits: Limits = field(default_factory=Limits)
     """Limits of flow control."""
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    """Limits of connections and of what they leave unread."""
     pod_security_default: str = "baseline"
     """The Pod Security level of namespaces without a label."""
     queue_access: bool = False
@@ -114,6 +121,7 @@ class ApiServer:
 
     async def start(self) -> None:
         """Start the server; return when it serves requests."""
+        raise_file_limit()
         self.config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         async with contextlib.AsyncExitStack() as stack:
             await self._start(stack)
@@ -153,8 +161,11 @@ class ApiServer:
                 key=serving.key,
                 host=config.host,
                 port=config.port,
+                limits=config.connections,
+                admin_socket=_admin_socket(config.data_dir),
             )
         )
+        self._count_connections()
         stack.callback(self._end_watches)
         await bootstrap.create_kubernetes_service(self.resources, self.port)
         ca = serving.ca_pem.decode()
@@ -164,6 +175,18 @@ class ApiServer:
         kubeconfig.write_kubeconfig(self.kubeconfig, self.address, ca, token, "hekla")
         self.ready = True
         log.info("serving on %s", self.address)
+
+    def _count_connections(self) -> None:
+        gate, gauge = self._web.connections, self.metrics.gauge
+        gauge("hekla_connections_open", "Open connections.", lambda: gate.open)
+        gauge(
+            "hekla_connections_dropped",
+            "Silent and idle connections closed for new ones.",
+            lambda: gate.dropped,
+        )
+        gauge("hekla_connections_refused", "Connections beyond a limit.", lambda: gate.refused)
+        gauge("hekla_clients_cut", "Clients cut because they did not read.", lambda: gate.cut)
+        gauge("hekla_unread_bytes", "Unsent bytes of such clients.", lambda: gate.unread_bytes)
 
     def _end_watches(self) -> None:
         self.ready = False
@@ -178,7 +201,7 @@ class ApiServer:
         authorizer = self.resources.admission.authorizer
         handlers = Handlers(self.resources, self.closing)
         self.flowcontrol = flow = FlowControl(self.config.limits)
-        metrics = Metrics()
+        self.metrics = metrics = Metrics()
         metrics.gauge("hekla_requests_under_way", "Requests that execute.", lambda: flow.executing)
         metrics.gauge("hekla_requests_waiting", "Queued requests.", lambda: flow.queued)
         metrics.gauge("hekla_requests_refused", "Requests answered 429.", lambda: flow.rejected)
@@ -203,6 +226,15 @@ class ApiServer:
             is_ready=lambda: self.ready,
             flowcontrol=flow,
         )
+
+
+def _admin_socket(directory: Path) -> Path | None:
+    """Return the path of the administrator's socket; None if it is too long for the system."""
+    path = directory / ADMIN_SOCKET
+    if len(os.fsencode(path)) < _MAX_SOCKET_PATH:
+        return path
+    log.warning("no administrator's socket: the path %s is too long", path)
+    return None
 
 
 @contextlib.contextmanager

@@ -10,17 +10,24 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from hekla.web.connections import Connections
+
 HEADER_TIMEOUT_S = 10.0
 MAX_HEADER_BYTES = 64 * 1024
 
 
 class BoundedProtocol(HttpToolsProtocol):
+    gate: Connections | None = None
+    """Limits; None for connections of this process and of the administrator's socket."""
+    address = ""
     _deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
     _tls: dict[object, object] | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if self.gate is not None:
+            self.gate.made(self)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and (certificate := tls.getpeercert()):
             # The name of the certificate that the client proved, as in ASGI's TLS extension.
@@ -30,7 +37,39 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self.gate is not None:
+            self.gate.lost(self)
+            self.gate.release(self.address)
+            self.gate = None
         super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        if self.gate is not None:  # from here on another protocol has the connection
+            self.gate.lost(self)
+            self.gate.release(self.address)
+            self.gate = None
+        super().handle_websocket_upgrade()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.gate is not None:
+            self.gate.unread(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.gate is not None:
+            self.gate.read(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.gate is not None and not self.pipeline:
+            self.gate.idle(self)
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def __str__(self) -> str:
+        return f"client {self.client[0]}:{self.client[1]}" if self.client else "client"
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -49,6 +88,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._disarm()
+        if self.gate is not None:
+            self.gate.active(self)
         super().on_headers_complete()
 
     def shutdown(self) -> None:

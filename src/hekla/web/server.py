@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -24,12 +25,14 @@ from typing import Any, Self
 
 import uvicorn
 
+from hekla.web.connections import ConnectionLimits, Connections
 from hekla.web.protocol import BoundedProtocol
 
 IDLE_TIMEOUT_S = 75
 STOP_TIMEOUT_S = 2
 BACKLOG = 1024
 MAX_MESSAGE = 1 << 20
+ACCEPT_PAUSE_S = 0.05
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
@@ -52,10 +55,15 @@ class WebServer:
         client_ca: Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        limits: ConnectionLimits | None = None,
+        admin_socket: Path | None = None,
     ) -> None:
+        """`admin_socket` is a Unix socket without TLS and limits, for its owner only."""
         self._host = host
         self._scheme = "http" if certificate is None else "https"
         self._wanted_port = port
+        self._admin_socket = admin_socket
+        self.connections = Connections(limits)
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 app,
@@ -75,7 +83,8 @@ class WebServer:
                 ssl_keyfile=key,
                 ssl_ca_certs=None if client_ca is None else str(client_ca),
                 ssl_cert_reqs=ssl.CERT_NONE if client_ca is None else ssl.CERT_OPTIONAL,
-            )
+            ),
+            self.connections,
         )
 
     @property
@@ -92,7 +101,10 @@ class WebServer:
     async def __aenter__(self) -> Self:
         listener = _listen(self._host, self._wanted_port)
         self.port: int = listener.getsockname()[1]
-        self._task = asyncio.create_task(self._uvicorn.serve(sockets=[listener]), name="web")
+        sockets = [listener]
+        if self._admin_socket is not None:
+            sockets.append(_listen_private(self._admin_socket))
+        self._task = asyncio.create_task(self._uvicorn.serve(sockets=sockets), name="web")
         while not self._uvicorn.started:
             if self._task.done():
                 await self._task
@@ -105,10 +117,7 @@ class WebServer:
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         ours.setblocking(False)
-        web = self._uvicorn
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: BoundedProtocol(web.config, web.server_state, web.lifespan.state), theirs
-        )
+        await asyncio.get_running_loop().connect_accepted_socket(self._uvicorn.new_protocol, theirs)
         return ours
 
     async def __aexit__(
@@ -129,9 +138,91 @@ class WebServer:
 
 
 class _Uvicorn(uvicorn.Server):
+    """uvicorn accepts any number of connections and waits a minute for each TLS handshake. So
+    connections are accepted here.
+    """
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+        self._accepting: list[asyncio.Task[None]] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
+
+    def new_protocol(self) -> BoundedProtocol:
+        return BoundedProtocol(self.config, self.server_state, self.lifespan.state)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.servers = []
+        self._accepting = [asyncio.create_task(self._accept(each)) for each in sockets or ()]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in (*self._accepting, *self._handshakes):
+            task.cancel()
+        await asyncio.gather(*self._accepting, *self._handshakes, return_exceptions=True)
+        await super().shutdown(sockets)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        is_private = listener.family == socket.AF_UNIX
+        while True:
+            try:
+                accepted, peer = await loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._connections.make_room()
+                    await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            if is_private:
+                serving = self._serve_private(accepted)
+            elif self._connections.admit(accepted, peer[0]):
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                serving = self._serve_public(accepted, peer[0])
+            else:
+                accepted.close()
+                continue
+            task = asyncio.create_task(serving)
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    async def _serve_public(self, accepted: socket.socket, address: str) -> None:
+        """Make the handshake within its time, then hand the connection to the protocol."""
+        protocol = self.new_protocol()
+        protocol.gate, protocol.address = self._connections, address
+        tls: dict[str, Any] = {}
+        if self.config.ssl is not None:
+            seconds = self._connections.limits.handshake_s
+            tls = {"ssl": self.config.ssl, "ssl_handshake_timeout": seconds}
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol, accepted, **tls
+            )
+        except (OSError, asyncio.CancelledError):
+            accepted.close()
+            if protocol.gate is not None:
+                self._connections.release(address)
+        finally:
+            self._connections.end_handshake(accepted)
+
+    async def _serve_private(self, accepted: socket.socket) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(self.new_protocol, accepted)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _listen_private(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -124,7 +124,9 @@ class Handlers:
         if shape == "Table":
             objects = (decode(served.serve(entry.body)) for entry in entries)
             include = request.query.get("includeObject", "Metadata")
-            return Response.of(self.tables.table(served, objects, metadata, include))
+            table, rows = self.tables.parts(served, objects, metadata, include)
+            head = encode(table).removesuffix(b"]}")
+            return Response(200, pagination.chunks(head, map(encode, rows), b"]}\n"))
         kind, api_version = served.kind.list_kind, served.kind.api_version
         bodies = (served.serve(entry.body) for entry in entries)
         if shape == "PartialObjectMetadata":

@@ -1,6 +1,6 @@
 """Watch: events of a resource's watch cache, sent as lines of JSON.
 
-A watcher takes the new events, sends them in one chunk and waits for the socket before it takes
+A watcher takes some new events, sends them in one chunk and waits for the socket before it renders
 more. A slow client falls behind in the cache; when the cache has dropped its position, the watch
 ends with 410. Memory does not grow with slow watchers.
 """
@@ -8,7 +8,8 @@ ends with 410. Memory does not grow with slow watchers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -19,6 +20,8 @@ from hekla.apiserver.storage.store import Store, Table
 from hekla.apiserver.storage.watch_cache import Entry, Event
 
 MAX_EVENTS_PER_CHUNK = 500
+CHUNK = 128 * 1024
+"""Lines are rendered up to about so many bytes before the socket is awaited."""
 BOOKMARK_INTERVAL_S = 30.0
 
 Shaper = Callable[[bytes], bytes]
@@ -55,16 +58,16 @@ class Watch:
             return entry.key == self._name_key
         return entry.key.startswith(self._prefix)
 
-    def initial(self) -> list[bytes]:
-        """Return ADDED lines for all existing objects."""
+    def initial(self) -> Iterator[bytes]:
+        """Yield ADDED lines for all existing objects, in the state of now."""
         entries = self._table.entries
         keys = [self._name_key] if self._name_key else self._table.range(self._prefix)
-        found = (entries[key] for key in keys if key in entries)
-        return [
+        found = [entries[key] for key in keys if key in entries]
+        return (
             self._line(b"ADDED", entry.body)
             for entry in found
             if self._matches is None or self._matches(entry)
-        ]
+        )
 
     async def lines(
         self,
@@ -85,9 +88,9 @@ class Watch:
                 return
             first = self.initial()
             if initial_events_end and self._bookmark is not None:
-                first.append(self._line(b"BOOKMARK", self._bookmark(position, True)))
-            for start in range(0, len(first), MAX_EVENTS_PER_CHUNK):
-                yield b"".join(first[start : start + MAX_EVENTS_PER_CHUNK])
+                first = chain(first, [self._line(b"BOOKMARK", self._bookmark(position, True))])
+            for chunk in _chunks(first):
+                yield chunk
         else:
             position = since
         while not closing.is_set():
@@ -106,9 +109,8 @@ class Watch:
                 ):
                     yield failure
                     return
-                batch = b"".join(line for event in events if (line := self._render(event)))
-                if batch:
-                    yield batch
+                for chunk in _chunks(line for event in events if (line := self._render(event))):
+                    yield chunk
                 continue
             now = loop.time()
             if self._bookmark is not None and now >= next_bookmark:
@@ -178,6 +180,20 @@ class Watch:
 
     def _error(self, error: errors.StatusError) -> bytes:
         return b'{"type":"ERROR","object":' + msgspec.json.encode(error.body()) + b"}\n"
+
+
+def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines to chunks; a line is rendered when its chunk is sent."""
+    pieces: list[bytes] = []
+    size = 0
+    for line in lines:
+        pieces.append(line)
+        size += len(line)
+        if size >= CHUNK or len(pieces) >= MAX_EVENTS_PER_CHUNK:
+            yield b"".join(pieces)
+            pieces, size = [], 0
+    if pieces:
+        yield b"".join(pieces)
 
 
 def _finish(waiter: asyncio.Future[None]) -> None:

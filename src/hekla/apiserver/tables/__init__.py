@@ -10,7 +10,7 @@ To add a kind, write a function from object to cells and add it to one of the ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.tables.cluster import CLUSTER, created_at
@@ -45,6 +45,16 @@ class Tables:
         self, served: Served, objects: Iterable[Object], metadata: Object, include: str
     ) -> Object:
         return self._table(printer_for(served), objects, metadata, include)
+
+    def parts(
+        self, served: Served, objects: Iterable[Object], metadata: Object, include: str
+    ) -> tuple[Object, Iterator[Object]]:
+        """Return a table without rows, and its rows; each is made when it is taken."""
+        printer, now = printer_for(served), self._clock.now()
+        return (
+            self._table(printer, (), metadata, include),
+            (_row(printer, obj, now, include) for obj in objects),
+        )
 
     def scale(self, scale: Object, include: str) -> Object:
         """Return a Scale as `kubectl get --subresource=scale` shows it."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from hekla.cli import terminal
+
 _CLUSTER_OPTIONS = (
     click.option(
         "--kubeconfig",
@@ -70,8 +72,8 @@ def install(
         click.echo(release.as_yaml(objects), nl=False)
         return
     with release.connect(config) as client:
-        release.apply(client, objects, force=force_conflicts, report=click.echo)
-    click.echo(
+        release.apply(client, objects, force=force_conflicts, report=terminal.echo)
+    terminal.echo(
         f"Watch the rollout: kubectl -n {namespace} rollout status deployment "
         f"-l app.kubernetes.io/instance={release.RELEASE}"
     )
@@ -89,7 +91,7 @@ def uninstall(config: Path | None, namespace: str) -> None:
     from hekla.cli.chart_values import RENDERED_WITH
 
     with release.connect(config) as client:
-        release.remove(client, release.objects(namespace, RENDERED_WITH), report=click.echo)
+        release.remove(client, release.objects(namespace, RENDERED_WITH), report=terminal.echo)
 
 
 def register(group: click.Group) -> None:

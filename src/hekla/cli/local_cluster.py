@@ -21,6 +21,7 @@ from hekla.api.numa import NONE
 from hekla.api.wellknown import POD_NETWORK, POD_USER
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.storage.store import StoreError
+from hekla.cli import terminal
 from hekla.cli.data_dir import MULTI_USER_FILE, PID_FILE, default_data_dir, running_pid
 from hekla.kube import kubeconfig
 from hekla.kube.resources import NODES, PODS
@@ -101,9 +102,9 @@ async def _up(config: LocalConfig) -> None:
         # Start-up objects live as long as the cluster: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
-        click.echo(_welcome(server.address, server.kubeconfig))
+        terminal.echo(_welcome(server.address, server.kubeconfig))
         await stopping.wait()
-        click.echo("stopping the pods")
+        terminal.echo("stopping the pods")
 
 
 def _mark_multi_user(config: LocalConfig) -> None:
@@ -147,7 +148,7 @@ def _detach(where: Path, options: dict[str, Any]) -> None:
             raise click.ClickException("".join(last) or f"the cluster did not start; see {log}")
         if running_pid(where) == child.pid:
             config = kubeconfig.load(where / "kubeconfig")
-            click.echo(_welcome(config.server, where / "kubeconfig"))
+            terminal.echo(_welcome(config.server, where / "kubeconfig"))
             return
         time.sleep(0.02)
     raise click.ClickException(f"the cluster is not ready after {READY_WITHIN_S:.0f} s; see {log}")
@@ -157,7 +158,7 @@ def down(data_dir: Path | None) -> None:
     where = data_dir or default_data_dir()
     pid = running_pid(where)
     if pid is None:
-        click.echo(f"no cluster is running in {where}")
+        terminal.echo(f"no cluster is running in {where}")
         return
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + DOWN_WITHIN_S
@@ -168,7 +169,7 @@ def down(data_dir: Path | None) -> None:
                 "wait, or kill it: the next `hekla up` adopts its running pods"
             )
         time.sleep(0.02)
-    click.echo("hekla is down")
+    terminal.echo("hekla is down")
 
 
 def _machine(nodes: list[Object]) -> Machine:
@@ -198,16 +199,16 @@ def status(data_dir: Path | None) -> int:
     where = data_dir or default_data_dir()
     pid = running_pid(where)
     if pid is None:
-        click.echo(f"no cluster is running in {where}; start one with `hekla up`")
+        terminal.echo(f"no cluster is running in {where}; start one with `hekla up`")
         return NOT_RUNNING
     config = kubeconfig.load(where / "kubeconfig")
     with SyncClient(config) as client:
         pods, nodes = client.list(PODS).items, client.list(NODES).items
     phases = Counter((pod.get("status") or {}).get("phase", "Unknown") for pod in pods)
-    click.echo(f"hekla is up at {config.server} (process {pid})")
-    click.echo(f"  data      {where}")
-    click.echo(f"  nodes     {len(nodes)}")
-    click.echo("  pods      " + (", ".join(f"{n} {p}" for p, n in phases.items()) or "none"))
+    terminal.echo(f"hekla is up at {config.server} (process {pid})")
+    terminal.echo(f"  data      {where}")
+    terminal.echo(f"  nodes     {len(nodes)}")
+    terminal.echo("  pods      " + (", ".join(f"{n} {p}" for p, n in phases.items()) or "none"))
     support, version = sandbox.isolation_support(), Cgroups().version
     isolation = "namespaces: volumes at their mount paths, pod host names, no leftover processes"
     if support.isolation == "user":
@@ -217,16 +218,16 @@ def status(data_dir: Path | None) -> int:
     limits = f"cgroups v{version}: memory, CPU and process limits are enforced"
     if not version:
         limits = "none: this user may not write cgroups"
-    click.echo(f"  isolation {isolation}")
-    click.echo(f"  limits    {limits}")
+    terminal.echo(f"  isolation {isolation}")
+    terminal.echo(f"  limits    {limits}")
     machine = _machine(nodes)
     own = "one per pod: all pods may listen on the same port"
     shared = f"shared with the machine ({machine.network_reason or '--pod-network host'})"
-    click.echo(f"  network   {own if machine.pod_network else shared}")
+    terminal.echo(f"  network   {own if machine.pod_network else shared}")
     users = "of their namespace, who own nothing else on this machine"
-    click.echo(
+    terminal.echo(
         f"  users     {users if machine.pod_user == 'namespace' else 'the one of `hekla up`'}"
     )
     for gap in boundary_gaps(machine):
-        click.echo(f"  not kept apart: {gap}")
+        terminal.echo(f"  not kept apart: {gap}")
     return 0

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import click
 
 from hekla.api.wellknown import DEFAULT_QUEUE, JobPhase, PodGroupPhase, PodPhase
+from hekla.cli import terminal
 from hekla.sdk import job_commands, job_phases
 from hekla.units.objects import Object
 from hekla.units.timestamps import parse_time
@@ -134,7 +135,7 @@ class PlainScreen:
         self._printed: dict[str, str] = {}
 
     def message(self, line: str) -> None:
-        click.echo(line)
+        terminal.echo(line)
 
     def output(self, pod: str, line: str) -> None:
         click.echo(f"{pod} | {line}")
@@ -150,7 +151,7 @@ class PlainScreen:
     def _print_once(self, key: str, line: str) -> None:
         if self._printed.get(key) != line:
             self._printed[key] = line
-            click.echo(line)
+            terminal.echo(line)
 
     def close(self) -> None:
         """Do nothing: every line is printed at once."""
@@ -180,7 +181,7 @@ class LiveScreen:
             is_reason = line.startswith("  pending")
             lines.append(
                 self._text(
-                    line,
+                    terminal.escaped(line),
                     style="yellow" if is_reason else "",
                     no_wrap=not is_reason,
                     overflow="fold" if is_reason else "ellipsis",
@@ -189,7 +190,7 @@ class LiveScreen:
         return self._group(*lines)
 
     def message(self, line: str) -> None:
-        self._console.print(self._text(line))
+        self._console.print(self._text(terminal.escaped(line)))
 
     def output(self, pod: str, line: str) -> None:
         colour = self._colour_of.setdefault(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hekla.cli import terminal
 from hekla.scheduler.errors import SchedulerError
 from hekla.scheduler.plugins.discovery import discover
 from hekla.scheduler.service.replay import Outcome, replay
@@ -28,7 +29,7 @@ def run_replay(file: Path, cycle: int | None, conf: Path | None, plugins_dir: Pa
     if not seen:
         what = "no cycle" if cycle is None else f"no cycle {cycle}"
         raise click.ClickException(f"{file}: {what} in the log")
-    click.echo(
+    terminal.echo(
         f"{seen} cycles, {seen - different} with the same plan, {different} with a different plan"
     )
     return 1 if different else 0
@@ -42,16 +43,16 @@ def _show(outcome: Outcome, *, in_full: bool) -> None:
     ]
     verdict = "same plan" if outcome.is_same else "different plan"
     did = ", ".join(counts) or "status only"
-    click.echo(f"cycle {outcome.number} at {format_time(outcome.now)}: {did}: {verdict}")
+    terminal.echo(f"cycle {outcome.number} at {format_time(outcome.now)}: {did}: {verdict}")
     for failure in outcome.recorded.failures:
-        click.echo(f"  plugin {failure['plugin']} failed in this cycle: {failure['error']}")
+        terminal.echo(f"  plugin {failure['plugin']} failed in this cycle: {failure['error']}")
     difference = outcome.difference
     lines = difference if in_full else difference[:MAX_DIFFERENCE]
     for line in lines:
-        click.echo(f"  {line}")
+        terminal.echo(f"  {line}")
     if len(lines) < len(difference):
         left = len(difference) - len(lines)
-        click.echo(f"  … {left} more lines: --cycle {outcome.number} shows all")
+        terminal.echo(f"  … {left} more lines: --cycle {outcome.number} shows all")
     if in_full:
         for key, why in sorted(outcome.verdicts.items()):
-            click.echo(f"  {key} is pending: {why}")
+            terminal.echo(f"  {key} is pending: {why}")

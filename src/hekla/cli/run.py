@@ -19,6 +19,7 @@ from typing import Any
 import click
 import uvloop
 
+from hekla.cli import terminal
 from hekla.cli.data_dir import default_data_dir, running_pid
 from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, JobFollower, is_followed
 from hekla.cli.progress import Jobs, LiveScreen, PlainScreen, Screen
@@ -99,7 +100,7 @@ def run(
     objects = [obj for file in files for obj in read_manifests(file)]
     for obj in objects:
         for message in unknown_fields(obj):
-            click.echo(f"Warning: {message}", err=True)
+            terminal.echo(f"Warning: {message}", err=True)
     if words:
         objects.append(_command_line(words, **options).job())
     request = _RunRequest(objects, replace=replace, is_command=bool(words))

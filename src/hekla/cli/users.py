@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from hekla.cli import terminal
 from hekla.cli.data_dir import MULTI_USER_FILE, default_data_dir, running_pid
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
@@ -126,13 +127,13 @@ def add(data_dir: Path | None, name: str, queues: Sequence[str], days: int) -> N
             token = client.create_token(name, namespace=name, expiration_s=days * DAY_S)
         except KubeError as error:
             raise click.ClickException(f"user {name!r} cannot be added: {error}") from error
-    click.echo(
+    terminal.echo(
         kubeconfig.render_kubeconfig(config.server, config.ca_pem, token.value, "hekla", name),
         nl=False,
     )
     where = ", ".join(queues) or "none; name one with --queue"
-    click.echo(f"user {name}: namespace {name}, queues: {where}", err=True)
-    click.echo(f"the token in this kubeconfig expires at {token.expires}", err=True)
+    terminal.echo(f"user {name}: namespace {name}, queues: {where}", err=True)
+    terminal.echo(f"the token in this kubeconfig expires at {token.expires}", err=True)
 
 
 def _check_namespace(client: SyncClient, name: str) -> None:
@@ -167,8 +168,8 @@ def remove(data_dir: Path | None, name: str) -> None:
                     namespace=granted.body["metadata"].get("namespace"),
                     missing_ok=True,
                 )
-    click.echo(f"user {name} is removed; the user's tokens are not valid any more")
-    click.echo(f"jobs and data are still there; to delete them: kubectl delete namespace {name}")
+    terminal.echo(f"user {name} is removed; the user's tokens are not valid any more")
+    terminal.echo(f"jobs and data are still there; to delete them: kubectl delete namespace {name}")
 
 
 def _is_user(client: SyncClient, name: str) -> bool:
@@ -181,7 +182,7 @@ def show(data_dir: Path | None) -> None:
     with SyncClient(_config(data_dir), component=MANAGER) as client:
         roles = client.list(CLUSTER_ROLES, label_selector=USER_LABEL).items
     if not roles:
-        click.echo("no users; add one: hekla user add NAME --queue QUEUE > NAME.kubeconfig")
+        terminal.echo("no users; add one: hekla user add NAME --queue QUEUE > NAME.kubeconfig")
     for role in sorted(roles, key=lambda each: str(each["metadata"]["name"])):
         queues = [
             queue
@@ -189,7 +190,9 @@ def show(data_dir: Path | None) -> None:
             if "use" in rule["verbs"]
             for queue in rule["resourceNames"]
         ]
-        click.echo(f"{role['metadata']['labels'][USER_LABEL]}\tqueues: {', '.join(queues) or '-'}")
+        terminal.echo(
+            f"{role['metadata']['labels'][USER_LABEL]}\tqueues: {', '.join(queues) or '-'}"
+        )
 
 
 def _config(data_dir: Path | None, *, sharing: bool = False) -> ClusterConfig:

@@ -68,6 +68,12 @@ def pod_spec(
     if spec.get("activeDeadlineSeconds") is not None:
         deadline = spec["activeDeadlineSeconds"]
         yield from between(f"{path}.activeDeadlineSeconds", deadline, 1, MAX_DEADLINE)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace > MAX_DEADLINE:
+        # Kubernetes accepts it. Its time of deletion overflows, to the year 2090 for 10^15 s.
+        yield invalid(
+            f"{path}.terminationGracePeriodSeconds", grace, f"must be at most {MAX_DEADLINE}"
+        )
     for field, problem in _NAMES.items():
         if spec.get(field):
             yield from names.checked(f"{path}.{field}", spec[field], problem)

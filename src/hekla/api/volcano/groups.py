@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hekla.api import wellknown
+from hekla.api.rules.amounts import resource_list
 from hekla.api.rules.fields import FieldErrors, forbidden, invalid
 from hekla.api.volcano.jobs import tier
 from hekla.api.volcano.view import View, state_of
@@ -27,8 +28,13 @@ def check(group: Object, old: Object | None, view: View) -> FieldErrors:
         yield from tier(
             f"spec.subGroupPolicy[{index}].networkTopology", policy.get("networkTopology")
         )
+    minimum = spec.get("minResources")
+    if old is None or minimum != (old.get("spec") or {}).get("minResources"):
+        yield from resource_list("spec.minResources", minimum)
     if old is not None:
         return
+    if (spec.get("minMember") or 0) < 0:
+        yield invalid("spec.minMember", spec["minMember"], "must not be negative")
     name = spec.get("queue")
     queue = view.queue(name) if name else None
     if name and queue is None:

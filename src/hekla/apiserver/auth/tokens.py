@@ -84,9 +84,12 @@ class TokenIssuer:
     ) -> dict[str, Any]:
         """Return the TokenRequest with its status."""
         spec = requested.get("spec") or {}
-        seconds = spec.get("expirationSeconds") or DEFAULT_SECONDS
+        seconds = spec.get("expirationSeconds")
+        if seconds is None:
+            seconds = DEFAULT_SECONDS
         name = account["metadata"]["name"]
-        if not isinstance(seconds, int) or not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        is_whole = isinstance(seconds, int) and not isinstance(seconds, bool)
+        if not is_whole or not MIN_SECONDS <= seconds <= MAX_SECONDS:
             raise errors.invalid(
                 "authentication.k8s.io",
                 "TokenRequest",

@@ -31,6 +31,7 @@ from hekla.units.objects import Object
 
 # Concurrent deletions of a collection share commits.
 MAX_CONCURRENT_DELETES = 64
+_MAX_WATCH_S = 365 * 86400
 _WATCH_TIMEOUT_S = (1800.0, 3600.0)
 
 encode = msgspec.json.encode
@@ -167,7 +168,7 @@ class Handlers:
         lines = watch.lines(
             since,
             closing=self._closing,
-            timeout_s=float(timeout),
+            timeout_s=float(min(timeout, _MAX_WATCH_S)),
             initial_events_end=initial,
         )
         return Response(200, lines)
@@ -416,6 +417,8 @@ def read_delete_options(request: Request) -> DeleteOptions:
     grace = given.get("gracePeriodSeconds", query.number("gracePeriodSeconds"))
     if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
         raise errors.bad_request("gracePeriodSeconds must be a whole number")
+    if grace is not None and not -(2**63) <= grace < 2**63:
+        raise errors.bad_request("gracePeriodSeconds must be a number of 64 bits")
     if given.get("dryRun") and not request.query.is_dry_run:
         request.query.repeated["dryRun"] = list(given["dryRun"])
     propagation = given.get("propagationPolicy") or query.get("propagationPolicy")

@@ -73,6 +73,9 @@ def prepare_delete(served: Served, obj: Object) -> None:
         obj.setdefault("status", {})["phase"] = "Terminating"
 
 
+MAX_GRACE_S = 2**31 - 1
+
+
 def may_write_status(served: Served, subresource: str) -> bool:
     """Return whether a write to this subresource may change the status."""
     return subresource in ("binding", "finalize") and not served.custom
@@ -89,7 +92,8 @@ def grace_period(served: Served, obj: Object, requested: int | None) -> int:
     # The pod is not bound: no node agent will confirm its termination.
     if not spec.get("nodeName") or status.get("phase") in _FINISHED:
         return 0
-    return max(0, grace)
+    # A negative period is a second, as upstream. After a huge one no time can be written.
+    return 1 if grace < 0 else min(grace, MAX_GRACE_S)
 
 
 def as_deleted(served: Served, written: WriteResult, now: str) -> WriteResult:

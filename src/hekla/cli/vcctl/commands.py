@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import click
 
+from hekla.cli import terminal
 from hekla.cli.vcctl.errors import FAILURE, USAGE, CommandFailed, did_you_mean, failure_of
 from hekla.kube.errors import KubeError
 
@@ -62,10 +63,10 @@ class VcctlCommand(click.Command):
         line = f"Failed to{_command_words(ctx)}: {failure.message}"
         as_volcano = not self.additive and not ctx.params.get("output")
         if as_volcano and not sys.stdout.isatty():
-            click.echo(line)
-        click.echo(line, err=True)
+            terminal.echo(line)
+        terminal.echo(line, err=True)
         if failure.hint:
-            click.echo(f"  {failure.hint}", err=True)
+            terminal.echo(f"  {failure.hint}", err=True)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -101,7 +102,7 @@ class VcctlGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            click.echo(ctx.get_help())
+            terminal.echo(ctx.get_help())
             ctx.exit(0)
         return super().parse_args(ctx, args)
 
@@ -117,10 +118,10 @@ class VcctlGroup(click.Group):
     def unknown(self, ctx: click.Context, name: str) -> NoReturn:
         """Print help and exit with 0, as Volcano does; print the error to stderr."""
         near = did_you_mean(name, self.list_commands(ctx))
-        click.echo(
+        terminal.echo(
             f'unknown command "{name}" for "{ctx.command_path}"; {near}'.rstrip("; "), err=True
         )
-        click.echo(ctx.get_help())
+        terminal.echo(ctx.get_help())
         ctx.exit(0)
 
 
@@ -171,12 +172,12 @@ def run(command: click.Command, program: str, args: Sequence[str] | None = None)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.UsageError as error:
-        click.echo(f"Error: {error.format_message()}", err=True)
+        terminal.echo(f"Error: {error.format_message()}", err=True)
         if error.ctx is not None:
-            click.echo(f"  see `{error.ctx.command_path} --help`", err=True)
+            terminal.echo(f"  see `{error.ctx.command_path} --help`", err=True)
         return USAGE
     except click.ClickException as error:
-        click.echo(f"Error: {error.format_message()}", err=True)
+        terminal.echo(f"Error: {error.format_message()}", err=True)
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return 130
@@ -189,20 +190,20 @@ def run(command: click.Command, program: str, args: Sequence[str] | None = None)
             traceback.print_exc()
         else:
             description = f"{type(error).__name__}: {error}".rstrip(": ")
-            click.echo(f"Error: {program} has a bug: {description}", err=True)
-            click.echo("  run it with --debug and report the output", err=True)
+            terminal.echo(f"Error: {program} has a bug: {description}", err=True)
+            terminal.echo("  run it with --debug and report the output", err=True)
         return FAILURE
 
 
 def note(text: str) -> None:
     """Print a confirmation to a terminal; Volcano prints nothing, so scripts get nothing."""
     if sys.stderr.isatty():
-        click.echo(text, err=True)
+        terminal.echo(text, err=True)
 
 
 def warn(text: str) -> None:
     """Print a warning about input that is valid and probably not intended."""
-    click.echo(f"Warning: {text}", err=True)
+    terminal.echo(f"Warning: {text}", err=True)
 
 
 Callback = Callable[..., Any]

@@ -12,6 +12,7 @@ import click
 
 from hekla.api import wellknown
 from hekla.api.wellknown import GroupCondition, JobPhase, PodGroupPhase, PodPhase, QueueState
+from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlCommand
 from hekla.cli.vcctl.job_view import event_time
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
@@ -54,7 +55,7 @@ def explain(session: Session, target: Target) -> None:
         for event in client.list(EVENTS, namespace=namespace)
         if field_at(event, "involvedObject", "uid") in uids
     ]
-    click.echo("\n".join(explanation(job, group, queue, pods, events)))
+    terminal.echo("\n".join(explanation(job, group, queue, pods, events)))
 
 
 def explanation(
@@ -66,7 +67,8 @@ def explanation(
 ) -> Iterator[str]:
     """Yield the explanation: the reason first, then its details."""
     phase = job_phases.phase_of(job)
-    yield f"job {namespace_of(job)}/{name_of(job)} is {click.style(phase, fg=phase_colour(phase))}"
+    shown = terminal.style(phase, fg=phase_colour(phase))
+    yield f"job {namespace_of(job)}/{name_of(job)} is {shown}"
     answer = _reason(job, group, queue, pods)
     for clause in answer.split("; "):
         yield f"  {clause}"

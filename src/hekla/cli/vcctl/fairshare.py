@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-import click
 import msgspec
 
 from hekla.api import wellknown
 from hekla.api.fairshare import QUEUES_KEY, SHARES_KEY, Queues, Shares
+from hekla.cli import terminal
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import Session
@@ -103,4 +103,4 @@ def _escaped(name: str) -> str:
 def _bar(share: float) -> str:
     # A non-zero value gets at least one block.
     cells = min(BAR, max(1 if share > 0 else 0, round(share * BAR)))
-    return click.style(FULL * cells, fg="green") + FREE * (BAR - cells)
+    return terminal.style(FULL * cells, fg="green") + FREE * (BAR - cells)

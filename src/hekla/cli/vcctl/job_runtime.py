@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hekla.api.wellknown import JobPhase
+from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlCommand, note
 from hekla.cli.vcctl.errors import TIMED_OUT, CommandFailed, did_you_mean
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
@@ -94,7 +95,7 @@ def _print_phase(job: Object) -> None:
     from hekla.sdk import job_phases
 
     phase = job_phases.phase_of(job)
-    click.echo(f"job {name_of(job)} is {click.style(phase, fg=phase_colour(phase))}")
+    terminal.echo(f"job {name_of(job)} is {terminal.style(phase, fg=phase_colour(phase))}")
 
 
 @click.command(
@@ -145,7 +146,7 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
     if not printer.seen and not options.follow:
         pods = pods_of(session.client, name_of(job), namespace_of(job), given["task"])
         description = f"{len(pods)} pods have" if pods else "no pods yet:"
-        click.echo(f"job {name_of(job)}: {description} no output", err=True)
+        terminal.echo(f"job {name_of(job)}: {description} no output", err=True)
 
 
 def _print_pending(job: Object) -> None:
@@ -212,6 +213,6 @@ def scale(
         JOBS, name_of(job), patch, namespace=namespace_of(job), kind="json"
     )
     gang = scaled["spec"].get("minAvailable")
-    click.echo(f"scale job {name_of(job)} successfully")
+    terminal.echo(f"scale job {name_of(job)} successfully")
     if gang != job["spec"].get("minAvailable"):
-        click.echo(f"  minAvailable is now {gang}", err=True)
+        terminal.echo(f"  minAvailable is now {gang}", err=True)

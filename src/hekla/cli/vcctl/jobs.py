@@ -6,6 +6,7 @@ import click
 
 from hekla.api import wellknown
 from hekla.api.wellknown import Action
+from hekla.cli import terminal
 from hekla.cli.vcctl import list_watch
 from hekla.cli.vcctl.commands import VcctlGroup, note
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
@@ -225,7 +226,7 @@ def view(session: Session, target: Target, output: str) -> None:
         return
     from hekla.cli.vcctl import job_view
 
-    click.echo(job_view.report(job_object, job_view.events_of(session.client, job_object)))
+    terminal.echo(job_view.report(job_object, job_view.events_of(session.client, job_object)))
 
 
 def send_command(session: Session, target: Target, verb: str, action: str) -> Object:
@@ -272,4 +273,4 @@ def delete_job(session: Session, target: Target, verb: str = "delete") -> None:
 def delete(session: Session, target: Target) -> None:
     """Delete a job and its pods."""
     delete_job(session, target)
-    click.echo(f"delete job {target.name} successfully")
+    terminal.echo(f"delete job {target.name} successfully")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import click
 
+from hekla.cli import terminal
 from hekla.cli.vcctl.output import Column, Table, formatted, show_list
 from hekla.kube.errors import Gone
 from hekla.kube.resources import Resource
@@ -74,8 +75,8 @@ def show(
         if output in ("", "wide"):
             if table is None:
                 table = Table([c for c in columns if output == "wide" or not c.wide], [obj])
-                click.echo(table.header())
-            click.echo(table.row(obj))
+                terminal.echo(table.header())
+            terminal.echo(table.row(obj))
         else:
             click.echo(formatted(resource, obj, output))
         sys.stdout.flush()

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import click
 
+from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlGroup, run
 from hekla.cli.vcctl.errors import did_you_mean
 
@@ -35,7 +36,7 @@ class RootGroup(VcctlGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] == "help":  # `vcctl help job list`, as in Go's tools
             if len(args) == 1:
-                click.echo(ctx.get_help())
+                terminal.echo(ctx.get_help())
                 ctx.exit(0)
             args = [*args[1:], "--help"]
         return super().resolve_command(ctx, args)

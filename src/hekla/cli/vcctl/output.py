@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from hekla.cli import terminal
 from hekla.kube.resources import Resource
 from hekla.units.objects import Object
 
@@ -71,7 +72,7 @@ class Table:
 def _coloured(column: Column, text: str, width: int) -> str:
     padded = f"{text:<{width}}"
     colour = column.colour(text) if column.colour is not None else None
-    return click.style(text, fg=colour) + padded[len(text) :] if colour else padded
+    return terminal.style(text, fg=colour) + padded[len(text) :] if colour else padded
 
 
 _PHASE_COLOURS = {
@@ -143,11 +144,11 @@ def show_list(
     chosen = [column for column in columns if output == "wide" or not column.wide]
     table = Table(chosen, objects)
     if not objects and not header_always:
-        click.echo(NONE_FOUND)
+        terminal.echo(NONE_FOUND)
         return table
-    click.echo(table.header())
+    terminal.echo(table.header())
     for obj in objects:
-        click.echo(table.row(obj))
+        terminal.echo(table.row(obj))
     return table
 
 

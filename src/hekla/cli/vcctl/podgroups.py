@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 
+from hekla.cli import terminal
 from hekla.cli.vcctl import list_watch
 from hekla.cli.vcctl.commands import VcctlGroup
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
@@ -130,7 +131,7 @@ def view(session: Session, word: str | None, name: str, namespace: str, output: 
         namespace=where,
         field_selector=f"involvedObject.name={wanted},involvedObject.kind=PodGroup",
     )
-    click.echo("\n".join(report(group, sorted(events, key=event_time))))
+    terminal.echo("\n".join(report(group, sorted(events, key=event_time))))
 
 
 def _near(session: Session, wanted: str, where: str) -> str:

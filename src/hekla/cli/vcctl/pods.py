@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hekla.api import wellknown
+from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlGroup
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.list_watch import changes
@@ -128,4 +129,4 @@ def list_(
         if table is None:
             show_object(PODS, changed, output)
         else:
-            click.echo(table.row(changed))
+            terminal.echo(table.row(changed))

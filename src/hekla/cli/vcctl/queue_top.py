@@ -19,6 +19,7 @@ import click
 
 from hekla.api import wellknown
 from hekla.api.fairshare import Queues, QueueShare
+from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlCommand
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.fairshare import (
@@ -43,7 +44,7 @@ Amounts = dict[str, Quantity]
 BAR = 24
 OWN, BORROWED, FREE, MARK = "█", "▒", "·", "|"
 _FIRST = (wellknown.CPU, wellknown.MEMORY)
-_CLEAR = "\x1b[H\x1b[2J"
+_CLEAR = terminal.sequence("\x1b[H\x1b[2J")
 
 
 @click.command(
@@ -83,13 +84,13 @@ def top(session: Session, only: tuple[str, ...], by: str, place: str, watch: boo
         show = partial(_show_ranking, session, by, place)
     while True:
         text, changed = show()
-        click.echo((_CLEAR if watch and sys.stdout.isatty() else "") + text)
+        terminal.echo((_CLEAR if watch and sys.stdout.isatty() else "") + text)
         if not watch:
             return
         sys.stdout.flush()
         next(changed)
         if not sys.stdout.isatty():
-            click.echo()
+            terminal.echo()
 
 
 Shown = tuple[str, Iterator[Object]]
@@ -197,7 +198,7 @@ def _headline(queue: Object, counts: Counts, usage: QueueShare | None = None) ->
         [f"weight {field_at(queue, 'spec', 'weight')}"] if field_at(queue, "spec", "weight") else []
     )
     if state and state != "Open":
-        words.append(click.style(str(state), fg="red"))
+        words.append(terminal.style(str(state), fg="red"))
     for phase, count in sorted(counts.get(name_of(queue), {}).items()):
         words.append(f"{count} {phase.lower()}")
     if usage is not None:
@@ -282,7 +283,7 @@ def bar(
         at = min(BAR - 1, max(0, _cells(guarantee, most) - 1))
         text = text[:at] + (MARK if text[at] == FREE else text[at]) + text[at + 1 :]
     colours = {OWN: "green", BORROWED: "yellow", FREE: None, MARK: "cyan"}
-    return "".join(click.style(c, fg=colours[c]) if colours[c] else c for c in text)
+    return "".join(terminal.style(c, fg=colours[c]) if colours[c] else c for c in text)
 
 
 def _cells(amount: Quantity, most: float) -> int:

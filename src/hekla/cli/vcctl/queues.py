@@ -10,6 +10,7 @@ import click
 
 from hekla.api import wellknown
 from hekla.api.wellknown import Action, PodGroupPhase, QueueState
+from hekla.cli import terminal
 from hekla.cli.vcctl import manifests
 from hekla.cli.vcctl.commands import VcctlGroup, note, warn
 from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
@@ -118,7 +119,7 @@ def list_(session: Session, labels: str, output: str, watch: bool) -> None:
             continue
         counts.clear()
         counts.update(counts_of(session))
-        click.echo(table.row(changed))
+        terminal.echo(table.row(changed))
 
 
 def find_queue(session: Session, name: str) -> Object:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from hekla.api.wellknown import Action, PodGroupPhase
+from hekla.cli import terminal
 from hekla.cli.vcctl import jobs
 from hekla.cli.vcctl.commands import VcctlCommand, note
 from hekla.cli.vcctl.errors import CommandFailed
@@ -108,7 +109,7 @@ def vsub(
         command=command,
     )
     created = create(session, manifest, namespace or None, check=check)
-    click.echo(f"run job {name_of(created)} successfully")
+    terminal.echo(f"run job {name_of(created)} successfully")
 
 
 @click.command(
@@ -145,7 +146,7 @@ def vjobs(
         from hekla.cli.vcctl import job_view
 
         events = job_view.events_of(session.client, job)
-        click.echo(job_view.report(job, events, conditions=False))
+        terminal.echo(job_view.report(job, events, conditions=False))
         return
     # Filters that drop every row keep the header; an empty cluster prints none.
     filtered = bool(scheduler or selector or phase)
@@ -169,7 +170,7 @@ def vjobs(
 def vcancel(session: Session, name: str, namespace: str) -> None:
     """Delete a job."""
     jobs.delete_job(session, _target(name, namespace, "cancel"))
-    click.echo(f"cancel job {name} successfully")
+    terminal.echo(f"cancel job {name} successfully")
 
 
 @click.command(cls=VcctlCommand, examples=["vsuspend -n my-job", "vsuspend -n my-job -N ml"])

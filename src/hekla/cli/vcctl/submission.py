@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from hekla.api import wellknown
+from hekla.cli import terminal
 from hekla.cli.vcctl import manifests
 from hekla.cli.vcctl.commands import VcctlCommand, note
 from hekla.cli.vcctl.errors import CommandFailed
@@ -171,7 +172,7 @@ def run_command(
     if output and output != "wide":
         show_object(JOBS, created, output)
         return
-    click.echo(f"run job {created['metadata']['name']} successfully")
+    terminal.echo(f"run job {created['metadata']['name']} successfully")
 
 
 def _amounts(text: str) -> dict[str, str]:
@@ -245,7 +246,7 @@ def submit(session: Session, **given: Any) -> None:
     if given["output"] and given["output"] != "wide":
         show_object(JOBS, created, given["output"])
     elif not given["logs_"]:
-        click.echo(f"run job {created['metadata']['name']} successfully")
+        terminal.echo(f"run job {created['metadata']['name']} successfully")
         note(f"`vcctl job wait {created['metadata']['name']}` waits until it finishes")
     if given["logs_"] or given["wait_"]:
         from hekla.cli.vcctl import job_runtime

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from hekla.cli import terminal
 from hekla.cli.vcctl import list_watch, manifests
 from hekla.cli.vcctl.errors import FAILURE, CommandFailed, did_you_mean, failure_of, safe_hint
 from hekla.cli.vcctl.options import (
@@ -78,12 +79,12 @@ class Verbs:
                     raise CommandFailed(
                         f"{file} contains a {document.get('kind')} instead of a {kind}"
                     )
-                click.echo(act(document))
+                terminal.echo(act(document))
             except (KubeError, CommandFailed) as error:
                 failure = failure_of(error) if isinstance(error, KubeError) else error
-                click.echo(f"Failed to {verb} {kind}: {failure.message}")
+                terminal.echo(f"Failed to {verb} {kind}: {failure.message}")
                 if failure.hint:
-                    click.echo(f"  {failure.hint}", err=True)
+                    terminal.echo(f"  {failure.hint}", err=True)
                 failed += 1
         return failed
 
@@ -106,7 +107,7 @@ class Verbs:
             objects = list(session.client.list(self.resource, namespace=namespace))
         for obj in objects:
             if form not in ("yaml", "json"):
-                click.echo(f"Unsupported format: {form}")
+                terminal.echo(f"Unsupported format: {form}")
                 return
             text = formatted(self.resource, obj, form)
             click.echo(text if name else f"{text}\n\n")
@@ -192,7 +193,7 @@ def _add_delete(group: click.Group, verbs: Verbs) -> None:
 
             _exit_if(verbs.each(session, file, where, "delete", act), strict)
             return
-        click.echo(verbs.delete(session, verbs.required(name, word), where))
+        terminal.echo(verbs.delete(session, verbs.required(name, word), where))
 
 
 def _add_list(group: click.Group, verbs: Verbs) -> None:

@@ -9,6 +9,7 @@ import sys
 import click
 
 from hekla import __version__
+from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlCommand
 
 UNSTAMPED = "Not provided."
@@ -32,4 +33,4 @@ def lines() -> list[str]:
 @click.command(cls=VcctlCommand, examples=["vcctl version"])
 def version() -> None:
     """Show the version of this program."""
-    click.echo("\n".join(lines()))
+    terminal.echo("\n".join(lines()))

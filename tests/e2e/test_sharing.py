@@ -17,7 +17,7 @@ SHARED = Path(__file__).parents[2] / "examples" / "share-one-box"
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[SyncClient]:
     with stories.cluster(
-        tmp_path, "--pod-network", "host", "--simulated-gpus", "8", "--pod-user", "owner"
+        tmp_path / "state", "--pod-network", "host", "--simulated-gpus", "8", "--pod-user", "owner"
     ) as client:
         yield client
 

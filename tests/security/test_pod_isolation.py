@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hekla.kube.resources import CONFIGMAPS, NAMESPACES, SECRETS
+from hekla.nodeagent import sandbox
 from hekla.nodeagent.seccomp import runtime_default
 from hekla.nodeagent.uid_ranges import FIRST
 from tests.nodeagent.conftest import Machine
@@ -194,3 +195,37 @@ async def test_pod_cannot_signal_a_process_of_another_pod(shared: Machine) -> No
     assert int(text.split()[-1]) < 10
     victim = await shared.running("victim")
     assert victim["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize("way", ["root", "user"])
+async def test_pod_of_the_owner_does_not_see_keys_cgroups_or_devices(
+    shared: Machine, way: sandbox.Isolation
+) -> None:
+    await shared.stop_agent()
+    shared.start_agent(isolate=way)
+    script = (
+        "id -u; ls $DATA/pki; ls /sys/fs/cgroup/memory; ls /dev/vda /dev/sda /dev/mem;"
+        "echo h > /proc/sysrq-trigger; unshare --user true; mount -t tmpfs none /mnt;"
+        "cat /proc/self/status"
+    )
+    data = {"env": [{"name": "DATA", "value": str(shared.hidden)}]}
+    text = await output(shared, f"({script}) 2>/dev/null", container=data)
+    lines = text.splitlines()
+    assert lines[0] == str(os.geteuid())
+    assert lines[1].startswith("Name:"), "nothing else was shown"
+    assert "NoNewPrivs:\t1" in lines
+    assert ("Seccomp:\t2" in lines) == bool(runtime_default())
+
+
+async def test_read_only_root_leaves_volumes_writable(shared: Machine) -> None:
+    text = await output(
+        shared,
+        "touch /x /etc/x /usr/x; echo ok > /e/f; cat /e/f; echo x > /dev/null; touch /dev/shm/x",
+        container={
+            "securityContext": {"readOnlyRootFilesystem": True},
+            "volumeMounts": [{"name": "e", "mountPath": "/e"}],
+        },
+        volumes=[{"name": "e", "emptyDir": {}}],
+    )
+    assert text.count("Read-only file system") == 3
+    assert text.endswith("ok\n")

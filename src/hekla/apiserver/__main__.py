@@ -9,12 +9,14 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import signal
 from pathlib import Path
 
 import uvloop
 
 from hekla.apiserver.server import ApiServer, Config
+from hekla.units.private_directory import UMASK
 
 
 async def serve(config: Config) -> None:
@@ -38,6 +40,7 @@ def main() -> None:
     parser.add_argument("--durability", choices=("process", "power"), default="process")
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
+    os.umask(UMASK)
     uvloop.run(serve(Config(given.data_dir, given.host, given.port, given.durability)))
 
 

@@ -49,6 +49,7 @@ from hekla.apiserver.storage.store import Durability, Store
 from hekla.kube import kubeconfig
 from hekla.kube.errors import KubeError
 from hekla.units.clock import Clock, SystemClock
+from hekla.units.private_directory import create_private, ensure_private, tighten
 from hekla.web.connections import ConnectionLimits, raise_file_limit
 from hekla.web.server import WebServer
 
@@ -122,7 +123,7 @@ class ApiServer:
     async def start(self) -> None:
         """Start the server; return when it serves requests."""
         raise_file_limit()
-        self.config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        ensure_private(self.config.data_dir)
         async with contextlib.AsyncExitStack() as stack:
             await self._start(stack)
             self._stack = stack.pop_all()
@@ -134,6 +135,7 @@ class ApiServer:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self.config
         stack.enter_context(_locked(config.data_dir))
+        tighten(config.data_dir, "*", "pki/*")
         pki = config.data_dir / "pki"
         names = {config.host, "localhost", "127.0.0.1", "::1", "kubernetes.default.svc"}
         serving = certificates.ensure(pki, names | set(config.names), config.clock.now())
@@ -240,6 +242,7 @@ def _admin_socket(directory: Path) -> Path | None:
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Lock a data directory. The kernel releases the lock when the process ends."""
+    create_private(directory / "lock")
     with (directory / "lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

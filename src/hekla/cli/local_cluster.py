@@ -35,6 +35,12 @@ from hekla.nodeagent.network import network_support
 from hekla.nodeagent.seccomp import runtime_default
 from hekla.nodeagent.uid_ranges import user_namespace_support
 from hekla.units.objects import Object
+from hekla.units.private_directory import (
+    UMASK,
+    InsecureDirectory,
+    create_private,
+    ensure_private,
+)
 
 READY_WITHIN_S = 300.0
 DOWN_WITHIN_S = 180.0
@@ -52,6 +58,7 @@ def up(data_dir: Path | None, *, detach: bool, **options: Any) -> None:
     _check_cpu_policies(config)
     _check_multi_user(config)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    os.umask(UMASK)
     try:
         uvloop.run(_up(config))
     except (AlreadyRunning, ImagesError, StoreError, OSError) as error:
@@ -128,7 +135,10 @@ def _welcome(address: str, path: Path) -> str:
 
 def _detach(where: Path, options: dict[str, Any]) -> None:
     """Start `hekla up` as a separate process and wait until it serves."""
-    where.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        ensure_private(where)
+    except InsecureDirectory as error:
+        raise click.ClickException(str(error)) from error
     words = [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(where)]
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
@@ -137,6 +147,7 @@ def _detach(where: Path, options: dict[str, Any]) -> None:
         elif value:
             words += [flag, str(value)]
     log = where / "hekla.log"
+    create_private(log)
     with log.open("ab") as output:
         child = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

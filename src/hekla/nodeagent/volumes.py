@@ -305,10 +305,13 @@ def _host_path(name: str, source: Object, off_limits: Path | None) -> Path:
             f"volume {name!r}: hostPath {path} is in the data directory of the cluster; "
             "use another path"
         )
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True)
-    elif kind == "FileOrCreate":
-        path.touch(exist_ok=True)
+    # Modes of the kubelet, whatever the umask of this process.
+    if kind == "DirectoryOrCreate" and not path.exists():
+        path.mkdir(parents=True)
+        path.chmod(0o755)
+    elif kind == "FileOrCreate" and not path.exists():
+        path.touch()
+        path.chmod(0o644)
     checks = {"Directory": path.is_dir, "File": path.is_file, "Socket": path.is_socket}
     if not path.exists() or (kind in checks and not checks[kind]()):
         raise VolumeError(f"volume {name!r}: {path} does not exist or is not a {kind or 'path'}")

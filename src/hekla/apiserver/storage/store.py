@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from hekla.apiserver.storage.watch_cache import Entry, Event, WatchCache
+from hekla.units.private_directory import create_private
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
@@ -140,6 +141,8 @@ class Store:
         max_bytes: int = 16 << 20,
     ) -> "Store":
         """Open or create the database. `durability="power"` syncs each commit to disk."""
+        # SQLite creates its other files (`-wal`, `-shm`) with the mode of this one.
+        create_private(Path(path))
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")

@@ -1,0 +1,63 @@
+"""A directory for secrets: its owner's alone, or refused.
+
+Data directories hold tokens, keys and every object of a cluster. A directory that others can enter
+is refused with the command that closes it, rather than closed silently: someone has opened it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+UMASK = 0o077
+
+
+class InsecureDirectory(OSError):
+    """Others could read or replace the files in this directory."""
+
+
+def ensure_private(path: Path) -> None:
+    """Create a directory for its owner only, or check that an existing one is."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
+        raise InsecureDirectory(
+            f"{path} is a symbolic link of another user (uid {path.lstat().st_uid}), who could "
+            "point it elsewhere; use a directory of your own"
+        )
+    real = path.resolve()
+    found = real.stat()
+    if found.st_uid != os.geteuid():
+        raise InsecureDirectory(
+            f"{real} belongs to another user (uid {found.st_uid}, this process has "
+            f"{os.geteuid()}); use a directory of your own, or: chown {os.geteuid()} {real}"
+        )
+    if stat.S_IMODE(found.st_mode) & UMASK:
+        raise InsecureDirectory(
+            f"{real} has mode {stat.S_IMODE(found.st_mode):04o}: others can enter it, and it "
+            f"holds the cluster's tokens and data. Close it: chmod 700 {real}"
+        )
+    for parent in real.parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise InsecureDirectory(
+                f"{parent} is writable by everybody, who could replace {real}; use another "
+                f"directory, or: chmod o-w {parent}"
+            )
+
+
+def tighten(directory: Path, *patterns: str) -> None:
+    """Make existing files, such as those of an earlier version, readable by the owner only."""
+    for pattern in patterns:
+        for path in directory.glob(pattern):
+            if path.is_file() and not path.is_symlink():
+                path.chmod(0o600)
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file for its owner only, or tighten an existing one."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)

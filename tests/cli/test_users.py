@@ -62,7 +62,7 @@ def test_multi_user_is_refused_where_pods_would_be_one_user(tmp_path: Path) -> N
     words = ["up", "--data-dir", str(tmp_path / "data"), "--multi-user", "--pod-user", "owner"]
     done = _hekla(*words)
     assert done.exit_code == 1
-    assert "pods of all users would be one user of this machine" in done.output
+    assert "all pods are one user of this machine" in done.output
     assert not (tmp_path / "data" / "state.db").exists()
 
 

@@ -9,132 +9,26 @@ requests and time.
 from __future__ import annotations
 
 import asyncio
-import itertools
+import multiprocessing
 import os
-import random
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import click
 import msgspec
 
-from tools.attack import pod_attacks
-from tools.attack.api_attacks import ATTEMPTS, Attempt, Target
-from tools.attack.http import Answer, User
-from tools.attack.pod_attacks import ESCAPED, HostilePod
+from tools.attack.api_attacks import Target
+from tools.attack.attacker import Result, run_attacker
+from tools.attack.http import User
 from tools.attack.victim import Latencies, Victim, percentile
 
 ATTACKER, VICTIM = "mallory", "alice"
-CONCURRENT = 8
-MAX_REQUESTS = 200_000
 QUIET_S = 20.0
-POD_WAIT_S = 30.0
-
-
-@dataclass
-class Result:
-    """What happened, by the name of the attack."""
-
-    tried: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    unanswered: Counter[str] = field(default_factory=Counter)
-    lost: list[str] = field(default_factory=list)
-    errors: Counter[str] = field(default_factory=Counter)
-    """Answers 500 and above."""
-
-
-class Run:
-    """One run of the attacker."""
-
-    def __init__(self, attacker: User, target: Target, secrets: list[bytes], seed: int) -> None:
-        self._user = attacker
-        self._target = target
-        self._secrets = secrets
-        self._draw = random.Random(seed)
-        self._budget = MAX_REQUESTS
-        self.result = Result()
-
-    async def requests(self, end: float) -> None:
-        """Send requests until the time is over."""
-        while time.monotonic() < end and self._budget > 0:
-            self._budget -= 1
-            attempt = self._draw.choice(ATTEMPTS)
-            answers = await attempt.act(self._user, self._target, self._draw)
-            self._judge(attempt, answers)
-
-    def _judge(self, attempt: Attempt, answers: list[Answer]) -> None:
-        self.result.tried[attempt.name] += 1
-        if answers and all(not answer.ok for answer in answers):
-            self.result.refused[attempt.name] += 1
-        elif attempt.refused:
-            self._lose(attempt.name, "was accepted", answers[-1].body)
-        for answer in answers:
-            self._look_for_secrets(attempt.name, answer.body)
-            if answer.status == 0:
-                self.result.unanswered[attempt.name] += 1
-            if answer.status >= 500 and answer.status != 504:
-                self.result.errors[attempt.name] += 1
-                if self.result.errors[attempt.name] == 1:
-                    click.echo(f"{attempt.name}: {answer.status} {answer.body[:300]!r}", err=True)
-
-    def _lose(self, name: str, what: str, body: bytes) -> None:
-        self.result.lost.append(f"{name}: {what}: {body[:300]!r}")
-
-    def _look_for_secrets(self, name: str, body: bytes) -> None:
-        for secret in self._secrets:
-            if secret in body:
-                self._lose(name, f"{secret[:10]!r}… was read", body)
-
-    async def pods(self, end: float, admitted: list[HostilePod], refused: list[HostilePod]) -> None:
-        """Run hostile pods until the time is over."""
-        everything = [(pod, True) for pod in admitted] + [(pod, False) for pod in refused]
-        for pod, must_run in itertools.cycle(everything):
-            if time.monotonic() > end:
-                return
-            await self._run_pod(pod, must_run=must_run)
-
-    async def _run_pod(self, pod: HostilePod, *, must_run: bool) -> None:
-        name = f"pod: {pod.name}"
-        body = pod_attacks.manifest(pod, self._user.namespace, self._draw)
-        pods = f"/api/v1/namespaces/{self._user.namespace}/pods"
-        answer = await self._user.send("POST", pods, body)
-        self.result.tried[name] += 1
-        if not answer.ok:
-            self.result.refused[name] += 1
-            if must_run:
-                self._lose(name, "an ordinary pod was refused", answer.body)
-            return
-        path = f"{pods}/{body['metadata']['name']}"
-        phase = await self._finished(path)
-        log = (await self._user.send("GET", f"{path}/log?limitBytes=3000000")).body
-        self._look_for_secrets(name, log)
-        if ESCAPED.encode() in log:
-            self._lose(name, "escaped", log[-1000:])
-        if phase == "Failed":
-            self.result.refused[name] += 1
-        await self._user.send("DELETE", f"{path}?gracePeriodSeconds=0")
-
-    async def _finished(self, path: str) -> str:
-        deadline = time.monotonic() + POD_WAIT_S
-        phase = ""
-        while time.monotonic() < deadline:
-            answer = await self._user.send("GET", path)
-            if answer.status == 404:
-                return "Failed"
-            if answer.ok:
-                status = msgspec.json.decode(answer.body).get("status") or {}
-                phase = str(status.get("phase", ""))
-                waiting = str(status.get("containerStatuses", ""))
-                if phase in ("Succeeded", "Failed") or "CreateContainerConfigError" in waiting:
-                    break
-            await asyncio.sleep(0.2)
-        return phase
 
 
 def _hekla(data_dir: Path, *words: str) -> str:
@@ -179,7 +73,7 @@ async def attack(data_dir: Path, seconds: float, seed: int) -> tuple[Result, Lat
     """Run the attack against a cluster; return the result and the latencies, quiet and attacked."""
     os.environ["HEKLA_ATTACK_CANARY"] = "canary-of-the-administrator"
     users = [_add_user(data_dir, name) for name in (ATTACKER, VICTIM)]
-    async with User(users[0]) as attacker, User(users[1]) as second:
+    async with User(users[1]) as second:
         victim = Victim(second)
         await victim.prepare()
         quiet = await victim.measure(min(QUIET_S, seconds))
@@ -187,24 +81,25 @@ async def attack(data_dir: Path, seconds: float, seed: int) -> tuple[Result, Lat
         node = msgspec.json.decode(answer.body)["items"][0]["metadata"]["name"]
         admin = (data_dir / "pki" / "admin.token").read_bytes().strip()
         secrets = [victim.canary.encode(), admin, second.token.encode(), _shadow()]
-        target = Target(VICTIM, node)
-        run = Run(attacker, target, [secret for secret in secrets if secret], seed)
-        end = time.monotonic() + seconds
-        measuring = asyncio.create_task(victim.measure(seconds))
-        await asyncio.gather(
-            *(run.requests(end) for _ in range(CONCURRENT)),
-            run.pods(
-                end,
-                pod_attacks.scripts(str(data_dir)),
-                pod_attacks.refused(VICTIM, node),
-            ),
-        )
-        attacked = await measuring
+        # A process of its own: building bodies of megabytes must not delay the measurement.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+            attacking = asyncio.get_running_loop().run_in_executor(
+                executor,
+                run_attacker,
+                users[0],
+                Target(VICTIM, node),
+                [secret for secret in secrets if secret],
+                seconds,
+                seed,
+                str(data_dir),
+            )
+            attacked = await victim.measure(seconds)
+            result = await attacking
         if not await victim.is_intact():
-            run.result.lost.append("the victim's pod or secret was changed")
+            result.lost.append("the victim's pod or secret was changed")
         if failed := attacked.failed:
-            run.result.lost.append(f"{len(failed)} requests of the victim failed: {failed[:3]}")
-    return run.result, quiet, attacked
+            result.lost.append(f"{len(failed)} requests of the victim failed: {failed[:3]}")
+    return result, quiet, attacked
 
 
 def _shadow() -> bytes:
@@ -235,6 +130,16 @@ def report(result: Result, quiet: Latencies, attacked: Latencies) -> str:
     return "\n".join(lines)
 
 
+def _stalls(log: str) -> str:
+    """Return what held the server's loop, by the innermost frame, most frequent first."""
+    held = Counter(
+        part.split("\n\n")[0].rstrip().rpartition("  File ")[2].replace("\n", " ")
+        for part in log.split("the event loop is held for more than")[1:]
+    )
+    lines = [f"{count} x {frame.strip()}" for frame, count in held.most_common(10)]
+    return "\n".join(["", f"logged stalls of the event loop: {held.total()}", *lines])
+
+
 @click.command()
 @click.option("--seconds", type=float, default=600.0, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
@@ -247,6 +152,7 @@ def main(seconds: float, seed: int) -> None:
     try:
         result, quiet, attacked = asyncio.run(attack(data_dir, seconds, seed))
         click.echo(report(result, quiet, attacked))
+        click.echo(_stalls((data_dir / "hekla.log").read_text(errors="replace")))
         _hekla(data_dir, "status")
     finally:
         _hekla(data_dir, "down")

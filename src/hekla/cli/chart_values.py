@@ -311,8 +311,19 @@ def _set_deployment(deployment: Object, values: Values) -> None:
         port = values["basic"]["admission_port"]
         _replace_flag(container["args"], "--port", port)
         container["ports"][0]["containerPort"] = port
+        _set_client_ca(template["spec"], custom["admission_client_ca_configmap"])
     else:
         _set_flags(container, custom, key)
+
+
+def _set_client_ca(pod: Object, config_map: str) -> None:
+    if not config_map:
+        return
+    (container,) = pod["containers"]
+    container["args"].append("--client-ca-file=/etc/hekla/client-ca/ca.crt")
+    mount = {"name": "client-ca", "mountPath": "/etc/hekla/client-ca", "readOnly": True}
+    container["volumeMounts"].append(mount)
+    pod["volumes"].append({"name": "client-ca", "configMap": {"name": config_map}})
 
 
 def _set_pod(pod: Object, values: Values, key: str) -> None:

@@ -33,6 +33,7 @@ from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.images import ImagesError
 from hekla.nodeagent.network import network_support
 from hekla.nodeagent.seccomp import runtime_default
+from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.uid_ranges import user_namespace_support
 from hekla.units.objects import Object
 from hekla.units.private_directory import (
@@ -83,18 +84,13 @@ def _check_multi_user(config: LocalConfig) -> None:
     """Refuse --multi-user where this machine cannot keep the pods of users apart."""
     if not config.multi_user or not config.agent:
         return
-    gaps = []
-    if pod_user(config.pod_user) != "namespace":
-        reason = user_namespace_support() or "--pod-user owner"
-        gaps.append(f"pods of all users would be one user of this machine ({reason})")
-    if not Cgroups().version:
-        gaps.append("one user's pods could take all memory: cgroups are not writable")
+    # Sharing the network is told, not refused: a pod reaches what a Unix account reaches.
+    machine = _machine(pod_user(config.pod_user), pod_network=True)
+    gaps = boundary_gaps(machine)
     if gaps:
         raise click.ClickException(
             "--multi-user is refused, because this machine would not keep users apart:\n"
             + "\n".join(f"  - {gap}" for gap in gaps)
-            + "\nrun `hekla up` as root on a machine that has these, or omit --multi-user and "
-            "share it with nobody"
         )
 
 
@@ -183,7 +179,7 @@ def down(data_dir: Path | None) -> None:
     terminal.echo("hekla is down")
 
 
-def _machine(nodes: list[Object]) -> Machine:
+def _running_machine(nodes: list[Object]) -> Machine:
     """Return what separates the pods of the running cluster."""
     notes = next(
         (
@@ -193,15 +189,22 @@ def _machine(nodes: list[Object]) -> Machine:
         ),
         {},
     )
+    return _machine(
+        "namespace" if notes.get(POD_USER) == "namespace" else "owner",
+        pod_network=notes.get(POD_NETWORK) == "bridge",
+    )
+
+
+def _machine(user: PodUser, *, pod_network: bool) -> Machine:
     isolation, network = sandbox.isolation_support(), network_support()
     return Machine(
-        pod_user="namespace" if notes.get(POD_USER) == "namespace" else "owner",
+        pod_user=user,
         user_reason=user_namespace_support(),
         namespaces=isolation.namespaces,
         namespaces_reason=isolation.reason,
         cgroups=Cgroups().version,
         seccomp=bool(runtime_default()),
-        pod_network=notes.get(POD_NETWORK) == "bridge",
+        pod_network=pod_network,
         network_reason="" if network.bridge else network.reason,
     )
 
@@ -231,7 +234,7 @@ def status(data_dir: Path | None) -> int:
         limits = "none: this user may not write cgroups"
     terminal.echo(f"  isolation {isolation}")
     terminal.echo(f"  limits    {limits}")
-    machine = _machine(nodes)
+    machine = _running_machine(nodes)
     own = "one per pod: all pods may listen on the same port"
     shared = f"shared with the machine ({machine.network_reason or '--pod-network host'})"
     terminal.echo(f"  network   {own if machine.pod_network else shared}")

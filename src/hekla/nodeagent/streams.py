@@ -89,8 +89,7 @@ async def _with_terminal(line: list[str], variables: dict[str, str], channels: A
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
-            start_new_session=True,
-            preexec_fn=_take_terminal,
+            start_new_session=True,  # the command line makes the terminal that of the session
         )
     finally:
         os.close(terminal)
@@ -206,10 +205,6 @@ async def feed_pipe(descriptor: int, channels: Any) -> None:
                     loop.remove_writer(descriptor)
             except OSError:
                 return  # the reader has closed the pipe
-
-
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _resize(descriptor: int, data: bytes) -> None:

@@ -35,6 +35,7 @@ exit $?
 """
 READY = 9
 SHELL = "/bin/sh"
+TIOCSCTTY = 0x540E
 
 
 def main(path: str) -> None:
@@ -89,6 +90,8 @@ def _enter(spec: dict[str, Any]) -> None:
     """Run a command in the namespaces, the cgroup and with the rights of a container."""
     groups = [os.open(each, os.O_WRONLY) for each in spec["cgroups"]]
     os.umask(0o022)
+    if os.isatty(0):
+        _take_terminal()
     if not spec["pid"]:
         _join(groups)
         _become(spec)
@@ -119,6 +122,16 @@ def _enter(spec: dict[str, Any]) -> None:
         linux.setns(opened["user"], linux.CLONE_NEWUSER)
     _become({**spec, "user_namespace": "none"})
     _run(spec)
+
+
+def _take_terminal() -> None:
+    """Make the terminal at standard input that of this session, for job control and Ctrl-C."""
+    import fcntl
+
+    try:  # noqa: SIM105  contextlib would be imported at each start
+        fcntl.ioctl(0, TIOCSCTTY, 0)
+    except OSError:
+        pass  # the terminal of another session, as of a command that is run by hand
 
 
 def _join(groups: list[int]) -> None:

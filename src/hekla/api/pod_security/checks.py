@@ -68,9 +68,9 @@ class Pod:
 
 
 # Fields of a pod and of a container that the checks of `baseline` read.
-_POD_FIELDS = ("securityContext", "hostNetwork", "hostPID", "hostIPC", "volumes")
+_POD_FIELDS = ("securityContext", "hostNetwork", "hostPID", "hostIPC")
 _CONTAINER_FIELDS = (
-    "securityContext", "ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
+    "securityContext", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
 )  # fmt: skip
 
 
@@ -80,14 +80,21 @@ def is_plain(metadata: Object, spec: Object) -> bool:
         k.startswith(_APP_ARMOR) for k in metadata["annotations"]
     ):
         return False
-    if any(spec.get(field) for field in _POD_FIELDS):
-        return False
-    return not any(
-        container.get(field)
-        for kind in ("containers", "initContainers", "ephemeralContainers")
-        for container in spec.get(kind) or ()
-        for field in _CONTAINER_FIELDS
-    )
+    for field in _POD_FIELDS:
+        if spec.get(field):
+            return False
+    for volume in spec.get("volumes") or ():
+        if "hostPath" in volume:
+            return False
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            for field in _CONTAINER_FIELDS:
+                if container.get(field):
+                    return False
+            for port in container.get("ports") or ():
+                if port.get("hostPort"):
+                    return False
+    return True
 
 
 def _quoted(items: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tools.fuzz.slow import dependent, job
+from tools.fuzz.slow import EXPONENT, dependent, job, review_cost
 
 from hekla.admission import reviews
 from hekla.api.rules.definitions import structural
@@ -119,3 +119,9 @@ def test_expressions_that_are_not_linear_are_refused(pattern: str) -> None:
 def test_definition_with_a_pattern_that_is_not_linear_is_refused() -> None:
     found = list(structural("schema", {"type": "string", "pattern": "(?=a)"}))
     assert [each.field for each in found] == ["schema.pattern"]
+
+
+def test_work_of_a_review_grows_with_its_dependencies() -> None:
+    view: Any = NoQueues()
+    small, large = review_cost(view, 20_000), review_cost(view, 80_000)
+    assert large < max(small, 0.005) * 4**EXPONENT

@@ -123,5 +123,5 @@ def test_definition_with_a_pattern_that_is_not_linear_is_refused() -> None:
 
 def test_work_of_a_review_grows_with_its_dependencies() -> None:
     view: Any = NoQueues()
-    small, large = review_cost(view, 20_000), review_cost(view, 80_000)
+    small, large = review_cost(view, 10_000), review_cost(view, 40_000)
     assert large < max(small, 0.005) * 4**EXPONENT

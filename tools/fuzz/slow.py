@@ -111,12 +111,12 @@ def tolerations(n: int) -> list[Object]:
 
 
 def dependent(n: int) -> list[Object]:
-    """Return 50 tasks with n dependencies in all."""
-    names = [f"t{i}" for i in range(50)]
-    return [
-        {"name": name, "dependsOn": {"name": (names[:i] or ["t49x"])[:1] * (n // 50)}}
-        for i, name in enumerate(names)
+    """Return tasks with 50 dependencies each, on the last task, and n in all."""
+    last = f"t{max(n // 50, 1)}"
+    tasks: list[Object] = [
+        {"name": f"t{i}", "dependsOn": {"name": [last] * 50}} for i in range(max(n // 50, 1))
     ]
+    return [*tasks, {"name": last}]
 
 
 def with_pod(body: Object, *after: Request) -> list[Request]:
@@ -359,7 +359,9 @@ CASES: Final[dict[str, Case]] = {
         lambda n: [Request("GET", f"{PODS}?labelSelector={','.join(f'k{i}=v' for i in range(n))}")],
         most=6_000,
     ),
-    "dependencies of tasks": Case(lambda n: [Request("POST", JOBS, job(dependent(n)))]),
+    "dependencies of tasks": Case(
+        lambda n: [Request("POST", JOBS, job(dependent(n)))], most=40_000
+    ),
     "tasks": Case(
         lambda n: [Request("POST", JOBS, job([{"name": f"t{i}"} for i in range(n)]))], most=1_000
     ),

@@ -103,6 +103,16 @@ async def test_pod_that_names_its_node_does_not_get_more_than_there_is(shared: M
     assert first["status"]["phase"] == "Running"
 
 
+async def test_finished_pods_take_no_room_after_a_restart_of_the_agent(shared: Machine) -> None:
+    large = {"resources": {"requests": {"cpu": str(len(os.sched_getaffinity(0)))}}}
+    await shared.run_pod("before", "true", container=large)
+    await shared.ended("before")
+    await shared.stop_agent()
+    await shared.run_pod("after", "true", container=large)
+    shared.start_agent(pod_user="namespace")
+    assert (await shared.ended("after"))["status"]["phase"] == "Succeeded"
+
+
 async def test_pod_with_a_field_that_is_not_supported_fails_with_its_name(shared: Machine) -> None:
     context = {"seLinuxOptions": {"type": "container_t"}}
     await shared.run_pod("p", "true", container={"securityContext": context})

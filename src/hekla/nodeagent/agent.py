@@ -275,16 +275,22 @@ class Agent:
         return worker
 
     def _reject(self, pod: Object) -> Rejection | None:
-        """Return why a new pod is not admitted beside those that run here, or will again."""
-        running = {uid: w.pod for uid, w in self._workers.items() if not w.is_finished}
-        for each in self._pods.list():
-            uid = each["metadata"]["uid"]
-            phase = (each.get("status") or {}).get("phase")
-            is_over = uid in self._workers or phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-            if not is_over and (self._directory / "pods" / uid / RECORD).exists():
-                running[uid] = each
+        """Return why a new pod is not admitted beside those that run here, or will again.
+
+        Others count as the scheduler counts them: until they have finished or are deleted.
+        """
+        others = [each for each in self._pods.list() if self._is_admitted(each)]
         node = self._nodes.get("", self.node) or self._context.node
-        return reject(pod, node, running.values(), node_abilities(self._context))
+        return reject(pod, node, others, node_abilities(self._context))
+
+    def _is_admitted(self, pod: Object) -> bool:
+        """Return whether a pod was admitted here, by this agent or the last, and is not over."""
+        uid = str(pod["metadata"]["uid"])
+        if (pod.get("status") or {}).get("phase") in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+            return False
+        if (worker := self._workers.get(uid)) is not None:
+            return not worker.is_finished
+        return (self._directory / "pods" / uid / RECORD).exists()
 
     async def _run_worker(self, worker: PodWorker) -> None:
         metadata = worker.pod["metadata"]

@@ -84,6 +84,7 @@ class PodWorker:
 
     def reject(self, rejection: Rejection) -> None:
         """Fail the pod before anything of it starts."""
+        self._phase = PodPhase.FAILED
         record = self.state.record
         record.failed_reason, record.failed_message = rejection.reason, rejection.message
         self._context.event(self.pod, "Warning", rejection.reason, rejection.message)

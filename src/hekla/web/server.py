@@ -171,6 +171,7 @@ class _Uvicorn(uvicorn.Server):
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._connections.make_room()
+                if error.errno != errno.ECONNABORTED:  # the client was faster
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             if is_private:

@@ -76,6 +76,14 @@ def test_user_submits_to_granted_queues_only(shared: Path) -> None:
         with pytest.raises(Forbidden, match="foreign") as refused:
             frank.create(JOBS, _job("refused", "foreign"), namespace="frank")
         assert "frank" in str(refused.value)
+        spec = {"containers": [{"name": "main", "image": "host"}]}
+        plain = {"metadata": {"name": "plain"}, "spec": spec}
+        frank.create(PODS, plain, namespace="frank")  # in the granted queue
+    with (
+        SyncClient(kubeconfig.load(_add(shared, "grace"))) as grace,
+        pytest.raises(Forbidden, match='"default"'),
+    ):
+        grace.create(PODS, plain, namespace="grace")
 
 
 def _is_open(admin: SyncClient, queue: str) -> bool:

@@ -130,13 +130,16 @@ def test_bare_pod_needs_the_right_to_use_its_queue(
     named = {"metadata": {"name": "named", "annotations": notes}, "spec": POD}
     silent = {"metadata": {"name": "silent"}, "spec": POD}
     foreign = {"metadata": {"name": "foreign"}, "spec": {**POD, "schedulerName": "other"}}
+    plain = {"metadata": {"name": "plain"}, "spec": {**POD, "schedulerName": "default-scheduler"}}
     assert tenant.post(path, named).status == 403
     assert '"default"' in tenant.post(path, silent).message
+    assert '"default"' in tenant.post(path, plain).message
     tenant.post(path, foreign).ok()
     allow(api, namespace, queue)
     tenant.post(path, named).ok()
     api.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": notes}}).ok()
     tenant.post(path, silent).ok()
+    tenant.post(path, plain).ok()
 
 
 def test_group_cannot_move_to_a_queue_without_the_right(

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from hekla.api.wellknown import POD_QUEUE_NAME
 from hekla.cli import terminal
 from hekla.cli.data_dir import MULTI_USER_FILE, default_data_dir, running_pid
 from hekla.kube import kubeconfig
@@ -50,7 +51,7 @@ def rights(name: str, queues: Sequence[str]) -> list[Granted]:
     subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
     role = f"hekla-user-{name}"
     return [
-        Granted(NAMESPACES, _object("v1", "Namespace", name, name)),
+        Granted(NAMESPACES, _namespace(name, queues)),
         Granted(SERVICE_ACCOUNTS, _object("v1", "ServiceAccount", name, name, namespace=name)),
         Granted(
             ROLE_BINDINGS,
@@ -104,6 +105,14 @@ def _cluster_rules(name: str, queues: Sequence[str]) -> Iterable[Object]:
             "verbs": ["use"],
             "resourceNames": sorted(queues),
         }
+
+
+def _namespace(name: str, queues: Sequence[str]) -> Object:
+    """Return the namespace. Pods and groups that name no queue use the user's first one."""
+    body = _object("v1", "Namespace", name, name)
+    if queues:
+        body["metadata"]["annotations"] = {POD_QUEUE_NAME: queues[0]}
+    return body
 
 
 def _object(api: str, kind: str, name: str, user: str, *, namespace: str = "") -> Object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from hekla.api import wellknown
 from hekla.api.pod_security import pod_templates
@@ -23,11 +23,12 @@ _SUBMITTED = frozenset(
 
 
 def submitted_queues(
-    group: str, kind: str, obj: Object, default: str = wellknown.DEFAULT_QUEUE
+    group: str, kind: str, obj: Object, default: str, schedulers: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield each queue that an object submits to, with the field that names it.
 
-    `default` is the queue of pods that name none. A pod of a group is submitted by its group.
+    `default` is the queue of pods that name none, `schedulers` are those that place pods by queues.
+    A pod of a group is submitted by its group.
     """
     spec = obj.get("spec") or {}
     if (group, kind) in ((_BATCH, "Job"), (GROUP, "PodGroup"), (_FLOW, "JobTemplate")):
@@ -41,17 +42,20 @@ def submitted_queues(
             if queue:
                 yield f"spec.flows[{index}].patch.jobSpec.queue", queue
     elif (group, kind) == ("", "Pod"):
-        yield from _pod("", obj, default)
+        yield from _pod("", obj, default, schedulers)
     else:
         for _, template in pod_templates(group, kind, obj):
-            yield from _pod("template.", template, default)
+            yield from _pod("template.", template, default, schedulers)
 
 
-def _pod(prefix: str, pod: Object, default: str) -> Iterator[tuple[str, str]]:
+def _pod(
+    prefix: str, pod: Object, default: str, schedulers: Collection[str]
+) -> Iterator[tuple[str, str]]:
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if wellknown.GROUP_NAME in annotations:
         return
-    is_ours = (pod.get("spec") or {}).get("schedulerName") == wellknown.DEFAULT_SCHEDULER
+    scheduler = (pod.get("spec") or {}).get("schedulerName") or wellknown.KUBERNETES_SCHEDULER
+    is_ours = scheduler in schedulers
     named = annotations.get(wellknown.POD_QUEUE_NAME)
     if is_ours or named:
         field = f"{prefix}metadata.annotations[{wellknown.POD_QUEUE_NAME}]"

@@ -10,6 +10,7 @@ where the user wrote it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 QUEUES, JOBS = "scheduling.volcano.sh/queues", "batch.volcano.sh/jobs"
 COMMANDS = "bus.volcano.sh/commands"
+SCHEDULERS = (wellknown.DEFAULT_SCHEDULER, wellknown.KUBERNETES_SCHEDULER)
+"""On one machine hekla also places the pods of Kubernetes' default scheduler, by queues."""
 
 
 class QueueAccess(AdmissionPlugin):
@@ -95,9 +98,12 @@ class QueueAccess(AdmissionPlugin):
         kind = attributes.served.kind
         default = self._default_queue(attributes.namespace)
         old = attributes.old
-        before = access.submitted_queues(kind.group, kind.kind, old, default) if old else ()
-        known = {queue for _, queue in before}
-        for field, queue in access.submitted_queues(kind.group, kind.kind, attributes.obj, default):
+
+        def queues(obj: Object) -> Iterator[tuple[str, str]]:
+            return access.submitted_queues(kind.group, kind.kind, obj, default, SCHEDULERS)
+
+        known = {queue for _, queue in queues(old)} if old else set()
+        for field, queue in queues(attributes.obj):
             if queue not in known and not self._may(attributes, "use", queue):
                 raise attributes.forbid(access.refusal(attributes.options.user.name, queue, field))
 

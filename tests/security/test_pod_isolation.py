@@ -33,6 +33,16 @@ async def test_root_of_a_pod_is_nobody_on_the_host(shared: Machine) -> None:
     assert "refused" in text
 
 
+async def test_private_working_directory_is_refused_with_the_way_out(shared: Machine) -> None:
+    assert shared.hidden is not None
+    private = shared.hidden.parent / "private"
+    private.mkdir(mode=0o700)
+    await shared.run_pod("p", "true", container={"workingDir": str(private)})
+    pod = await shared.ended("p")
+    assert pod["status"]["phase"] == "Failed"
+    assert "--pod-user owner" in await shared.logs("p")
+
+
 async def test_pod_has_no_new_privileges_a_seccomp_filter_and_few_capabilities(
     shared: Machine,
 ) -> None:

@@ -144,7 +144,18 @@ def _join(groups: list[int]) -> None:
 def _become(spec: dict[str, Any]) -> None:
     privileges.enter_user_namespace(spec)
     privileges.drop(spec)
-    os.chdir(spec["directory"])
+    try:
+        os.chdir(spec["directory"])
+    except OSError as error:
+        if not spec.get("foreign"):
+            raise
+        sys.stderr.write(
+            f"hekla: {error.strerror}: {spec['directory']}: pods run as users of their namespace "
+            "and see no private directories of this machine; use a volume or a directory that "
+            "everybody may enter, or start the cluster with --pod-user owner if it is yours alone\n"
+        )
+        sys.stderr.flush()
+        os._exit(CANNOT_START)
 
 
 def _run(spec: dict[str, Any]) -> None:

@@ -43,6 +43,7 @@ from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.server import PodServer
 from hekla.nodeagent.topology import cpu_locations, numa_topology
 from hekla.nodeagent.uid_ranges import UidRanges, UserNamespaces
+from hekla.nodeagent.warm_starts import WarmStarts
 from hekla.nodeagent.worker import PodWorker
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.cpusets import format_cpuset
@@ -118,7 +119,9 @@ class Agent:
             self._addresses.first = self._network.first
         self._devices.restore(self._directory / "pods")
         self._cpus.restore(self._directory / "pods")
+        self._warm = WarmStarts(self._directory / "warm", self.isolates)
         self._context = self._node_context(await self._register_with_retry())
+        self._warm.fill()
         self._endpoints.add_handler(self._on_endpoints)
         async with self._recorder, self._endpoints, self._nodes, self._pods:
             await self._nodes.synced()
@@ -134,6 +137,7 @@ class Agent:
                 for task in self._tasks.values():
                     task.cancel()
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+                self._warm.close()
 
     async def drain(self, grace_period_s: float) -> None:
         """End all pods here, each within the grace period; the pod objects stay."""
@@ -159,6 +163,7 @@ class Agent:
             clock=self._clock,
             images=self._images,
             cgroups=Cgroups(),
+            warm=self._warm,
             isolate=self.isolates,
             hidden=self._hidden.resolve(),
             pod_user=self.pod_user,

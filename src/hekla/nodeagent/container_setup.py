@@ -55,6 +55,7 @@ from hekla.nodeagent.security_context import (
 from hekla.nodeagent.ssh_host_keys import HOST_KEY, host_key
 from hekla.nodeagent.uid_ranges import UidRanges, UserNamespaces
 from hekla.nodeagent.volumes import READ_ONLY_KINDS, VolumeError, VolumeOwner, Volumes
+from hekla.nodeagent.warm_starts import WarmStarts
 from hekla.units.clock import Clock
 from hekla.units.cpusets import format_cpuset
 from hekla.units.objects import Object
@@ -73,6 +74,7 @@ class NodeContext:
     clock: Clock
     images: Images
     cgroups: Cgroups
+    warm: WarmStarts
     isolate: sandbox.Isolation
     hidden: Path
     """The data directory of the cluster, which containers do not see."""
@@ -107,7 +109,7 @@ class CannotStart(Exception):
 class LaunchSpec:
     """The command line, variables and cgroup of a container process."""
 
-    line: list[str]
+    launch: sandbox.Launch
     variables: dict[str, str]
     group: Group | None
     owner: tuple[int, int] | None
@@ -188,7 +190,7 @@ class ContainerSetup:
         ready.parent.mkdir(parents=True, exist_ok=True)
         ready.unlink(missing_ok=True)
         group = self._make_group(container)
-        line = sandbox.launch(
+        launch = sandbox.launch(
             Command(command, variables, self._working_directory(container), _paths(group)),
             self._surroundings(container, environment, variables, rights),
             rights,
@@ -201,7 +203,7 @@ class ContainerSetup:
         descriptors = {}
         if rights.base is not None:
             descriptors[sandbox.USER_NAMESPACE_FD] = rights.user_namespace
-        return LaunchSpec(line, helper, group, owner, descriptors)
+        return LaunchSpec(launch, helper, group, owner, descriptors)
 
     async def exec_command(
         self, container: Object, pid: int, command: list[str]

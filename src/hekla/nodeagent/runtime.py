@@ -148,16 +148,37 @@ class ContainerRuntime:
             for path in (log, stdin):
                 if path is not None:  # programs open them again as /dev/stdout and /dev/stdin
                     os.chown(path, *launch.owner)
+        return self._start_process(name, attempt, launch, log, stdin)
+
+    def _start_process(
+        self, name: str, attempt: int, launch: LaunchSpec, log: Path, stdin: Path | None
+    ) -> Process:
+        """Start the process, in one that waits for that if there is one."""
+        ends = bool(self._state.container(name).get("stdinOnce"))
+        exit_file, record = self._path(name, attempt, "exit"), self._path(name, attempt, "proc")
+        warm = self._context.warm.take()
+        if warm is not None:
+            # Written first: see `warm_starts`.
+            record.write_text(f"{warm.process.pid} {warm.process.born}")
+            warm.become(
+                launch.launch.spec,
+                log,
+                exit_file,
+                stdin=stdin,
+                stdin_ends=ends,
+                descriptors=launch.descriptors,
+            )
+            return warm.process
         process = processes.spawn(
-            launch.line,
+            launch.launch.line,
             launch.variables,
             log,
             stdin=stdin,
-            stdin_ends=bool(container.get("stdinOnce")),
+            stdin_ends=ends,
             descriptors=launch.descriptors,
         )
         with contextlib.suppress(OSError):  # then it is found by its variables
-            self._path(name, attempt, "proc").write_text(f"{process.pid} {process.born}")
+            record.write_text(f"{process.pid} {process.born}")
         return process
 
     def _open_stdin(self, name: str, attempt: int) -> Path | None:

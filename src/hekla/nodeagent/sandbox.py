@@ -38,7 +38,18 @@ exec 8>&2 2>/dev/null
 echo "$code" > "$out.new" && mv "$out.new" "$out"
 exit "$code"
 """
-BOOT = "import sys; sys.path.insert(0, {!r}); from container_init.main import main; main({!r})"
+# The same for a process that waits for its container. $1: a file that names the file for the exit
+# code, once there is a container. Output and input are /dev/null here.
+SUPERVISE_LATER = """
+trap : TERM INT HUP QUIT
+control=$1; shift
+(exec "$@"); code=$?
+read -r out < "$control"; rm -f "$control"
+[ -n "$out" ] || exit 0
+echo "$code" > "$out.new" && mv "$out.new" "$out"
+exit "$code"
+"""
+BOOT = "import sys; sys.path.insert(0, {!r}); from container_init.main import main, wait; {}"
 
 Isolation = Literal["none", "root", "user"]
 """How containers are isolated: not at all, as root, or in a user namespace."""
@@ -48,6 +59,8 @@ _USER_FLAGS = ("--user", "--map-root-user", *_PID_FLAGS)
 _PROBE = "hostname hekla-probe && mount --bind /tmp /tmp"
 USER_NAMESPACE_FD = 7
 """The descriptor at which a container finds its user namespace."""
+PIPE_FD = 6
+"""The descriptor at which a waiting process reads what to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +192,15 @@ class Command:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a container."""
+
+    line: list[str]
+    spec: Path
+    """The file with its specification, which `line` names."""
+
+
 def launch(
     command: Command,
     surroundings: Surroundings,
@@ -187,8 +209,8 @@ def launch(
     scratch: Path,
     ready: Path,
     exit_file: Path,
-) -> list[str]:
-    """Return the command line of a container process. It writes `ready` before the command runs."""
+) -> Launch:
+    """Return how to start a container process. It writes `ready` before the command runs."""
     isolate = rights.isolate
     spec = {
         "mode": "launch",
@@ -221,7 +243,14 @@ def launch(
         **rights.specification(),
     }
     line = [] if isolate == "none" else _unshare(isolate)
-    return ["sh", "-c", SUPERVISE, "hekla", str(exit_file), *line, *_boot(spec, scratch.parent)]
+    path = _write(spec, scratch.parent)
+    return Launch(["sh", "-c", SUPERVISE, "hekla", str(exit_file), *line, *_boot(path)], path)
+
+
+def wait_to_launch(control: Path, isolate: Isolation) -> list[str]:
+    """Return the command line of a process that waits for its container (`warm_starts`)."""
+    python = _python(f"wait({str(control)!r}, {PIPE_FD})")
+    return ["sh", "-c", SUPERVISE_LATER, "hekla", str(control), *_unshare(isolate), *python]
 
 
 def enter(pid: int, command: Command, rights: Rights, *, directory: Path) -> list[str]:
@@ -230,16 +259,24 @@ def enter(pid: int, command: Command, rights: Rights, *, directory: Path) -> lis
     if inside is None:
         raise ProcessLookupError("the container is ending")
     spec = {"mode": "enter", "pid": inside, **command.specification(), **rights.specification()}
-    return _boot(spec, directory)
+    return _boot(_write(spec, directory))
 
 
-def _boot(spec: dict[str, Any], directory: Path) -> list[str]:
-    """Write a specification to a file; return the command line that carries it out."""
+def _write(spec: dict[str, Any], directory: Path) -> Path:
+    """Write a specification to a new file."""
     descriptor, path = tempfile.mkstemp(suffix=".spec", dir=directory)
     with os.fdopen(descriptor, "wb") as file:
         marshal.dump(spec, file)
-    here = str(Path(__file__).parent)
-    return [sys.executable, "-I", "-S", "-c", BOOT.format(here, path)]
+    return Path(path)
+
+
+def _boot(spec: Path) -> list[str]:
+    """Return the command line that carries out a specification."""
+    return _python(f"main({str(spec)!r})")
+
+
+def _python(call: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", BOOT.format(str(Path(__file__).parent), call)]
 
 
 def helper_variables() -> dict[str, str]:

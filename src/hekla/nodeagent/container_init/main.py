@@ -53,6 +53,35 @@ def main(path: str) -> None:
         os._exit(CANNOT_START)
 
 
+def wait(control: str, pipe: int) -> None:
+    """Wait until the agent says which container to start, and start it."""
+    message = os.read(pipe, 4096)
+    os.close(pipe)
+    if not message:
+        _stay_unused(control)
+    given = marshal.loads(message)
+    write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    opened = {0: os.open(given["stdin"], given["stdin_flags"])}
+    opened[1] = opened[2] = os.open(given["log"], write, 0o600)
+    for number, path in given["descriptors"].items():
+        opened[number] = os.open(path, os.O_RDONLY)
+    for number, descriptor in opened.items():
+        os.dup2(descriptor, number)
+    for descriptor in set(opened.values()) - set(opened):
+        os.close(descriptor)
+    main(given["spec"])
+
+
+def _stay_unused(control: str) -> None:
+    """End: the agent has ended. If it had chosen a container already, that has not started."""
+    with open(control, "r+") as file:
+        exit_file = file.read().strip()
+        if exit_file:
+            os.unlink(exit_file.removesuffix(".exit") + ".proc")
+        file.truncate(0)
+    os._exit(0)
+
+
 def _where(error: OSError) -> str:
     return f": {error.filename}" if error.filename else ""
 

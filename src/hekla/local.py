@@ -33,9 +33,6 @@ log = logging.getLogger("hekla.local")
 PodNetwork = Literal["auto", "bridge", "host"]
 PodUserChoice = Literal["auto", "namespace", "owner"]
 
-SCHEDULES_FOR = (wellknown.DEFAULT_SCHEDULER, wellknown.KUBERNETES_SCHEDULER)
-"""Scheduler names that are served. There is no other scheduler for Kubernetes' default name."""
-
 RESTART_AFTER_S = 1.0
 STOP_GRACE_S = 5.0
 
@@ -121,10 +118,12 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
             )
 
         controllers = Controllers(
-            await client("controllers"), select=("*", *WORKLOADS), schedulers=SCHEDULES_FOR
+            await client("controllers"),
+            select=("*", *WORKLOADS),
+            schedulers=wellknown.LOCAL_SCHEDULERS,
         )
         components = {
-            "scheduler": Scheduler(await client("scheduler"), names=SCHEDULES_FOR).run,
+            "scheduler": Scheduler(await client("scheduler"), names=wellknown.LOCAL_SCHEDULERS).run,
             "controllers": controllers.run,
         }
         if config.agent:

@@ -1,4 +1,4 @@
-"""Who may submit to which queue, and who is recorded as the submitter."""
+"""The right to use a queue, and the recorded submitter of a job."""
 
 from __future__ import annotations
 

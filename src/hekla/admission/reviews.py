@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from copy import deepcopy
-from itertools import islice
 from typing import Any
 
 import jsonpatch
@@ -20,7 +19,6 @@ from hekla.api.volcano import View, access
 from hekla.units.documents import MAX_DEPTH, is_text_too_deep
 
 Json = dict[str, Any]
-MAX_ERRORS = 100
 API_VERSION = "admission.k8s.io/v1"
 
 
@@ -73,8 +71,8 @@ def validate(request: Json, view: View) -> Json:
     assert obj is not None
     if operation == "update" and "deletionTimestamp" in (obj.get("metadata") or {}):
         return _answer(request)  # being deleted: only finalizers change
-    found = volcano.check(operation, obj, None if operation == "delete" else old, view)
-    field_errors = list(islice(found, MAX_ERRORS))
+    before = None if operation == "delete" else old
+    field_errors = volcano.first_errors(operation, obj, before, view)
     if not field_errors:
         return _answer(request)
     name = (obj.get("metadata") or {}).get("name") or ""

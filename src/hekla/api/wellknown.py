@@ -26,6 +26,8 @@ TRAINING_API: Final = "training.volcano.sh/v1alpha1"
 DEFAULT_SCHEDULER: Final = "volcano"
 AGENT_SCHEDULER: Final = "agent-scheduler"
 KUBERNETES_SCHEDULER: Final = "default-scheduler"
+LOCAL_SCHEDULERS: Final = (DEFAULT_SCHEDULER, KUBERNETES_SCHEDULER)
+"""Scheduler names that hekla serves on one machine, where no other scheduler runs."""
 DEFAULT_QUEUE: Final = "default"
 ROOT_QUEUE: Final = "root"
 DEFAULT_TASK: Final = "default"  # admission names nameless tasks default0, default1, ...

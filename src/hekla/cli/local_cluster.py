@@ -84,7 +84,7 @@ def _check_multi_user(config: LocalConfig) -> None:
     """Refuse --multi-user where this machine cannot keep the pods of users apart."""
     if not config.multi_user or not config.agent:
         return
-    # Sharing the network is told, not refused: a pod reaches what a Unix account reaches.
+    # A shared network does not prevent --multi-user: `hekla status` prints it as a gap.
     machine = _machine(pod_user(config.pod_user), pod_network=True)
     gaps = boundary_gaps(machine)
     if gaps:

@@ -404,7 +404,8 @@ class ContainerSetup:
             mounts.append(Mount(hosts, "/etc/hosts"))
         if self._context.network is not None and not self._context.network.reaches_out:
             mounts.append(Mount(self._no_name_server(), "/etc/resolv.conf"))
-        if self._context.pod_user == "owner":
+        base = self._base()
+        if base is None:
             return mounts
         resolver = Path("/etc/resolv.conf").resolve()
         if resolver.is_relative_to("/run") and resolver.exists():
@@ -413,7 +414,6 @@ class ContainerSetup:
             own = self._own_directory(name.replace("/", "-"), 0o1777)
             mounts.append(Mount(own, f"/{name}"))
         namespace = self._pod["metadata"]["namespace"]
-        base = self._context.uid_ranges.base(namespace)
         if (key := host_key(self._context.directory, namespace, base)) is not None:
             mounts.append(Mount(key, str(HOST_KEY), True))
         if self._context.devices.mps_directory:

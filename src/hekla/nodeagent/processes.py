@@ -51,18 +51,16 @@ def spawn(
 ) -> Process:
     """Start a process in a new session, with its output in a file.
 
-    `stdin` is a named pipe. Unless `stdin_ends`, the process also holds its write end, so that it
-    does not see an end of input when a client disconnects. `descriptors` maps numbers in the
+    `stdin` is a named pipe, opened with `stdin_flags`. `descriptors` maps numbers in the
     process to descriptors of this one.
     """
     write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    read = os.O_RDONLY if stdin is None or stdin_ends else os.O_RDWR
     pid = os.posix_spawnp(
         command[0],
         list(command),
         environment,
         file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, str(stdin or "/dev/null"), read, 0),
+            (os.POSIX_SPAWN_OPEN, 0, str(stdin or "/dev/null"), stdin_flags(stdin, stdin_ends), 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
             *((os.POSIX_SPAWN_DUP2, ours, its) for its, ours in (descriptors or {}).items()),
@@ -72,6 +70,15 @@ def spawn(
         setsigmask=[],
     )
     return Process(pid, _born(pid))
+
+
+def stdin_flags(stdin: Path | None, stdin_ends: bool) -> int:
+    """Return how a process opens its input.
+
+    Unless `stdin_ends`, it also holds the write end of the pipe, so that it does not see an end of
+    input when a client disconnects.
+    """
+    return os.O_RDONLY if stdin is None or stdin_ends else os.O_RDWR
 
 
 def find(variable: str, value: str) -> Process | None:

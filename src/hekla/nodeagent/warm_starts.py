@@ -50,7 +50,7 @@ class WarmStart:
                 "spec": str(spec),
                 "log": str(log),
                 "stdin": str(stdin or "/dev/null"),
-                "stdin_flags": os.O_RDONLY if stdin is None or stdin_ends else os.O_RDWR,
+                "stdin_flags": processes.stdin_flags(stdin, stdin_ends),
                 "descriptors": {
                     number: f"/proc/{os.getpid()}/fd/{ours}" for number, ours in descriptors.items()
                 },

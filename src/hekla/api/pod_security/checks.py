@@ -118,20 +118,26 @@ def _setters(pod: Pod, is_bad: Callable[[Object], bool]) -> str:
     return " and ".join(bad)
 
 
-# Baseline
-
-
-def app_armor_profile(pod: Pod) -> Violation | None:
-    values = set()
+def _profile_setters(pod: Pod, field: str) -> tuple[str, set[str]]:
+    """Return what sets a forbidden profile, as text, and the forbidden types."""
+    values: set[str] = set()
 
     def is_bad(context: Object) -> bool:
-        profile = context.get("appArmorProfile")
+        profile = context.get(field)
         if profile is None or profile.get("type") in _PROFILES:
             return False
         values.add(str(profile.get("type", "")))
         return True
 
-    setters = [text] if (text := _setters(pod, is_bad)) else []
+    return _setters(pod, is_bad), values
+
+
+# Baseline
+
+
+def app_armor_profile(pod: Pod) -> Violation | None:
+    text, values = _profile_setters(pod, "appArmorProfile")
+    setters = [text] if text else []
     annotations = sorted(
         f'{key}="{value}"'
         for key, value in pod.annotations.items()
@@ -265,16 +271,7 @@ def se_linux_options(pod: Pod) -> Violation | None:
 
 
 def _forbidden_seccomp(pod: Pod) -> Violation | None:
-    values: set[str] = set()
-
-    def is_bad(context: Object) -> bool:
-        profile = context.get("seccompProfile")
-        if profile is None or profile.get("type") in _PROFILES:
-            return False
-        values.add(str(profile.get("type", "")))
-        return True
-
-    setters = _setters(pod, is_bad)
+    setters, values = _profile_setters(pod, "seccompProfile")
     if not setters:
         return None
     listed = _quoted(sorted(values))

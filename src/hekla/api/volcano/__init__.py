@@ -6,13 +6,18 @@ for a new object, then `check` for every write.
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Final
+
 from hekla.api import wellknown
-from hekla.api.rules.fields import FieldErrors
+from hekla.api.rules.fields import FieldError, FieldErrors
 from hekla.api.volcano import flows, groups, jobs, queues
 from hekla.api.volcano.view import View
 from hekla.units.objects import Object
 
-__all__ = ["View", "check", "default"]
+__all__ = ["MAX_ERRORS", "View", "check", "default", "first_errors"]
+
+MAX_ERRORS: Final = 100
 
 JOB = (wellknown.BATCH_API, "Job")
 CRON_JOB = (wellknown.BATCH_API, "CronJob")
@@ -58,3 +63,8 @@ def check(operation: str, obj: Object, old: Object | None, view: View) -> FieldE
         yield from flows.check_template(obj, view)
     elif kind == HYPER_NODE:
         yield from flows.check_hypernode(obj)
+
+
+def first_errors(operation: str, obj: Object, old: Object | None, view: View) -> list[FieldError]:
+    """Return the first errors of `check`, for an answer: an object may have millions."""
+    return list(islice(check(operation, obj, old, view), MAX_ERRORS))

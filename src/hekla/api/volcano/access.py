@@ -1,9 +1,9 @@
-"""Which queues an object submits to, and who is recorded as its submitter. Pure functions."""
+"""The queues that an object submits to, and the user recorded as its submitter. Pure functions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from hekla.api import wellknown
 from hekla.api.pod_security import pod_templates
@@ -23,12 +23,17 @@ _SUBMITTED = frozenset(
 
 
 def submitted_queues(
-    group: str, kind: str, obj: Object, default: str, schedulers: Collection[str]
+    group: str,
+    kind: str,
+    obj: Object,
+    *,
+    default: Callable[[], str],
+    schedulers: Collection[str],
 ) -> Iterator[tuple[str, str]]:
     """Yield each queue that an object submits to, with the field that names it.
 
-    `default` is the queue of pods that name none, `schedulers` are those that place pods by queues.
-    A pod of a group is submitted by its group.
+    `default` returns the queue of pods that name none. `schedulers` are those that place pods by
+    queues. A pod of a group is submitted by its group.
     """
     spec = obj.get("spec") or {}
     if (group, kind) in ((_BATCH, "Job"), (GROUP, "PodGroup"), (_FLOW, "JobTemplate")):
@@ -49,7 +54,7 @@ def submitted_queues(
 
 
 def _pod(
-    prefix: str, pod: Object, default: str, schedulers: Collection[str]
+    prefix: str, pod: Object, default: Callable[[], str], schedulers: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if wellknown.GROUP_NAME in annotations:
@@ -59,7 +64,7 @@ def _pod(
     named = annotations.get(wellknown.POD_QUEUE_NAME)
     if is_ours or named:
         field = f"{prefix}metadata.annotations[{wellknown.POD_QUEUE_NAME}]"
-        yield field, named or default
+        yield field, named or default()
 
 
 def refusal(user: str, queue: str, field: str) -> str:

@@ -1,4 +1,4 @@
-"""QueueAccess: the right to submit to a queue, the right to command it, and who submitted.
+"""QueueAccess: the right to submit to a queue, the right to command it, and the submitting user.
 
 To submit to a queue needs the verb `use` on it, if the server is configured so; Volcano has no such
 right. A Command for a queue always needs the verb `update` on that queue. The server records the
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 QUEUES, JOBS = "scheduling.volcano.sh/queues", "batch.volcano.sh/jobs"
 COMMANDS = "bus.volcano.sh/commands"
-SCHEDULERS = (wellknown.DEFAULT_SCHEDULER, wellknown.KUBERNETES_SCHEDULER)
-"""On one machine hekla also places the pods of Kubernetes' default scheduler, by queues."""
 
 
 class QueueAccess(AdmissionPlugin):
@@ -96,11 +94,16 @@ class QueueAccess(AdmissionPlugin):
 
     def _check_queues(self, attributes: Attributes) -> None:
         kind = attributes.served.kind
-        default = self._default_queue(attributes.namespace)
         old = attributes.old
 
         def queues(obj: Object) -> Iterator[tuple[str, str]]:
-            return access.submitted_queues(kind.group, kind.kind, obj, default, SCHEDULERS)
+            return access.submitted_queues(
+                kind.group,
+                kind.kind,
+                obj,
+                default=lambda: self._default_queue(attributes.namespace),
+                schedulers=wellknown.LOCAL_SCHEDULERS,
+            )
 
         known = {queue for _, queue in queues(old)} if old else set()
         for field, queue in queues(attributes.obj):

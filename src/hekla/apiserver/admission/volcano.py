@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 QUEUES = "scheduling.volcano.sh/queues"
 JOBS = "batch.volcano.sh/jobs"
 _VOLCANO = ".volcano.sh"
-MAX_ERRORS = 100
 
 
 class StoreView:
@@ -73,8 +71,9 @@ class Volcano(AdmissionPlugin):
 
     def validate(self, attributes: Attributes) -> list[RelatedWrite]:
         if self._concerns(attributes):
-            found = volcano.check(attributes.verb, attributes.obj, attributes.old, self._view)
-            field_errors = list(islice(found, MAX_ERRORS))
+            field_errors = volcano.first_errors(
+                attributes.verb, attributes.obj, attributes.old, self._view
+            )
             if field_errors:
                 kind, name = attributes.served.kind, attributes.obj["metadata"].get("name", "")
                 raise errors.invalid(kind.group, kind.kind, name, causes(field_errors))

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks faults clients prometheus conformance differential crash lint types sbom audit attack bench bench-cluster bench-scale changelog clean lock
+.PHONY: setup run test frameworks faults clients prometheus fidelity laws conformance volcano-e2e differential crash lint types sbom audit attack bench bench-cluster bench-scale changelog clean lock
 
 setup: $(STAMP)
 
@@ -42,6 +42,17 @@ clients: setup
 # What is asked of Prometheus, asked of a real one; builds it first (some 10 minutes).
 prometheus: setup
 	$(BIN)/python -m pytest -n 0 -m prometheus tests/scheduler
+
+# Decisions on generated clusters compared with the real Volcano's; builds it first (10 minutes).
+WORLDS ?= 2000
+SEED ?= 1
+fidelity: setup
+	$(BIN)/python -m pytest -n 0 -q -m oracle tests/fidelity
+	$(BIN)/python -m tests.fidelity.generated --worlds $(WORLDS) --seed $(SEED) $(if $(WORKERS),--workers $(WORKERS))
+
+# What hekla owes generated clusters whatever Volcano does, over twenty cycles; needs no Go.
+laws: setup
+	$(BIN)/python -m tests.fidelity.generated --laws --worlds $(WORLDS) --seed $(SEED) $(if $(WORKERS),--workers $(WORKERS))
 
 # Nonsense at the parsers, the API and the socket (about 10 minutes).
 fuzz: setup $(VENV)/fuzz/.done
@@ -81,6 +92,10 @@ crash: setup
 # Kubernetes' own conformance cases against `hekla up`; builds the suite first (about 7 minutes).
 conformance: setup
 	$(BIN)/python -m tools.conformance
+
+# Volcano's own end-to-end suites against hekla; builds them first (some minutes), runs about an hour.
+volcano-e2e: setup
+	$(BIN)/python -m tools.volcano_e2e
 
 # The same generated requests to hekla's server and to kube-apiserver, answers compared.
 differential: setup

@@ -77,6 +77,18 @@ def test_a_build_that_fails_leaves_nothing_behind(module: Path) -> None:
     assert not part(module).program.exists()
 
 
+def test_own_source_is_part_of_the_digest(tmp_path: Path) -> None:
+    folder = _write_module(tmp_path / "hello")
+    pinned = part(folder)
+    own = Part("hello", folder, "example.com/hello", "./program")
+    (folder / "program").mkdir()
+    (folder / "program" / "main.go").write_text("package main\n")
+    before = pinned.program, own.program
+    (folder / "program" / "main.go").write_text("package main\n\nfunc main() {}\n")
+    assert pinned.program == before[0]
+    assert own.program != before[1]
+
+
 def test_every_pinned_part_has_a_version() -> None:
     for one in (*PARTS.values(), *volcano.PARTS.values()):
         assert one.version.startswith("v"), one.name

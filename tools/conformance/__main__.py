@@ -90,7 +90,9 @@ def _cluster(where: Path) -> Iterator[Path]:
     config = where / "data" / "kubeconfig"
     hekla = Path(sys.executable).with_name("hekla")
     try:
-        processes.start("hekla", [hekla, "up", "--no-agent", "--data-dir", where / "data"])
+        processes.start(
+            "hekla", [hekla, "up", "--port", "0", "--no-agent", "--data-dir", where / "data"]
+        )
         processes.wait_for("hekla", lambda: config.exists() and _answers(config))
         with SyncClient(kubeconfig.load(config), component="conformance") as client:
             for number in range(NODE_COUNT):

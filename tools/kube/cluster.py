@@ -58,7 +58,8 @@ class KubeCluster:
     """One cluster; the directory with its logs remains when it stops.
 
     It ends with the process that started it, unless `outlive` is set. Without `node_leases`
-    kwok renews no leases, which would keep the server busy with thousands of nodes.
+    kwok renews no leases, which would keep the server busy with thousands of nodes. `stages` says
+    how kwok's pods live.
     """
 
     def __init__(
@@ -71,12 +72,14 @@ class KubeCluster:
         audit_rules: Sequence[Mapping[str, Any]] = _AUDIT_RULES,
         server_flags: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
+        stages: Path = _STAGES,
     ) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
         self.audit_log = directory / "audit.log"
         self.processes = Processes(directory, outlive=outlive)
         self._controllers = controllers
+        self._stages = stages
         self._node_leases = node_leases
         self._server_flags = tuple(server_flags)
         self._controller_flags = tuple(controller_flags)
@@ -95,7 +98,12 @@ class KubeCluster:
         self._write_secrets()
         try:
             self._start_servers(programs)
-            start_kwok(self.processes, self.kubeconfig, node_leases=self._node_leases)
+            start_kwok(
+                self.processes,
+                self.kubeconfig,
+                node_leases=self._node_leases,
+                stages=self._stages,
+            )
             if self._controllers:
                 self._start_controllers(programs[CONTROLLER_MANAGER.name])
         except BaseException:
@@ -222,10 +230,12 @@ class KubeCluster:
         self.processes.start("kube-controller-manager", words)
 
 
-def start_kwok(processes: Processes, config: Path, *, node_leases: bool = True) -> None:
+def start_kwok(
+    processes: Processes, config: Path, *, node_leases: bool = True, stages: Path = _STAGES
+) -> None:
     """Run kwok for the nodes that are annotated for it, on any API server."""
     words: list[str | Path] = [
-        ensure(KWOK), "--kubeconfig", config, "--config", _STAGES,
+        ensure(KWOK), "--kubeconfig", config, "--config", stages,
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         f"--node-lease-duration-seconds={40 if node_leases else 0}",
         f"--server-address=127.0.0.1:{free_port()}",

@@ -2,7 +2,8 @@
 
 Each folder with go.mod and go.sum names one module and pins its dependencies. A program is stored
 in `~/.cache/hekla/kube/VERSION-DIGEST/NAME` ($XDG_CACHE_HOME is respected); the digest covers the
-two files and the flags, so a changed pin gives a new program.
+two files and the flags, so a changed pin gives a new program. A program whose source is in the
+folder itself (its package begins with `./`) has that source in its digest too.
 
 Note: several test workers may build at once. A lock admits one, and a rename publishes the result
 atomically.
@@ -66,7 +67,15 @@ class Part:
         digest = hashlib.sha256((self.flags + self.tags).encode())
         for name in ("go.mod", "go.sum"):
             digest.update((self.folder / name).read_bytes())
+        for source in self._own_sources():
+            digest.update(source.name.encode() + b"\0" + source.read_bytes())
         return cache_dir() / f"{self.version}-{digest.hexdigest()[:8]}" / self.name
+
+    def _own_sources(self) -> list[Path]:
+        """Return its source files, if it is not a package of the pinned module."""
+        if not self.package.startswith("./"):
+            return []
+        return sorted((self.folder / self.package).glob("*.go"))
 
 
 def cache_dir() -> Path:

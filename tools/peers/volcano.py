@@ -28,8 +28,12 @@ SCHEDULER = _part("vc-scheduler", "scheduler")
 CONTROLLER_MANAGER = _part("vc-controller-manager", "controller-manager")
 WEBHOOK_MANAGER = _part("vc-webhook-manager", "webhook-manager")
 VCCTL = _part("vcctl", "cli")
+ORACLE = Part("vc-oracle", _HERE / "volcano", _MODULE, "./oracle")
+"""Sessions of the scheduler in one process, without a cluster; see `tools.peers.oracle`."""
 
-PARTS = {part.name: part for part in (SCHEDULER, CONTROLLER_MANAGER, WEBHOOK_MANAGER, VCCTL)}
+PARTS = {
+    part.name: part for part in (SCHEDULER, CONTROLLER_MANAGER, WEBHOOK_MANAGER, VCCTL, ORACLE)
+}
 
 
 def start_scheduler(cluster: KubeCluster, conf: Path) -> None:

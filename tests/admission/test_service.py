@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,13 +18,21 @@ from hekla.admission import app
 from hekla.admission.certificates import CertificateSecret
 from hekla.admission.service import SECRET, AdmissionService
 from hekla.admission.webhooks import HOOKS, WebhookAddress, configurations
+from hekla.api.volcano import View
 from hekla.apiserver.server import ApiServer, Config
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
-from hekla.kube.resources import MUTATING_WEBHOOKS, QUEUES, SECRETS, VALIDATING_WEBHOOKS
+from hekla.kube.errors import Invalid
+from hekla.kube.resources import (
+    JOBS,
+    MUTATING_WEBHOOKS,
+    QUEUES,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+)
 from hekla.units.clock import ManualClock
 from hekla.web.server import WebServer
-from tests.api.test_volcano_jobs import job, queue, task
+from tests.api.test_volcano_jobs import Cluster, job, queue, task
 
 Json = dict[str, Any]
 NOW = 1_790_000_000.0
@@ -108,7 +117,25 @@ async def test_validation_uses_cluster_state(client: Client, service: Any) -> No
     root = await client.get(QUEUES, "root")
     deletion = review(None, "DELETE", root)  # type: ignore[arg-type]
     _, answer = await post(client, "validating/hekla-admission-queues-validate", deletion)
-    assert "cannot be deleted" in answer["response"]["status"]["message"]
+    assert "can not be deleted" in answer["response"]["status"]["message"]
+
+
+async def test_deletion_of_a_queue_with_a_job_is_refused_until_the_job_is_deleted(
+    client: Client, service: Any
+) -> None:
+    made = await client.create(QUEUES, queue("busy"))
+    await client.create(JOBS, job(task(), queue="busy", name="train"), namespace="default")
+    hook = "validating/hekla-admission-queues-validate"
+    deletion = review(None, "DELETE", made)  # type: ignore[arg-type]
+    _, answer = await post(client, hook, deletion)
+    want = "1 unfinished job (1 pending): default/train"
+    assert want in answer["response"]["status"]["message"]
+    with pytest.raises(Invalid, match=re.escape(want)):  # the server's own admission
+        await client.delete(QUEUES, "busy")
+    await client.delete(JOBS, "train", namespace="default")
+    _, answer = await post(client, hook, deletion)
+    assert answer["response"]["allowed"], answer
+    await client.delete(QUEUES, "busy")
 
 
 NONSENSE: dict[str, tuple[bytes, int]] = {
@@ -142,6 +169,53 @@ async def test_a_review_beyond_the_limit_is_refused(
     assert (status, text) == (413, "a review is limited to 1000 bytes")
     status, _ = await post(client, hook, b"{}", **{"Content-Type": "text/plain"})
     assert status == 415
+
+
+async def test_a_refusal_for_a_queue_is_decided_on_the_current_queues() -> None:
+    """A webhook's informer may not have seen the deletion of the last child yet."""
+    parent, child = queue("dept"), queue("team", parent="dept")
+    body = json.dumps(review(None, "DELETE", parent)).encode()  # type: ignore[arg-type]
+
+    async def answer(*now: Json) -> bool:
+        async def current(workloads_of: str | None) -> View:
+            assert workloads_of == "dept"
+            return Cluster(*now)
+
+        sent: list[Any] = []
+
+        async def receive() -> Json:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "path": "/queues/validate",
+            "method": "POST",
+            "headers": [(b"content-type", b"application/json")],
+        }
+        await app.App(Cluster(parent, child), current=current)(scope, receive, send)
+        return bool(json.loads(sent[1]["body"])["response"]["allowed"])
+
+    assert await answer(parent)
+    assert not await answer(parent, child)
+
+
+async def test_address_changes_between_url_and_service_in_any_order(client: Client) -> None:
+    by_url = WebhookAddress(url="https://127.0.0.1:8443")
+    by_service = WebhookAddress(namespace="volcano-system", service="hekla-admission-service")
+    for body in configurations(by_service, b"old"):  # as another field manager installs them
+        del body["webhooks"][0]["clientConfig"]["caBundle"]
+        mutates = body["kind"].startswith("Mutating")
+        resource = MUTATING_WEBHOOKS if mutates else VALIDATING_WEBHOOKS
+        await client.apply(resource, body, field_manager="hekla-install")
+    for address in (by_url, by_url, by_service, by_url, by_service, by_service):
+        async with AdmissionService(client, port=0, address=address).serving():
+            found = await client.get(MUTATING_WEBHOOKS, "hekla-admission-jobs-mutate")
+            config = found["webhooks"][0]["clientConfig"]
+            assert ("url" in config, "service" in config) == (bool(address.url), not address.url)
+            assert config["caBundle"]
 
 
 async def test_two_replicas_share_one_certificate_authority(

@@ -249,12 +249,9 @@ KINDS: dict[str, tuple[Object, Object]] = {
         {
             "spec": {
                 "clusterIP": "None",
-                "clusterIPs": ["None"],
                 "type": "ClusterIP",
                 "sessionAffinity": "None",
                 "internalTrafficPolicy": "Cluster",
-                "ipFamilies": ["IPv4"],
-                "ipFamilyPolicy": "SingleStack",
                 "ports": [{"port": 1, "targetPort": 1, "protocol": "TCP"}],
             }
         },

@@ -468,7 +468,7 @@ UPDATES = {
     "the address of a service": (
         service(ports=[PORT], clusterIP="10.0.0.1"),
         service(ports=[PORT], clusterIP="10.0.0.2"),
-        [(INVALID, "spec.clusterIP")],
+        [(INVALID, "spec.clusterIPs[0]")],
     ),
     "a bound claim that grows": (
         bound(claim()),

@@ -16,6 +16,7 @@ class Cluster:
 
     job_plugins = frozenset(wellknown.JOB_PLUGINS)
     scheduler_names = ("volcano",)
+    max_pods_per_job = 100_000
 
     def __init__(self, *queues: Object) -> None:
         made = [queue("root"), queue("default", parent="root"), *queues]
@@ -29,6 +30,9 @@ class Cluster:
 
     def namespace(self, name: str) -> Object | None:
         return None
+
+    def workloads(self, queue: str) -> Iterable[Object]:
+        return ()
 
 
 def queue(name: str, state: str = "Open", **spec: Any) -> Object:
@@ -244,3 +248,8 @@ def test_updates_of_a_job(what: str) -> None:
     change(new)
     found = problems(new, old)
     assert (not found) if want is None else any(want in problem for problem in found), found
+
+
+def test_an_event_named_twice_in_one_policy_is_accepted() -> None:
+    policy = {"events": ["PodEvicted", "PodFailed", "PodEvicted"], "event": "PodFailed"}
+    assert problems(job(policies=[{**policy, "action": "RestartJob"}])) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -137,7 +138,7 @@ def test_a_closing_queue_can_still_be_edited() -> None:
 
 @pytest.mark.parametrize(
     ("name", "want"),
-    [("default", "built in"), ("root", "built in"), ("dept", "queues below it: team")],
+    [("default", "built in"), ("root", "built in"), ("dept", "child queues: team")],
 )
 def test_some_queues_cannot_be_deleted(name: str, want: str) -> None:
     view = Cluster(*TREE)
@@ -148,6 +149,70 @@ def test_some_queues_cannot_be_deleted(name: str, want: str) -> None:
     leaf = view.queue("team")
     assert leaf is not None
     assert list(volcano.check("delete", leaf, leaf, view)) == []
+
+
+class Busy(Cluster):
+    """A queue `ml` with workloads; the namespace `ending` is being deleted."""
+
+    def __init__(self, *workloads: Object) -> None:
+        super().__init__(queue("ml"))
+        self._workloads = workloads
+
+    def workloads(self, queue: str) -> Iterable[Object]:
+        return self._workloads
+
+    def namespace(self, name: str) -> Object | None:
+        return {"metadata": {"deletionTimestamp": "now"}} if name == "ending" else None
+
+
+def workload(kind: str, name: str, phase: str = "", **metadata: Any) -> Object:
+    status = {"state": {"phase": phase}} if kind == "Job" else {"phase": phase}
+    names = {"name": name, "namespace": "a", **metadata}
+    return {"kind": kind, "metadata": names, "status": status}
+
+
+BY_JOB = {"ownerReferences": [{"apiVersion": wellknown.BATCH_API, "kind": "Job", "name": "x"}]}
+IN_USE: dict[str, tuple[tuple[Object, ...], str]] = {
+    "a running job": (
+        (workload("Job", "x", "Running"),),
+        "queue ml can not be deleted because it has 1 unfinished job (1 running): a/x; close it",
+    ),
+    "a job, counted without its group": (
+        (workload("Job", "x"), workload("PodGroup", "x-1", "Inqueue", **BY_JOB)),
+        "it has 1 unfinished job (1 pending): a/x;",
+    ),
+    "groups of others": (
+        tuple(workload("PodGroup", f"g{n}", "Running") for n in range(5)),
+        "it has 5 unfinished jobs (5 running): a/g0, a/g1, a/g2 and 2 more;",
+    ),
+    "an aborted job, which can be resumed": ((workload("Job", "x", "Aborted"),), "(1 aborted)"),
+}
+UNUSED = {
+    "no job": (),
+    "finished jobs": tuple(workload("Job", p, p) for p in ("Completed", "Failed", "Terminated")),
+    "a completed group": (workload("PodGroup", "g", "Completed"),),
+    "a job that is being deleted": (workload("Job", "x", "Running", deletionTimestamp="now"),),
+    "jobs of a namespace that is": (workload("Job", "x", "Running", namespace="ending"),),
+}
+
+
+@pytest.mark.parametrize(("workloads", "want"), IN_USE.values(), ids=IN_USE)
+@pytest.mark.parametrize("state", ["Open", "Closing", "Closed"])
+def test_queue_with_unfinished_jobs_cannot_be_deleted(
+    workloads: tuple[Object, ...], want: str, state: str
+) -> None:
+    one = queue("ml", state)
+    (problem,) = volcano.check("delete", one, one, Busy(*workloads))
+    assert want in str(problem)
+
+
+@pytest.mark.parametrize("workloads", UNUSED.values(), ids=UNUSED)
+@pytest.mark.parametrize("state", ["Open", "Closed"])
+def test_queue_without_unfinished_jobs_can_be_deleted(
+    workloads: tuple[Object, ...], state: str
+) -> None:
+    one = queue("ml", state)
+    assert list(volcano.check("delete", one, one, Busy(*workloads))) == []
 
 
 def group(**spec: Any) -> Object:

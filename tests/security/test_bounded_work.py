@@ -27,6 +27,7 @@ class NoQueues:
     """A cluster with the default queue only."""
 
     scheduler_names = ("volcano",)
+    max_pods_per_job = MAX_REPLICAS
     job_plugins = frozenset({"svc", "ssh"})
 
     def queue(self, name: str) -> Object:
@@ -36,8 +37,9 @@ class NoQueues:
         return lambda *arguments: []
 
 
-def problems(obj: Object, old: Object | None = None) -> list[str]:
+def problems(obj: Object, old: Object | None = None, limit: int = MAX_REPLICAS) -> list[str]:
     view: Any = NoQueues()
+    view.max_pods_per_job = limit
     return [str(each) for each in check("update" if old else "create", obj, old, view)]
 
 
@@ -56,6 +58,15 @@ def test_scaling_a_job_beyond_the_limit_is_refused() -> None:
     old = job([{"name": "a", "replicas": 1}])
     new = job([{"name": "a", "replicas": INT32}])
     assert any("more than 100000 replicas" in each for each in problems(new, old))
+
+
+def test_operator_sets_the_limit_and_larger_jobs_may_shrink() -> None:
+    jobs = {n: job([{"name": "a", "replicas": n}]) for n in (10_000, 10_001, 11_000, 12_000)}
+    assert problems(jobs[10_000], limit=10_000) == []
+    (refused,) = problems(jobs[10_001], limit=10_000)
+    assert "more than 10000 replicas in all, the most pods that a job may have here" in refused
+    assert problems(jobs[11_000], jobs[12_000], limit=10_000) == []
+    assert problems(jobs[12_000], jobs[11_000], limit=10_000) != []
 
 
 @pytest.mark.parametrize("plugin", ["svc", "ssh"])

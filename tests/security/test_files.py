@@ -78,7 +78,16 @@ def test_hekla_up_refuses_a_wide_directory(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     directory.chmod(0o755)
-    words = [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(directory)]
+    words = [
+        sys.executable,
+        "-m",
+        "hekla.cli.main",
+        "up",
+        "--port",
+        "0",
+        "--data-dir",
+        str(directory),
+    ]
     for more in ([], ["--detach"]):
         done = subprocess.run([*words, *more], capture_output=True, text=True, check=False)
         assert done.returncode != 0

@@ -107,6 +107,13 @@ def test_duplicate_keys_are_found_with_path_and_line() -> None:
     assert [(each.path, each.key, each.line) for each in duplicates] == [("a[0].b", "b", 3)]
 
 
+def test_the_line_of_a_duplicate_is_the_one_of_its_key_in_any_document() -> None:
+    text = "a: 1\n---\nb: 1\nb:\n  c:\n  - d\ne: 1\n"
+    values, duplicates = bounded_yaml.load_all_with_duplicates(text, BODY)
+    assert values == [{"a": 1}, {"b": {"c": ["d"]}, "e": 1}]
+    assert [(each.path, each.line) for each in duplicates] == [("b", 4)]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),

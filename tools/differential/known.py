@@ -52,30 +52,12 @@ KNOWN: tuple[Known, ...] = (
         label="^apply partial",
         path=r"^\.body\.details\.causes\[\d+\]\.field$",
     ),
-    Known(
-        "Missing warnings",
-        label="bad finalizer",
-        path=r"^\.warnings$",
-        real="prefer a domain-qualified finalizer name",
-        ours=r"^\[\]$",
-    ),
-    Known(
-        "Missing warnings",
-        path=r"^\.warnings$",
-        real="duplicate port definition",
-        ours=r"^\[\]$",
-    ),
+    Known("Error messages have their own wording", path=r"^\.warnings\[\d+\]$"),
     Known(
         "Other sets of validation causes",
         plural="^persistentvolumeclaims$",
         path=r"^\.body\.details\.causes\[\d+\]\.field$",
         real="^spec$",
-    ),
-    Known(
-        "Values that cannot be decoded",
-        label="create unknown field",
-        plural="^secrets$",
-        path=r"(code|reason|details|warnings)$",
     ),
     Known(
         "Patches with a result of the wrong type",
@@ -115,11 +97,6 @@ KNOWN: tuple[Known, ...] = (
         label="long name",
         path=r"^\.body\.details\.causes\[\d+\]\.field$",
     ),
-    # A quantity in another notation is a change here.
-    Known(
-        "Quantities are not normalized",
-        path=r"\.managedFields\[\d+\]\.fieldsV1\..*f:(limits|requests)\.f:\w+$",
-    ),
     Known("Finalizers need a domain", label="bad finalizer", plural="^leases$"),
     Known(
         "Quota usage is updated at once",
@@ -131,20 +108,6 @@ KNOWN: tuple[Known, ...] = (
         "Other sets of validation causes",
         plural="^(services|deployments|persistentvolumeclaims)$",
         path=r"^\.body\.details\.causes\[\d+\]\.(field|reason)$",
-    ),
-    Known(
-        "Services have no cluster IP",
-        plural="^services$",
-        path=r"^\.body\.rows\[\d+\]\.cells\[\d+\]$",
-        real="^IP$",
-    ),
-    Known(
-        "Values that cannot be decoded",
-        label="label of a number",
-        plural="^(widgets|podgroups)$",
-        path="(code|reason|details)$",
-        real=r"^(400|BadRequest|\(absent\))$",
-        ours="^(422|Invalid|[{])",
     ),
     Known(
         "Empty fields are omitted",
@@ -165,11 +128,6 @@ KNOWN: tuple[Known, ...] = (
         plural="^(widgets|podgroups)$",
     ),
     Known(
-        "Services have no cluster IP",
-        plural="^services$",
-        path=r"\.(f:)?(clusterIPs?|ipFamilies|ipFamilyPolicy)$",
-    ),
-    Known(
         "List items have kind and apiVersion",
         label="^(list|delete collection|bad list)",
         path=r"^\.body\.items\[\d+\]\.(kind|apiVersion)$",
@@ -183,15 +141,9 @@ KNOWN: tuple[Known, ...] = (
         ours=r"^(400|BadRequest|409|Conflict|\{)",
     ),
     Known(
-        "Quantities are not normalized",
-        path=r"\.(requests|limits|hard|used|max)\.\w+$",
-        real=r"^\d+(m|Mi|Gi)?$",
-        ours=r"^[\d.]+(m|Mi|Gi)?$",
-    ),
-    Known(
         "Pod labels are not copied to the Job",
         plural="^jobs$",
-        path=r"^\.body\.(items\[\d+\]\.)?metadata\.labels",
+        path=r"^\.body\.(items\[\d+\]\.|rows\[\d+\]\.object\.)?metadata\.labels",
         real="(uid|absent|^[abc]$|controller-uid)",
     ),
     Known("Deleting a Job deletes its pods", label="^delete", plural="^jobs$", path="warnings"),

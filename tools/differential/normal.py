@@ -55,6 +55,9 @@ class Normal:
                 return "SERVER"
             plain = [{k: v for k, v in entry.items() if k != "time"} for entry in item]
             return self._walk(sorted(plain, key=_who), (*path, key))
+        if key == "causes" and isinstance(item, list) and all(map(_is_conflict, item)):
+            # kube-apiserver walks over a map of the other managers.
+            item = sorted(item, key=lambda cause: str(cause.get("field")))
         if key == "continue" and item:
             return "CONTINUE"
         if key in ("nodePort", "healthCheckNodePort") and isinstance(item, int):
@@ -90,6 +93,10 @@ class Normal:
         if uid.startswith("00000000-"):
             return uid
         return self.identities.setdefault(uid, f"uid{len(self.identities)}")
+
+
+def _is_conflict(cause: Any) -> bool:
+    return isinstance(cause, dict) and cause.get("reason") == "FieldManagerConflict"
 
 
 def _who(entry: dict[str, Any]) -> tuple[str, ...]:

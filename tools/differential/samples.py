@@ -63,7 +63,7 @@ def _config_map(rng: Random) -> Object:
 
 
 def _secret(rng: Random) -> Object:
-    made: Object = {"data": {"key": rng.choice(("YQ==", "YmI=", ""))}}
+    made: Object = {"data": {"key": rng.choice(("YQ==", "YmI=", "", "YR==", "YQ==\n"))}}
     if rng.random() < 0.3:
         made["stringData"] = {"other": "plain", "key": "over"}
     if rng.random() < 0.2:
@@ -74,9 +74,12 @@ def _secret(rng: Random) -> Object:
 def _container(rng: Random, name: str = "main") -> Object:
     made: Object = {"name": name, "image": rng.choice(("busybox", "busybox:1.36", "a/b:latest"))}
     if rng.random() < 0.5:
-        made["resources"] = {"requests": {"cpu": rng.choice(("0.5", "100m", "2"))}}
+        made["resources"] = {"requests": {"cpu": rng.choice(("0.5", "100m", "2", 1, "1000m"))}}
         if rng.random() < 0.5:
-            made["resources"]["limits"] = {"cpu": "2", "memory": rng.choice(("1Gi", "1024Mi"))}
+            made["resources"]["limits"] = {
+                "cpu": "2",
+                "memory": rng.choice(("1Gi", "1024Mi", "0.5")),
+            }
     if rng.random() < 0.4:
         made["env"] = [{"name": "A", "value": "1"}, {"name": "B", "value": rng.choice("23")}]
     if rng.random() < 0.3:
@@ -98,15 +101,25 @@ def _pod_spec(rng: Random, restart: tuple[str, ...] = ("Always", "Never", "OnFai
             rng.choice(
                 (
                     {"name": "v", "emptyDir": {}},
+                    {"name": "v", "emptyDir": {"sizeLimit": "1024Ki"}},
+                    {"name": "v", "rbd": {"image": "i", "monitors": ["m"]}},
                     {"name": "v", "configMap": {"name": "a"}},
                     {"name": "v", "secret": {"secretName": "a"}},
                 )
             )
         ]
     if rng.random() < 0.2:
-        made["tolerations"] = [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]
+        made["tolerations"] = [
+            rng.choice(
+                (
+                    {"key": "k", "operator": "Exists", "effect": "NoSchedule"},
+                    {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+                    {"operator": "Exists"},
+                )
+            )
+        ]
     if rng.random() < 0.2:
-        made["nodeSelector"] = {"disk": "ssd"}
+        made["nodeSelector"] = rng.choice(({"disk": "ssd"}, {"beta.kubernetes.io/os": "linux"}))
     if rng.random() < 0.2:
         made["terminationGracePeriodSeconds"] = rng.choice((0, 5))
     return made
@@ -125,6 +138,15 @@ def _service(rng: Random) -> Object:
         spec["selector"] = {"app": "x"}
     if rng.random() < 0.4:
         spec["clusterIP"] = "None"
+    elif rng.random() < 0.2:
+        spec |= rng.choice(
+            (
+                {"type": "ExternalName", "externalName": "a.example.com"},
+                {"ipFamilyPolicy": "PreferDualStack"},
+                {"clusterIP": "1.2.3.4"},
+                {"ipFamilies": ["IPv6"]},
+            )
+        )
     if rng.random() < 0.2:
         spec["ports"] = [{"port": 80, "name": "a"}, {"port": 81, "name": "b", "targetPort": "x"}]
     return {"spec": spec}
@@ -175,7 +197,12 @@ def _binding(rng: Random) -> Object:
 
 
 def _lease(rng: Random) -> Object:
-    return {"spec": {"holderIdentity": rng.choice("ab"), "leaseDurationSeconds": 15}}
+    made: Object = {"holderIdentity": rng.choice("ab"), "leaseDurationSeconds": 15}
+    if rng.random() < 0.3:
+        made["renewTime"] = rng.choice(
+            ("2026-01-02T15:04:05.000001Z", "2026-01-02T17:04:05.000001+02:00")
+        )
+    return {"spec": made}
 
 
 def _account(rng: Random) -> Object:
@@ -193,12 +220,24 @@ def _claim(rng: Random) -> Object:
     }
 
 
+_FORMATTED = (
+    ("since", "2026-01-02T15:04:05Z", "yesterday"),
+    ("address", "10.1.2.3", "10.1.2"),
+    ("id", "11111111-1111-4111-8111-111111111111", "1"),
+    ("blob", "YQ==", "YQ"),
+    ("every", "1h30m", "5"),
+)
+
+
 def _widget(rng: Random) -> Object:
     spec: Object = {"size": rng.choice((1, 5, 9)), "color": rng.choice(("red", "blue"))}
     if rng.random() < 0.5:
         spec["parts"] = [{"name": "a", "count": 1}, {"name": "b"}]
     if rng.random() < 0.3:
         spec["free"] = {"any": {"thing": [1, "2", None]}}
+    if rng.random() < 0.3:
+        name, good, bad = rng.choice(_FORMATTED)
+        spec[name] = rng.choice((good, good, bad, None))
     return {"spec": spec}
 
 
@@ -321,6 +360,11 @@ WIDGET_CRD: Object = {
                                         "default": "green",
                                     },
                                     "label": {"type": "string", "pattern": "^[a-z]+$"},
+                                    "since": {"type": "string", "format": "date-time"},
+                                    "address": {"type": "string", "format": "ipv4"},
+                                    "id": {"type": "string", "format": "uuid"},
+                                    "blob": {"type": "string", "format": "byte"},
+                                    "every": {"type": "string", "format": "duration"},
                                     "parts": {
                                         "type": "array",
                                         "maxItems": 5,

@@ -17,9 +17,7 @@ from tools.waiting import until
 
 _SERVED_S = 60.0
 # These depend on kubelets and on the configuration of the cluster.
-_SERVER_FLAGS = (
-    "--disable-admission-plugins=DefaultTolerationSeconds,StorageObjectInUseProtection",
-)
+_SERVER_FLAGS = ("--disable-admission-plugins=StorageObjectInUseProtection",)
 # Only what a namespace needs: other controllers would write asynchronously.
 _CONTROLLER_FLAGS = (
     "--controllers=serviceaccount-controller,root-ca-certificate-publisher-controller",

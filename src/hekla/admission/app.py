@@ -47,10 +47,16 @@ class App:
         self,
         view: View,
         *,
+        current: Callable[[str | None], Awaitable[View]] | None = None,
         verifies_clients: bool = False,
         trusted: Collection[str] = (MASTERS,),
     ) -> None:
+        """`current` reads the state of the cluster anew, before a refusal that depends on it.
+
+        Its argument is a queue of which the workloads are read too, before it is deleted.
+        """
         self._view = view
+        self._current = current
         self._verifies_clients = verifies_clients
         self._callers: Counter[str] = Counter()
         mutate = partial(reviews.mutate, trusted=trusted)
@@ -91,7 +97,12 @@ class App:
             raise _Refused(401, "reviews need the API server's client certificate")
         with self._admitted((scope.get("client") or ("",))[0]):
             request = reviews.read(await _body(receive))
-            return msgspec.json.encode(action(request, self._view))
+            answer = action(request, self._view)
+            deleted = reviews.deleted_queue(request)
+            if self._current is not None and (deleted or reviews.depends_on_queues(answer)):
+                # The informer may be a moment behind, as after the deletion of the last child.
+                answer = action(request, await self._current(deleted))
+            return msgspec.json.encode(answer)
 
     @contextmanager
     def _admitted(self, caller: str) -> Iterator[None]:

@@ -87,6 +87,27 @@ def validate(request: Json, view: View) -> Json:
     return _answer(request, refused=status)
 
 
+_QUEUE_FIELDS = ("spec.queue", "spec.parent", "metadata.name")
+
+
+def depends_on_queues(answer: Json) -> bool:
+    """Return whether a review was refused for the state of queues."""
+    status = answer["response"].get("status") or {}
+    found = (status.get("details") or {}).get("causes") or ()
+    return any(cause["field"] in _QUEUE_FIELDS for cause in found)
+
+
+def deleted_queue(request: Json) -> str | None:
+    """Return the name of the queue that a request deletes."""
+    old = request.get("oldObject")
+    if request.get("operation") != "DELETE" or not isinstance(old, dict):
+        return None
+    if (old.get("apiVersion"), old.get("kind")) != volcano.QUEUE:
+        return None
+    # Not the name of the request: it is empty if a collection is deleted.
+    return str((old.get("metadata") or {}).get("name") or "") or None
+
+
 def _object(request: Json, field: str) -> Json:
     obj = request.get(field)
     if not isinstance(obj, dict):

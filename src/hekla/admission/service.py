@@ -15,10 +15,11 @@ from pathlib import Path
 from hekla.admission.app import MASTERS, App
 from hekla.admission.certificates import Certificates, CertificateSecret
 from hekla.admission.view import InformerView
-from hekla.admission.webhooks import WebhookAddress, configurations
+from hekla.admission.webhooks import WebhookAddress, change_of_address, configurations
 from hekla.api import wellknown
+from hekla.api.volcano.jobs import MAX_REPLICAS
 from hekla.kube.client import Client
-from hekla.kube.errors import KubeError
+from hekla.kube.errors import Invalid, KubeError
 from hekla.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from hekla.units.clock import Clock, SystemClock
 from hekla.web.server import WebServer
@@ -42,12 +43,14 @@ class AdmissionService:
         address: WebhookAddress | None = None,
         namespace: str = wellknown.SYSTEM_NAMESPACE,
         client_ca: Path | None = None,
+        max_pods_per_job: int = MAX_REPLICAS,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
         self._host, self._port = host, port
         self._address = address
         self._client_ca = client_ca
+        self._max_pods_per_job = max_pods_per_job
         self._clock = clock or SystemClock()
         self._namespace = namespace
         self._secret = CertificateSecret(client, self._clock, namespace, SECRET)
@@ -65,10 +68,12 @@ class AdmissionService:
         with tempfile.TemporaryDirectory(prefix="hekla-admission-") as directory:
             self._directory = Path(directory)
             files = self._write(certificates)
-            async with InformerView(self._client) as view:
+            view = InformerView(self._client, max_pods_per_job=self._max_pods_per_job)
+            async with view:
                 server = WebServer(
                     App(
                         view,
+                        current=view.current,
                         verifies_clients=self._client_ca is not None,
                         # The controllers act for users.
                         trusted=(MASTERS, f"system:serviceaccounts:{self._namespace}"),
@@ -97,7 +102,12 @@ class AdmissionService:
         for body in configurations(self._address, certificates.authority.certificate):
             mutates = body["kind"].startswith("Mutating")
             resource = MUTATING_WEBHOOKS if mutates else VALIDATING_WEBHOOKS
-            await self._client.apply(resource, body, field_manager=MANAGER, force=True)
+            try:
+                await self._client.apply(resource, body, field_manager=MANAGER, force=True)
+            except Invalid:  # the installed configuration has the other kind of address
+                name, patch = body["metadata"]["name"], change_of_address(body)
+                await self._client.patch(resource, name, patch, kind="strategic")
+                await self._client.apply(resource, body, field_manager=MANAGER, force=True)
 
     async def _renew_periodically(self, server: WebServer) -> None:
         while True:

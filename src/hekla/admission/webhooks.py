@@ -91,6 +91,23 @@ class WebhookAddress:
         return (f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}")
 
 
+def change_of_address(body: Json) -> Json:
+    """Return a strategic patch that gives every webhook the address in `body` and no other.
+
+    The url may have one field manager and the service another: applied, both would stay, and the
+    server refuses that.
+    """
+    return {
+        "webhooks": [
+            {
+                "name": webhook["name"],
+                "clientConfig": {"url": None, "service": None, **webhook["clientConfig"]},
+            }
+            for webhook in body["webhooks"]
+        ]
+    }
+
+
 def configurations(address: WebhookAddress, ca_pem: bytes) -> list[Json]:
     """Return all webhook configurations, one object per hook, as Volcano's."""
     made = []

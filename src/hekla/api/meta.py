@@ -216,11 +216,11 @@ def decoder(model: type[T]) -> msgspec.json.Decoder[T]:
     return known
 
 
-def decode(data: bytes, model: type[T]) -> T:
+def decode(data: bytes | msgspec.Raw, model: type[T]) -> T:
     """Decode JSON into a model, with `null` as absent, as in Kubernetes.
 
-    The fast path rejects a null in place of a list or map. Some clients send those, so a rejected
-    object is decoded again without nulls.
+    The fast path rejects a null in place of a list, map or struct. Go writes those for fields
+    without `omitempty`, so a rejected object is decoded again without nulls.
     """
     try:
         return decoder(model).decode(data)

@@ -163,6 +163,8 @@ NODE_VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"
 NODE_VGPU_HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
 POD_NETWORK: Final = "hekla.io/pod-network"  # node: `bridge` or `host`
 POD_USER: Final = "hekla.io/pod-user"  # node: `namespace` or `owner`, who its pods run as
+LOCAL_NODE: Final = "hekla.io/local-node"  # node: the agent of `hekla up` made it
+SIMULATED_NODE: Final = "hekla.io/simulated"
 CARD_GROUPS: Final = "hekla.io/card-groups"  # node: `0,1,2,3;4,5,6,7`, cards joined by a fast link
 VGPU_MODE: Final = "volcano.sh/vgpu-mode"
 VGPU_MODES: Final = ("hami-core", "mig", "mps")
@@ -419,6 +421,7 @@ class PodReason:
     EVICTED: Final = "Evicted"
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
     NODE_LOST: Final = "NodeLost"
+    NODE_SHUTDOWN: Final = "NodeShutdown"
     PREEMPTED: Final = "Preempted"
 
 

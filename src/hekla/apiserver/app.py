@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -18,10 +19,11 @@ from hekla.apiserver import errors
 from hekla.apiserver.auth.authenticator import ANONYMOUS, Authenticator, User
 from hekla.apiserver.auth.impersonation import impersonated
 from hekla.apiserver.auth.rbac import Authorizer
-from hekla.apiserver.endpoints import streams
+from hekla.apiserver.endpoints import compression, streams
 from hekla.apiserver.endpoints.access_reviews import AccessReviews
 from hekla.apiserver.endpoints.discovery import Discovery
 from hekla.apiserver.endpoints.handlers import Handlers
+from hekla.apiserver.endpoints.health import Health
 from hekla.apiserver.endpoints.messages import Request, Response
 from hekla.apiserver.endpoints.streams import Streams
 from hekla.apiserver.endpoints.subresources import Subresources
@@ -60,7 +62,7 @@ class App:
         authenticator: Authenticator,
         authorizer: Authorizer,
         metrics: Metrics,
-        is_ready: Callable[[], bool],
+        health: Health,
         flowcontrol: FlowControl | None = None,
     ) -> None:
         self._registry = registry
@@ -72,7 +74,7 @@ class App:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._metrics = metrics
-        self._is_ready = is_ready
+        self._health = health
         self._flowcontrol = flowcontrol or FlowControl()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,7 +146,9 @@ class App:
         self, scope: Scope, receive: Receive, target: RequestInfo, query: Query, warnings: list[str]
     ) -> Response:
         headers = _headers(scope)
-        if not target.is_resource and (health := self._health(target.path)) is not None:
+        if not target.is_resource and (
+            (health := self._health.answer(target.path, query)) is not None
+        ):
             return health
         user = self._user(headers)
         self._authorize(user, target)
@@ -174,6 +178,20 @@ class App:
     ) -> Response:
         if not target.is_resource:
             return self._other(target, scope, headers)
+        response = await self._resource(scope, receive, target, query, warnings, headers, user)
+        response.may_compress = compression.is_accepted(headers.get("accept-encoding", ""))
+        return response
+
+    async def _resource(
+        self,
+        scope: Scope,
+        receive: Receive,
+        target: RequestInfo,
+        query: Query,
+        warnings: list[str],
+        headers: dict[str, str],
+        user: User,
+    ) -> Response:
         served = self._registry.lookup(target.group, target.version, target.plural)
         if served is None:
             raise errors.no_such_path()
@@ -192,6 +210,8 @@ class App:
             user_agent=headers.get("user-agent", ""),
             warnings=warnings,
         )
+        if served.deprecation:
+            warnings.append(served.deprecation)
         if scope["method"] not in ("GET", "HEAD"):
             request.body = await _read_body(receive, headers)
         if served.kind.virtual:
@@ -232,15 +252,6 @@ class App:
             f'User "{user.name}" cannot {target.verb} {what} in API group "{target.group}" '
             f"{where}{why}",
         )
-
-    def _health(self, path: str) -> Response | None:
-        root = path.split("/")[1] if path.startswith("/") else ""
-        if root in ("healthz", "livez"):
-            return Response(200, b"ok", "text/plain")
-        if root == "readyz":
-            ready = self._is_ready()
-            return Response(200 if ready else 503, b"ok" if ready else b"starting", "text/plain")
-        return None
 
     def _other(self, target: RequestInfo, scope: Scope, headers: dict[str, str]) -> Response:
         if target.verb != "get":
@@ -315,6 +326,9 @@ async def _send(send: Send, receive: Receive, response: Response, warnings: list
         text = plain.replace("\\", "\\\\").replace('"', '\\"')
         headers.append((b"warning", f'299 - "{text}"'.encode("utf-8", "replace")))
     body = response.body
+    if response.may_compress and not isinstance(body, AsyncIterator):
+        body, more = _packed(body)
+        headers += more
     if isinstance(body, bytes):
         headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -324,6 +338,22 @@ async def _send(send: Send, receive: Receive, response: Response, warnings: list
         await _stream(send, receive, body)
     else:
         await _send_chunks(send, body)
+
+
+def _packed(
+    body: bytes | Iterable[bytes],
+) -> tuple[bytes | Iterable[bytes], list[tuple[bytes, bytes]]]:
+    """Return a body compressed if it is large, and the headers that say so."""
+    encoded = [(name.encode(), value.encode()) for name, value in compression.HEADERS]
+    if isinstance(body, bytes):
+        if len(body) <= compression.THRESHOLD:
+            return body, []
+        return compression.compressed(body), encoded
+    chunks = iter(body)
+    is_large, taken = compression.is_large(chunks)
+    if not is_large:
+        return b"".join(taken), []
+    return compression.compressed_chunks(chain(taken, chunks)), encoded
 
 
 async def _send_chunks(send: Send, chunks: Iterable[bytes]) -> None:

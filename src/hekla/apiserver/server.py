@@ -14,13 +14,15 @@ import fcntl
 import logging
 import os
 import secrets
+import shlex
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hekla.api.volcano.jobs import MAX_REPLICAS
 from hekla.apiserver import bootstrap
 from hekla.apiserver.admission.config import AdmissionConfig
 from hekla.apiserver.app import App
@@ -37,6 +39,7 @@ from hekla.apiserver.background.tasks import BackgroundTasks
 from hekla.apiserver.endpoints.access_reviews import AccessReviews
 from hekla.apiserver.endpoints.discovery import Discovery
 from hekla.apiserver.endpoints.handlers import Handlers
+from hekla.apiserver.endpoints.health import Health
 from hekla.apiserver.endpoints.nodeproxy import Nodes
 from hekla.apiserver.endpoints.streams import Streams
 from hekla.apiserver.endpoints.subresources import Subresources
@@ -69,6 +72,8 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 0
     durability: Durability = "process"
+    else_any_port: bool = False
+    """Whether a free port replaces one that is taken."""
     names: tuple[str, ...] = ()
     """Additional host names and addresses of the certificate."""
     clock: Clock = field(default_factory=SystemClock)
@@ -80,6 +85,10 @@ class Config:
     """The Pod Security level of namespaces without a label."""
     queue_access: bool = False
     """Whether submitting to a queue needs the verb `use` on it."""
+    max_pods_per_job: int = MAX_REPLICAS
+    """The most pods that a Volcano Job may have."""
+    scheduler_config_problem: Callable[[str], str] | None = None
+    """Returns why the scheduler would refuse a configuration; None: it is not checked."""
 
 
 class ApiServer:
@@ -145,7 +154,12 @@ class ApiServer:
             self.store,
             self.registry,
             clock=config.clock,
-            admission=AdmissionConfig(config.pod_security_default, config.queue_access),
+            admission=AdmissionConfig(
+                config.pod_security_default,
+                config.queue_access,
+                config.max_pods_per_job,
+                config.scheduler_config_problem,
+            ),
         )
         stack.callback(self.resources.webhook_client.close)
         crds.subscribe(self.store, self.registry)
@@ -163,6 +177,7 @@ class ApiServer:
                 key=serving.key,
                 host=config.host,
                 port=config.port,
+                else_any_port=config.else_any_port,
                 limits=config.connections,
                 admin_socket=_admin_socket(config.data_dir),
             )
@@ -225,7 +240,13 @@ class ApiServer:
             authenticator=authenticator,
             authorizer=authorizer,
             metrics=metrics,
-            is_ready=lambda: self.ready,
+            health=Health(
+                live={"store": lambda: self.store.failure},
+                ready={
+                    "bootstrap": lambda: "" if self.ready or self.closing.is_set() else "starting",
+                    "shutdown": lambda: "stopping" if self.closing.is_set() else "",
+                },
+            ),
             flowcontrol=flow,
         )
 
@@ -249,7 +270,8 @@ def _locked(directory: Path) -> Iterator[None]:
         except OSError as error:
             raise AlreadyRunning(
                 f"{directory} is in use by another hekla{_address_in(directory)}; stop it with "
-                "`hekla down`, or choose another --data-dir"
+                f"`hekla down --data-dir {shlex.quote(str(directory))}`, or choose another "
+                "--data-dir"
             ) from error
         yield
 

@@ -22,7 +22,7 @@ import yaml
 from hekla.units.documents import MAX_DEPTH
 
 __all__ = ["BODY", "CONFIG", "FILE", "Duplicate", "Limits", "YAMLError", "compose", "load",
-           "load_all", "load_with_duplicates", "plain"]  # fmt: skip
+           "load_all", "load_all_with_duplicates", "load_with_duplicates", "plain"]  # fmt: skip
 
 YAMLError = yaml.YAMLError
 
@@ -72,6 +72,7 @@ class Duplicate:
     path: str
     key: str
     line: int
+    """The line of the later one."""
 
 
 class _Limited(yaml.MarkedYAMLError):
@@ -97,6 +98,14 @@ def load_all(text: str | bytes, limits: Limits) -> list[Any]:
     return list(_Builder(text, limits).documents())
 
 
+def load_all_with_duplicates(
+    text: str | bytes, limits: Limits
+) -> tuple[list[Any], list[Duplicate]]:
+    """Return the values of all documents, and the duplicate keys of their maps."""
+    builder = _Builder(text, limits)
+    return list(builder.documents()), builder.duplicates
+
+
 def compose(text: str, limits: Limits) -> yaml.Node | None:
     """Return the node tree, which has line numbers."""
     load(text, limits)
@@ -116,7 +125,7 @@ def plain(node: yaml.Node) -> Any:
 class _Frame:
     """An open list or map."""
 
-    __slots__ = ("anchor", "chars", "is_map", "key", "merged", "nodes", "value")
+    __slots__ = ("anchor", "chars", "is_map", "key", "key_event", "merged", "nodes", "value")
 
     def __init__(self, value: Any, anchor: str | None, nodes: int, chars: int) -> None:
         self.value = value
@@ -125,6 +134,7 @@ class _Frame:
         self.nodes = nodes
         self.chars = chars
         self.key: str | None = None
+        self.key_event: Any = None
         self.merged: dict[str, Any] | None = None
 
 
@@ -229,12 +239,13 @@ class _Builder:
             frame.value.append(value)
         elif frame.key is None:
             frame.key = value if value.__class__ in (str, _MergeKey) else _key(event, value)
+            frame.key_event = event
         elif frame.key.__class__ is _MergeKey:
             frame.merged = _merge(event, frame.merged, value)
             frame.key = None
         else:
             if frame.key in frame.value and len(self.duplicates) < MAX_DUPLICATES:
-                line = event.start_mark.line + 1
+                line = frame.key_event.start_mark.line + 1
                 self.duplicates.append(Duplicate(self._path(), frame.key[:_SHOWN_KEY], line))
             frame.value[frame.key] = value
             frame.key = None

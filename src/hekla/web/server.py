@@ -57,11 +57,16 @@ class WebServer:
         port: int = 0,
         limits: ConnectionLimits | None = None,
         admin_socket: Path | None = None,
+        else_any_port: bool = False,
     ) -> None:
-        """`admin_socket` is a Unix socket without TLS and limits, for its owner only."""
+        """`admin_socket` is a Unix socket without TLS and limits, for its owner only.
+
+        With `else_any_port`, a port that is taken is replaced by a free one.
+        """
         self._host = host
         self._scheme = "http" if certificate is None else "https"
         self._wanted_port = port
+        self._else_any_port = else_any_port
         self._admin_socket = admin_socket
         self.connections = Connections(limits)
         self._uvicorn = _Uvicorn(
@@ -99,7 +104,7 @@ class WebServer:
         context.load_cert_chain(certificate, key)
 
     async def __aenter__(self) -> Self:
-        listener = _listen(self._host, self._wanted_port)
+        listener = _listen(self._host, self._wanted_port, else_any_port=self._else_any_port)
         self.port: int = listener.getsockname()[1]
         sockets = [listener]
         if self._admin_socket is not None:
@@ -226,19 +231,21 @@ def _listen_private(path: Path) -> socket.socket:
     return listener
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, else_any_port: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio disables Nagle only for sockets declared as TCP; otherwise each response waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
+        if error.errno == errno.EADDRINUSE and else_any_port:
+            return _listen(host, 0)
         raise OSError(
             error.errno,
             f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; try another --port",
         ) from error
-    listener.listen(BACKLOG)
     listener.setblocking(False)
     return listener

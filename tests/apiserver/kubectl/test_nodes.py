@@ -27,6 +27,9 @@ class FakeAgent:
         for line in lines if request.tail_lines is None else lines[-request.tail_lines :]:
             yield line.encode()
 
+    def kept_log(self, metadata: Object, request: LogRequest) -> None:
+        return None
+
     async def stream(self, pod: Object, request: StreamRequest, channels: Channels) -> Object:
         self.requested.append(request)
         match request.command:

@@ -50,12 +50,6 @@ def service(obj: Object) -> None:
         spec["externalTrafficPolicy"] = "Cluster"
     if kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is None:
         spec["allocateLoadBalancerNodePorts"] = True
-    if spec.get("clusterIP") and not spec.get("clusterIPs"):
-        spec["clusterIPs"] = [spec["clusterIP"]]
-    if not spec.get("ipFamilyPolicy"):
-        spec["ipFamilyPolicy"] = "SingleStack"
-    if not spec.get("ipFamilies"):
-        spec["ipFamilies"] = ["IPv6" if ":" in (spec.get("clusterIP") or "") else "IPv4"]
 
 
 def endpoints(obj: Object) -> None:

@@ -29,6 +29,7 @@ from hekla.units.quantity import Quantity, QuantityError
 from hekla.units.selectors import label_key_problem, label_value_problem
 
 MAX_DATA: Final = 1024 * 1024
+_FAMILY_POLICIES: Final = ("PreferDualStack", "RequireDualStack", "SingleStack")
 SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
 
@@ -123,14 +124,36 @@ def service(obj: Object, old: Object | None) -> FieldErrors:
             "spec.externalName", (spec.get("externalName") or "").rstrip("."), names.dns_subdomain
         )
         if address and address != "None":
-            yield forbidden("spec.clusterIP", "may not be set for ExternalName services")
-    elif address not in ("", "None"):
-        yield from _address("spec.clusterIPs[0]", address)
+            yield forbidden("spec.clusterIPs", "may not be set for ExternalName services")
+    else:
+        yield from _cluster_ips(spec, address)
     if kind in ("NodePort", "LoadBalancer") and address == "None":
-        yield invalid("spec.clusterIP", address, f"may not be None for {kind} services")
+        yield invalid("spec.clusterIPs[0]", address, f"may not be None for {kind} services")
     before = (old or {}).get("spec") or {}
     if before.get("clusterIP") and "ExternalName" not in (kind, before.get("type")):
-        yield from unchanged("spec.clusterIP", address, before["clusterIP"])
+        yield from unchanged("spec.clusterIPs[0]", address, before["clusterIP"])
+
+
+def _cluster_ips(spec: Object, address: str) -> FieldErrors:
+    all_addresses = spec.get("clusterIPs") or []
+    if all_addresses and not address:
+        yield invalid("spec.clusterIPs", all_addresses, "needs the first of them in clusterIP")
+    elif all_addresses and all_addresses[0] != address:
+        yield invalid("spec.clusterIPs", all_addresses, "the first must be the one of clusterIP")
+    if len(all_addresses) > 2:
+        yield invalid("spec.clusterIPs", all_addresses, "may have one address of each family")
+    if address not in ("", "None"):
+        yield from _address("spec.clusterIPs[0]", address)
+    families = spec.get("ipFamilies") or []
+    for index, family in enumerate(families):
+        yield from one_of(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6"))
+        if family in families[:index]:
+            yield duplicate(f"spec.ipFamilies[{index}]", family)
+    policy = spec.get("ipFamilyPolicy")
+    if policy:
+        yield from one_of("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
+    if len(families) > 1 and policy == "SingleStack":
+        yield invalid("spec.ipFamilyPolicy", policy, "must allow two families, as ipFamilies does")
 
 
 def _service_ports(ports: list[Object]) -> FieldErrors:

@@ -86,16 +86,16 @@ def invalid(field: str, value: Any, detail: str) -> FieldError:
     return FieldError(INVALID, field, detail, value)
 
 
-def duplicate(field: str, value: Any) -> FieldError:
-    return FieldError(DUPLICATE, field, "", value)
+def duplicate(field: str, value: Any, detail: str = "") -> FieldError:
+    return FieldError(DUPLICATE, field, detail, value)
 
 
 def forbidden(field: str, detail: str) -> FieldError:
     return FieldError(FORBIDDEN, field, detail)
 
 
-def not_found(field: str, value: Any) -> FieldError:
-    return FieldError(NOT_FOUND, field, "", value)
+def not_found(field: str, value: Any, detail: str = "") -> FieldError:
+    return FieldError(NOT_FOUND, field, detail, value)
 
 
 def too_many(field: str, number: int, most: int) -> FieldError:
@@ -106,11 +106,11 @@ def too_long(field: str, limit: int) -> FieldError:
     return FieldError(TOO_LONG, field, f"may not be more than {limit} bytes")
 
 
-def one_of(field: str, value: Any, supported: Iterable[str]) -> FieldErrors:
+def one_of(field: str, value: Any, supported: Iterable[str], prefix: str = "") -> FieldErrors:
     """Yield an error with the accepted values, unless the value is one of them."""
     if value not in supported:
         listed = ", ".join(f'"{each}"' for each in sorted(supported))
-        yield FieldError(NOT_SUPPORTED, field, f"supported values: {listed}", value)
+        yield FieldError(NOT_SUPPORTED, field, f"{prefix}supported values: {listed}", value)
 
 
 def at_least(field: str, value: Any, least: int) -> FieldErrors:

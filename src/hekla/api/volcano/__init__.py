@@ -38,6 +38,8 @@ def default(obj: Object, view: View) -> None:
             queues.default(obj)
         case kind if kind == POD_GROUP:
             groups.default(obj, view)
+        case kind if kind == POD:
+            groups.default_queue_gate(obj)
 
 
 def check(operation: str, obj: Object, old: Object | None, view: View) -> FieldErrors:

@@ -43,18 +43,27 @@ def check_flow(flow: Object) -> FieldErrors:
         graph[one.get("name") or ""] = targets
         for target in dict.fromkeys(targets):
             if target not in known:
-                yield not_found(f"spec.flows[{index}].dependsOn.targets", target)
+                yield not_found(
+                    f"spec.flows[{index}].dependsOn.targets",
+                    target,
+                    f"jobflow Flow is not DAG: vertex is not defined: {target}; add a flow of this "
+                    "name",
+                )
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        yield invalid("spec.flows", " -> ".join(error.args[1]), "dependsOn has a cycle")
+        yield invalid(
+            "spec.flows",
+            " -> ".join(error.args[1]),
+            "jobflow Flow is not DAG: dependsOn has a cycle",
+        )
 
 
 def check_template(template: Object, view: View) -> FieldErrors:
     """Check a JobTemplate, whose spec is a job spec."""
     spec = deepcopy(template.get("spec") or {})
     jobs.default({"metadata": {}, "spec": spec}, view)
-    yield from jobs.check_spec(template["metadata"].get("name") or "", spec, view)
+    yield from jobs.check_spec(jobs.name_of(template["metadata"]), spec, view)
 
 
 def check_cron(cron: Object, view: View) -> FieldErrors:
@@ -97,7 +106,7 @@ def zone_problem(zone: str) -> str | None:
 def check_hypernode(node: Object) -> FieldErrors:
     members = (node.get("spec") or {}).get("members") or []
     if not members:
-        yield required("spec.members", "at least one")
+        yield required("spec.members", "member must have at least one member")
     for index, member in enumerate(members):
         where = f"spec.members[{index}].selector"
         selector = member.get("selector") or {}
@@ -112,7 +121,11 @@ def check_hypernode(node: Object) -> FieldErrors:
             try:
                 compile_pattern(pattern)
             except PatternError as error:
-                yield invalid(f"{where}.regexMatch.pattern", pattern, f"does not compile: {error}")
+                yield invalid(
+                    f"{where}.regexMatch.pattern",
+                    pattern,
+                    f"member regexMatch pattern is invalid: it does not compile: {error}",
+                )
         name = (selector.get("exactMatch") or {}).get("name")
         if name and (why := names.dns_subdomain(name)):
             yield invalid(f"{where}.exactMatch.name", name, why)

@@ -38,11 +38,19 @@ def check(group: Object, old: Object | None, view: View) -> FieldErrors:
     name = spec.get("queue")
     queue = view.queue(name) if name else None
     if name and queue is None:
-        yield invalid("spec.queue", name, "no such queue; create it or choose another")
+        yield invalid(
+            "spec.queue",
+            name,
+            f"unable to find queue: queues {name!r} not found: no such queue; create it or choose "
+            "another",
+        )
     # An admitted job may restart while its queue closes: closing rejects only new jobs.
     elif queue is not None and not _is_open(queue) and not _belongs_to_job(group):
+        state = state_of(queue)
         yield forbidden(
-            "spec.queue", f"queue {name!r} is {state_of(queue)}; open it or choose another"
+            "spec.queue",
+            f"can only submit PodGroup to queue with state `Open`, queue `{name}` status is "
+            f"`{state}`: queue {name!r} is {state}; open it or choose another",
         )
 
 
@@ -69,7 +77,8 @@ def check_pod(pod: Object, view: View) -> FieldErrors:
     if minimum is not None and maximum is not None:
         yield forbidden(
             "metadata.annotations",
-            f"{wellknown.JDB_MIN_AVAILABLE} and {wellknown.JDB_MAX_UNAVAILABLE} are exclusive",
+            f"not allow configure multiple annotations <{wellknown.JDB_MIN_AVAILABLE}, "
+            f"{wellknown.JDB_MAX_UNAVAILABLE}> at same time: they are exclusive; keep one",
         )
     for key, text in (
         (wellknown.JDB_MIN_AVAILABLE, minimum),
@@ -79,7 +88,7 @@ def check_pod(pod: Object, view: View) -> FieldErrors:
             yield invalid(
                 f"metadata.annotations[{key}]",
                 text,
-                "must be a whole number above 0, or a percentage from 1% to 99%",
+                "it must be a positive integer, or a valid percentage which between 1% ~ 99%",
             )
 
 
@@ -88,3 +97,14 @@ def _is_count_or_percentage(text: str) -> bool:
     if not number.isascii() or not number.isdigit():
         return False
     return 1 <= int(number) <= 99 if percent else int(number) >= 1
+
+
+def default_queue_gate(pod: Object) -> None:
+    """Add Volcano's queue-allocation gate to a new pod whose annotation asks for it."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    if annotations.get(wellknown.QUEUE_ALLOCATION_GATE) != "true":
+        return
+    spec = pod.setdefault("spec", {})
+    gates = spec.get("schedulingGates") or []
+    if all(gate.get("name") != wellknown.QUEUE_ALLOCATION_GATE for gate in gates):
+        spec["schedulingGates"] = [*gates, {"name": wellknown.QUEUE_ALLOCATION_GATE}]

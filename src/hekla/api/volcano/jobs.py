@@ -40,9 +40,16 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ray": ("svc",),
     "mpi": ("ssh", "svc"),
 }
+MAX_GENERATED_PREFIX: Final = 58
+GENERATED_SUFFIX: Final = 5
+"""The server shortens a `generateName` to the first, and appends so many letters and digits."""
 MAX_TASKS: Final = 1_000
 MAX_REPLICAS: Final = 100_000
-"""Pods of one job. Volcano has no limit: 2³¹-1 replicas are admitted and stall its controllers."""
+"""Pods of one job, if the operator sets no other limit. Volcano has none: 2³¹-1 replicas are
+admitted and stall its controllers.
+"""
+MAX_REPLICAS_LOCAL: Final = 10_000
+"""The same on a single machine, where one process serves all users and holds all pods."""
 MAX_LISTED_BYTES: Final = 1 << 20
 """The plugins svc and ssh list all hosts in one ConfigMap or Secret, which Kubernetes limits."""
 MUTABLE: Final = "minAvailable, priorityClassName, and each task's replicas and minAvailable"
@@ -94,17 +101,26 @@ def _limit_devices(container: Object) -> None:
 def check(job: Object, old: Object | None, view: View) -> FieldErrors:
     """Yield all errors of a job to be created, or to replace `old`."""
     if old is not None:
-        yield from _check_update(job, old)
+        yield from _check_update(job, old, view)
         return
-    yield from check_spec(job["metadata"].get("name") or "", job["spec"], view)
+    yield from check_spec(name_of(job["metadata"]), job["spec"], view)
     yield from _queue(job["spec"], view)
+
+
+def name_of(metadata: Object) -> str:
+    """Return the name, or one like those that the server makes of `generateName`."""
+    if metadata.get("name") or not metadata.get("generateName"):
+        return metadata.get("name") or ""
+    return str(metadata["generateName"])[:MAX_GENERATED_PREFIX] + "x" * GENERATED_SUFFIX
 
 
 def check_spec(name: str, spec: Object, view: View, path: str = "spec") -> FieldErrors:
     """Check everything but the queue: also for the job in a cron job or a template."""
     tasks = spec.get("tasks") or []
     if not tasks:
-        yield required(f"{path}.tasks", "a job needs at least one task")
+        yield required(
+            f"{path}.tasks", "No task specified in job spec: a job needs at least one task"
+        )
         return
     if len(tasks) > MAX_TASKS:
         yield too_many(f"{path}.tasks", len(tasks), MAX_TASKS)
@@ -115,10 +131,13 @@ def check_spec(name: str, spec: Object, view: View, path: str = "spec") -> Field
     for index, task in enumerate(tasks):
         where = f"{path}.tasks[{index}]"
         if task.get("name") in seen:
-            yield duplicate(f"{where}.name", task["name"])
+            yield duplicate(
+                f"{where}.name", task["name"], f"duplicated task name {task['name']}; rename one"
+            )
         seen.add(task.get("name") or "")
         yield from _task(name, task, where)
     yield from check_policies(f"{path}.policies", spec.get("policies") or ())
+    yield from _size(tasks, view, path)
     yield from _minimum(spec, tasks, path)
     yield from _listed_hosts(name, spec, path)
     yield from _volumes(f"{path}.volumes", spec.get("volumes") or ())
@@ -129,7 +148,10 @@ def _task(job: str, task: Object, where: str) -> FieldErrors:
     replicas, minimum = task.get("replicas", 0), task.get("minAvailable")
     if minimum is not None and minimum > replicas:
         yield invalid(
-            f"{where}.minAvailable", minimum, f"exceeds the task's {replicas} replicas; lower it"
+            f"{where}.minAvailable",
+            minimum,
+            f"'minAvailable' is greater than 'replicas' in task: {task.get('name')}, job: {job}; "
+            f"it exceeds the task's {replicas} replicas, lower it",
         )
     longest = f"{job}-{task.get('name')}-{max(replicas - 1, 0)}"
     if why := names.dns_label(longest):
@@ -220,7 +242,11 @@ def _plugins(job: str, spec: Object, view: View, path: str) -> FieldErrors:
     for name in sorted(plugins):
         if name not in view.job_plugins:
             known = ", ".join(sorted(view.job_plugins))
-            yield invalid(f"{path}.plugins", name, f"unknown job plugin; known: {known}")
+            yield invalid(
+                f"{path}.plugins",
+                name,
+                f"unable to find job plugin: {name}; unknown job plugin; known: {known}",
+            )
     if "mpi" in plugins:
         master = _flag(plugins["mpi"] or (), "master", "master")
         if master not in [task.get("name") for task in spec.get("tasks") or ()]:
@@ -243,20 +269,33 @@ def _flag(arguments: Any, name: str, default_value: str) -> str:
     return default_value
 
 
-def _minimum(spec: Object, tasks: list[Object], path: str) -> FieldErrors:
-    total = sum(task.get("replicas", 0) for task in tasks)
-    if total > MAX_REPLICAS:
+def _size(tasks: list[Object], view: View, path: str, *, before: int = 0) -> FieldErrors:
+    """Limit the pods of a job. One that is `before` larger than a lowered limit may shrink."""
+    total, limit = _replicas(tasks), view.max_pods_per_job
+    if total > max(limit, before):
         yield invalid(
             f"{path}.tasks",
             total,
-            f"the tasks have more than {MAX_REPLICAS} replicas in all; split the job",
+            f"the tasks have more than {limit} replicas in all, the most pods that a job may have "
+            "here; split the job, or ask the administrator to raise --max-pods-per-job",
         )
+
+
+def _replicas(tasks: list[Object]) -> int:
+    return sum(task.get("replicas", 0) for task in tasks)
+
+
+def _minimum(spec: Object, tasks: list[Object], path: str) -> FieldErrors:
+    total = _replicas(tasks)
     minimum = spec.get("minAvailable") or 0
     if minimum < 0:
         yield invalid(f"{path}.minAvailable", minimum, "must not be negative")
     if minimum > total:
         yield invalid(
-            f"{path}.minAvailable", minimum, f"the job has only {total} replicas in all; lower it"
+            f"{path}.minAvailable",
+            minimum,
+            f"job 'minAvailable' should not be greater than total replicas in tasks: the job has "
+            f"only {total} replicas in all; lower it",
         )
 
 
@@ -286,13 +325,17 @@ def _volumes(where: str, volumes: Any) -> FieldErrors:
         if not path:
             yield required(f"{at}.mountPath")
         elif path in mounted:
-            yield duplicate(f"{at}.mountPath", path)
+            yield duplicate(f"{at}.mountPath", path, f"duplicated mountPath: {path}; change one")
         mounted.add(path or "")
         claim, name = volume.get("volumeClaim"), volume.get("volumeClaimName")
         if claim and name:
             yield forbidden(at, "volumeClaim and volumeClaimName are mutually exclusive; keep one")
         elif not claim and not name:
-            yield required(at, "either volumeClaim or volumeClaimName")
+            yield required(
+                at,
+                "either VolumeClaim or VolumeClaimName must be specified: either "
+                "volumeClaim or volumeClaimName",
+            )
         elif name and (why := names.dns_subdomain(name)):
             yield invalid(f"{at}.volumeClaimName", name, why)
 
@@ -316,25 +359,44 @@ def _queue(spec: Object, view: View) -> FieldErrors:
     name = spec.get("queue") or wellknown.DEFAULT_QUEUE
     queue = view.queue(name)
     if queue is None:
-        yield invalid("spec.queue", name, "no such queue; create it or choose another")
+        yield invalid(
+            "spec.queue",
+            name,
+            f"unable to find job queue: queues {name!r} not found: no such queue; create it or "
+            "choose another",
+        )
         return
     if name == wellknown.ROOT_QUEUE:
-        yield forbidden("spec.queue", "jobs need a leaf queue, and root is not one")
+        yield forbidden(
+            "spec.queue",
+            "can not submit job to root queue: jobs need a leaf queue, and root is not one",
+        )
     elif children := children_of(name, view):
         listed = ", ".join(sorted(child["metadata"]["name"] for child in children))
-        yield forbidden("spec.queue", f"{name!r} is not a leaf; choose one below it: {listed}")
+        yield forbidden(
+            "spec.queue",
+            f"can only submit job to leaf queue, queue `{name}` has {len(children)} child queues: "
+            f"{name!r} is not a leaf; choose one below it: {listed}",
+        )
     # A queue is open until it is closed, also before its controller has set a state.
     elif state_of(queue) not in ("", QueueState.OPEN):
+        state = state_of(queue)
         yield forbidden(
-            "spec.queue", f"queue {name!r} is {state_of(queue)}; open it or choose another"
+            "spec.queue",
+            f"can only submit job to queue with state `Open`, queue `{name}` status is `{state}`: "
+            f"queue {name!r} is {state}; open it or choose another",
         )
 
 
-def _check_update(job: Object, old: Object) -> FieldErrors:
+def _check_update(job: Object, old: Object, view: View) -> FieldErrors:
     spec, before = job["spec"], old["spec"]
     tasks, tasks_before = spec.get("tasks") or [], before.get("tasks") or []
     if len(tasks) != len(tasks_before):
-        yield forbidden("spec.tasks", "tasks can be neither added nor removed; submit a new job")
+        yield forbidden(
+            "spec.tasks",
+            "job updates may not add or remove tasks: tasks can be neither added nor removed; "
+            "submit a new job",
+        )
         return
     for index, task in enumerate(tasks):
         where = f"spec.tasks[{index}]"
@@ -343,9 +405,13 @@ def _check_update(job: Object, old: Object) -> FieldErrors:
             yield invalid(f"{where}.replicas", replicas, "must not be negative")
         if minimum is not None and not 0 <= minimum <= replicas:
             yield invalid(
-                f"{where}.minAvailable", minimum, f"must be between 0 and replicas ({replicas})"
+                f"{where}.minAvailable",
+                minimum,
+                f"'minAvailable' must be <= 'replicas' in task: {task.get('name')}; it must be "
+                f"between 0 and replicas ({replicas})",
             )
         yield from _partitions(task, where)
+    yield from _size(tasks, view, "spec", before=_replicas(tasks_before))
     yield from _minimum(spec, tasks, "spec")
     yield from _listed_hosts(job["metadata"].get("name") or "", spec, "spec")
     yield from tier("spec.networkTopology", spec.get("networkTopology"))
@@ -353,7 +419,12 @@ def _check_update(job: Object, old: Object) -> FieldErrors:
         changed = sorted(
             name for name in {*spec, *before} if _fixed(spec).get(name) != _fixed(before).get(name)
         )
-        yield forbidden("spec", f"only {MUTABLE} can change; changed: {', '.join(changed)}")
+        yield forbidden(
+            "spec",
+            "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under "
+            f"spec` and `PriorityClassName`: only {MUTABLE} can change; "
+            f"changed: {', '.join(changed)}",
+        )
 
 
 def _fixed(spec: Object) -> Object:

@@ -1,11 +1,12 @@
 """Admission of Queues: defaults, resource shares, and the tree.
 
-Differences from Volcano: a Closing queue can still be edited, and every cycle of parents is found,
-not only those beyond the depth limit.
+Differences from Volcano: a Closing queue can still be edited, every cycle of parents is found, not
+only those beyond the depth limit, and a queue with unfinished jobs cannot be deleted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,6 +18,8 @@ from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, QuantityError, parse_quantity
 
 MAX_DEPTH: Final = 5
+NAMED: Final = 3
+"""How many jobs the refusal to delete a queue names."""
 Amounts = dict[str, Quantity]
 _ZERO: Final = Quantity.from_int(0)
 BUILTIN_QUEUES: Final = (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE)
@@ -86,10 +89,79 @@ def check_delete(queue: Object, view: View) -> FieldErrors:
     """Yield the reasons why a queue may not be deleted."""
     name = queue["metadata"]["name"]
     if name in BUILTIN_QUEUES:
-        yield forbidden("metadata.name", f"queue {name!r} is built in and cannot be deleted")
+        yield forbidden("metadata.name", f"`{name}` queue can not be deleted: it is built in")
     elif children := children_of(name, view):
         listed = ", ".join(sorted(child["metadata"]["name"] for child in children))
-        yield forbidden("metadata.name", f"queue {name!r} has queues below it: {listed}")
+        yield forbidden(
+            "metadata.name",
+            f"queue {name} can not be deleted because it has {len(children)} child queues: "
+            f"{listed}; delete or move them first",
+        )
+    elif unfinished := unfinished_workloads(name, view):
+        yield forbidden(
+            "metadata.name",
+            f"queue {name} can not be deleted because it has {describe_workloads(unfinished)}; "
+            f"close it with `vcctl queue operate -n {name} -a close` and delete it when they have "
+            f"ended, or delete them too with `vcctl queue delete -n {name} --force`",
+        )
+
+
+def unfinished_workloads(name: str, view: View) -> list[Object]:
+    """Return the jobs that the deletion of a queue would leave without one.
+
+    These are Jobs, and PodGroups that no Job owns. What is being deleted does not count, nor what
+    is in a namespace that is: Volcano's own tests delete a namespace and at once its queues.
+    """
+    ending: dict[str, bool] = {}
+
+    def is_ending(namespace: str) -> bool:
+        if namespace not in ending:
+            found = view.namespace(namespace) or {}
+            ending[namespace] = _is_deleting(found)
+        return ending[namespace]
+
+    return [
+        each
+        for each in view.workloads(name)
+        if _is_unfinished(each) and not is_ending(each["metadata"].get("namespace") or "")
+    ]
+
+
+def _is_deleting(obj: Object) -> bool:
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def _is_unfinished(workload: Object) -> bool:
+    if _is_deleting(workload):
+        return False
+    if workload.get("kind") == "Job":
+        return job_phase(workload) not in wellknown.JobPhase.FINISHED
+    owners = workload["metadata"].get("ownerReferences") or ()
+    if any((o.get("apiVersion"), o.get("kind")) == (wellknown.BATCH_API, "Job") for o in owners):
+        return False  # the Job itself is counted
+    return group_phase(workload) != wellknown.PodGroupPhase.COMPLETED
+
+
+def job_phase(job: Object) -> str:
+    state = (job.get("status") or {}).get("state") or {}
+    return str(state.get("phase") or wellknown.JobPhase.PENDING)
+
+
+def group_phase(group: Object) -> str:
+    return str((group.get("status") or {}).get("phase") or wellknown.PodGroupPhase.PENDING)
+
+
+def describe_workloads(workloads: list[Object]) -> str:
+    """Describe jobs in a phrase: `3 unfinished jobs (1 pending, 2 running): a/x, a/y, b/z`."""
+    phases = Counter(
+        (job_phase(each) if each.get("kind") == "Job" else group_phase(each)).lower()
+        for each in workloads
+    )
+    counted = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
+    names = sorted(f"{w['metadata'].get('namespace')}/{w['metadata']['name']}" for w in workloads)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    noun = "job" if len(names) == 1 else "jobs"
+    return f"{len(names)} unfinished {noun} ({counted}): {', '.join(names[:NAMED])}{more}"
 
 
 def _resources(queue: Object) -> tuple[Amounts, ...]:
@@ -104,21 +176,24 @@ def _own_shares(queue: Object) -> FieldErrors:
                 yield invalid(
                     f"spec.deserved[{name}]",
                     str(deserved.get(name, _ZERO)),
-                    f"must be at least the guarantee of {amount}",
+                    "guarantee should less equal than deserved: it must be at least the guarantee "
+                    f"of {amount}",
                 )
     for name, amount in deserved.items():
         if name in capability and amount > capability[name]:
             yield invalid(
                 f"spec.deserved[{name}]",
                 str(amount),
-                f"must not exceed the capability of {capability[name]}",
+                "deserved should less equal than capability: it must not exceed the capability of "
+                f"{capability[name]}",
             )
     for name, amount in guarantee.items():
         if name in capability and amount > capability[name]:
             yield invalid(
                 f"spec.guarantee.resource[{name}]",
                 str(amount),
-                f"must not exceed the capability of {capability[name]}",
+                "guarantee should less equal than capability: it must not exceed the capability of "
+                f"{capability[name]}",
             )
 
 
@@ -131,7 +206,12 @@ def _hierarchy(queue: Object, view: View) -> FieldErrors:
         return
     where = f"metadata.annotations[{wellknown.HIERARCHY_WEIGHTS}]"
     if path.count("/") != weights.count("/"):
-        yield invalid(where, weights, f"must have as many parts as the hierarchy {path!r}")
+        yield invalid(
+            where,
+            weights,
+            f"{wellknown.HIERARCHY} must have the same length with {wellknown.HIERARCHY_WEIGHTS}: "
+            f"as many parts as the hierarchy {path!r}",
+        )
         return
     for part in weights.split("/"):
         try:
@@ -176,7 +256,11 @@ def _parent(queue: Object, view: View) -> FieldErrors:
     if above in ("", wellknown.ROOT_QUEUE):
         return
     if above == name:
-        yield invalid("spec.parent", above, "a queue cannot be its own parent")
+        yield invalid(
+            "spec.parent",
+            above,
+            f"queue {name} cannot use itself as parent: a queue cannot be its own parent",
+        )
         return
     parent = view.queue(above)
     if parent is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from hekla.api import wellknown
 from hekla.units.objects import Object
 
 
@@ -18,6 +19,13 @@ class View(Protocol):
     def queues(self) -> Iterable[Object]: ...
 
     def namespace(self, name: str) -> Object | None: ...
+
+    def workloads(self, queue: str) -> Iterable[Object]:
+        """Return the Jobs and PodGroups of a queue; only its deletion asks for them."""
+
+    @property
+    def max_pods_per_job(self) -> int:
+        """The most pods that a Job may have, its tasks together."""
 
     @property
     def job_plugins(self) -> frozenset[str]: ...
@@ -33,6 +41,11 @@ def state_of(queue: Object) -> str:
 
 def parent_of(queue: Object) -> str:
     return str((queue.get("spec") or {}).get("parent") or "")
+
+
+def queue_of(workload: Object) -> str:
+    """Return the queue of a Job or PodGroup."""
+    return str((workload.get("spec") or {}).get("queue") or wellknown.DEFAULT_QUEUE)
 
 
 def children_of(name: str, view: View) -> list[Object]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hekla.apiserver.admission.config import AdmissionConfig
+from hekla.apiserver.admission.default_tolerations import DefaultTolerations
 from hekla.apiserver.admission.escalation import Escalation
 from hekla.apiserver.admission.expression_checks import ExpressionChecks
 from hekla.apiserver.admission.limit_ranges import LimitRanges
@@ -27,6 +28,7 @@ from hekla.apiserver.admission.priority import Priority
 from hekla.apiserver.admission.queue_access import QueueAccess
 from hekla.apiserver.admission.resource_quota import ResourceQuotas
 from hekla.apiserver.admission.runtime_classes import RuntimeClasses
+from hekla.apiserver.admission.scheduler_configuration import SchedulerConfiguration
 from hekla.apiserver.admission.service_accounts import ServiceAccounts
 from hekla.apiserver.admission.volcano import Volcano
 from hekla.apiserver.admission.webhooks import Webhooks
@@ -52,12 +54,14 @@ class AdmissionChain:
             LimitRanges(resources),
             ServiceAccounts(resources),
             Priority(resources),
+            DefaultTolerations(resources),
             RuntimeClasses(resources),
             PodSecurity(resources, config.pod_security_default),
             NodeNames(resources, self.authorizer),
             Escalation(resources, self.authorizer),
             ExpressionChecks(resources),
-            Volcano(resources),
+            Volcano(resources, config.max_pods_per_job),
+            SchedulerConfiguration(resources, config.scheduler_config_problem),
             QueueAccess(resources, self.authorizer, is_checked=config.queue_access),
             ResourceQuotas(resources),
         ]

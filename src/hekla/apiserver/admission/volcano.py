@@ -10,6 +10,7 @@ import msgspec
 from hekla.api import volcano, wellknown
 from hekla.api.rules import causes
 from hekla.api.volcano.plugins import job_plugin_names
+from hekla.api.volcano.view import queue_of
 from hekla.apiserver import errors
 from hekla.apiserver.admission.plugin import AdmissionPlugin, Attributes, RelatedWrite
 from hekla.apiserver.storage.watch_cache import Entry
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 QUEUES = "scheduling.volcano.sh/queues"
 JOBS = "batch.volcano.sh/jobs"
+POD_GROUPS = "scheduling.volcano.sh/podgroups"
 _VOLCANO = ".volcano.sh"
 
 
@@ -30,8 +32,9 @@ class StoreView:
     job_plugins = job_plugin_names()
     scheduler_names = (wellknown.DEFAULT_SCHEDULER,)
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, max_pods_per_job: int) -> None:
         self._store = store
+        self.max_pods_per_job = max_pods_per_job
         self._decoded: dict[str, tuple[Entry, Object]] = {}
 
     def _queue(self, entry: Entry) -> Object:
@@ -52,11 +55,21 @@ class StoreView:
         entry = self._store.head("namespaces", name)
         return None if entry is None else msgspec.json.decode(entry.body)
 
+    def workloads(self, queue: str) -> Iterator[Object]:
+        """Decode the objects that name the queue somewhere, and yield those that are in it."""
+        named = b"" if queue == wellknown.DEFAULT_QUEUE else queue.encode()
+        for table in (JOBS, POD_GROUPS):
+            for entry in self._store.heads(table):
+                if named in entry.body:
+                    obj = msgspec.json.decode(entry.body)
+                    if queue_of(obj) == queue:
+                        yield obj
+
 
 class Volcano(AdmissionPlugin):
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, max_pods_per_job: int) -> None:
         super().__init__(resources)
-        self._view = StoreView(resources.store)
+        self._view = StoreView(resources.store, max_pods_per_job)
 
     def _concerns(self, attributes: Attributes) -> bool:
         return attributes.served.kind.group.endswith(_VOLCANO) or attributes.creates("pods")

@@ -60,8 +60,6 @@ class Handlers:
             raise errors.method_not_allowed()
         if verb in ("update", "patch") and not request.target.name:
             raise errors.method_not_allowed()
-        if served.deprecation:
-            request.warnings.append(served.deprecation)
         match verb:
             case "get":
                 return await self.get(served, request)
@@ -169,7 +167,7 @@ class Handlers:
             since,
             closing=self._closing,
             timeout_s=float(min(timeout, _MAX_WATCH_S)),
-            initial_events_end=initial,
+            initial_events_end=since is None,
         )
         return Response(200, lines)
 
@@ -385,7 +383,7 @@ class _MetadataOnly(msgspec.Struct):
 
 
 def _bookmark(served: Served, revision: int, initial_events_end: bool) -> bytes:
-    metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
+    metadata: Object = {"resourceVersion": str(revision)}
     if initial_events_end:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
     kind = served.kind

@@ -22,6 +22,8 @@ class Response:
     body: bytes | Iterable[bytes] | AsyncIterator[bytes]
     content_type: str = JSON
     headers: list[tuple[str, str]] = field(default_factory=list)
+    may_compress: bool = False
+    """Whether the client takes gzip; only responses about objects are compressed, as upstream."""
     ended: Callable[[], None] | None = None
     """Called after the last byte is sent or the client disconnected."""
 

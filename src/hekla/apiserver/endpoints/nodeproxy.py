@@ -55,6 +55,14 @@ class NodeAgent(Protocol):
 
     def logs(self, pod: dict[str, Any], request: LogRequest) -> AsyncIterator[bytes]: ...
 
+    def kept_log(
+        self, metadata: dict[str, Any], request: LogRequest
+    ) -> AsyncIterator[bytes] | None:
+        """Return the output of a container of a deleted pod; None if the node does not have it.
+
+        `metadata` has the name, namespace and uid.
+        """
+
     async def stream(
         self, pod: dict[str, Any], request: StreamRequest, channels: Channels
     ) -> dict[str, Any]:
@@ -75,3 +83,11 @@ class Nodes:
 
     def agent_of(self, node: str) -> NodeAgent | None:
         return self._agents.get(node)
+
+    def kept_log(
+        self, metadata: dict[str, Any], request: LogRequest
+    ) -> AsyncIterator[bytes] | None:
+        """Return the output of a container of a deleted pod, from the node that has it."""
+        agents = {id(agent): agent for agent in self._agents.values()}  # one may serve many nodes
+        kept = (agent.kept_log(metadata, request) for agent in agents.values())
+        return next((lines for lines in kept if lines is not None), None)

@@ -5,7 +5,7 @@ Each is a function from a request to a response, listed in the table at the end.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from hekla.apiserver.registry import disruption
 from hekla.apiserver.registry.options import DeleteOptions
 from hekla.apiserver.registry.resources import Change
 from hekla.apiserver.registry.server_metadata import check_delete_preconditions
+from hekla.apiserver.request_info import Query
 from hekla.apiserver.schema.kinds import Served
 from hekla.units.objects import Object
 
@@ -206,6 +207,8 @@ class Subresources:
         if request.target.verb != "get":
             raise errors.method_not_allowed()
         target, query = request.target, request.query
+        if (lines := self._kept_log(request)) is not None:
+            return Response(200, lines, "text/plain")
         pod = decode(self.resources.find(served, target.namespace, target.name).body)
         container = query.get("container") or only_container(pod)
         node = pod["spec"].get("nodeName")
@@ -220,21 +223,26 @@ class Subresources:
                 f"no node agent for node {node!r} is connected: logs of pod {target.name!r} "
                 "cannot be read"
             )
-        lines = agent.logs(
-            pod,
-            LogRequest(
-                container=container,
-                follow=query.flag("follow"),
-                previous=query.flag("previous"),
-                timestamps=query.flag("timestamps"),
-                tail_lines=query.number("tailLines"),
-                since_s=query.number("sinceSeconds"),
-                since_time=query.get("sinceTime"),
-                limit_bytes=query.number("limitBytes"),
-                run=query.number("run"),
-            ),
-        )
-        return Response(200, lines, "text/plain")
+        return Response(200, agent.logs(pod, _log_request(query, container)), "text/plain")
+
+    def _kept_log(self, request: Request) -> AsyncIterator[bytes] | None:
+        """Return the log of a deleted pod, if the request names one by its uid.
+
+        Note: `uid` is an extension of hekla. A pod that took the place of a deleted one has the
+        same name.
+        """
+        target, query = request.target, request.query
+        uid, container = query.get("uid"), query.get("container")
+        if not uid or not container:
+            return None
+        entry = self.resources.store.get("pods", f"{target.namespace}/{target.name}")
+        if entry is not None and decode(entry.body)["metadata"]["uid"] == uid:
+            return None
+        metadata = {"namespace": target.namespace, "name": target.name, "uid": uid}
+        kept = self.nodes.kept_log(metadata, _log_request(query, container))
+        if kept is None:
+            raise errors.not_found("", "pods", target.name)
+        return kept
 
     # Others
 
@@ -259,6 +267,20 @@ class Subresources:
             request.options(),
         )
         return Response.of(self.issuer.answer(account, requested, self.resources), 201)
+
+
+def _log_request(query: Query, container: str) -> LogRequest:
+    return LogRequest(
+        container=container,
+        follow=query.flag("follow"),
+        previous=query.flag("previous"),
+        timestamps=query.flag("timestamps"),
+        tail_lines=query.number("tailLines"),
+        since_s=query.number("sinceSeconds"),
+        since_time=query.get("sinceTime"),
+        limit_bytes=query.number("limitBytes"),
+        run=query.number("run"),
+    )
 
 
 def _check_bindable(served: Served, pod: Object, node: str, uid: str | None) -> None:

@@ -8,6 +8,7 @@ ends with 410. Memory does not grow with slow watchers.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -23,6 +24,8 @@ MAX_EVENTS_PER_CHUNK = 500
 CHUNK = 128 * 1024
 """Lines are rendered up to about so many bytes before the socket is awaited."""
 BOOKMARK_INTERVAL_S = 30.0
+LAST_BOOKMARK_S = 2.0
+"""So long before a watch ends it sends a bookmark, from which the next watch continues."""
 
 Shaper = Callable[[bytes], bytes]
 Convert = Callable[[list[bytes]], Awaitable[None]]
@@ -80,7 +83,8 @@ class Watch:
         """Yield chunks of lines: existing objects first if `since` is None, then events."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout_s
-        next_bookmark = loop.time() + BOOKMARK_INTERVAL_S
+        last_bookmark = ends - LAST_BOOKMARK_S
+        next_bookmark = _bookmark_time(loop.time(), last_bookmark)
         if since is None:
             position = self._store.revision
             if self._convert is not None and (failure := await self._convert_all(self._existing())):
@@ -114,7 +118,7 @@ class Watch:
                 continue
             now = loop.time()
             if self._bookmark is not None and now >= next_bookmark:
-                next_bookmark = now + BOOKMARK_INTERVAL_S
+                next_bookmark = _bookmark_time(now, last_bookmark)
                 position = max(position, self._store.revision)
                 yield self._line(b"BOOKMARK", self._bookmark(position, False))
                 continue
@@ -194,6 +198,12 @@ def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
             pieces, size = [], 0
     if pieces:
         yield b"".join(pieces)
+
+
+def _bookmark_time(now: float, last: float) -> float:
+    """Return when the next bookmark is due: at the interval, or shortly before the end."""
+    due = now + BOOKMARK_INTERVAL_S
+    return min(due, last) if now < last else math.inf
 
 
 def _finish(waiter: asyncio.Future[None]) -> None:

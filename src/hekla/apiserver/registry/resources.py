@@ -29,6 +29,7 @@ from hekla.apiserver.registry.decoding import check_identity, check_schema
 from hekla.apiserver.registry.identifiers import SUFFIX_LENGTH, Identifiers
 from hekla.apiserver.registry.managed_fields import STATUS_LIKE, ManagedFields
 from hekla.apiserver.registry.options import DeleteOptions, Options, WriteResult
+from hekla.apiserver.registry.service_addresses import SERVICES, ServiceAddresses
 from hekla.apiserver.schema.kinds import Registry, Served
 from hekla.apiserver.storage.store import Stale, Store, StoreError
 from hekla.apiserver.storage.watch_cache import Entry
@@ -66,6 +67,7 @@ class Resources:
         self.conversions = ConversionWebhooks(self.webhook_client, self._identifiers)
         self.admission = AdmissionChain(self, admission or AdmissionConfig())
         self.managed_fields = ManagedFields(self.clock)
+        self.service_addresses = ServiceAddresses(store, self.clock)
 
     def now(self) -> str:
         return format_time(self.clock.now())
@@ -130,6 +132,8 @@ class Resources:
         check_identity(served, namespace, obj, name=None)
         check_schema(served, obj, options)
         metadata = obj["metadata"]
+        if served.storage == "limitranges" and not metadata.get("generateName"):
+            metadata.setdefault("name", self._identifiers.uid())  # as upstream
         generate = not metadata.get("name")
         for attempt in range(8):
             if generate:
@@ -191,6 +195,8 @@ class Resources:
             validation.apply_defaults(served, obj)
             await self.admission.mutate(attributes)
         strategies.prepare_create(served, obj, self.now(), options.user)
+        if served.storage == SERVICES:
+            self.service_addresses.assign(obj, None, dry_run=options.dry_run)
         validation.validate(served, obj, None, options)
         if self.store.head(served.storage, key) is not None:
             raise errors.already_exists(served.kind.group, served.kind.plural, metadata["name"])
@@ -305,6 +311,8 @@ class Resources:
         async def prepare() -> None:
             validation.apply_defaults(served, obj)
             strategies.prepare_update(served, obj, old, options.subresource, self.now())
+            if served.storage == SERVICES:
+                self.service_addresses.assign(obj, old, dry_run=options.dry_run)
             await self.admission.mutate(attributes)
 
         await prepare()

@@ -53,10 +53,6 @@ def prepare_update(served: Served, obj: Object, old: Object, subresource: str, n
     if served.kind.kind == "ValidatingAdmissionPolicy":
         changed = obj.get("spec") != old.get("spec")
         obj["status"] = _checked(old["metadata"].get("generation", 1) + changed)
-    if served.kind.kind == "Service" and not (obj.get("spec") or {}).get("clusterIP"):
-        for name in ("clusterIP", "clusterIPs"):
-            if name in (old.get("spec") or {}):
-                obj.setdefault("spec", {})[name] = old["spec"][name]
     if served.kind.kind == "Namespace" and subresource != "finalize":
         finalizers = (old.get("spec") or {}).get("finalizers")
         if finalizers is not None:

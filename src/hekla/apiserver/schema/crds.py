@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hekla.apiserver.schema import formats
 from hekla.apiserver.schema.kinds import Registry
 from hekla.apiserver.storage.watch_cache import Event
 from hekla.units.objects import Object
@@ -43,6 +44,18 @@ def _install(registry: Registry, crd: Object) -> None:
     except (KeyError, StopIteration, TypeError, ValueError):
         # Validation refuses such definitions; a stored one must not stop the others.
         log.exception("definition %s cannot be served", crd["metadata"]["name"])
+
+
+def warnings(crd: Object, old: Object | None) -> list[str]:
+    """Return a warning for each format in the schemas that nothing checks."""
+    if old is not None and old.get("spec") == crd.get("spec"):
+        return []
+    found = [
+        name
+        for version in crd["spec"]["versions"]
+        for name in formats.unrecognized((version.get("schema") or {}).get("openAPIV3Schema"))
+    ]
+    return [f'format "{name}" is not recognized and is not checked' for name in sorted(set(found))]
 
 
 def prepare(crd: Object, now: str) -> None:

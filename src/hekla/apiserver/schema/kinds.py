@@ -63,6 +63,11 @@ _RETURN_DELETED = frozenset(
         "ServiceAccount",
     }
 )
+_DEPRECATED = {
+    ("v1", "Endpoints"): (
+        "v1 Endpoints is deprecated since Kubernetes 1.33; use discovery.k8s.io/v1 EndpointSlice"
+    ),
+}
 # Kinds that a PUT may create.
 _CREATE_ON_UPDATE = frozenset(
     {
@@ -194,6 +199,7 @@ def _builtin(kind: Kind) -> Served:
         scale=ScalePaths() if "scale" in kind.subresources else None,
         fields=Fields(SELECTABLE.get(storage, ())),
         schema={} if kind.virtual else schemas.schema_for(kind.api_version, kind.kind),
+        deprecation=_DEPRECATED.get((kind.api_version, kind.kind), ""),
     )
     if storage == "events.k8s.io/events":
         # One table, two groups: an Event written through either is read through both.
@@ -238,11 +244,21 @@ def from_crd(crd: dict[str, Any]) -> list[Served]:
             # Some objects may be stored in a former storage version.
             served.from_storage = versions.renamer(kind.api_version)
         if version.get("deprecated"):
-            served.deprecation = version.get("deprecationWarning") or (
-                f"{kind.api_version} {kind.kind} is deprecated"
+            served.deprecation = version.get("deprecationWarning") or _deprecation(
+                kind, spec["versions"]
             )
         made.append(served)
     return made
+
+
+def _deprecation(kind: Kind, all_versions: list[dict[str, Any]]) -> str:
+    """Return the warning of a deprecated version, with the first preferred one that is not."""
+    current = [v["name"] for v in all_versions if v.get("served") and not v.get("deprecated")]
+    text = f"{kind.api_version} {kind.kind} is deprecated"
+    better = [name for name in current if versions.order(name) < versions.order(kind.version)]
+    if better:
+        text += f"; use {kind.group}/{min(better, key=versions.order)} {kind.kind}"
+    return text
 
 
 def _scale_paths(scale: dict[str, Any]) -> ScalePaths:

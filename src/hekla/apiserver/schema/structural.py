@@ -2,9 +2,10 @@
 
 Most objects are valid. One compiled *closed* schema (jsonschema-rs) checks that in microseconds;
 only an invalid object is examined further. Built-in kinds are checked as by Go's decoder: types are
-checked, unknown fields are dropped, null means "unset", and `required` is left to
-`hekla.api.rules`.
-Custom kinds are checked as structural schemas: prune, default, then full validation.
+checked, unknown fields are dropped, null means "unset", quantities, times and binary data get their
+canonical form, and `required` is left to `hekla.api.rules`.
+Custom kinds are checked as structural schemas: prune, default, then full validation. Only their
+metadata is checked as by Go's decoder.
 
 Note: `check` modifies its argument.
 """
@@ -19,6 +20,8 @@ from typing import Any
 import jsonschema_rs
 
 from hekla.api import schemas
+from hekla.apiserver.schema import formats
+from hekla.apiserver.schema.scalars import scalars_of
 
 _REF = "#/definitions/"
 _INT_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
@@ -71,8 +74,11 @@ class StructuralSchema:
             schema = _with_object_meta(schema)
         self._schema = schema
         closed = _Closer(self._definitions, strict=custom).document(schema)
-        self._validator = jsonschema_rs.Draft4Validator(closed, pattern_options=_LINEAR)
+        self._validator = jsonschema_rs.Draft4Validator(
+            closed, pattern_options=_LINEAR, formats=formats.CHECKS, validate_formats=True
+        )
         self._plan = _plan(schema, self._definitions) if custom else None
+        self._scalars = scalars_of(_METADATA if custom else schema)
 
     def check(self, obj: dict[str, Any]) -> Findings:
         """Prune and default `obj` in place; return its errors."""
@@ -81,14 +87,18 @@ class StructuralSchema:
         if self._validator.is_valid(obj):
             findings = Findings()
         else:
-            findings = Findings(unknown=[f".{path}" for path in self._prune(obj, self._schema, "")])
+            unknown = self._prune(obj, self._schema, "", custom=self._custom)
+            findings = Findings(unknown=[f".{path}" for path in unknown])
             if self._plan is not None:
                 self._plan.default(obj)
-            target = findings.errors if self._custom else findings.type_errors
             for error in self._validator.iter_errors(obj):
+                is_validated = self._custom and not _is_in_metadata(error)
+                target = findings.errors if is_validated else findings.type_errors
                 target.append(_cause(error))
                 if len(target) >= MAX_ERRORS:
                     break
+        if self._scalars is not None and not findings.type_errors:
+            findings.type_errors += self._scalars.canonicalize(obj)
         if self._plan is not None and not findings.errors:
             findings.errors.extend(self._plan.duplicates(obj, ""))
         return findings
@@ -98,14 +108,25 @@ class StructuralSchema:
             schema = self._definitions[schema["$ref"].removeprefix(_REF)]
         return schema
 
-    def _prune(self, value: Json, schema: Mapping[str, Any], path: str) -> Iterator[str]:
-        """Drop unknown fields; yield their paths."""
-        schema = self._resolve(schema)
+    def _prune(
+        self, value: Json, schema: Mapping[str, Any], path: str, *, custom: bool
+    ) -> Iterator[str]:
+        """Drop unknown fields and nulls; yield the paths of the former.
+
+        Null means "unset" to Go's decoder, and in a custom kind unless the field is nullable. Go
+        decodes a null in a map or list to the zero value.
+        """
+        if "$ref" in schema:
+            custom = False
+            schema = self._resolve(schema)
         if isinstance(value, list):
             items = schema.get("items")
             if isinstance(items, dict):
                 for index, item in enumerate(value):
-                    yield from self._prune(item, items, f"{path}[{index}]")
+                    if item is None and not custom:
+                        value[index] = self._zero(items)
+                        continue
+                    yield from self._prune(item, items, f"{path}[{index}]", custom=custom)
             return
         if not isinstance(value, dict):
             return
@@ -117,20 +138,29 @@ class StructuralSchema:
         for name in list(value):
             inner = properties.get(name)
             where = f"{path}.{name}" if path else name
+            if inner is None and isinstance(extra, dict):
+                inner = extra
+                if value[name] is None and not custom:
+                    value[name] = self._zero(extra)
             if inner is not None:
-                # null means "unset" to Go's decoder and to fields that are not nullable.
-                if value[name] is None and not (
-                    self._custom and self._resolve(inner).get("nullable")
-                ):
-                    if not self._custom or "default" in inner:
+                if value[name] is None:
+                    if not (custom and inner.get("nullable")):
                         del value[name]
                     continue
-                yield from self._prune(value[name], inner, where)
-            elif isinstance(extra, dict):
-                yield from self._prune(value[name], extra, where)
+                yield from self._prune(value[name], inner, where, custom=custom)
             elif not opaque and not extra:
                 del value[name]
                 yield where
+
+    def _zero(self, schema: Mapping[str, Any]) -> Json:
+        """Return what Go's decoder makes of a null in a map or list."""
+        name = schema.get("$ref", "").removeprefix(_REF)
+        if name == schemas.QUANTITY:
+            return "0"
+        kind = self._resolve(schema).get("type", "object")
+        return {"string": "", "integer": 0, "number": 0, "boolean": False, "array": []}.get(
+            kind, {}
+        )
 
 
 _EMBEDDED = {
@@ -138,6 +168,7 @@ _EMBEDDED = {
     "kind": {"type": "string"},
     "metadata": {"$ref": _REF + schemas.OBJECT_META},
 }
+_METADATA = {"properties": {"metadata": _EMBEDDED["metadata"]}}
 
 
 def _with_object_meta(schema: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +225,7 @@ class _Closer:
         elif schema.get("type"):
             made["type"] = schema["type"]
         if self._strict:
-            made.update({key: schema[key] for key in _VALIDATIONS if key in schema})
+            made.update(_validations(schema))
             for junctor in _JUNCTORS:
                 if junctor in schema:
                     made[junctor] = [_only_validations(inner) for inner in schema[junctor]]
@@ -224,9 +255,18 @@ class _Closer:
             made["additionalProperties"] = False
 
 
+def _validations(schema: Mapping[str, Any]) -> dict[str, Any]:
+    made = {key: schema[key] for key in _VALIDATIONS if key in schema}
+    if (checked := formats.marked(schema.get("format"))) is not None:
+        made["format"] = checked
+    return made
+
+
 def _only_validations(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema inside anyOf, allOf, oneOf or not: it validates only."""
-    made = {key: schema[key] for key in (*_VALIDATIONS, "type") if key in schema}
+    made = _validations(schema)
+    if "type" in schema:
+        made["type"] = schema["type"]
     for name, inner in (schema.get("properties") or {}).items():
         made.setdefault("properties", {})[name] = _only_validations(inner)
     if isinstance(schema.get("items"), dict):
@@ -347,11 +387,18 @@ def _plan(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Plan:
 
 _REASONS = {
     "type": "FieldValueTypeInvalid",
+    "format": "FieldValueTypeInvalid",
     "required": "FieldValueRequired",
     "enum": "FieldValueNotSupported",
     "maxLength": "FieldValueTooLong",
     "maxItems": "FieldValueTooMany",
 }
+
+
+def _is_in_metadata(error: jsonschema_rs.ValidationError) -> bool:
+    """Whether metadata cannot be decoded. A restriction of its name is a validation error."""
+    path = error.instance_path
+    return bool(path) and path[0] == "metadata" and error.kind.name == "type"
 
 
 def _cause(error: jsonschema_rs.ValidationError) -> Cause:
@@ -375,6 +422,9 @@ def _cause(error: jsonschema_rs.ValidationError) -> Cause:
         message = (
             f"Invalid value: {shown}: {path} in body must be of the declared type: {error.message}"
         )
+    elif kind == "format":
+        name = getattr(error.kind, "format", "").removeprefix(formats.PREFIX)
+        message = f"Invalid value: {shown}: {path} in body must have the format {name}"
     else:
         message = f"Invalid value: {shown}: {error.message}"
     return {

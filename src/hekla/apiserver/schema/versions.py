@@ -4,6 +4,7 @@ Two cases: custom kinds whose versions differ only in apiVersion, and Events, wh
 serves in two groups with different field names.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,18 @@ _EVENT_NAMES = {
     "reportingController": "reportingComponent",
 }
 _EVENT_NAMES_BACK = {core: new for new, core in _EVENT_NAMES.items()}
+
+
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
+_STAGES = {None: 0, "beta": 1, "alpha": 2}
+
+
+def order(name: str) -> tuple[int, int, int, str]:
+    """Return a sort key of version names: stable before beta before alpha, newest first."""
+    found = _VERSION.fullmatch(name)
+    if found is None:
+        return 3, 0, 0, name
+    return _STAGES[found[2]], -int(found[1]), -int(found[3] or 0), ""
 
 
 def renamer(api_version: str) -> Callable[[dict[str, Any]], dict[str, Any]]:

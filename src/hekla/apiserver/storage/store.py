@@ -117,10 +117,12 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self._limits = {"max_events": max_events, "max_bytes": max_bytes}
         self._tables: dict[str, Table] = {}
-        self._overlay: dict[tuple[str, str], Entry | None] = {}
+        self._overlay: dict[str, dict[str, Entry | None]] = {}
+        """Staged changes by resource and key, so that one resource is searched alone."""
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._epoch = 0
         self._closed = False
+        self._last_error = ""
         self._subscribers: list[Callable[[str, Event], None]] = []
         self.commits = 0
         self.writes = 0
@@ -195,15 +197,17 @@ class Store:
 
     def head(self, resource: str, key: str) -> Entry | None:
         """Return the newest version, staged changes included."""
-        staged = self._overlay.get((resource, key), self)
-        return self.get(resource, key) if staged is self else staged  # type: ignore[return-value]
+        staged = self._overlay.get(resource)
+        if staged is not None and key in staged:
+            return staged[key]
+        return self.get(resource, key)
 
     def heads(self, resource: str, prefix: str = "") -> list[Entry]:
         """Return all objects under `prefix`, staged changes included, in no order."""
         table = self.table(resource)
         heads = {key: table.entries[key] for key in table.range(prefix)}
-        for (where, key), entry in self._overlay.items():
-            if where == resource and key.startswith(prefix):
+        for key, entry in self._overlay.get(resource, {}).items():
+            if key.startswith(prefix):
                 if entry is None:
                     heads.pop(key, None)
                 else:
@@ -212,7 +216,14 @@ class Store:
 
     def resources(self) -> list[str]:
         """Return all resources that have objects, staged ones included."""
-        return [*self._tables, *({r for r, _ in self._overlay} - self._tables.keys())]
+        return [*self._tables, *(self._overlay.keys() - self._tables.keys())]
+
+    @property
+    def failure(self) -> str:
+        """Why writes fail; empty if they do not."""
+        if self._closed or not self._writer.is_alive():
+            return "the store is closed"
+        return self._last_error
 
     def subscribe(self, callback: Callable[[str, Event], None]) -> None:
         """Call back with (resource, event) when a change becomes visible, before watchers."""
@@ -238,7 +249,7 @@ class Store:
                 raise Stale(entry.key)
         events: list[tuple[str, Event]] = []
         for resource, entry, previous, removed in changes:
-            self._overlay[resource, entry.key] = None if removed else entry
+            self._overlay.setdefault(resource, {})[entry.key] = None if removed else entry
             events.append((resource, Event(entry, previous, removed)))
         done = self._loop.create_future()
         self._queue.put(_Write(events, done, self._epoch))
@@ -314,6 +325,7 @@ class Store:
         """Make committed changes visible, wake watchers, resolve futures."""
         touched: set[str] = set()
         self.commits += 1
+        self._last_error = ""
         for write in batch:
             for resource, event in write.changes:
                 self._publish(resource, event)
@@ -336,14 +348,19 @@ class Store:
         self.writes += 1
         self.revision = entry.revision
         table.watch_cache.append(event)
-        staged = (resource, entry.key)
-        if self._overlay.get(staged, self) is (None if event.removed else entry):
-            del self._overlay[staged]
+        staged = self._overlay.get(resource)
+        if (
+            staged
+            and entry.key in staged
+            and staged[entry.key] is (None if event.removed else entry)
+        ):
+            del staged[entry.key]
         for callback in self._subscribers:
             callback(resource, event)
 
     def _fail(self, batch: Iterable[_Write], error: Exception | None) -> None:
         if error is not None:
+            self._last_error = f"the last write failed: {error}"
             self._epoch += 1
             self._overlay.clear()
         for write in batch:

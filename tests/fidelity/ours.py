@@ -31,53 +31,72 @@ def decide(case: Case) -> Json:
 
 
 def _decide(case: Case) -> Json:
-    world = _world(case)
-    before = _pods(world)
+    running = world(case)
+    before = _pods(running)
     quiet = 0
     for cycle in range(MAX_CYCLES):
-        result = world.run(now=START + cycle * CYCLE_S)
-        was = _state(world)
-        world.live(result, remake=False)
-        quiet = quiet + 1 if _state(world) == was else 0
+        result = running.run(now=START + cycle * CYCLE_S)
+        was = _state(running)
+        running.live(result, remake=False)
+        quiet = quiet + 1 if _state(running) == was else 0
         if quiet == QUIET_CYCLES:
-            return outcome.summary(before, _pods(world), _phases(world))
+            return outcome.summary(before, _pods(running), _phases(running))
     raise AssertionError(f"{case} does not come to rest in {MAX_CYCLES} cycles")
 
 
-def _world(case: Case) -> TestCluster:
+def world(case: Case) -> TestCluster:
+    """Return the cluster of a case, before its first cycle."""
+    objects = stored(case)
     state = Cluster()
-    clock = iter(range(1000))
-    for body in catalogue.priority_classes(case):
+    for body in objects["priorityClasses"]:
         state.job_table.set_priority_class(convert(body, core.PriorityClass))
-    for body in catalogue.queues(case):
-        state.job_table.set_queue(convert(_made(body, next(clock)), scheduling.Queue))
-    for body in catalogue.nodes(case):
-        state.set_node(convert(_made(body, 0), core.Node))
-    for body in catalogue.hypernodes(case):
+    for body in objects["queues"]:
+        state.job_table.set_queue(convert(body, scheduling.Queue))
+    for body in objects["nodes"]:
+        state.set_node(convert(body, core.Node))
+    for body in objects["hyperNodes"]:
         state.set_hypernode(convert(body, topology.HyperNode))
     for body in catalogue.numa_topologies(case):
         layout = convert(body, nodeinfo.Numatopology)
         state.numa_topologies[layout.name] = layout
-    for body in catalogue.quotas(case):
+    for body in objects["quotas"]:
         state.set_quota(convert(body, core.ResourceQuota))
-    for body in catalogue.budgets(case):
+    for body in objects["budgets"]:
         budget = convert(body, core.PodDisruptionBudget)
         state.budgets[budget.namespace, budget.name] = budget
-    pods = [_made(pod, next(clock)) for pod in catalogue.foreign_pods(case)]
-    for group, members in catalogue.groups(case):
-        moment = next(clock)
-        state.job_table.set_group(convert(_made(group, moment), scheduling.PodGroup))
-        pods += [_made(pod, moment) for pod in members]
+    for group in objects["podGroups"]:
+        state.job_table.set_group(convert(group, scheduling.PodGroup))
     if case.is_measured:
         changes.apply(state, Measured(load.readings(case, START)))
-    made = [pod_of(pod) for pod in pods]
+    made = [pod_of(pod) for pod in objects["pods"]]
     for pod in made:
         state.set_pod(pod)
     return TestCluster(state, config.parse(case.conf, builtin()), made)
 
 
+def stored(case: Case) -> dict[str, list[Json]]:
+    """Return the objects as a server stores them: with uids, times and phases."""
+    clock = iter(range(1000))
+    queues = [_made(body, next(clock)) for body in catalogue.queues(case)]
+    pods = [_made(pod, next(clock)) for pod in catalogue.foreign_pods(case)]
+    groups = []
+    for group, members in catalogue.groups(case):
+        moment = next(clock)
+        groups.append(_made(group, moment))
+        pods += [_made(pod, moment) for pod in members]
+    return {
+        "priorityClasses": catalogue.priority_classes(case),
+        "queues": queues,
+        "nodes": [_made(body, 0) for body in catalogue.nodes(case)],
+        "hyperNodes": catalogue.hypernodes(case),
+        "quotas": catalogue.quotas(case),
+        "budgets": catalogue.budgets(case),
+        "podGroups": groups,
+        "pods": pods,
+    }
+
+
 def _made(body: Json, second: int) -> Json:
-    """As a server stores it."""
     meta = {
         **body["metadata"],
         "uid": f"{body['kind']}-{body['metadata']['name']}",

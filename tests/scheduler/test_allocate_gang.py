@@ -35,14 +35,6 @@ def test_an_elastic_job_gets_its_minimum_and_then_what_is_left() -> None:
     assert verdict.gate in (Gate.SURPLUS, Gate.QUEUE_SHARE)
 
 
-def test_surplus_comes_after_every_minimum_whatever_the_priority() -> None:
-    high = gang("high", members=4, minimum=1, cpu=1, priority_class="high")
-    low = gang("low", members=2, cpu=1)
-    nodes = [node("n1", cpu=4)]
-    result = cluster(nodes, [high, low], priorities={"high": 100}).run()
-    assert {"high-0", "high-1", "low-0", "low-1"} == set(result.binds)
-
-
 def test_role_minimums_keep_a_gang_pending_without_its_parameter_server() -> None:
     """Two workers fit and no ps: not ready, though half of three members would be placed."""
     workers = gang("tf", members=2, minimum=3, roles={"ps": 1, "worker": 2}, role="worker", cpu=1)

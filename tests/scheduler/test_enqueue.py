@@ -1,5 +1,7 @@
 """enqueue: PodGroups from Pending to Inqueue."""
 
+import pytest
+
 from hekla.api import core
 from hekla.api.meta import convert
 from hekla.scheduler.framework.plan import Event
@@ -65,6 +67,19 @@ def test_a_closed_queue_enqueues_no_job() -> None:
     assert verdict is not None
     assert verdict.gate == Gate.QUEUE_CLOSED
     assert verdict.change == "open queue 'shut'"
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_a_closing_queue_places_a_restarted_job_again(plugin: str) -> None:
+    conf = f"""\
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{{name: gang}}, {{name: predicates}}, {{name: {plugin}}}]
+"""
+    group = gang("again", cpu=1, phase="Pending", min_resources={"cpu": 1}, queue="closing")
+    queues = [queue("closing", state="Closing")]
+    result = cluster([node("n1", cpu=4)], [group], queues=queues, conf=conf).run()
+    assert len(result.binds) == 1
 
 
 def test_a_queue_enqueues_up_to_its_capability() -> None:

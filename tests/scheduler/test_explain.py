@@ -44,7 +44,7 @@ def test_the_verdict_names_the_full_queue_with_amounts() -> None:
         4000.0,
         4000.0,
     )
-    assert verdict.change == "1 more cpu for queue 'q'"
+    assert verdict.change == ("wait for jobs of queue 'q' to end, or raise its capability by 1 cpu")
     assert [h.job for h in verdict.holders] == ["default/holder"]
 
 
@@ -54,7 +54,7 @@ def test_a_resource_that_no_node_has_is_insufficient_on_every_node() -> None:
     assert verdict is not None
     assert verdict.gate == Gate.GANG_SHORT
     assert verdict.nodes == {"Insufficient nvidia.com/gpu": 2}
-    assert verdict.change == "capacity for 1 more task of 1 nvidia.com/gpu"
+    assert verdict.change == "add a node with nvidia.com/gpu, or correct the request"
 
 
 def test_the_json_form_has_everything_the_words_have() -> None:

@@ -23,6 +23,8 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "preemptive": lambda queue, task: True,
     "allocatable": lambda queue, task: 1000,
     "queue_metrics": dict,
+    "depends_on_pods": lambda task: task.job.name in ("high", "other"),
+    "leftover": lambda queue, task: 2**31,
     "predicate": lambda task, nodes: [(np.zeros(len(nodes), dtype=bool), "never")],
     "node_order": lambda task, nodes: np.zeros(len(nodes)),
     "job_notes": lambda job: ("a note",),
@@ -65,6 +67,7 @@ actions: "enqueue, allocate, preempt, reclaim, gangpreempt, gangreclaim, backfil
 tiers:
 - plugins: [{name: spy}, {name: priority}, {name: gang}]
 - plugins:
+  - {name: overcommit}
   - {name: predicates}
   - {name: capacity}
   - {name: nodeorder}
@@ -84,7 +87,9 @@ def preempting() -> dict[str, Any]:
             gang("old", members=4, priority_class="low", running_on=["n1"] * 4, **old),
             gang("held", queue="q3", running_on=["n2"], **old),
             gang("high", members=2, cpu=1, priority_class="high"),
-            gang("admit", cpu=1, phase="Pending", min_resources={"cpu": 1}),
+            gang("admit", cpu=1, phase="Pending", min_resources={"cpu": 2}),
+            gang("small", cpu=1, phase="Pending", min_resources={"cpu": 1}),
+            gang("wide", members=3, cpu=2, queue="q2", min_resources={"cpu": 6}),
             gang("close", members=2, cpu=1, network={"mode": "hard", "highestTierAllowed": 1}),
             gang("other", cpu=1, queue="q2", priority_class="high"),
             gang("over", cpu=1, queue="q3"),

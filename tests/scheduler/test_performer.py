@@ -279,7 +279,7 @@ async def test_a_victim_is_releasing_as_soon_as_its_eviction_is_sent() -> None:
     assert stage.status_of("v-0") == RELEASING
     await stage.performer.idle()
     assert stage.client.evicted == ["v-0"]
-    assert disruption(stage) == [], "the server says that itself"
+    assert disruption(stage) == ["True"], "with the preemptor, which the server does not name"
     assert stage.recorder.reasons.count("Evict") == 2  # the pod and its group
     nominated = [
         status.get("nominatedNodeName") for name, status in stage.client.patches if name == "p-0"
@@ -300,8 +300,13 @@ async def test_one_event_per_job_reports_all_evicted_pods() -> None:
     await stage.cycle()
     assert len(stage.client.evicted) == 2
     told = [text for name, text in stage.recorder.told if name == "v"]
-    assert told[-1] == "evicted 2 pods by preempt"
+    assert told[-1] == (
+        "evicted 2 pods by preempt for job default/p: its priority 9 is above 0 of job default/v"
+    )
     assert sum("evicted" in text for text in told) == 1
+    of_preemptor = [text for name, text in stage.recorder.told if name == "p"]
+    rule = "preempt: its priority 9 is above 0 of job default/v"
+    assert f"evicts 2 pods (v-1, v-2) of job default/v ({rule})" in of_preemptor
 
 
 async def test_without_the_eviction_api_the_pod_is_deleted() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from hekla.scheduler.plugins.capacity import flat, tree
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, node, queue
 
@@ -94,7 +96,8 @@ TEAM = [
 def test_a_leaf_inherits_the_limits_of_its_ancestors() -> None:
     """team may have 4; y at most 4 - 1 (guaranteed to x); x 3 + 1."""
     state = world(TEAM, [], TREE).state
-    accounts = tree(state.queues)
+    state.refresh()
+    accounts = tree(state.queues, state.node_table.total_r)
     assert accounts["y"].real_r[0] == 3000
     assert accounts["x"].real_r[0] == 4000
     assert [a.queue.name for a in accounts["y"].ancestors] == ["team"]
@@ -107,6 +110,36 @@ def test_siblings_together_stay_within_their_parent() -> None:
     ]
     result = world(TEAM, jobs, TREE).run()
     assert len(result.binds) == 4
+
+
+def test_in_a_hierarchy_the_guarantee_of_a_sibling_stays_free() -> None:
+    """8 cpu, 3 guaranteed to `sure`: `free` has 5, and the leaves of `team` too."""
+    queues = [
+        queue("root"),
+        queue("sure", guarantee={"cpu": 3}),
+        queue("free"),
+        queue("team"),
+        queue("leaf", parent="team"),
+    ]
+    for name, want in (("free", 5), ("leaf", 5), ("sure", 8)):
+        job = gang("j", members=8, minimum=1, cpu=1, queue=name)
+        assert len(world(queues, [job], TREE).run().binds) == want, name
+
+
+@pytest.mark.parametrize("deserved", [0, 4])
+def test_in_a_hierarchy_branches_compare_and_not_the_queues_in_them(deserved: int) -> None:
+    """Both branches deserve nothing, so the names of queues decide, whatever a child deserves."""
+    for parents in ({"a": "team"}, {"b": "team"}):
+        queues = [
+            queue(
+                name,
+                parent=parents.get(name, ""),
+                deserved={"cpu": deserved} if name in parents else None,
+            )
+            for name in ("root", "team", "a", "b")
+        ]
+        jobs = [gang(f"in-{name}", cpu=8, queue=name) for name in ("b", "a")]
+        assert list(world(queues, jobs, TREE).run().binds) == ["in-a-0"], parents
 
 
 def test_in_a_hierarchy_queues_with_a_common_ancestor_are_reclaimed_first() -> None:

@@ -456,17 +456,40 @@ def test_gangreclaim_evicts_from_one_rack_of_an_overused_queue() -> None:
     assert {f"v{name[1:]}-0" for name in result.pipelined.values()} == set(result.evictions)
 
 
-def test_preempt_skips_gangs_with_hard_topology() -> None:
-    victims = [low(f"v{i}", [name], 2) for i, name in enumerate(NODES)]
-    taker = gang("t", members=4, cpu=1, network=HARD1, priority_class="high")
-    result = world(*victims, taker, actions="allocate, preempt", priorities=PRIORITIES).run()
-    assert result.evictions == []
-    note = "a gang with a hard topology preempts only with action gangpreempt; add it"
-    assert note in result.why("t")
-    both = "allocate, preempt, gangpreempt"
-    assert note not in world(*victims, taker, actions=both, priorities=PRIORITIES).run().why("t")
-    reclaiming = world(*victims, taker, actions="allocate, reclaim", priorities=PRIORITIES).run()
-    assert "with action gangreclaim; add it" in reclaiming.why("t")
+def test_preempt_evicts_surplus_in_one_rack_for_a_gang_with_hard_topology() -> None:
+    """Each node has an elastic job of two pods; plugins allow one of each to be evicted."""
+    victims = [
+        gang(
+            f"v{i}", members=2, minimum=1, cpu=1, running_on=[name] * 2,
+            phase="Running", priority_class="low",
+        )
+        for i, name in enumerate(NODES)
+    ]  # fmt: skip
+    taker = gang("t", members=2, cpu=1, network=HARD1, priority_class="high")
+    for actions in ("allocate, preempt", "allocate, preempt, gangpreempt"):
+        result = world(*victims, taker, actions=actions, priorities=PRIORITIES).run()
+        assert len(result.evictions) == 2
+        assert len({int(name[1:]) // 2 for name in result.pipelined.values()}) == 1
+
+
+def test_reclaim_serves_a_gang_with_hard_topology() -> None:
+    victims = [
+        gang(
+            f"v{i}", members=2, minimum=1, cpu=1, running_on=[name] * 2,
+            phase="Running", queue="borrower",
+        )
+        for i, name in enumerate(NODES)
+    ]  # fmt: skip
+    conf = CONF.replace("{name: predicates}", "{name: predicates}\n  - {name: proportion}")
+    result = cluster(
+        [node(name, cpu=2) for name in NODES],
+        [*victims, gang("t", members=2, cpu=1, network=HARD1, queue="lender")],
+        hypernodes=(*RACKS, *SPINES),
+        queues=[queue("borrower"), queue("lender")],
+        conf=conf % ("allocate, reclaim", ""),
+    ).run()
+    assert len(result.evictions) == 2
+    assert len({int(name[1:]) // 2 for name in result.pipelined.values()}) == 1
 
 
 def test_the_gang_is_bound_in_the_cleared_rack_once_victims_are_gone() -> None:

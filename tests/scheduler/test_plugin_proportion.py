@@ -55,6 +55,14 @@ def test_a_queue_of_weight_zero_gets_nothing_beside_others() -> None:
     assert deserved(12.0, [share("a", 0, 99), share("b", 1, 99)]) == [0.0, 12.0]
 
 
+def test_shares_of_whole_amounts_are_whole() -> None:
+    """10Gi for three queues, one of which requests 2Gi: Volcano's rounds give 4Gi less a bit."""
+    gib = 2.0**30
+    requests = {"a": 10, "b": 2, "c": 8}
+    shares = [share(name, 1, asked * gib, free=10 * gib) for name, asked in requests.items()]
+    assert deserved(10 * gib, shares) == [4 * gib, 2 * gib, 4 * gib]
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.integers(0, 1000),
@@ -142,5 +150,7 @@ def test_a_job_that_is_not_enqueued_gets_the_change_that_helps() -> None:
         queues=[queue("q")],
         jobs=[gang("g", members=9, cpu=1, queue="q", phase="Pending", min_resources={"cpu": 9})],
     )
-    assert change(own) == ("raise the capability of queue 'q', or wait for its jobs to end")
-    assert change(nodes) == ("request at most 8 cpu, all there is for it, or add nodes")
+    assert change(own) == (
+        "raise the capability of queue 'q', or request at most 2 cpu instead of 3"
+    )
+    assert change(nodes) == ("request at most 8 cpu, all there is, or add nodes")

@@ -11,7 +11,7 @@ from hekla.api import core
 from hekla.api.meta import convert
 from hekla.scheduler.framework.plan import SetPodCondition
 from hekla.scheduler.framework.verdict import Gate
-from hekla.testing import GroupBuilder, cluster, gang, node, queue
+from hekla.testing import GroupBuilder, cluster, gang, node, pod, queue
 
 CONF = """\
 actions: "enqueue, allocate, preempt, backfill"
@@ -105,9 +105,9 @@ def test_protected_pods_are_not_evicted(victim: dict[str, Any]) -> None:
     spec = dict(victim)
     notes = spec.pop("annotations", {})
     job = low("v", ["n1"], **spec)
-    for pod in job.pods:
-        assert pod.metadata.annotations is not None
-        pod.metadata.annotations.update(notes)
+    for each in job.pods:
+        assert each.metadata.annotations is not None
+        each.metadata.annotations.update(notes)
     assert run([node("n1", cpu=1)], [job, high()]).evictions == []
 
 
@@ -142,7 +142,7 @@ def test_the_preemptor_is_nominated_and_the_verdict_says_what_it_waits_for() -> 
     assert (told.pod, told.nominated_node) == ("p-0", "n1")
     verdict = result.verdict("p")
     assert verdict.gate == Gate.VICTIMS
-    assert verdict.message == ("1 tasks are placed once the pods evicted for them have terminated")
+    assert verdict.message == ("1 task is placed once the pods evicted for it have terminated")
 
 
 def test_freed_resources_are_used_by_the_preemptor() -> None:
@@ -216,3 +216,27 @@ def test_a_gang_that_does_not_fit_keeps_no_resources_and_gets_a_verdict() -> Non
     result = cluster(nodes, [gang("half", members=2, cpu=3)], conf=conf).run()
     assert result.pipelined == {}
     assert "1/2 tasks fit" in result.why("half")
+
+
+@pytest.mark.parametrize("age_of_the_gang", [100, 1])
+def test_a_gang_that_preempts_in_vain_does_not_stop_a_smaller_job_of_equal_pods(
+    age_of_the_gang: int,
+) -> None:
+    """4 cpu, 2 of them surplus of a low job: one pod of 3 cpu finds room, two never do."""
+    jobs = [
+        low("v", ["n1", "n1"], minimum=1),
+        high("two", members=2, cpu=3, age=age_of_the_gang),
+        high("one", cpu=3, age=50),
+    ]
+    result = run([node("n1", cpu=4)], jobs)
+    assert result.evictions == ["v-1"]
+    assert result.pipelined == {"one-0": "n1"}
+
+
+def test_a_job_that_preempts_in_vain_for_one_role_does_not_stop_a_job_of_the_other() -> None:
+    """The second role of `both` fits on no node."""
+    large = pod("both-1", group="both", cpu=9)
+    both = high("both", minimum=2, cpu=3, age=100).and_pods(large)
+    jobs = [low("v", ["n1", "n1"], minimum=1), both, high("one", cpu=3, age=50)]
+    result = run([node("n1", cpu=4)], jobs)
+    assert result.pipelined == {"one-0": "n1"}

@@ -142,7 +142,7 @@ def test_a_queue_reclaims_when_only_device_memory_is_short() -> None:
     world.add(gang("g", members=6, minimum=1, queue="greedy", cpu=1, requests=wanted))
     world.live(world.run())
     assert len(devices(world)) == 6
-    world.add(gang("h", members=1, queue="hungry", cpu=1, requests=wanted))
+    world.add(gang("h", members=5, minimum=1, queue="hungry", cpu=1, requests=wanted))
     result = world.run()
     assert len(result.evictions) == 1
     assert result.pipelined == {"h-0": "n"}

@@ -8,11 +8,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hekla.api import wellknown
+from hekla.api.scheduler_state import SchedulerState
 from hekla.kube.errors import AlreadyExists
-from hekla.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODGROUPS, PODS, QUEUES
+from hekla.kube.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+)
+from hekla.scheduler import Plugin
+from hekla.scheduler.plugins.discovery import discover
 from hekla.scheduler.state.changes import Put
 from hekla.units.clock import ManualClock
+from hekla.units.objects import Object
 
 from .world import PATIENCE_S, Objects, World, pod
 
@@ -105,8 +120,51 @@ async def test_a_wrong_configuration_is_refused_with_its_line_and_the_last_good_
     await configure(world, 'tiers: []\nactions: "nonsense"\n')
     await scheduler.turns(lambda: "is refused, the last valid one stays: line 2" in caplog.text)
     assert scheduler.config.actions == ("enqueue",)
+
+    def refusal(events: Objects) -> Object | None:
+        about = (each for each in events.values() if each["involvedObject"]["name"] == CONFIG)
+        return next((each for each in about if each["reason"] == "InvalidConfiguration"), None)
+
+    event = await world.until(EVENTS, refusal)
+    assert event is not None
+    assert event["type"] == "Warning"
+    assert event["message"].startswith("refused, the last valid configuration stays in force: line")
+
+    def recorded(config_maps: Objects) -> SchedulerState | None:
+        data = (config_maps.get("hekla-scheduler-state") or {}).get("data") or {}
+        state = msgspec.json.decode(data.get("volcano", "null"), type=SchedulerState | None)
+        return state if state is not None and state.refused else None
+
+    state = await world.until(CONFIGMAPS, recorded)
+    assert state is not None
+    assert state.source == f"ConfigMap {SYSTEM}/{CONFIG}"
+    assert "enqueue" in state.configuration
+    assert "nonsense" not in state.configuration
+    assert "line 2" in state.refused
     await world.client.delete(CONFIGMAPS, CONFIG, namespace=SYSTEM)
     await scheduler.turns(lambda: "backfill" in scheduler.config.actions)
+
+
+class Broken(Plugin, name="broken"):
+    """A filter that raises."""
+
+    def predicate(self, task: Any, nodes: Any) -> Any:
+        raise ValueError("no such rack: r17")
+
+
+async def test_a_plugin_that_raises_is_recorded_with_its_error_and_count(world: World) -> None:
+    registry = discover()
+    registry.add(Broken)
+    scheduler = await world.scheduler(registry=registry)
+    await configure(
+        world, 'actions: "enqueue, allocate"\ntiers:\n- plugins: [{name: gang}, {name: broken}]\n'
+    )
+    await world.node("n1", 1)
+    await world.gang("a", 1)
+    await world.bound("a-0")
+    (failed,) = scheduler.state().failed_plugins
+    assert (failed.plugin, failed.hook, failed.times) == ("broken", "predicate", 1)
+    assert failed.error == "ValueError: no such rack: r17"
 
 
 async def test_a_configuration_file_wins_over_the_config_map_and_is_read_again(
@@ -234,3 +292,38 @@ async def test_the_start_of_the_scheduler_counts_as_rescheduling(world: World) -
     await world.node("n1", 1)
     await scheduler.turns(lambda: scheduler.cluster.rescheduled_at)
     assert scheduler.cluster.rescheduled_at == clock.now()
+
+
+PREEMPTING = """\
+actions: "enqueue, allocate, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: predicates}]
+"""
+
+
+async def test_a_victim_has_the_preemptor_in_its_condition(world: World) -> None:
+    """Not only the reason of the eviction API, which names no preemptor."""
+    await configure(world, PREEMPTING)
+    await world.scheduler()
+    high = {"metadata": {"name": "high"}, "value": 100}
+    await world.client.create(PRIORITY_CLASSES, high)
+    await world.node("n1", cpu=1)
+    await world.gang("low", 1)
+    await world.until(PODS, lambda pods: pods["low-0"]["spec"].get("nodeName"))
+    running = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    await world.client.patch_status(PODS, "low-0", running, namespace="default")
+    await world.gang("urgent", 1, priorityClassName="high")
+
+    def disruption(pods: Objects) -> Object | None:
+        conditions = pods["low-0"]["status"].get("conditions") or ()
+        for condition in conditions:
+            if condition["type"] == "DisruptionTarget":
+                is_ours = condition["reason"] == "PreemptionByScheduler"
+                return condition if is_ours else None
+        return None
+
+    condition = await world.until(PODS, disruption)
+    assert condition is not None
+    assert condition["message"] == (
+        "evicted by preempt for job default/urgent: its priority 100 is above 0 of job default/low"
+    )

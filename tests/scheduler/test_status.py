@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hekla.api.scheduling import PodGroupCondition
 from hekla.scheduler.explain.status import group_written
 from hekla.scheduler.framework import config
 from hekla.scheduler.framework.plan import Event, SetGroupStatus, SetPodCondition
 from hekla.scheduler.state import changes
-from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod
+from hekla.testing import GroupBuilder, Result, cluster, gang, node, pod, queue
 from hekla.testing.objects import START
 
 
@@ -172,3 +174,48 @@ def test_a_gang_with_missing_pods_writes_no_pod_conditions() -> None:
     assert not [e for e in result.plan.effects if isinstance(e, SetPodCondition)]
     (condition,) = written(result, "a").conditions
     assert "3 of the 5 needed exist" in condition.message
+
+
+FULL_CONF = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: predicates}, {name: proportion}, {name: nodeorder}]
+"""
+
+
+def pod_conditions(world: Any) -> dict[str, tuple[str, str]]:
+    effects = world.run().plan.effects
+    return {e.pod: (e.reason, e.message) for e in effects if isinstance(e, SetPodCondition)}
+
+
+def test_a_pending_pod_names_every_short_resource() -> None:
+    world = cluster([node("n1", cpu=1, memory="1Gi")], [gang("a", cpu=2, memory="2Gi")])
+    assert pod_conditions(world)["a-0"] == (
+        "Unschedulable",
+        "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory.",
+    )
+
+
+def test_a_pod_at_its_queues_capability_is_not_for_autoscalers() -> None:
+    jobs = [
+        gang("run", cpu=1, queue="q", running_on=["n1"], phase="Running"),
+        gang("wait", cpu=1, queue="q"),
+    ]
+    queues = [queue("q", capability={"cpu": 1})]
+    for cpu in (1, 4):  # also where the cluster is full: more nodes would not help
+        world = cluster([node("n1", cpu=cpu)], jobs, queues=queues, conf=FULL_CONF)
+        assert pod_conditions(world)["wait-0"][0] == "QueueShare"
+
+
+def test_a_pod_of_a_closed_queue_is_not_for_autoscalers() -> None:
+    queues = [queue("q", state="Closed")]
+    world = cluster([node("n1", cpu=4)], [gang("wait", cpu=1, queue="q")], queues=queues)
+    assert pod_conditions(world)["wait-0"][0] == "QueueClosed"
+
+
+def test_a_share_of_a_full_cluster_is_for_autoscalers() -> None:
+    """Each queue uses its half of a full cluster: with more nodes both get more."""
+    jobs = [gang(n, members=2, minimum=1, cpu=1, queue=n, running_on=["n1"]) for n in "ab"]
+    world = cluster([node("n1", cpu=2)], jobs, queues=[queue("a"), queue("b")], conf=FULL_CONF)
+    assert {reason for reason, _ in pod_conditions(world).values()} == {"Unschedulable"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,6 +20,9 @@ from hekla.scheduler.plugins import builtin
 from hekla.scheduler.state import changes, wire
 from hekla.scheduler.state.cluster import Cluster
 from hekla.testing.objects import START, GroupBuilder, queue
+from hekla.units.timestamps import format_time
+
+DELETED: Final = format_time(START)
 
 
 class Result:
@@ -101,10 +105,11 @@ class TestCluster:
                 self.state.jobs[f"{effect.namespace}/{effect.group}"].phase = effect.phase
         self.state.mark_clean()
 
-    def live(self, result: Result, *, remake: bool = True) -> None:
+    def live(self, result: Result, *, remake: bool = True, are_terminated: bool = True) -> None:
         """Apply a plan: bound pods run, evicted pods are deleted and created again.
 
-        Without `remake`, evicted pods are not created again.
+        Without `remake`, evicted pods are not created again. Without `are_terminated`, they are
+        terminating until `terminate`.
         """
         self.state.mark_clean()  # the changes below are for the next cycle
         if result.plan.rescheduled_at is not None:
@@ -130,18 +135,27 @@ class TestCluster:
             elif isinstance(effect, SetGroupStatus):
                 changes.apply(self.state, group_written(effect))
         for eviction in result.plan.evictions:
-            pod = self.pods.pop(eviction.uid)
-            self.state.delete_pod(eviction.uid)
-            if not remake:
+            pod = self.pods[eviction.uid]
+            self._set(replace(pod, metadata=replace(pod.metadata, deletion_timestamp=DELETED)))
+        if are_terminated:
+            self.terminate(remake=remake)
+
+    def terminate(self, *, remake: bool = True) -> None:
+        """Delete the pods that are terminating; with `remake`, create them again."""
+        for uid, pod in list(self.pods.items()):
+            if not pod.metadata.deletion_timestamp:
                 continue
-            self._set(
-                replace(
-                    pod,
-                    metadata=replace(pod.metadata, uid=f"{eviction.uid}+"),
-                    spec=replace(pod.spec, node_name=""),
-                    status=wire.PodStatus(phase="Pending"),
+            del self.pods[uid]
+            self.state.delete_pod(uid)
+            if remake:
+                self._set(
+                    replace(
+                        pod,
+                        metadata=replace(pod.metadata, uid=f"{uid}+", deletion_timestamp=None),
+                        spec=replace(pod.spec, node_name=""),
+                        status=wire.PodStatus(phase="Pending"),
+                    )
                 )
-            )
 
     def add(self, job: GroupBuilder) -> None:
         """Add a job to the cluster."""

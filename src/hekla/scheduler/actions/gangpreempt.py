@@ -42,4 +42,4 @@ def _is_lower_neighbour(task: Task, other: Task) -> bool:
     return other.job.priority < task.job.priority
 
 
-RULE = EvictionRule(hooks.unified_evictable, "gangpreempt", _is_lower_neighbour, kind="preempt")
+RULE = EvictionRule("preempt", hooks.unified_evictable, "gangpreempt", _is_lower_neighbour)

@@ -24,9 +24,7 @@ def gangreclaim(session: Session) -> None:
     if not starving:
         return
     order = PendingJobs(session, starving)
-    rule = replace(
-        rule_of(session), hook=hooks.unified_evictable, reason="gangreclaim", kind="reclaim"
-    )
+    rule = replace(rule_of(session), hook=hooks.unified_evictable, reason="gangreclaim")
     allow_whole = session.config.argument("gangreclaim", ALLOW_WHOLE_BUNDLE)
     preemption = GangPreemption(session, rule, allow_whole=allow_whole)
     while (queue := order.next_queue()) is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from hekla.scheduler.explain.limits import absence, absent, change_for, limit_of
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.tiers import FAILED
-from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict
-from hekla.scheduler.placement.reasons import RESERVED
+from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict, shown_job
+from hekla.scheduler.placement.reasons import RESERVED, Reasons
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.dimensions import FloatArray, show_amount
 from hekla.scheduler.state.model import Job, Queue, Task
@@ -24,7 +27,7 @@ class Attempt:
         self.unplaced: Task | None = None
         self.fitting = 0
         self.wanted = 0
-        self.reasons: dict[str, int] = {}
+        self.reasons = Reasons()
         self.choice: Choice | None = None
         """The network domains that were tried, if the topology is what stopped the job."""
 
@@ -111,26 +114,53 @@ def invalid_requests(job: Job) -> str:
 
 
 def explain_overused(session: Session, job: Job, plugin: str) -> None:
+    """Write the verdict of a job that is not tried, as its queue is overused."""
     queue = job.queue
     assert queue is not None
-    row = max(range(len(session.dimensions)), key=lambda r: float(job.pending_r[r]))
     limit_r = _queue_limit(session, plugin, queue)
-    blocked = [
+    asked = [
         Blocked(name, float(job.pending_r[r]), float(limit_r[r]), float(queue.claimed_r[r]))
         for r, name in enumerate(session.dimensions.names)
         if limit_r is not None and job.pending_r[r] > 0
     ]
+    blocked = [each for each in asked if each.used + each.asked > each.allowed] or asked
+    if missing := absent(session, (each.resource for each in blocked)):
+        message, change = absence(missing)
+    elif not blocked:
+        message = f"queue {queue.name!r} uses its share ({plugin})"
+        change = f"wait for jobs of queue {queue.name!r} to end"
+    else:
+        limit = limit_of(session, queue, blocked[0].resource, blocked[0].allowed)
+        message = {
+            "share": f"queue {queue.name!r} uses its share ({plugin})",
+            "capability": f"queue {limit.queue!r} uses its capability",
+            "cluster": f"queue {queue.name!r} uses all {blocked[0].resource} of the cluster",
+        }[limit.kind]
+        change = change_for(session, limit, blocked[0])
+    row = session.dimensions.intern(blocked[0].resource) if blocked else 0
     session.verdicts.explain(
         Verdict(
             job.key,
             Gate.QUEUE_SHARE,
-            f"queue {queue.name!r} uses its share ({plugin})",
-            blocked=tuple(blocked),
+            _surplus(session, job) + message,
+            blocked=tuple(_with_basis(session, queue, each) for each in blocked),
             needed=job.min_member,
             holders=session.verdicts.holders(job, row, queue),
-            change=f"wait for jobs of queue {queue.name!r} to end, or raise its weight",
+            change=change,
         )
     )
+
+
+def _surplus(session: Session, job: Job) -> str:
+    """Return the start of a message about a job whose minimum runs."""
+    count = job.count(PENDING)
+    noun = "task does" if count == 1 else "tasks do"
+    return f"the gang runs; {count} surplus {noun} not fit; " if session.job_ready(job) else ""
+
+
+def _with_basis(session: Session, queue: Queue, blocked: Blocked) -> Blocked:
+    basis = limit_of(session, queue, blocked.resource, blocked.allowed).basis
+    return replace(blocked, basis=basis)
 
 
 def _queue_limit(session: Session, plugin: str, queue: Queue) -> FloatArray | None:
@@ -151,8 +181,16 @@ def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
         elif job.count(PIPELINED) and session.job_pipelined(job):
             explain_pipelined(session, job)
         elif gated:
-            message = f"{gated} tasks that the gang needs are held by scheduling gates"
-            session.verdicts.explain(Verdict(job.key, Gate.GATED, message, needed=job.min_member))
+            held = "task that the gang needs is" if gated == 1 else "tasks that the gang needs are"
+            session.verdicts.explain(
+                Verdict(
+                    job.key,
+                    Gate.GATED,
+                    f"{gated} {held} held by scheduling gates",
+                    needed=job.min_member,
+                    change="remove the gates",
+                )
+            )
         else:
             session.plan.verdicts.pop(job.key, None)
         return
@@ -171,14 +209,17 @@ def explain_pipelined(session: Session, job: Job) -> None:
     pipelined = job.by_status[PIPELINED].values()
     # The text is the same in the cycle that evicts and in later ones, so it is written once.
     is_for_it = any(task.nominated_node or task.uid in session.nominated for task in pipelined)
+    are, them = ("task is", "it") if len(pipelined) == 1 else ("tasks are", "them")
     until = (
-        "the pods evicted for them have terminated" if is_for_it else "releasing resources are free"
+        f"the pods evicted for {them} have terminated"
+        if is_for_it
+        else "releasing resources are free"
     )
     session.verdicts.explain(
         Verdict(
             job.key,
             Gate.VICTIMS if is_for_it else Gate.PIPELINED,
-            f"{len(pipelined)} tasks are placed once {until}",
+            f"{len(pipelined)} {are} placed once {until}",
             fitting=job.ready_count + len(pipelined),
             needed=job.min_member,
         )
@@ -202,35 +243,49 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
             if queue.allocated_r[row] + amount > limit_r[row]:
                 name, used = session.dimensions.names[row], float(queue.allocated_r[row])
                 blocked.append(Blocked(name, amount, float(limit_r[row]), used))
-    rows = [session.dimensions.row(b.resource) for b in blocked]
-    # A queue that deserves the whole cluster is not the limit: the cluster is too small.
-    is_whole_cluster = any(
-        float(session.total_r[r]) <= b.allowed
-        for r, b in zip(rows, blocked, strict=True)
-        if r is not None
-    )
-    if is_whole_cluster:
+    if not blocked:
+        message = f"queue {queue.name!r} takes no task of {asked}"
+        return _refusal(session, job, attempt, task, message, "", ())
+    limit = limit_of(session, queue, blocked[0].resource, blocked[0].allowed)
+    if limit.kind == "cluster":
+        # A queue that deserves the whole cluster is not the limit: the cluster is too small.
         attempt.reasons = session.reasons(task)
-        if sum(attempt.reasons.values()) == len(session.nodes):
+        if attempt.reasons.rejected == len(session.nodes):
             return _no_node(session, job, attempt, task, session.job_ready(job))
-    where = "in the cluster" if is_whole_cluster else f"for queue {queue.name!r}"
-    change = "; ".join(
-        f"{show_amount(b.resource, b.used + b.asked - b.allowed)} more {b.resource} {where}"
-        for b in blocked
-    )
+    message = {
+        "share": f"queue {queue.name!r} has no share left for a task of {asked}",
+        "cluster": f"queue {queue.name!r} uses all {blocked[0].resource} of the cluster",
+        "capability": f"a task of {asked} would exceed the capability of queue {limit.queue!r}",
+    }[limit.kind]
+    change = change_for(session, limit, blocked[0])
+    shown = tuple(_with_basis(session, queue, each) for each in blocked)
+    return _refusal(session, job, attempt, task, message, change, shown)
+
+
+def _refusal(
+    session: Session,
+    job: Job,
+    attempt: Attempt,
+    task: Task,
+    message: str,
+    change: str,
+    blocked: tuple[Blocked, ...],
+) -> Verdict:
+    row = session.dimensions.row(blocked[0].resource) if blocked else None
+    if session.job_ready(job):
+        start = _surplus(session, job)
+    else:
+        start = f"{attempt.fitting}/{job.min_member} tasks fit; "
     return Verdict(
         job.key,
         Gate.QUEUE_SHARE,
-        f"{attempt.fitting}/{job.min_member} tasks fit; queue {queue.name!r} has no share left "
-        f"for a task of {asked}",
-        blocked=tuple(blocked),
+        start + message,
+        blocked=blocked,
         fitting=attempt.fitting,
         needed=job.min_member,
         task=task.name,
         change=change,
-        holders=session.verdicts.holders(job, rows[0], queue)
-        if rows and rows[0] is not None
-        else (),
+        holders=() if row is None else session.verdicts.holders(job, row, job.queue),
     )
 
 
@@ -272,7 +327,7 @@ def _reserved_for(session: Session, job: Job) -> str:
     """Describe the job that idle resources are reserved for."""
     first = sorted({one.job.key for one in session.reservations if one.job is not job})
     return (
-        f"{first[0]}, which has been pending for long"
+        f"{shown_job(first[0])}, which has been pending for long"
         if first
         else "pods that are nominated for it"
     )
@@ -284,7 +339,7 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
     short = {reason[len(prefix) :] for reason in attempt.reasons if reason.startswith(prefix)}
     if is_running:
         gate = Gate.SURPLUS
-        message = f"the gang runs; {job.count(PENDING)} surplus tasks do not fit"
+        message = _surplus(session, job).removesuffix("; ")
     else:
         gate = Gate.GANG_SHORT if short or not attempt.reasons else Gate.NODE_FILTERS
         message = f"{attempt.fitting}/{job.min_member} tasks fit"
@@ -294,6 +349,9 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
     if attempt.choice is not None:
         gate = Gate.SURPLUS if is_running else Gate.TOPOLOGY
         message += f"; {_domains(attempt.choice)}"
+    missing = absent(session, short)
+    if missing:
+        message += f"; {absence(missing)[0]}"
     blocked = _short_resources(session, attempt, task, short)
     scarce = session.dimensions.row(blocked[0].resource) if blocked else None
     total = len(session.nodes)
@@ -304,10 +362,13 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
         blocked=tuple(blocked),
         nodes=attempt.reasons,
         total_nodes=total,
+        free_nodes=total - attempt.reasons.rejected,
         task=task.name,
         fitting=attempt.fitting,
         needed=job.min_member,
-        change=_smallest_change(session, job, attempt, task, short),
+        change=absence(missing)[1]
+        if missing and attempt.choice is None
+        else _smallest_change(session, job, attempt, task, short),
         holders=session.verdicts.holders(job, scarce) if scarce is not None else (),
     )
 
@@ -321,18 +382,22 @@ def _short_resources(
         name = session.dimensions.names[row]
         if name not in short:
             continue
+        if not session.total_r[row]:
+            continue  # the message says that no node has it
         offered_n, idle_n = session.columns.allocatable_rn[row], session.columns.idle_rn[row]
         if attempt.wanted:
             # The whole gang against all feasible nodes.
+            basis = "the nodes that are feasible"
             feasible_n = session.placer.feasible(task)
             asked, allowed = amount * attempt.wanted, float(offered_n[feasible_n].sum())
             used = allowed - float(idle_n[feasible_n].sum())
         else:
             # The node with the most idle resources shows how far the task is from fitting.
             best = int(idle_n.argmax())
+            basis = f"node {session.nodes.all[best].name}"
             asked, allowed = amount, float(offered_n[best])
             used = allowed - float(idle_n[best])
-        blocked.append(Blocked(name, asked, allowed, used))
+        blocked.append(Blocked(name, asked, allowed, used, basis))
     return blocked
 
 
@@ -350,6 +415,10 @@ def _smallest_change(
         for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True)
         if names[row] in short
     )
+    for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+        if names[row] in short and amount > session.largest_r[row]:
+            largest = show_amount(names[row], float(session.largest_r[row]))
+            return f"a node with {per_task}; the largest has {largest} {names[row]}"
     if per_task:
         missing = max(job.min_member - attempt.fitting, 1)
         return f"capacity for {missing} more task{'s' if missing > 1 else ''} of {per_task}"

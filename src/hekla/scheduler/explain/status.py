@@ -44,6 +44,12 @@ SCHEDULED = "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
 READY_REASON = "tasks in gang are ready to be scheduled"
 MAX_MESSAGE = 1024
+_NOT_FOR_AUTOSCALERS = (
+    Gate.QUEUE_MISSING,
+    Gate.QUEUE_CLOSED,
+    Gate.INVALID_REQUESTS,
+    Gate.BACKED_OFF,
+)
 _HAS_RUN = (PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED)
 
 
@@ -123,7 +129,9 @@ def _final_verdict(session: Session, job: Job) -> Verdict | None:
         if known is None and all(task.is_gated for task in job.by_status[PENDING].values()):
             gated = len(job.by_status[PENDING])
             if gated:
-                known = Verdict(job.key, Gate.GATED, f"{gated} tasks are held by scheduling gates")
+                held = "task is" if gated == 1 else "tasks are"
+                message = f"{gated} {held} held by scheduling gates"
+                known = Verdict(job.key, Gate.GATED, message, change="remove the gates")
         if known is None and _waits(job) and not job.is_pending:
             known = Verdict(job.key, Gate.ORDERING, "other jobs go first")
         if known is not None:
@@ -266,17 +274,16 @@ def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
     waiting = [*job.by_status[PENDING].values(), *job.by_status[PIPELINED].values()]
     # Not the whole verdict: resource holders change often, and a gang has many pods.
     why = _bounded(verdict.histogram or verdict.message)
+    reason = _pod_reason(session, job, verdict)
     for task in sorted(waiting, key=lambda task: task.key):
         if task.is_gated:
             continue  # the API server sets this condition
         nominated = _nomination(session, task)
         message = _pipelined_message(task, nominated) if task.status == PIPELINED else why
-        is_said = task.condition == ("False", PodReason.UNSCHEDULABLE, message)
+        is_said = task.condition == ("False", reason, message)
         if not is_said or task.nominated_node != nominated:
             effects.append(
-                SetPodCondition(
-                    task.namespace, task.name, task.uid, PodReason.UNSCHEDULABLE, message, nominated
-                )
+                SetPodCondition(task.namespace, task.name, task.uid, reason, message, nominated)
             )
             if task.name == verdict.task:
                 effects.append(
@@ -291,6 +298,39 @@ def _pods(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
                     )
                 )
     return effects
+
+
+def _pod_reason(session: Session, job: Job, verdict: Verdict) -> str:
+    """Return the reason of PodScheduled=False.
+
+    For `Unschedulable`, autoscalers add nodes. A pod that more nodes would not help has the gate
+    instead.
+    """
+    if verdict.gate in _NOT_FOR_AUTOSCALERS:
+        return verdict.gate
+    if verdict.gate in (Gate.QUEUE_SHARE, Gate.NOT_ENQUEUED) and (
+        _is_at_capability(session, job, verdict) or _has_free_node(session, job)
+    ):
+        return verdict.gate
+    return PodReason.UNSCHEDULABLE
+
+
+def _is_at_capability(session: Session, job: Job, verdict: Verdict) -> bool:
+    """Tell whether a capability that somebody set stops the job, and not the cluster's size."""
+    queues, queue, seen = session.cluster.queues, job.queue, set[str]()
+    while queue is not None and queue.name not in seen:
+        seen.add(queue.name)
+        for blocked in verdict.blocked:
+            row = session.dimensions.row(blocked.resource)
+            if row is not None and 0 < queue.capability_r[row] < blocked.used + blocked.asked:
+                return True
+        queue = queues.get(queue.parent)
+    return False
+
+
+def _has_free_node(session: Session, job: Job) -> bool:
+    tasks = [task for task in job.by_status[PENDING].values() if task.is_schedulable]
+    return bool(tasks) and session.reasons(tasks[0]).rejected < len(session.nodes)
 
 
 def _nomination(session: Session, task: Task) -> str:

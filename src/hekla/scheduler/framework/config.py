@@ -148,6 +148,13 @@ def parse(text: str, registry: Registry) -> Config:
     return _Reader(registry).read(_Value(root))
 
 
+def _switch(key: str) -> str | None:
+    """Return the name of a switch; Volcano spells some `enable…` and some `enabled…`."""
+    stem = key.removeprefix("enabled").removeprefix("enable")
+    spellings = (key, f"enable{stem}", f"enabled{stem}")
+    return next((name for name in spellings if name in SWITCHES), None)
+
+
 class _Value:
     """A YAML value with its line."""
 
@@ -284,12 +291,14 @@ class _Reader:
         for key, given in fields.items():
             if key in ("name", "arguments"):
                 continue
-            if key not in SWITCHES:
+            switch = _switch(key)
+            if switch is None:
                 self._refuse_unknown("switch", key, tuple(SWITCHES), given)
+                continue
             plain = given.plain()
             if not isinstance(plain, bool):
                 raise ConfigError(f"{key} must be true or false, and {plain!r} is not", given.line)
-            switches[key] = plain
+            switches[switch] = plain
         plugin = self._registry.get(name)
         if plugin is None:
             if name in VOLCANO_PLUGINS:

@@ -146,6 +146,22 @@ def job_enqueueable(job: Job) -> Vote | None:
     """Vote on whether a PodGroup moves from Pending to Inqueue."""
 
 
+@hook()
+def entitled(job: Job) -> bool:
+    """Tell whether its queue deserves the minimum of a job that is not enqueued yet.
+
+    Then reclaim can free resources for it, and a full cluster is no reason to keep it out.
+    """
+
+
+@hook()
+def job_unplaceable(job: Job) -> None:
+    """Called before enqueue for a job that is Inqueue and fits on no empty nodes.
+
+    What it reserves is no reason to keep other jobs out.
+    """
+
+
 @hook("enableJobEnqueued")
 def job_enqueued(job: Job) -> None:
     """Called after a PodGroup moved to Inqueue."""
@@ -282,6 +298,14 @@ def domains_to_clear(job: Job, tasks: Sequence[Task]) -> list[Domain] | None:
 # --- victims ----------------------------------------------------------------------------------
 
 
+@hook("enabledAllocatable")
+def leftover(queue: Queue, task: Task) -> int:
+    """Return how many such tasks the queue may allocate after every queue had its turn.
+
+    It replaces `allocatable` of the plugin for idle resources that no queue may use otherwise.
+    """
+
+
 @hook("enablePreemptable")
 def preemptable(task: Task, candidates: Sequence[Task]) -> BoolArray | None:
     """Return which candidates a task may preempt. Plugins of one tier are intersected."""
@@ -306,6 +330,16 @@ def fits_after_eviction(
     """Return, for each set of victims on a node, whether the task fits once they terminated.
 
     Implement it where more than resource amounts decides, such as devices.
+    """
+
+
+@hook("enablePredicate")
+def depends_on_pods(task: Task) -> bool:
+    """Tell whether pods on a node decide if it is feasible for the task, so evictions may help.
+
+    Then `predicate` is also called with `nodes.is_future`, where releasing pods are gone, and with
+    `nodes.is_without_pods`, where no pod counts. A plugin that has this hook is asked
+    `fits_after_eviction` for such tasks only, and on nodes with as many pods as they may have.
     """
 
 

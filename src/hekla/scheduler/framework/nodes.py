@@ -32,7 +32,16 @@ class NodeArray(np.ndarray[Any, np.dtype[np.float64]]):
 class Nodes:
     """Nodes of the cluster: all of them, or a view with tasks added."""
 
-    __slots__ = ("_added", "_columns", "_dimensions", "_klass", "_list", "index", "is_future")
+    __slots__ = (
+        "_added",
+        "_columns",
+        "_dimensions",
+        "_klass",
+        "_list",
+        "index",
+        "is_future",
+        "is_without_pods",
+    )
 
     def __init__(
         self,
@@ -53,6 +62,8 @@ class Nodes:
         self._klass = klass
         self.is_future = False
         """Whether releasing tasks count as gone and pipelined tasks as placed."""
+        self.is_without_pods = False
+        """Whether filters leave out what depends on the other pods, which could be evicted."""
 
     def __len__(self) -> int:
         return len(self._list) if self.index is None else len(self.index)
@@ -74,6 +85,12 @@ class Nodes:
             klass=self._klass,
         )
         twin.is_future = True
+        return twin
+
+    def without_pods(self) -> Nodes:
+        """Return all nodes for filters that leave out what depends on the pods there."""
+        twin = self.in_future()
+        twin.is_without_pods = True
         return twin
 
     @property

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hekla.scheduler.framework.verdict import Verdict
 from hekla.scheduler.state.dimensions import FloatArray
+
+PREEMPTING: Final = "Preempting"
+"""Reason of the Event that names the victims of a PodGroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,17 @@ class Evict:
     node: str
     reason: str
     job: str
+    preemptor: str = ""
+    """What the pod is evicted for, as text; empty without a preemptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGate:
+    """Remove the queue-allocation gate of a pod: its queue allows it."""
+
+    namespace: str
+    pod: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +115,9 @@ class Event:
     message: str
 
 
-Effect: TypeAlias = Bind | Evict | SetGroupStatus | SetPodCondition | SetQueueStatus | Event
+Effect: TypeAlias = (
+    Bind | Evict | OpenGate | SetGroupStatus | SetPodCondition | SetQueueStatus | Event
+)
 
 
 @dataclass(frozen=True, slots=True)

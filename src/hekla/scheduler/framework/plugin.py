@@ -79,6 +79,12 @@ class Plugin:
     Then eviction costs are computed once for all jobs with equal tasks.
     """
 
+    guards_queues: ClassVar[bool] = False
+    """Whether a vote on victims counts in every tier: it keeps queues at their deserved share.
+
+    Votes of other plugins count only in the first tier that has one.
+    """
+
     protects: ClassVar[bool] = False
     """Whether `unified_evictable` depends on the candidates alone, not on the preemptor.
 

@@ -10,8 +10,9 @@ next tier decide. Here an empty answer is final; `lenient_victims` gives Volcano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from itertools import compress
 from typing import Any, Final, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -236,14 +237,20 @@ class Tiers:
         answer = self.first(hooks.job_valid, job)
         return answer if isinstance(answer, Invalid) else None
 
-    def allowance(self, queue: Queue, task: Task, wanted: int) -> int:
+    def allowance(
+        self, queue: Queue, task: Task, wanted: int, *, has_leftovers: bool = False
+    ) -> int:
         """Return how many tasks equal to this one the queue may allocate, at most `wanted`.
 
-        A plugin that answers with a bool means one task. It is called again for the next.
+        A plugin that answers with a bool means one task. It is called again for the next. With
+        `has_leftovers`, plugins with the hook `leftover` answer that one.
         """
         allowed = wanted
         for call in self.calls(hooks.allocatable):
-            answer = self.call(call, hooks.allocatable, queue, task)
+            known = self._leftover(call[0], queue, task) if has_leftovers else None
+            answer: bool | int | Literal[Failed.FAILED] = (
+                self.call(call, hooks.allocatable, queue, task) if known is None else known
+            )
             if answer is FAILED:
                 continue
             if isinstance(answer, bool):
@@ -251,13 +258,76 @@ class Tiers:
             allowed = min(allowed, int(answer))
         return max(allowed, 0)
 
-    def victims(
-        self, hook: Hook[BoolArray | None, T, Sequence[Task]], evictor: T, tasks: Sequence[Task]
-    ) -> BoolArray:
-        """Return which tasks may be evicted.
+    def _leftover(
+        self, plugin: Plugin, queue: Queue, task: Task
+    ) -> int | Literal[Failed.FAILED] | None:
+        """Return the answer of a plugin that has the hook `leftover`."""
+        for call in self.calls(hooks.leftover):
+            if call[0] is plugin:
+                return self.call(call, hooks.leftover, queue, task)
+        return None
 
-        All plugins of a tier that answer must agree. The first tier with an answer decides.
+    def victims(
+        self,
+        hook: Hook[BoolArray | None, T, Sequence[Task]],
+        evictor: T,
+        tasks: Sequence[Task],
+        also: Callable[[Sequence[Task]], Iterable[bool]] | None = None,
+    ) -> list[bool]:
+        """Return which tasks may be evicted together, the first of them first.
+
+        All plugins of the first tier that answers must agree, and in every tier the plugins that
+        guard queues. `also` is one more voter. Plugins count what a job or queue loses, so each one
+        is asked only about candidates that the voters before it allow; and when a later voter
+        refuses a candidate, the earlier ones are asked again without it.
         """
+        if self._lenient:
+            return self._lenient_victims(hook, evictor, tasks)
+        kept: list[Task] = []
+        left = list(tasks)
+        while left:
+            kept, refused = self._refusals(hook, evictor, left, also)
+            if not refused:
+                break
+            left = [task for task in left if id(task) not in refused]
+        if len(kept) == len(tasks):
+            return [True] * len(tasks)
+        chosen = set(map(id, kept))
+        return [id(task) in chosen for task in tasks]
+
+    def _refusals(
+        self,
+        hook: Hook[BoolArray | None, T, Sequence[Task]],
+        evictor: T,
+        left: list[Task],
+        also: Callable[[Sequence[Task]], Iterable[bool]] | None,
+    ) -> tuple[list[Task], set[int]]:
+        """Return the candidates that all voters allow, and those to leave out in another round.
+
+        There is another round only if an earlier voter refused a candidate too: it might allow that
+        one instead.
+        """
+        kept, refused, has_answer = left, set[int](), False
+        for tier in self._by_tier.get(hook, ()):
+            is_decided = has_answer
+            for call in tier:
+                if is_decided and not call[0].guards_queues:
+                    continue
+                answer = self.call(call, hook, evictor, kept)
+                if answer is FAILED or answer is None:
+                    continue
+                has_answer = True
+                kept = _vote(left, kept, np.asarray(answer, dtype=bool).tolist(), refused)
+        if not has_answer:
+            return [], set()
+        if also is not None:
+            kept = _vote(left, kept, list(also(kept)), refused)
+        return kept, refused
+
+    def _lenient_victims(
+        self, hook: Hook[BoolArray | None, T, Sequence[Task]], evictor: T, tasks: Sequence[Task]
+    ) -> list[bool]:
+        """Return victims as Volcano does, which takes an empty answer for none."""
         for tier in self._by_tier.get(hook, ()):
             agreed: BoolArray | None = None
             for call in tier:
@@ -265,15 +335,15 @@ class Tiers:
                 if answer is FAILED or answer is None:
                     continue
                 mask = np.asarray(answer, dtype=bool)
-                if self._lenient and not mask.any():
+                if not mask.any():
                     agreed = None
                     break
                 agreed = mask if agreed is None else agreed & mask
-                if self._lenient and not agreed.any():
+                if not agreed.any():
                     agreed = None
             if agreed is not None:
-                return agreed
-        return np.zeros(len(tasks), dtype=bool)
+                return list(agreed.tolist())
+        return [False] * len(tasks)
 
     def fits_after_eviction(
         self, task: Task, node: int, victim_sets: Sequence[Sequence[Task]]
@@ -301,6 +371,15 @@ class Tiers:
             if named.any():
                 return named
         return np.zeros(len(running), dtype=bool)
+
+
+def _vote(left: list[Task], kept: list[Task], votes: list[bool], refused: set[int]) -> list[Task]:
+    """Return what a voter keeps of `kept`; note its refusals if an earlier voter refused too."""
+    if all(votes):
+        return kept
+    if len(kept) < len(left):
+        refused.update(id(task) for task, vote in zip(kept, votes, strict=True) if not vote)
+    return list(compress(kept, votes))
 
 
 def _is_enabled(plugin: Plugin, hook: AnyHook) -> bool:

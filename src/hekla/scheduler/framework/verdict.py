@@ -6,12 +6,23 @@ condition or event made from a verdict changes only when the reason does, and is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from hekla.scheduler.state.dimensions import show_amount
+
+_UID: Final = re.compile(r"(?<!/podgroup)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+
+def shown_job(key: str) -> str:
+    """Return the name of a job for people: the PodGroup of a Job ends with the Job's UID.
+
+    That of a bare pod has nothing else to name it, and keeps the UID.
+    """
+    return _UID.sub("", key)
 
 
 class Gate(StrEnum):
@@ -43,12 +54,15 @@ class Blocked:
     asked: float
     allowed: float
     used: float
+    basis: str = ""
+    """What `allowed` is, such as the capability of a queue."""
 
     def __str__(self) -> str:
         asked, allowed, used = (
             show_amount(self.resource, amount) for amount in (self.asked, self.allowed, self.used)
         )
-        return f"{self.resource}: asked {asked}, used {used} of {allowed}"
+        basis = f" ({self.basis})" if self.basis else ""
+        return f"{self.resource}: asked {asked}, used {used} of {allowed}{basis}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,7 @@ class Holder:
     amount: float
 
     def __str__(self) -> str:
-        return f"{self.job} ({show_amount(self.resource, self.amount)} {self.resource})"
+        return f"{shown_job(self.job)} ({show_amount(self.resource, self.amount)} {self.resource})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +84,10 @@ class Verdict:
     message: str
     blocked: tuple[Blocked, ...] = ()
     nodes: Mapping[str, int] = field(default_factory=dict)
-    """The number of infeasible nodes by the first reason of each."""
+    """The number of infeasible nodes by reason. A node counts for every resource that it lacks."""
     total_nodes: int = 0
+    free_nodes: int = 0
+    """The number of nodes that take the task."""
     task: str = ""
     """The task that `nodes` is about: the first that found no node."""
     fitting: int = 0
@@ -87,9 +103,8 @@ class Verdict:
         """`0/5 nodes are available: 3 Insufficient cpu, 2 node(s) …`, as kube-scheduler has it."""
         if not self.nodes:
             return ""
-        free = self.total_nodes - sum(self.nodes.values())
         parts = sorted(f"{count} {reason}" for reason, count in self.nodes.items())
-        return f"{free}/{self.total_nodes} nodes are available: {', '.join(parts)}."
+        return f"{self.free_nodes}/{self.total_nodes} nodes are available: {', '.join(parts)}."
 
     def __str__(self) -> str:
         parts = [self.message]
@@ -117,6 +132,7 @@ class Verdict:
                     "asked": show_amount(b.resource, b.asked),
                     "allowed": show_amount(b.resource, b.allowed),
                     "used": show_amount(b.resource, b.used),
+                    "basis": b.basis,
                 }
                 for b in self.blocked
             ],

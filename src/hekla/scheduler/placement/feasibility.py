@@ -55,15 +55,18 @@ class Feasibility:
                 return nodes
         return None
 
-    def filter(self, task: Task) -> BoolArray:
+    def filter(self, task: Task, nodes: Nodes | None = None) -> BoolArray:
         """Return the mask of nodes that pass all filters, whatever capacity they have."""
         feasible_n = np.ones(len(self._nodes), dtype=bool)
-        for mask, _ in self.rejections(task):
+        for mask, _ in self.rejections(task, nodes):
             feasible_n &= ~mask
         return feasible_n
 
-    def rejections(self, task: Task) -> list[tuple[BoolArray, str]]:
-        """Return masks of nodes that the filters reject, with reasons."""
+    def rejections(self, task: Task, nodes: Nodes | None = None) -> list[tuple[BoolArray, str]]:
+        """Return masks of nodes that the filters reject, with reasons.
+
+        `nodes` are all nodes, now unless a view of them in the future or without pods is given.
+        """
         everywhere = np.ones(len(self._nodes), dtype=bool)
         found: list[tuple[BoolArray, str]] = []
         for pre_call in self._tiers.calls(hooks.pre_predicate):
@@ -74,7 +77,7 @@ class Feasibility:
             elif reason is not None:
                 return [(everywhere, str(reason))]
         for call in self._tiers.calls(hooks.predicate):
-            answer = self._tiers.call(call, hooks.predicate, task, self._nodes)
+            answer = self._tiers.call(call, hooks.predicate, task, nodes or self._nodes)
             # A generator runs here, so that its errors are the plugin's failure too.
             masks = (
                 FAILED

@@ -23,11 +23,11 @@ from hekla.scheduler.placement.changes import ChangeLog
 from hekla.scheduler.placement.feasibility import Feasibility
 from hekla.scheduler.placement.greedy import NO_NODES
 from hekla.scheduler.placement.lookahead import Lookahead
-from hekla.scheduler.placement.reasons import count_reasons
+from hekla.scheduler.placement.reasons import Reasons, count_reasons
 from hekla.scheduler.placement.scoring import Scoring
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.cluster import Cluster
-from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
+from hekla.scheduler.state.dimensions import EPSILON, BoolArray, FloatArray, IntArray
 from hekla.scheduler.state.matrix import Columns
 from hekla.scheduler.state.model import Task
 
@@ -99,7 +99,9 @@ class Placer:
         self._is_by_class = all(
             plugin.by_class for hook in _CLASS_HOOKS for plugin, _ in tiers.calls(hook)
         )
-        self._reasons: dict[Any, tuple[int, dict[str, int]]] = {}
+        self._reasons: dict[Any, tuple[int, Reasons]] = {}
+        self._capacity_of_empty: dict[Any, int] = {}
+        self._dependent: dict[Any, bool] = {}
         self._has_domain_order = tiers.has(hooks.domain_order)
         self._has_job_specific = tiers.has(hooks.job_specific)
 
@@ -232,7 +234,8 @@ class Placer:
         if state.is_coupled:
             count = min(count, 1)
         among = self._search_space(task, count, capacity_n)
-        return self._best(task, state, count, among, capacity_n)
+        feasible_n = self.feasible(task, future=True) if future else None
+        return self._best(task, state, count, among, capacity_n, feasible_n)
 
     def _best(
         self,
@@ -241,9 +244,17 @@ class Placer:
         count: int,
         among: IntArray | None,
         capacity_n: IntArray,
+        feasible_n: BoolArray | None = None,
     ) -> IntArray:
-        """Return the best of some nodes, or of all, for `count` tasks."""
-        index = _candidates(state, capacity_n, among)
+        """Return the best of some nodes, or of all, for `count` tasks.
+
+        `feasible_n` are the feasible nodes if they differ from those of the state.
+        """
+        feasible_n = state.feasible_n if feasible_n is None else feasible_n
+        if among is None:
+            index = np.flatnonzero(feasible_n & (capacity_n > 0))
+        else:
+            index = among[feasible_n[among] & (capacity_n[among] > 0)]
         if len(index) == 0 or count <= 0:
             return NO_NODES
         if len(index) == 1 and not state.normalized:
@@ -263,7 +274,6 @@ class Placer:
             return greedy.place(
                 function, index, capacity_n[index], count, head_n[index], state.hint
             )
-        feasible_n = state.feasible_n
         if among is not None:
             feasible_n = np.zeros_like(feasible_n)
             feasible_n[index] = True
@@ -274,7 +284,9 @@ class Placer:
     def fits(self, task: Task, index: int, *, future: bool = False) -> bool:
         """Tell whether one node takes the task, now or in the future."""
         allowed = self.feasibility.allowed_nodes(task)
-        if not self.feasible(task)[index] or (allowed is not None and not np.any(allowed == index)):
+        if allowed is not None and not np.any(allowed == index):
+            return False
+        if not self.feasible(task, future=future)[index]:
             return False
         return self.feasibility.fits_resources(task, index, future=future)
 
@@ -282,7 +294,8 @@ class Placer:
         self, columns: Sequence[int], task: Task, *, future: bool = False
     ) -> dict[int, int]:
         """Return how many tasks equal to this one each of these nodes takes."""
-        feasible_n, allowed = self.feasible(task), self.feasibility.allowed_nodes(task)
+        feasible_n = self.feasible(task, future=future)
+        allowed = self.feasibility.allowed_nodes(task)
         index = np.unique(np.asarray(columns, dtype=np.int64))
         view = self._nodes.with_added(index, np.zeros_like(index), task.klass)
         capacity = self.feasibility.capacity(task, view, future=future)
@@ -299,10 +312,12 @@ class Placer:
         state = self._state(task, with_scores=False)
         if state.is_coupled:
             return count  # it depends on where the others go, so only placing them tells
-        capacity_n, feasible_n = self._capacity_with_future(task, state), state.feasible_n
-        if allowed is not None:
-            capacity_n, feasible_n = capacity_n[allowed], feasible_n[allowed]
-        return min(count, int(np.minimum(capacity_n[feasible_n], count).sum()))
+        if not self.changes.has_future and allowed is None:
+            usable = state.capacity_n[state.feasible_n]
+        else:
+            usable = self._capacity_with_future(task, state)
+            usable = usable if allowed is None else usable[allowed]
+        return min(count, int(np.minimum(usable, count).sum()))
 
     def capacity(self, task: Task) -> IntArray:
         """Return how many tasks equal to this one each node takes, now or in the future.
@@ -310,21 +325,57 @@ class Placer:
         Restrictions do not count. For a task that affects other nodes, filters do not either.
         """
         state = self._state(task, with_scores=False)
-        capacity_n = self._capacity_with_future(task, state)
-        return capacity_n if state.is_coupled else np.where(state.feasible_n, capacity_n, 0)
-
-    def _capacity_with_future(self, task: Task, state: _ClassState) -> IntArray:
+        if not state.is_coupled:
+            return self._capacity_with_future(task, state)
         if not self.changes.has_future:
             return state.capacity_n
         future_n = self.feasibility.capacity(task, self._nodes, future=True)
         return np.maximum(state.capacity_n, future_n)
 
-    def feasible(self, task: Task) -> BoolArray:
+    def _capacity_with_future(self, task: Task, state: _ClassState) -> IntArray:
+        """Return how many tasks each feasible node takes, now or in the future."""
+        if not self.changes.has_future:
+            return _usable(state)
+        future_n = self.feasibility.capacity(task, self._nodes, future=True)
+        feasible_n = self.feasible(task, future=True)
+        return np.maximum(_usable(state), np.where(feasible_n, future_n, 0))
+
+    def capacity_of_empty_nodes(self, task: Task) -> int:
+        """Return how many tasks equal to this one fit on all feasible nodes without any pods."""
+        key = self._key(task)
+        known = self._capacity_of_empty.get(key)
+        if known is None:
+            most_n = np.where(self.feasibility.filter(task, self._nodes.without_pods()), np.inf, 0)
+            for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
+                offered_n = self._columns.allocatable_rn[row]
+                most_n = np.minimum(most_n, np.floor((offered_n + EPSILON) / amount))
+            known = int(min(most_n.sum(), 2**31))
+            self._capacity_of_empty[key] = known
+        return known
+
+    def feasible(self, task: Task, *, future: bool = False) -> BoolArray:
         """Return the mask of nodes that pass all filters, whatever capacity they have."""
         state = self._states.get(self._key(task))
         if state is None or state.affects_other_nodes:
             state = self._state(task)
+        if future and self.changes.has_future and self.depends_on_pods(task):
+            return self.feasibility.filter(task, self._nodes.in_future())
         return state.feasible_n
+
+    def feasible_without_pods(self, task: Task) -> BoolArray:
+        """Return the mask of nodes that pass all filters that no eviction can change."""
+        if not self.depends_on_pods(task):
+            return self.feasible(task)
+        return self.feasibility.filter(task, self._nodes.without_pods())
+
+    def depends_on_pods(self, task: Task) -> bool:
+        """Tell whether evictions may make nodes feasible for the task."""
+        key = self._key(task)
+        known = self._dependent.get(key)
+        if known is None:
+            known = self._tiers.any_true(hooks.depends_on_pods, task) is not None
+            self._dependent[key] = known
+        return known
 
     def is_coupled(self, task: Task) -> bool:
         """Tell whether tasks equal to this one are placed one at a time."""
@@ -336,8 +387,8 @@ class Placer:
         state = self._states.get(self._key(task)) or self._state(task)
         return self.feasibility.has_restrictions or state.affects_other_nodes
 
-    def reasons(self, task: Task, version: int, *, filled: bool = False) -> dict[str, int]:
-        """Return how many nodes do not take the task now, by the first reason of each.
+    def reasons(self, task: Task, version: int, *, filled: bool = False) -> Reasons:
+        """Return how many nodes do not take the task now, by reason.
 
         With `filled`, every node counts as holding as many such tasks as fit. Results are shared
         by tasks of a class while the session's `version` stays the same.
@@ -350,7 +401,7 @@ class Placer:
             known = self._reasons[key] = (version, self._count_reasons(task, filled))
         return known[1]
 
-    def _count_reasons(self, task: Task, filled: bool) -> dict[str, int]:
+    def _count_reasons(self, task: Task, filled: bool) -> Reasons:
         resources = self._cluster.dimensions.names
         return count_reasons(
             self.feasibility, self._columns, self._nodes, resources, task, filled=filled
@@ -421,8 +472,6 @@ class Placer:
             state.score_n = state.score_n + part_n
 
 
-def _candidates(state: _ClassState, capacity_n: IntArray, among: IntArray | None) -> IntArray:
-    """Return the nodes, of some or of all, that take another task."""
-    if among is None:
-        return np.flatnonzero(state.feasible_n & (capacity_n > 0))
-    return among[state.feasible_n[among] & (capacity_n[among] > 0)]
+def _usable(state: _ClassState) -> IntArray:
+    """Return how many tasks each node takes, 0 where it is not feasible."""
+    return np.where(state.feasible_n, state.capacity_n, 0)

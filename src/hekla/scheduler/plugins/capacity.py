@@ -12,6 +12,7 @@ job is in a queue with children. Here only the affected jobs are pending, with a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
@@ -55,17 +56,21 @@ class Account:
         self.guarantee_r = queue.guarantee_r
         self.capability_r: FloatArray = np.where(queue.capability_r > 0, queue.capability_r, np.inf)
         self.real_r = self.capability_r
+        """The limit of what is enqueued."""
+        self.allocatable_r = self.capability_r
+        """The limit of what is allocated: guarantees of other queues stay free on the nodes."""
         self.deserved_r = queue.deserved_r
         self.enqueued_r: FloatArray = np.zeros_like(queue.inqueue_r)
 
     def limit(self, free_r: FloatArray) -> None:
         """Compute the limits, given what is not guaranteed to other queues."""
         self.real_r = np.minimum(free_r + self.guarantee_r, self.capability_r)
+        self.allocatable_r = self.real_r
         self.deserved_r = np.maximum(np.minimum(self.deserved_r, self.real_r), self.guarantee_r)
 
     @property
     def is_limited(self) -> bool:
-        return not bool(np.isinf(self.real_r).all())
+        return not bool(np.isinf(self.allocatable_r).all())
 
     @property
     def claimed_r(self) -> FloatArray:
@@ -93,6 +98,16 @@ class Account:
         # A queue that deserves nothing always uses its share.
         return largest_share(self.claimed_r, self.deserved_r, rows) if rows else 1.0
 
+    @property
+    def deserves_nothing(self) -> bool:
+        return not self.deserved_r.any()
+
+    @cached_property
+    def oldest(self) -> tuple[float, str]:
+        """The age and name of the oldest queue with jobs in this branch."""
+        used = [leaf for leaf in self.leaves if leaf.jobs] or [self.queue]
+        return min((each.created, each.name) for each in used)
+
     def exceeds(self, have_r: FloatArray, rows: Sequence[int]) -> bool:
         """Tell whether the queue uses more than it deserves of one of these rows."""
         return any(
@@ -115,6 +130,7 @@ class Capacity(Plugin, name="capacity"):
     """Deserved, guarantee and capability of queues, flat or as a tree."""
 
     victims_by_class: ClassVar[bool] = True
+    guards_queues: ClassVar[bool] = True
 
     ancestor_reclaim_level: Annotated[int, Key("ancestorReclaimLevel")] = 0
     dra: Annotated[bool, Key("capacity.DynamicResourceAllocationEnable")] = False
@@ -126,15 +142,18 @@ class Capacity(Plugin, name="capacity"):
         self._level = max(self.ancestor_reclaim_level, 0)
         self._is_tree = self.switches.get("enableHierarchy", False)
         queues = session.cluster.queues
-        self._accounts = tree(queues) if self._is_tree else flat(queues, session.total_r)
+        compute = tree if self._is_tree else flat
+        self._accounts = compute(queues, session.total_r)
 
-    def queue_order(self, queue: Queue) -> tuple[int, tuple[float, ...], bool]:
+    def queue_order(self, queue: Queue) -> tuple[int, tuple[tuple[float | str, ...], ...]]:
         account = self._accounts.get(queue.name)
         if account is None:
-            return (-queue.priority, (0.0,), False)
-        # Queues with a common ancestor compare by the first ancestors that differ.
-        shares = tuple(each.share for each in (*account.ancestors, account))
-        return (-queue.priority, shares, not account.deserved_r.any())
+            return (-queue.priority, ((0.0, False),))
+        # Queues with a common ancestor compare by the first ancestors that differ. If these are
+        # equal, the branch with the oldest queue is first.
+        branches = ((each.share, each.deserves_nothing, *each.oldest) for each in account.ancestors)
+        own = (account.share, account.deserves_nothing)
+        return (-queue.priority, (*branches, (*own, *account.oldest) if self._is_tree else own))
 
     def queue_metrics(self) -> dict[str, QueueMetrics]:
         return {
@@ -157,16 +176,15 @@ class Capacity(Plugin, name="capacity"):
         if account is None or not queue.is_open:
             return 0
         limited = [each for each in account.chain if each.is_limited]
-        return min(
-            (copies_below(each.claimed_r, each.real_r, task) for each in limited), default=2**31
-        )
+        copies = (copies_below(each.claimed_r, each.allocatable_r, task) for each in limited)
+        return min(copies, default=2**31)
 
     def preemptive(self, queue: Queue, task: Task) -> bool:
         """Tell whether the queue, or an ancestor within the limit, deserves more of a resource."""
         account = self._usable(queue)
         if account is None or not queue.is_open:
             return False
-        if copies_below(account.claimed_r, account.real_r, task) == 0:
+        if copies_below(account.claimed_r, account.allocatable_r, task) == 0:
             return False
         near = account.ancestors[::-1][: self._level] if self._is_tree else ()
         return any(_deserves_more(each, task) for each in (account, *near))
@@ -264,6 +282,21 @@ class Capacity(Plugin, name="capacity"):
                 return REJECT
         return PERMIT
 
+    def entitled(self, job: Job) -> bool:
+        account = None if job.queue is None else self._usable(job.queue)
+        if account is None or job.min_resources_r is None:
+            return False
+        wanted_r, reserved_r = job.min_resources_r, account.reserved_r
+        return all(
+            reserved_r[row] + wanted_r[row] <= account.deserved_r[row] for row in job.min_rows
+        )
+
+    def job_unplaceable(self, job: Job) -> None:
+        account = self._accounts.get(job.queue_name)
+        if account is not None:
+            for each in account.chain:
+                each.enqueued_r -= job.inqueue_r
+
     def job_enqueued(self, job: Job) -> None:
         account = self._accounts.get(job.queue_name)
         if account is not None and job.min_resources_r is not None:
@@ -277,7 +310,7 @@ class Capacity(Plugin, name="capacity"):
     def queue_limit(self, queue: Queue) -> FloatArray:
         """Return the limit of a queue for verdicts."""
         account = self._accounts.get(queue.name)
-        return queue.capability_r if account is None else account.real_r
+        return queue.capability_r if account is None else account.allocatable_r
 
 
 def _deserves_more(account: Account, task: Task) -> bool:
@@ -300,7 +333,7 @@ def flat(queues: Mapping[str, Queue], total_r: FloatArray) -> dict[str, Account]
     return accounts
 
 
-def tree(queues: Mapping[str, Queue]) -> dict[str, Account]:
+def tree(queues: Mapping[str, Queue], total_r: FloatArray) -> dict[str, Account]:
     """Compute queues under `root`, with limits from the top down."""
     accounts = {name: Account(queue) for name, queue in sorted(queues.items())}
     root = accounts.get(ROOT_QUEUE)
@@ -329,11 +362,21 @@ def tree(queues: Mapping[str, Queue]) -> dict[str, Account]:
             account.problem = f"queue {account.queue.name!r} has children: jobs belong into those"
     if root is not None:
         root.children = tops
-    _descend(root, tops)
+    _descend(root, tops, total_r)
     return accounts
 
 
-def _descend(root: Account | None, tops: Sequence[Account]) -> None:
+def _leave_guarantees(
+    child: Account, parent: Account, guaranteed_r: FloatArray, total_r: FloatArray
+) -> FloatArray:
+    """Return what a queue may use of the cluster, whose size limits only what is allocated."""
+    limit_r = np.minimum(child.real_r, parent.allocatable_r)
+    free_r = np.maximum(np.minimum(parent.allocatable_r, total_r) - guaranteed_r, 0.0)
+    left_r: FloatArray = np.minimum(limit_r, free_r + child.guarantee_r)
+    return np.where(guaranteed_r > 0, left_r, limit_r)
+
+
+def _descend(root: Account | None, tops: Sequence[Account], total_r: FloatArray) -> None:
     if root is not None:
         root.problem = f"queue {ROOT_QUEUE!r} takes no jobs"
         for child in tops:
@@ -353,6 +396,7 @@ def _descend(root: Account | None, tops: Sequence[Account]) -> None:
                     np.isinf(child.capability_r), parent.capability_r, child.capability_r
                 )
                 child.limit(np.maximum(parent.real_r - guaranteed_r, 0.0))
+                child.allocatable_r = _leave_guarantees(child, parent, guaranteed_r, total_r)
             order.append(child)
             levels.append((child, child.children))
     for account in reversed(order):

@@ -11,6 +11,7 @@ from hekla.scheduler.framework.answers import PERMIT, REJECT, Invalid, Vote
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.state.dimensions import BoolArray
 from hekla.scheduler.state.model import Job, Task
+from hekla.scheduler.state.status import BOUND, RUNNING
 
 
 class Gang(Plugin, name="gang"):
@@ -40,8 +41,15 @@ class Gang(Plugin, name="gang"):
             )
         return None
 
-    def job_order(self, job: Job) -> bool:
-        return job.is_ready
+    def job_order(self, job: Job) -> int:
+        """Sort started jobs that lost members first, then pending ones, then ready ones.
+
+        Volcano has no such order: after a node failure, drf prefers new jobs to the repair of a
+        gang, which holds its other members in vain.
+        """
+        if job.is_ready:
+            return 2
+        return 0 if job.by_status[RUNNING] or job.by_status[BOUND] else 1
 
     def job_ready(self, job: Job) -> bool:
         return job.is_ready and not job.short_roles() and not job.short_policies()

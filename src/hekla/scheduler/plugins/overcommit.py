@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from hekla.api.wellknown import PodGroupPhase
+from hekla.scheduler.explain.limits import absence, absent
+from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.answers import PERMIT, REJECT, Vote
 from hekla.scheduler.framework.arguments import Key
 from hekla.scheduler.framework.plan import Event
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
 
 DEFAULT_FACTOR = 1.2
+RECLAIMING = ("reclaim", "gangreclaim")
 
 
 class Overcommit(Plugin, name="overcommit"):
@@ -32,6 +35,7 @@ class Overcommit(Plugin, name="overcommit"):
         used_r = np.zeros_like(session.total_r)
         used = session.columns.used_rn.sum(axis=1)
         used_r[: len(used)] = used
+        self._factor = factor
         self._total_r = session.total_r * factor
         self._idle_r = self._total_r - used_r
         self._inqueue_r = np.zeros_like(self._idle_r)
@@ -39,6 +43,11 @@ class Overcommit(Plugin, name="overcommit"):
             # An Inqueue job reserves the rest of its minimum. Volcano counts the whole minimum,
             # and so counts twice what the job already uses.
             self._inqueue_r += queue.inqueue_r
+
+    def _basis(self, row: int) -> str:
+        resource = self._session.dimensions.names[row]
+        whole = show_amount(resource, float(self._session.total_r[row]))
+        return f"the cluster's {whole}, times overcommit-factor {self._factor:g}"
 
     def _way_in(self, short: Blocked) -> str:
         real = float(self._session.total_r[self._session.dimensions.intern(short.resource)])
@@ -58,21 +67,27 @@ class Overcommit(Plugin, name="overcommit"):
                 float(wanted_r[r]),
                 float(self._total_r[r]),
                 float(self._total_r[r] - self._idle_r[r] + self._inqueue_r[r]),
+                self._basis(r),
             )
             for r in job.min_rows
             if wanted_r[r] > 0 and self._inqueue_r[r] + wanted_r[r] > self._idle_r[r]
         ]
-        if not blocked:
+        if not blocked or self._is_reclaimed_for(job):
             return PERMIT
-        over = ", ".join(f"overused {b.resource}" for b in blocked)
-        message = f"resource in cluster is overused: {over}"
+        missing = absent(self._session, (each.resource for each in blocked))
+        if missing:
+            message, change = absence(missing)
+        else:
+            over = ", ".join(f"overused {b.resource}" for b in blocked)
+            message = f"resource in cluster is overused: {over}"
+            change = self._way_in(blocked[0])
         self._session.verdicts.explain(
             Verdict(
                 job.key,
                 Gate.NOT_ENQUEUED,
                 message,
-                blocked=tuple(blocked),
-                change=self._way_in(blocked[0]),
+                blocked=tuple(b for b in blocked if b.resource not in missing),
+                change=change,
                 holders=self._session.verdicts.holders(
                     job, self._session.dimensions.intern(blocked[0].resource)
                 ),
@@ -85,6 +100,20 @@ class Overcommit(Plugin, name="overcommit"):
                 )
             )
         return REJECT
+
+    def _is_reclaimed_for(self, job: Job) -> bool:
+        """Tell whether reclaim would free resources for the job.
+
+        Volcano keeps the job out of a full cluster, so reclaim never considers it.
+        """
+        session = self._session
+        return (
+            any(action in RECLAIMING for action in session.config.actions)
+            and session.tiers.any_true(hooks.entitled, job) is not None
+        )
+
+    def job_unplaceable(self, job: Job) -> None:
+        self._inqueue_r -= job.inqueue_r
 
     def job_enqueued(self, job: Job) -> None:
         if job.min_resources_r is not None and job.phase != PodGroupPhase.INQUEUE:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from hekla.scheduler.explain.limits import absence, absent, change_for, limit_of
 from hekla.scheduler.framework.answers import PERMIT, REJECT, EvictionContext, Vote
 from hekla.scheduler.framework.plan import Event, QueueMetrics
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict
+from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import (
     EPSILON,
     BoolArray,
@@ -24,12 +27,14 @@ from hekla.scheduler.state.dimensions import (
     FloatArray,
     largest_share,
     less_equal,
-    show_amount,
 )
 from hekla.scheduler.state.model import Job, Queue, Task
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
+
+ROUNDING = 1e-3
+"""The error of computed shares, in bytes or thousandths; amounts themselves are whole."""
 
 
 class QueueShare:
@@ -50,6 +55,7 @@ class Proportion(Plugin, name="proportion"):
     """Weighted shares of queues, with guarantees and capabilities."""
 
     victims_by_class: ClassVar[bool] = True
+    guards_queues: ClassVar[bool] = True
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -57,8 +63,9 @@ class Proportion(Plugin, name="proportion"):
         guaranteed_r: FloatArray = sum(
             (queue.guarantee_r for queue in queues), np.zeros_like(session.total_r)
         )
-        free_r = np.maximum(session.total_r - guaranteed_r, 0.0)
-        self._shares = {q.name: QueueShare(q, free_r) for q in queues if q.jobs}
+        self._free_r = np.maximum(session.total_r - guaranteed_r, 0.0)
+        self._shares = {q.name: QueueShare(q, self._free_r) for q in queues if q.jobs}
+        self._most: dict[str, FloatArray] = {}
         water_fill(session.total_r, list(self._shares.values()))
         self._rows = range(len(session.dimensions))
 
@@ -76,6 +83,20 @@ class Proportion(Plugin, name="proportion"):
             return 0
         return copies_below(queue.claimed_r, known.deserved_r, task)
 
+    def leftover(self, queue: Queue, task: Task) -> int:
+        """Return how many tasks fit if the last one may exceed the deserved amount in part.
+
+        Shares are fractions: of three equal slots two queues deserve one and a half each. Volcano
+        leaves the third one idle.
+        """
+        known = self._shares.get(queue.name)
+        if known is None or not queue.is_open:
+            return 0
+        within = copies_below(queue.claimed_r, known.deserved_r, task)
+        rest_r = known.deserved_r - queue.claimed_r - within * task.klass.request_r
+        has_rest = all(rest_r[row] >= EPSILON for row in task.klass.rows)
+        return min(within + has_rest, copies_below(queue.claimed_r, known.real_capability_r, task))
+
     def preemptive(self, queue: Queue, task: Task) -> bool:
         return self.allocatable(queue, task) > 0
 
@@ -90,15 +111,27 @@ class Proportion(Plugin, name="proportion"):
 
     def _surplus(self, candidates: Sequence[Task]) -> BoolArray:
         """Return candidates that leave their queue at least its deserved amount, in order."""
-        left: dict[str, FloatArray] = {}
+        # Plain numbers: a search asks about few candidates at a time, and very often.
+        if (alike := _alike(candidates)) is not None:
+            known = self._shares.get(alike[0].name)
+            count = 0 if known is None else _surplus_count(alike[0], known.deserved_r, alike[1])
+            alike_n: BoolArray = np.arange(len(candidates)) < count
+            return alike_n
+        excess: dict[str, list[float]] = {}
         out = np.zeros(len(candidates), dtype=bool)
         for i, victim in enumerate(candidates):
             queue = victim.job.queue if victim.job is not None else None
-            if queue is None or queue.name not in self._shares:
+            if queue is None:
                 continue
-            have_r = left.setdefault(queue.name, queue.allocated_r.copy())
-            if not less_equal(have_r, self._shares[queue.name].deserved_r):
-                have_r -= victim.klass.request_r
+            over = excess.get(queue.name)
+            if over is None:
+                known = self._shares.get(queue.name)
+                if known is None:
+                    continue
+                over = excess[queue.name] = (queue.allocated_r - known.deserved_r).tolist()
+            if max(over) >= EPSILON:
+                for row, amount in zip(victim.klass.rows, victim.klass.amounts, strict=True):
+                    over[row] -= amount
                 out[i] = True
         return out
 
@@ -118,6 +151,32 @@ class Proportion(Plugin, name="proportion"):
             return PERMIT
         refuse(self._session, job, queue, blocked)
         return REJECT
+
+    def entitled(self, job: Job) -> bool:
+        queue = job.queue
+        known = None if queue is None else self._shares.get(queue.name)
+        if queue is None or known is None or job.min_resources_r is None:
+            return False
+        most_r = self._most_deserved(queue)
+        used_r = queue.allocated_r + known.inqueue_r
+        return all(used_r[row] + job.min_resources_r[row] <= most_r[row] for row in job.min_rows)
+
+    def _most_deserved(self, queue: Queue) -> FloatArray:
+        """Return what the queue would deserve if it requested the whole cluster.
+
+        Pods of a job that is not enqueued do not exist, so the queue's request has no part of it.
+        """
+        if queue.name not in self._most:
+            shares = {name: QueueShare(s.queue, self._free_r) for name, s in self._shares.items()}
+            shares[queue.name].request_r = self._session.total_r.copy()
+            water_fill(self._session.total_r, list(shares.values()))
+            self._most[queue.name] = shares[queue.name].deserved_r
+        return self._most[queue.name]
+
+    def job_unplaceable(self, job: Job) -> None:
+        known = self._shares.get(job.queue_name)
+        if known is not None:
+            known.inqueue_r -= job.inqueue_r
 
     def job_enqueued(self, job: Job) -> None:
         known = self._shares.get(job.queue_name)
@@ -173,6 +232,34 @@ def water_fill(total_r: FloatArray, shares: Sequence[QueueShare]) -> None:
         if np.all(left_r < EPSILON) or np.array_equal(left_r, remaining_r):
             break
         remaining_r, unmet = left_r, still
+    for share in shares:
+        # Thirds of 12Gi add up to less than 12Gi; a gang that fits exactly must fit.
+        whole_r = np.rint(share.deserved_r)
+        near = np.abs(whole_r - share.deserved_r) < ROUNDING
+        share.deserved_r = np.where(near, whole_r, share.deserved_r)
+
+
+def _alike(tasks: Sequence[Task]) -> tuple[Queue, TaskClass] | None:
+    """Return the queue and the class of tasks if they have them in common."""
+    first = tasks[0].job if tasks else None
+    if first is None or first.queue is None:
+        return None
+    queue, klass = first.queue, tasks[0].klass
+    for task in tasks:
+        if task.klass is not klass or task.job is None or task.job.queue is not queue:
+            return None
+    return queue, klass
+
+
+def _surplus_count(queue: Queue, deserved_r: FloatArray, klass: TaskClass) -> float:
+    """Return how many equal tasks a queue may lose until it uses no more than it deserves."""
+    over = (queue.allocated_r - deserved_r).tolist()
+    count = 0
+    for row, amount in zip(klass.rows, klass.amounts, strict=True):
+        if over[row] >= EPSILON:
+            count = max(count, math.floor((over[row] - EPSILON) / amount) + 1)
+        over[row] = 0.0
+    return math.inf if max(over) >= EPSILON else count
 
 
 def copies_below(used_r: FloatArray, limit_r: FloatArray, task: Task) -> int:
@@ -206,15 +293,25 @@ def blocked_rows(
 
 def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> None:
     """Write the verdict of a job that its queue cannot enqueue, and emit an event once."""
-    over = ", ".join(f"insufficient {b.resource}" for b in blocked)
-    message = f"queue resource quota insufficient: {over}"
+    missing = absent(session, (each.resource for each in blocked))
+    limits = [limit_of(session, queue, each.resource, each.allowed) for each in blocked]
+    if missing:
+        message, change = absence(missing)
+    else:
+        over = ", ".join(f"insufficient {b.resource}" for b in blocked)
+        message = f"queue resource quota insufficient: {over}"
+        change = change_for(session, limits[0], blocked[0])
     session.verdicts.explain(
         Verdict(
             job.key,
             Gate.NOT_ENQUEUED,
             message,
-            blocked=tuple(blocked),
-            change=_way_in(session, queue, blocked[0]),
+            blocked=tuple(
+                replace(each, basis=limit.basis)
+                for each, limit in zip(blocked, limits, strict=True)
+                if each.resource not in missing
+            ),
+            change=change,
             holders=session.verdicts.holders(
                 job, session.dimensions.intern(blocked[0].resource), queue
             ),
@@ -224,17 +321,6 @@ def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> 
         session.events.append(
             Event("PodGroup", job.namespace, job.name, job.uid, "Normal", "Unschedulable", message)
         )
-
-
-def _way_in(session: Session, queue: Queue, short: Blocked) -> str:
-    """Return the smallest change: a limit of the queue, or else the size of the cluster."""
-    row = session.dimensions.intern(short.resource)
-    if 0 < queue.capability_r[row] <= short.allowed:
-        return f"raise the capability of queue {queue.name!r}, or wait for its jobs to end"
-    if short.asked > short.allowed:
-        most = show_amount(short.resource, short.allowed)
-        return f"request at most {most} {short.resource}, all there is for it, or add nodes"
-    return f"wait for jobs of queue {queue.name!r} to end, or add nodes"
 
 
 def explain_closed(session: Session, job: Job, queue: Queue) -> None:

@@ -23,6 +23,7 @@ from hekla.api.wellknown import PodPhase
 from hekla.kube.client import Client
 from hekla.kube.errors import Forbidden, KubeError, NotFound
 from hekla.kube.informers import Informer
+from hekla.kube.recorder import Reference
 from hekla.kube.resources import (
     CONFIGMAPS,
     CSI_NODES,
@@ -104,6 +105,7 @@ class Cache:
         """The half-life of the usage history; None if no plugin needs it."""
         self.config_text: str | None = None
         """The scheduler's configuration from its ConfigMap; None if there is none."""
+        self.config_reference: Reference | None = None
         self.informers: dict[str, Informer[Any]] = {
             resource.kind: Informer(client, resource, KINDS[resource.kind].type, clock=clock)
             for resource in FOLLOWED
@@ -259,7 +261,20 @@ class Cache:
         self, event: str, old: core.ConfigMap | None, new: core.ConfigMap | None
     ) -> None:
         self.config_text = None if new is None else new.data.get(wellknown.SCHEDULER_CONFIG_KEY)
+        self.config_reference = None if new is None else config_reference(new)
         self._wake()
+
+
+def config_reference(config: core.ConfigMap) -> Reference:
+    """Return the reference to a ConfigMap for Events."""
+    meta = config.metadata
+    return Reference(
+        kind=CONFIGMAPS.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        apiVersion=CONFIGMAPS.api_version,
+    )
 
 
 def _notes_of_others(group: scheduling.PodGroup) -> Mapping[str, str]:

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hekla.api.wellknown import PodCondition
+from hekla.api.wellknown import QUEUE_ALLOCATION_GATE, PodCondition
 from hekla.kube.client import Client
 from hekla.kube.correlation import Reference
 from hekla.kube.errors import (
     ApiError,
+    Conflict,
     Forbidden,
     KubeError,
     MethodNotAllowed,
@@ -36,9 +37,11 @@ from hekla.kube.errors import (
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import PODGROUPS, PODS, Resource
 from hekla.scheduler.framework.plan import (
+    PREEMPTING,
     Bind,
     Event,
     Evict,
+    OpenGate,
     Plan,
     SetGroupStatus,
     SetPodCondition,
@@ -119,6 +122,8 @@ class Performer:
         self._has_capacity.set()
         self._backoffs: dict[str, _Backoff] = {}
         self._refused: dict[str, int] = {}
+        self._opening: set[str] = set()
+        """Pods whose gate is being removed: the next cycle may decide it again."""
         self._running: set[asyncio.Task[None]] = set()
 
     def skipped(self) -> dict[str, str]:
@@ -149,6 +154,10 @@ class Performer:
                 case Evict():
                     self._cache.change(Leaves(effect.uid))
                     victims.setdefault(effect.job, []).append(effect)
+                case OpenGate():
+                    if effect.uid not in self._opening:
+                        self._opening.add(effect.uid)
+                        self._spawn(self._open_gate(effect))
                 case SetGroupStatus():
                     self.status.set_group(effect)
                 case SetQueueStatus():
@@ -156,8 +165,9 @@ class Performer:
                 case SetPodCondition():
                     self.status.set_pod(effect)
                 case Event():
-                    is_about_group = effect.kind == PODGROUPS.kind
-                    (self.status.emit if is_about_group else self._event)(effect)
+                    # Of the Events that follow a status only the newest is emitted.
+                    is_of_status = effect.kind == PODGROUPS.kind and effect.reason != PREEMPTING
+                    (self.status.emit if is_of_status else self._event)(effect)
         for job, evictions in victims.items():
             self._spawn(self._evict_of(job, evictions))
         for job, binds in gangs.items():
@@ -318,6 +328,28 @@ class Performer:
         self._metrics.job_retried(job)
         self._wake()
 
+    async def _open_gate(self, effect: OpenGate) -> None:
+        """Remove the queue-allocation gate of a pod; a later cycle tries again if it fails."""
+        gate = {"$patch": "delete", "name": QUEUE_ALLOCATION_GATE}
+        try:
+            async with self._binds:
+                await self._client.patch(
+                    PODS,
+                    effect.pod,
+                    {"metadata": {"uid": effect.uid}, "spec": {"schedulingGates": [gate]}},
+                    namespace=effect.namespace,
+                    kind="strategic",
+                )
+        except (NotFound, Conflict):
+            pass  # the pod is deleted
+        except KubeError as error:
+            name = f"{effect.namespace}/{effect.pod}"
+            log.warning("removing the queue-allocation gate of %s failed: %s", name, error)
+            await self._clock.sleep(backoff_s(1))
+            self._wake()
+        finally:
+            self._opening.discard(effect.uid)
+
     # --- evicting -----------------------------------------------------------------------------
 
     async def _evict_of(self, key: str, evictions: list[Evict]) -> None:
@@ -326,7 +358,7 @@ class Performer:
         job = self._cache.cluster.jobs.get(key)
         if job is None or not job.has_group:
             return
-        told = Counter(e.reason for e, has_gone in zip(evictions, gone, strict=True) if has_gone)
+        told = Counter(_why(e) for e, has_gone in zip(evictions, gone, strict=True) if has_gone)
         for reason, count in told.items():
             pods = "1 pod" if count == 1 else f"{count} pods"
             text = f"evicted {pods} by {reason}"
@@ -346,7 +378,7 @@ class Performer:
             return False
         self.stats.evicted += 1
         self._refused.pop(effect.uid, None)
-        text = f"Pod is evicted, because of {effect.reason}"
+        text = f"Pod is evicted, because of {_why(effect)}"
         namespace, pod, uid = effect.namespace, effect.pod, effect.uid
         self._event(Event("Pod", namespace, pod, uid, "Warning", EVICT, text))
         return True
@@ -354,11 +386,14 @@ class Performer:
     async def _send_eviction(self, effect: Evict) -> None:
         """Evict through the eviction API, which respects budgets; delete if there is none.
 
-        The eviction API sets the pod's condition itself.
+        The eviction API sets the pod's condition itself, to a reason that names no preemptor. It is
+        corrected while the pod terminates.
         """
         pod, namespace = effect.pod, effect.namespace
         try:
             await self._client.evict(pod, namespace=namespace, uid=effect.uid)
+            with contextlib.suppress(NotFound):
+                await self._mark(effect, "True")
             return
         except NotFound:  # no such pod, or no such API
             if await self._client.find(_PODS, pod, namespace=namespace) is None:
@@ -376,25 +411,30 @@ class Performer:
             raise
 
     async def _mark(self, effect: Evict, status: str) -> None:
-        """Write the reason to the pod's status, so that controllers do not count a failure."""
+        """Write the reason to the pod's status, so that controllers do not count a failure.
+
+        The uid keeps the condition off a new pod of the same name.
+        """
         condition = {
             "type": PodCondition.DISRUPTION_TARGET,
             "status": status,
             "reason": PREEMPTION,
-            "message": f"evicted by {effect.reason}",
+            "message": f"evicted by {_why(effect)}",
             "lastTransitionTime": format_time(self._clock.now()),
         }
         try:
             await self._client.patch(
                 PODS,
                 effect.pod,
-                {"status": {"conditions": [condition]}},
+                {"metadata": {"uid": effect.uid}, "status": {"conditions": [condition]}},
                 namespace=effect.namespace,
                 kind="strategic",
                 subresource="status",
             )
         except NotFound:
             raise
+        except Conflict as error:
+            log.debug("pod %s/%s has a successor: %s", effect.namespace, effect.pod, error)
         except KubeError as error:
             log.warning("marking pod %s/%s failed: %s", effect.namespace, effect.pod, error)
 
@@ -421,3 +461,7 @@ class Performer:
             apiVersion=resource.api_version,
         )
         self._recorder.event(about, effect.type, effect.reason, effect.message)
+
+
+def _why(effect: Evict) -> str:
+    return f"{effect.reason} for {effect.preemptor}" if effect.preemptor else effect.reason

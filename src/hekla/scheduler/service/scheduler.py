@@ -18,10 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from hekla.api import wellknown
+from hekla.api.scheduler_state import FailedPlugin, SchedulerState
 from hekla.kube.client import Client
 from hekla.kube.queues import ensure_queue
 from hekla.kube.recorder import EventRecorder
@@ -41,6 +43,7 @@ from hekla.scheduler.service.decision_log import DecisionLog, Journal
 from hekla.scheduler.service.load.collector import Collector
 from hekla.scheduler.service.metrics import SchedulerMetrics
 from hekla.scheduler.service.performer import Performer
+from hekla.scheduler.service.state_record import StateRecord
 from hekla.scheduler.service.status_writer import backoff_s
 from hekla.scheduler.service.usage_store import UsageStore
 from hekla.scheduler.state.changes import Change, Rescheduled, Settled, attempt
@@ -65,6 +68,7 @@ MAX_EVENTS = 10_000
 EVENTS_WAIT_S = 1.0
 # A cycle this long hangs.
 STALLED_S = 300.0
+MAX_ERROR_SHOWN = 1024
 
 
 class Scheduler:
@@ -101,6 +105,7 @@ class Scheduler:
         self.cycles = 0
         self.metrics = metrics or SchedulerMetrics()
         self.plugin_failures: dict[str, int] = {}
+        self._failed_plugins: dict[str, FailedPlugin] = {}
         self._failed_at: float | None = None
         self._cycle_s = 0.0
         self._wake_at: float | None = None
@@ -112,6 +117,8 @@ class Scheduler:
         self._file_problem = ""
         self._tried_text: str | None = None
         self._valid_text: str | None = None
+        self._is_default = True
+        self._refused = ""
         self._thread: ThreadPoolExecutor | None = None
         self._cache = Cache(
             client,
@@ -143,6 +150,9 @@ class Scheduler:
         self._collector = Collector(
             client, self._cache, self._clock, self.metrics, self._at_rest, self._changed.set
         )
+        self._state_record = StateRecord(
+            client, self._clock, conf_namespace, self._names[0], self.state
+        )
         self._check_invariants = check_invariants
         self._journal: Journal | None = None
         if decision_log is not None:
@@ -168,6 +178,9 @@ class Scheduler:
             stack.callback(founding.cancel)
             keeping = asyncio.create_task(self._usage_store.run())
             stack.callback(keeping.cancel)
+            recording = asyncio.create_task(self._state_record.run())
+            stack.callback(recording.cancel)
+            self._state_record.changed()
             collecting = asyncio.create_task(self._collector.run())
             stack.callback(collecting.cancel)
             stack.callback(self._forget_notice)
@@ -328,6 +341,10 @@ class Scheduler:
         for failure in plan.failures:
             count = self.plugin_failures.get(failure.plugin, 0) + 1
             self.plugin_failures[failure.plugin] = count
+            self._failed_plugins[failure.plugin] = FailedPlugin(
+                failure.plugin, count, failure.hook, failure.error[-MAX_ERROR_SHOWN:]
+            )
+            self._state_record.changed()
             log.error(
                 "plugin %s failed in %s and was left out for this cycle (%d times so far): %s",
                 failure.plugin,
@@ -413,18 +430,43 @@ class Scheduler:
         if text == self._tried_text:
             return
         self._tried_text = text
+        self._refused = ""
+        self._state_record.changed()
         if text is None:
             self.config, self._valid_text = config.default(self._registry), None
+            self._is_default = True
             return
         try:
             self.config = config.parse(text, self._registry)
         except ConfigError as error:
+            self._refused = str(error)
             log.error("%s is refused, the last valid one stays: %s", self._config_name(), error)
+            message = f"refused, the last valid configuration stays in force: {error}"
+            self._emit_about_config("Warning", "InvalidConfiguration", message)
             return
-        self._valid_text = without_password(text)
+        self._valid_text, self._is_default = without_password(text), False
         for warning in self.config.warnings:
             log.warning("%s: %s", self._config_name(), warning)
         log.info("%s is in force: %s", self._config_name(), ", ".join(self.config.actions))
+        in_force = f"in force, with the actions {', '.join(self.config.actions)}"
+        self._emit_about_config("Normal", "Configured", in_force)
+
+    def _emit_about_config(
+        self, type: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """Emit an Event on the ConfigMap of the configuration, if it is from there."""
+        if self._conf is None and self._cache.config_reference is not None:
+            self._recorder.event(self._cache.config_reference, type, reason, message)
+
+    def state(self) -> SchedulerState:
+        """Return the configuration in force, and the plugins that failed."""
+        return SchedulerState(
+            source="default" if self._is_default else self._config_name(),
+            configuration=self._valid_text or config.DEFAULT,
+            refused=f"{self._config_name()}: {self._refused}" if self._refused else "",
+            warnings=self.config.warnings,
+            failed_plugins=tuple(each for _, each in sorted(self._failed_plugins.items())),
+        )
 
     def _config_name(self) -> str:
         if self._conf is not None:

@@ -7,9 +7,13 @@ cluster is afterwards as it was before, and the result is the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.config import Config
@@ -18,11 +22,13 @@ from hekla.scheduler.framework.plan import Event, Plan
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.framework.tiers import Tiers
 from hekla.scheduler.placement.placer import Placer
+from hekla.scheduler.placement.reasons import Reasons
 from hekla.scheduler.session.placed import PlacedPods
 from hekla.scheduler.session.reservations import Reservations
 from hekla.scheduler.session.statement import Statement
 from hekla.scheduler.session.verdicts import Verdicts
 from hekla.scheduler.state.cluster import Cluster
+from hekla.scheduler.state.dimensions import FloatArray
 from hekla.scheduler.state.model import Job, Queue, Task
 from hekla.scheduler.state.operation import Operation
 from hekla.scheduler.state.status import RELEASING
@@ -64,6 +70,7 @@ class Session:
         self.verdicts = Verdicts(self)
         self.placed = PlacedPods(is_affinity_used=bool(cluster.term_classes))
         self.has_bound_nominated = False
+        self._has_leftovers = False
         self.nominated: set[str] = set()
         """The uids of tasks for which victims were evicted in this cycle."""
         self.operations: list[Operation] = []
@@ -73,6 +80,8 @@ class Session:
         """Equal versions mean equal columns. A rolled back statement restores it."""
         self._last_version = 0
         self._evicted: dict[str, Task] = {}
+        self._terminating: list[Task] | None = None
+        self._releasing_n: FloatArray | None = None
         self._phases: dict[str, tuple[Job, str]] = {}
 
     def __enter__(self) -> Session:
@@ -108,6 +117,12 @@ class Session:
         return next((each for each in self.tiers.plugins if each.name == name), None)
 
     # --- orders and votes ---------------------------------------------------------------------
+
+    @cached_property
+    def largest_r(self) -> FloatArray:
+        """The most that one node has of each resource."""
+        largest_r: FloatArray = self.columns.allocatable_rn.max(axis=1, initial=0.0)
+        return largest_r
 
     def job_key(self, job: Job) -> tuple[Any, ...]:
         """Return the sort key of a job: plugins, then age, then name."""
@@ -150,10 +165,19 @@ class Session:
 
     def allowance(self, queue: Queue, task: Task, wanted: int) -> int:
         """Return how many tasks equal to this one the queue may allocate, at most `wanted`."""
-        return self.tiers.allowance(queue, task, wanted)
+        return self.tiers.allowance(queue, task, wanted, has_leftovers=self._has_leftovers)
 
-    def reasons(self, task: Task, *, filled: bool = False) -> dict[str, int]:
-        """Return how many nodes do not take the task now, by the first reason of each."""
+    @contextmanager
+    def leftovers(self) -> Iterator[None]:
+        """Allow queues, inside the block, the part of their share that is smaller than a task."""
+        self._has_leftovers = True
+        try:
+            yield
+        finally:
+            self._has_leftovers = False
+
+    def reasons(self, task: Task, *, filled: bool = False) -> Reasons:
+        """Return how many nodes do not take the task now, by reason."""
         return self.placer.reasons(task, self.version, filled=filled)
 
     # --- changes ------------------------------------------------------------------------------
@@ -185,6 +209,7 @@ class Session:
         is_eviction = operation.to == RELEASING
         if is_eviction:
             self._evicted.update((task.uid, task) for task in operation.tasks)
+            self._count_releasing(operation, 1.0)
         else:
             self.placed.add(operation, 1)
         hook = hooks.deallocated if is_eviction else hooks.allocated
@@ -202,10 +227,38 @@ class Session:
         if is_eviction:
             for task in operation.tasks:
                 self._evicted.pop(task.uid, None)
+            self._count_releasing(operation, -1.0)
         else:
             self.placed.add(operation, -1)
         hook = hooks.allocated if is_eviction else hooks.deallocated
         self.tiers.notify(hook, operation.tasks[0], operation.index)
+
+    def releasing_tasks(self) -> list[Task]:
+        """Return the tasks that terminate: since before this cycle, or evicted in it."""
+        if self._terminating is None:
+            nodes = self.cluster.node_table.node_list
+            self._terminating = [
+                task
+                for index in np.flatnonzero(self.columns.releasing_rn.any(axis=0)).tolist()
+                for task in nodes[index].tasks.values()
+                if task.status == RELEASING and task.uid not in self._evicted
+            ]
+        return [*self._terminating, *self._evicted.values()]
+
+    def releasing_pods(self) -> FloatArray:
+        """Return how many tasks of each node terminate."""
+        if self._releasing_n is None:
+            self._releasing_n = np.zeros(len(self.nodes))
+            for task in self.releasing_tasks():
+                node = self.cluster.nodes.get(task.node_name)
+                if node is not None and node.is_known:
+                    self._releasing_n[node.index] += 1.0
+        return self._releasing_n
+
+    def _count_releasing(self, operation: Operation, sign: float) -> None:
+        if self._releasing_n is not None:
+            for column in operation.index.tolist():
+                self._releasing_n[column] += sign
 
     def evicted(self) -> list[Task]:
         """Return the tasks that were evicted in this cycle, tentatively or not."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from hekla.scheduler.state.dimensions import IntArray
-from hekla.scheduler.state.model import Task
+from hekla.scheduler.state.model import Job, Task
 from hekla.scheduler.state.operation import Operation
 from hekla.scheduler.state.status import ALLOCATED, PENDING, PIPELINED, RELEASING, Status
 
@@ -44,12 +44,13 @@ class Statement:
         """Place equal tasks on resources that are being released."""
         self._do(tasks, index, PIPELINED)
 
-    def evict(self, task: Task, reason: str) -> None:
-        """Evict a task."""
+    def evict(self, task: Task, reason: str, preemptor: Job | None = None) -> None:
+        """Evict a task, for a job if there is a preemptor."""
         node = self._session.cluster.nodes[task.node_name]
         operation = self._do((task,), np.asarray([node.index], dtype=np.int64), RELEASING)
         if operation is not None:
             operation.reason = reason
+            operation.preemptor = preemptor
 
     def _do(self, tasks: Sequence[Task], index: IntArray, to: Status) -> Operation | None:
         if len(tasks) == 0:

@@ -176,7 +176,10 @@ class Queue:
 
     @property
     def is_open(self) -> bool:
-        return self.state == QueueState.OPEN
+        """Whether its jobs are placed. A Closing queue gets no new job, and its jobs may restart:
+        admission refuses the new ones.
+        """
+        return self.state in (QueueState.OPEN, QueueState.CLOSING)
 
     def __repr__(self) -> str:
         return f"Queue({self.name})"

@@ -28,6 +28,7 @@ class Operation:
         "is_notified",
         "job",
         "old",
+        "preemptor",
         "reason",
         "tasks",
         "to",
@@ -40,6 +41,8 @@ class Operation:
         self.to = to
         self.old: Status = tasks[0].status
         self.reason = ""
+        self.preemptor: Job | None = None
+        """The job that tasks are evicted for."""
         self.is_committed = False
         self.is_applied = False
         self.is_notified = False

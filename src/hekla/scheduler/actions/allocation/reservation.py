@@ -85,6 +85,25 @@ def _reservations(session: Session, job: Job, queue: Queue) -> list[Reservation]
     return reservations
 
 
+def is_unplaceable(session: Session, job: Job) -> bool:
+    """Tell whether a job that has not started would not fit if all nodes were empty.
+
+    Each kind of task is considered alone, and other pods do not count, so a job may be unplaceable
+    without this. Tasks that depend on other pods are not considered.
+    """
+    if job.ready_count or not job.inqueue_r.any():
+        return False
+    pending = [task for task in job.by_status[PENDING].values() if task.is_schedulable]
+    kinds: dict[object, list[Task]] = {}
+    for task in needed(job, [task for task in pending if not task.is_best_effort]):
+        kinds.setdefault(task.klass, []).append(task)
+    return any(
+        not session.placer.depends_on_pods(equal[0])
+        and len(equal) > session.placer.capacity_of_empty_nodes(equal[0])
+        for equal in kinds.values()
+    )
+
+
 def _usable_nodes(session: Session, job: Job, tasks: list[Task]) -> BoolArray | None:
     """Return the mask of usable nodes: one domain's, for a gang with a network topology.
 

@@ -11,6 +11,8 @@ Volcano preempts for every pending task of the job; here for the gang's minimum,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import compress
 
 import numpy as np
 
@@ -46,14 +48,17 @@ class GangPreemption:
         self._domain: Domain | None = None
         """The domain that is tried now; None for the whole cluster."""
         self._failed = FailedSearches(session)
-        unevictable = session.cluster.unevictable
-        self._evictable = [
+
+    @cached_property
+    def _evictable(self) -> list[Task]:
+        cluster = self._session.cluster
+        return [
             task
-            for node in session.cluster.node_table.node_list
+            for node in cluster.node_table.node_list
             for task in node.tasks.values()
             if task.job is not None
             and task.is_preemptable
-            and task.uid not in unevictable
+            and task.uid not in cluster.unevictable
             and _is_preemptable(task.job)
         ]
 
@@ -63,7 +68,7 @@ class GangPreemption:
         tasks = needed(job, preemptor_tasks(session, job))
         if not tasks:
             return
-        if not has_hard_topology(session, job) and self._failed.includes(tasks[0]):
+        if not has_hard_topology(session, job) and self._failed.includes(tasks):
             session.verdicts.explain_protected(job)
             return
         kept = session.reservations.release(job)
@@ -74,7 +79,7 @@ class GangPreemption:
                 return
         session.reservations.add(kept)
         session.verdicts.explain_protected(job)
-        self._failed.add(tasks[0])
+        self._failed.add(tasks)
 
     def _preempt_in_domain(self, job: Job, tasks: list[Task]) -> bool:
         session = self._session
@@ -85,6 +90,8 @@ class GangPreemption:
             return False
         with session.statement() as statement:
             self._plan(statement, job, tasks, self._without_surplus(job, tasks, *found))
+            if not statement.evicted:
+                return True  # left to allocate, which may run after this action
             if victims_would_retake(session, self._rule, statement.pipelined, statement.evicted):
                 return False
             statement.commit()
@@ -128,11 +135,7 @@ class GangPreemption:
         """Return the victim sets that plugins allow: of a whole one, all or nothing."""
         flat = [victim for victim_set in victim_sets for victim in victim_set.tasks]
         votes = self._rule.votes(self._session, task, flat)
-        may = {victim.uid for victim, vote in zip(flat, votes, strict=True) if vote}
-        if self._rule.protected is not None:
-            left = [victim for victim in flat if victim.uid in may]
-            stays = self._rule.protected(left)
-            may -= {victim.uid for victim, must in zip(left, stays, strict=True) if must}
+        may = {victim.uid for victim in compress(flat, votes)}
         kept = []
         for victim_set in victim_sets:
             evicted = [victim for victim in victim_set.tasks if victim.uid in may]
@@ -152,7 +155,7 @@ class GangPreemption:
             if victim_set is not None:
                 chosen.append(victim_set)
                 for victim in victim_set.tasks:
-                    statement.evict(victim, self._rule.reason)
+                    statement.evict(victim, self._rule.reason, job)
                     free_r += victim.klass.request_r
             is_last = victim_set is (victim_sets[-1] if victim_sets else None)
             pause -= 1
@@ -170,7 +173,7 @@ class GangPreemption:
     ) -> bool:
         for victim_set in victim_sets:
             for victim in victim_set.tasks:
-                statement.evict(victim, self._rule.reason)
+                statement.evict(victim, self._rule.reason, job)
         return self._place(statement, job, tasks)
 
     def _place(self, statement: Statement, job: Job, tasks: list[Task]) -> bool:

@@ -13,7 +13,8 @@ plan is refused, so evictions come to an end.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, ClassVar, Final, Literal
@@ -38,26 +39,28 @@ NEVER: Final = "Never"
 class EvictionRule:
     """Which tasks a task may evict, and the hook that plugins vote with."""
 
+    kind: Literal["preempt", "reclaim"]
     hook: Hook[BoolArray | None, Any, Sequence[Task]]
     reason: str
     may_preempt: Callable[[Task, Task], bool]
     """Tell whether a task (first) may evict another, before plugins are called."""
-    protected: Callable[[Sequence[Task]], Iterable[bool]] | None = None
-    """Tell which of the candidates, in order, are never evicted."""
+    may_lose: Callable[[Sequence[Task]], Iterable[bool]] | None = None
+    """Tell which of the candidates, in order, may be evicted whatever plugins answer."""
     is_eligible: Callable[[Task], bool] | None = None
     """Tell whether a task may evict at all."""
     statuses: tuple[Status, ...] = (BOUND, RUNNING)
     """The statuses of tasks that can be evicted."""
-    kind: Literal["", "preempt", "reclaim"] = ""
-    """The kind of the context for whole gangs; empty where tasks are evicted one by one."""
+
+    def may_evict(self, task: Task) -> bool:
+        """Tell whether a task may evict at all."""
+        return self.is_eligible is None or self.is_eligible(task)
 
     def votes(self, session: Session, task: Task, candidates: Sequence[Task]) -> list[bool]:
-        """Return which candidates the plugins allow to evict for a task."""
+        """Return which candidates may be evicted for a task, the first of them first."""
         evictor: Task | EvictionContext = task
-        if self.kind and task.job is not None:
+        if self.hook is hooks.unified_evictable and task.job is not None:
             evictor = EvictionContext(self.kind, task.job)
-        mask: list[bool] = session.tiers.victims(self.hook, evictor, candidates).tolist()
-        return mask
+        return session.tiers.victims(self.hook, evictor, candidates, self.may_lose)
 
 
 class VictimSearch:
@@ -75,11 +78,30 @@ class VictimSearch:
         self.failed = FailedSearches(session)
         tiers = session.tiers
         self._has_queue_order = tiers.has(hooks.victim_queue_order)
-        self._needs_plugins = tiers.has(hooks.fits_after_eviction)
+        dependent = {id(plugin) for plugin, _ in tiers.calls(hooks.depends_on_pods)}
+        self._needs_plugins = any(
+            id(plugin) not in dependent for plugin, _ in tiers.calls(hooks.fits_after_eviction)
+        )
         self._is_shared = all(plugin.victims_by_class for plugin, _ in tiers.calls(rule.hook))
         self._costs: dict[tuple[Any, ...], EvictionCosts] = {}
         self._ranks: dict[str, tuple[Any, ...]] | None = None
         self._candidates: dict[int, list[Task]] = {}
+        self._lowest: dict[str, float] = {}
+        self._found: dict[int, list[Task] | None] = {}
+        self._found_for: tuple[EvictionCosts, int] | None = None
+
+    def has_targets(self, job: Job) -> bool:
+        """Tell whether a job could expect victims: its queue is entitled, or it outranks a job."""
+        if self.rule.is_eligible is not None:
+            kinds = {task.klass: task for task in job.by_status[PENDING].values()}
+            return any(map(self.rule.is_eligible, kinds.values()))
+        queue = job.queue
+        if queue is None:
+            return False
+        if queue.name not in self._lowest:
+            running = (j.priority for j in queue.jobs.values() if j.count(*self.rule.statuses))
+            self._lowest[queue.name] = min(running, default=math.inf)
+        return job.priority > self._lowest[queue.name]
 
     def costs(self, task: Task) -> EvictionCosts:
         """Return the costs for equal tasks of a queue, or of a job if plugins vote by job."""
@@ -96,19 +118,33 @@ class VictimSearch:
 
     def refresh(self, costs: EvictionCosts, task: Task) -> None:
         """Compute the cost of every node that changed since the last search."""
-        feasible_n = self.session.placer.feasible(task)
+        feasible_n = self.session.placer.feasible_without_pods(task)
         changed = self.session.placer.changes.since(costs.seen)
         for index in np.flatnonzero(feasible_n).tolist() if changed is None else changed:
-            victims = self.victims(task, index) if feasible_n[index] else None
+            victims = self.current_victims(costs, task, index) if feasible_n[index] else None
             costs.write(index, None if victims is None else cost_of(victims))
         costs.seen = len(self.session.placer.changes)
+
+    def current_victims(self, costs: EvictionCosts, task: Task, index: int) -> list[Task] | None:
+        """Return `victims`, computed once per state of the session.
+
+        The node that changed last is often the one with the lowest cost, and is asked for twice.
+        """
+        state = (costs, self.session.version)
+        if self._found_for != state:
+            self._found, self._found_for = {}, state
+        if index not in self._found:
+            self._found[index] = self.victims(task, index)
+        return self._found[index]
 
     def victims(self, task: Task, index: int) -> list[Task] | None:
         """Return the tasks to evict from a node so that the task fits; None if it never fits."""
         shortfall = self._shortfall(task.klass, index)
         if shortfall is None:
             return None
-        needs_plugins = self._needs_plugins and not self._fits_after(task, index, [[]])[0]
+        needs_plugins = self._asks_plugins(task, index) and (
+            not self._fits_after(task, index, [[]])[0]
+        )
         if not shortfall and not needs_plugins:
             return []
         candidates = self.evictable(task, index)
@@ -149,6 +185,15 @@ class VictimSearch:
                 shortfall.append((row, lack))
         return shortfall
 
+    def _asks_plugins(self, task: Task, index: int) -> bool:
+        """Tell whether more than amounts may decide: other pods, or how many there are."""
+        columns = self.session.columns
+        return (
+            self._needs_plugins
+            or bool(columns.pods_n[index] >= columns.max_pods_n[index])
+            or self.session.placer.depends_on_pods(task)
+        )
+
     def _fits_after(self, task: Task, index: int, options: Sequence[Sequence[Task]]) -> list[bool]:
         """Tell for each set of victims whether plugins let the task fit without it."""
         found = self.session.tiers.fits_after_eviction(task, index, options)
@@ -176,11 +221,7 @@ class VictimSearch:
                 )
             )
         votes = self.rule.votes(self.session, task, candidates)
-        allowed = [victim for victim, vote in zip(candidates, votes, strict=True) if vote]
-        if self.rule.protected is None:
-            return allowed
-        stays = self.rule.protected(allowed)
-        return [victim for victim, must in zip(allowed, stays, strict=True) if not must]
+        return list(compress(candidates, votes))
 
     def _ranked(self, index: int) -> list[Task]:
         """Return all evictable tasks of a node, the lowest rank first."""
@@ -219,33 +260,36 @@ class Preemption:
     """Preemption for the tasks of one job, within one statement."""
 
     def __init__(self, search: VictimSearch, statement: Statement, job: Job) -> None:
+        self.session = search.session
+        self.rule = search.rule
         self._search = search
-        self._session = search.session
         self._statement = statement
         self._job = job
-        self._rule = search.rule
         self._before: dict[EvictionCosts, int] = {}
         self._infeasible: set[tuple[TaskClass, int]] = set()
 
-    def nominate(self, task: Task) -> bool:
-        """Pipeline the task on the node with the lowest cost; tell whether there is one."""
+    def nominate(self, task: Task, without: Collection[int] = ()) -> int | None:
+        """Pipeline the task on the node with the lowest cost and return it; None if there is none.
+
+        It is none of the nodes in `without`.
+        """
         costs = self._costs_for(task)
         skipped: list[tuple[Cost, int]] = []
         try:
             while (best := costs.lowest()) is not None:
                 cost, index = best
-                if (task.klass, index) in self._infeasible:
+                if (task.klass, index) in self._infeasible or index in without:
                     skipped.append(heapq.heappop(costs.heap))
                     continue
-                victims = self._search.victims(task, index)
+                victims = self._search.current_victims(costs, task, index)
                 now = None if victims is None else cost_of(victims)
                 if victims is None or now != cost:
                     costs.write(index, now)
                 elif self._try(task, index, victims):
-                    return True
+                    return index
                 else:
                     self._infeasible.add((task.klass, index))
-            return False
+            return None
         finally:
             for entry in skipped:
                 heapq.heappush(costs.heap, entry)
@@ -265,17 +309,17 @@ class Preemption:
         return costs
 
     def _try(self, task: Task, index: int, victims: list[Task]) -> bool:
-        session, queue = self._session, self._job.queue
+        session, queue = self.session, self._job.queue
         assert queue is not None
         with session.statement() as attempt:
             for victim in victims:
-                attempt.evict(victim, self._rule.reason)
+                attempt.evict(victim, self.rule.reason, self._job)
             # The node fits but the queue is at its limit: evict more tasks of the same queue.
             while session.allowance(queue, task, 1) == 0:
                 more = self._of_same_queue(task, index)
                 if not more:
                     return False
-                attempt.evict(more[0], self._rule.reason)
+                attempt.evict(more[0], self.rule.reason, self._job)
                 victims = [*victims, *more[:1]]
             fits = session.placer.fits(task, index, future=True) or (
                 not victims and session.placer.fits(task, index)
@@ -283,7 +327,7 @@ class Preemption:
             if not fits:
                 return False
             attempt.pipeline((task,), np.asarray([index]))
-            if victims_would_retake(session, self._rule, [task], victims):
+            if victims_would_retake(session, self.rule, [task], victims):
                 return False
             self._statement.merge(attempt)
         return True
@@ -319,7 +363,7 @@ def _could_retake(
     job = victim.job
     if job is None or victim.preemption_policy == NEVER or not session.job_starving(job):
         return False
-    if rule.is_eligible is not None and not rule.is_eligible(victim):
+    if not rule.may_evict(victim):
         return False
     targets = [task for task in placed if task.is_preemptable and rule.may_preempt(victim, task)]
     return bool(targets) and any(rule.votes(session, victim, targets))
@@ -343,27 +387,42 @@ def _remaining(shortfall: Sequence[tuple[int, float]], evicted: Sequence[Task]) 
 
 
 class FailedSearches:
-    """Searches that failed. They are not repeated while the session has the same version."""
+    """Searches that failed while the session has the same version.
+
+    A search for as many equal tasks, or more, is not repeated.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[tuple[Any, ...], int] = {}
+        self._known: dict[tuple[Any, ...], tuple[int, int]] = {}
 
-    def includes(self, task: Task) -> bool:
-        """Tell whether a search for an equal task failed."""
-        return self._known.get(_search_key(task)) == self._session.version
+    def includes(self, tasks: Sequence[Task]) -> bool:
+        """Tell whether a search for equal tasks failed that was at most as large."""
+        version, count = self._known.get(_search_key(tasks), (-1, 0))
+        return version == self._session.version and count <= _missing(tasks[0])
 
-    def add(self, task: Task) -> None:
+    def add(self, tasks: Sequence[Task]) -> None:
         """Record that a search failed."""
-        self._known[_search_key(task)] = self._session.version
+        self._known[_search_key(tasks)] = (self._session.version, _missing(tasks[0]))
 
 
-def _search_key(task: Task) -> tuple[Any, ...]:
-    """Return everything that a search depends on besides the cluster state."""
+def _search_key(tasks: Sequence[Task]) -> tuple[Any, ...]:
+    """Return what a search depends on besides the cluster state and the number of tasks."""
+    task = tasks[0]
     job = task.job
     assert job is not None
     held = job.claimed_r.tobytes()
-    return (job.queue_name, job.priority, held, task.klass, task.group, task.priority, job.is_ready)
+    # Jobs with several kinds of tasks share no search: they may lack one kind more than the other.
+    kinds = "" if all(other.klass is task.klass for other in tasks) else job.key
+    own = (task.klass, task.group, task.priority, kinds)
+    return (job.queue_name, job.priority, held, job.is_ready, *own)
+
+
+def _missing(task: Task) -> int:
+    """Return how many tasks the job lacks of its minimum; a job that has it takes one."""
+    job = task.job
+    assert job is not None
+    return max(job.min_member - job.ready_count - job.waiting_count, 1)
 
 
 __all__ = [

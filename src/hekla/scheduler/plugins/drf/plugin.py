@@ -1,7 +1,7 @@
 """drf: dominant resource fairness between jobs, and optionally between namespaces or queues.
 
 The share of a job is the largest fraction of the cluster that it uses of one resource. The job with
-the smaller share comes first. With `enabledNamespaceOrder: true` the share of the namespace comes
+the smaller share comes first. With `enableNamespaceOrder: true` the share of the namespace comes
 first, divided by its weight (`volcano.sh/namespace.weight` in a ResourceQuota's hard limits).
 Volcano removed that, so it is off by default. With `enableHierarchy: true` queues are ordered and
 reclaimed by their position in a tree (see `hierarchy`).

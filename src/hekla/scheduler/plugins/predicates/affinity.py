@@ -8,13 +8,15 @@ domain's count holds for each of its nodes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hekla.api.meta import LabelSelector
 from hekla.api.pods import PodAffinityTerm, TopologySpreadConstraint
+from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray
 from hekla.scheduler.state.labels import ABSENT
@@ -68,22 +70,63 @@ class Matcher:
         )
 
 
-def _groups(session: Session) -> Iterator[tuple[LabelGroup, dict[int, int]]]:
-    """Return every label group with its pods per column, including this cycle's placements."""
-    nodes = session.cluster.nodes
-    for group in session.cluster.label_groups.values():
-        counts = {
-            nodes[name].index: count
-            for name, count in group.per_node.items()
-            if name in nodes and nodes[name].is_known
-        }
-        for column, count in session.placed.groups.get(group, {}).items():
-            counts[column] = counts.get(column, 0) + count
-        if counts:
-            yield group, counts
+class PodCounts:
+    """Where the pods of the cluster are, this cycle's placements included.
+
+    With `future`, releasing pods are gone.
+    """
+
+    def __init__(self, session: Session, *, future: bool = False) -> None:
+        self._session = session
+        self._gone_groups: dict[LabelGroup, dict[int, int]] = {}
+        self._gone_terms: dict[TaskClass, dict[int, int]] = {}
+        nodes = session.cluster.nodes
+        for task in session.releasing_tasks() if future else ():
+            node = nodes.get(task.node_name)
+            if node is None or not node.is_known:
+                continue
+            if task.group is not None:
+                gone = self._gone_groups.setdefault(task.group, {})
+                gone[node.index] = gone.get(node.index, 0) + 1
+            if task.klass.has_pod_terms:
+                gone = self._gone_terms.setdefault(task.klass, {})
+                gone[node.index] = gone.get(node.index, 0) + 1
+
+    def matching(self, matches: Callable[[LabelGroup], bool]) -> FloatArray:
+        """Return the pods per node whose labels and namespace match."""
+        session, count_n = self._session, np.zeros(len(self._session.nodes))
+        for group in session.cluster.label_groups.values():
+            placed = session.placed.groups.get(group)
+            if (group.per_node or placed) and matches(group):
+                self._add(count_n, group.per_node, placed, self._gone_groups.get(group))
+        return count_n
+
+    def of_class(self, klass: TaskClass) -> FloatArray:
+        """Return the pods per node of a class with pod affinity of its own."""
+        session, count_n = self._session, np.zeros(len(self._session.nodes))
+        per_node = session.cluster.node_table.placed_terms.get(klass, {})
+        placed = session.placed.terms.get(klass)
+        self._add(count_n, per_node, placed, self._gone_terms.get(klass))
+        return count_n
+
+    def _add(
+        self,
+        count_n: FloatArray,
+        per_node: Mapping[str, int],
+        placed: Mapping[int, int] | None,
+        gone: Mapping[int, int] | None,
+    ) -> None:
+        nodes = self._session.cluster.nodes
+        for name, count in per_node.items():
+            if name in nodes and nodes[name].is_known:
+                count_n[nodes[name].index] += count
+        for column, count in (placed or {}).items():
+            count_n[column] += count
+        for column, count in (gone or {}).items():
+            count_n[column] -= count
 
 
-def _per_domain(session: Session, key: str, count_n: FloatArray) -> FloatArray:
+def per_domain(session: Session, key: str, count_n: FloatArray) -> FloatArray:
     """Sum counts of nodes over each domain of a topology key; 0 without the label."""
     ids_n = session.cluster.node_table.labels.column(key).ids_n
     has_n = ids_n != ABSENT
@@ -93,18 +136,9 @@ def _per_domain(session: Session, key: str, count_n: FloatArray) -> FloatArray:
     return out
 
 
-def _matching(session: Session, matcher: Matcher) -> FloatArray:
-    count_n = np.zeros(len(session.nodes))
-    for group, counts in _groups(session):
-        if matcher.matches(group):
-            for column, count in counts.items():
-                count_n[column] += count
-    return count_n
-
-
-def rejections(session: Session, task: Task) -> Iterator[tuple[BoolArray, str]]:
+def rejections(session: Session, task: Task, nodes: Nodes) -> Iterator[tuple[BoolArray, str]]:
     """Return the masks of InterPodAffinity's filter."""
-    klass = task.klass
+    klass, pods = task.klass, PodCounts(session, future=nodes.is_future)
     near, far = required(klass)
     has_n = {
         term.topology_key: session.cluster.node_table.labels.column(term.topology_key).ids_n
@@ -112,7 +146,7 @@ def rejections(session: Session, task: Task) -> Iterator[tuple[BoolArray, str]]:
         for term in (*near, *far)
     }
     if near:
-        found = [_matching(session, Matcher(session, term, klass)) for term in near]
+        found = [pods.matching(Matcher(session, term, klass).matches) for term in near]
         feasible_n = np.ones(len(session.nodes), dtype=bool)
         is_first = not any(count_n.any() for count_n in found) and all(
             task.group is not None and Matcher(session, term, klass).matches(task.group)
@@ -121,39 +155,29 @@ def rejections(session: Session, task: Task) -> Iterator[tuple[BoolArray, str]]:
         for term, count_n in zip(near, found, strict=True):
             feasible_n &= has_n[term.topology_key]
             if not is_first:  # the first pod of a group with affinity to itself may go anywhere
-                feasible_n &= _per_domain(session, term.topology_key, count_n) > 0
+                feasible_n &= per_domain(session, term.topology_key, count_n) > 0
         yield ~feasible_n, "node(s) didn't match pod affinity rules"
+    if nodes.is_without_pods:
+        return
     if far:
         bad_n = np.zeros(len(session.nodes), dtype=bool)
         for term in far:
-            count_n = _matching(session, Matcher(session, term, klass))
-            bad_n |= _per_domain(session, term.topology_key, count_n) > 0
+            count_n = pods.matching(Matcher(session, term, klass).matches)
+            bad_n |= per_domain(session, term.topology_key, count_n) > 0
         yield bad_n, "node(s) didn't match pod anti-affinity rules"
     bad_n = np.zeros(len(session.nodes), dtype=bool)
-    for other, term in _others(session, anti=True):
+    for other, term in other_terms(session, anti=True):
         if task.group is not None and Matcher(session, term, other).matches(task.group):
-            bad_n |= _per_domain(session, term.topology_key, _where(session, other)) > 0
+            bad_n |= per_domain(session, term.topology_key, pods.of_class(other)) > 0
     if bad_n.any():
         yield bad_n, "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-def _others(session: Session, *, anti: bool) -> Iterator[tuple[TaskClass, PodAffinityTerm]]:
+def other_terms(session: Session, *, anti: bool) -> Iterator[tuple[TaskClass, PodAffinityTerm]]:
     for other in session.cluster.term_classes:
         near, far = required(other)
         for term in far if anti else near:
             yield other, term
-
-
-def _where(session: Session, klass: TaskClass) -> FloatArray:
-    """Return the number of tasks of a class per node."""
-    count_n = np.zeros(len(session.nodes))
-    nodes = session.cluster.nodes
-    for name, count in session.cluster.node_table.placed_terms.get(klass, {}).items():
-        if name in nodes and nodes[name].is_known:
-            count_n[nodes[name].index] += count
-    for column, count in session.placed.terms.get(klass, {}).items():
-        count_n[column] += count
-    return count_n
 
 
 def is_coupled(session: Session, task: Task) -> bool:
@@ -174,7 +198,7 @@ def is_coupled(session: Session, task: Task) -> bool:
 
 def preference(session: Session, task: Task) -> FloatArray | None:
     """Return InterPodAffinity's raw score: preferred terms of the pod and of placed pods."""
-    klass = task.klass
+    klass, pods = task.klass, PodCounts(session)
     total_n = np.zeros(len(session.nodes))
     is_asked = False
     for sign, side in (
@@ -183,8 +207,8 @@ def preference(session: Session, task: Task) -> FloatArray | None:
     ):
         for weighted in side.preferred if side else ():
             term = weighted.pod_affinity_term
-            count_n = _matching(session, Matcher(session, term, klass))
-            total_n += sign * weighted.weight * _per_domain(session, term.topology_key, count_n)
+            count_n = pods.matching(Matcher(session, term, klass).matches)
+            total_n += sign * weighted.weight * per_domain(session, term.topology_key, count_n)
             is_asked = True
     for other in session.cluster.term_classes:
         near, far = other.affinity.pod_affinity, other.affinity.pod_anti_affinity
@@ -192,7 +216,7 @@ def preference(session: Session, task: Task) -> FloatArray | None:
             for weighted in side.preferred if side else ():
                 term = weighted.pod_affinity_term
                 if task.group is not None and Matcher(session, term, other).matches(task.group):
-                    here_n = _per_domain(session, term.topology_key, _where(session, other))
+                    here_n = per_domain(session, term.topology_key, pods.of_class(other))
                     total_n += sign * weighted.weight * here_n
                     is_asked = True
     return total_n if is_asked else None
@@ -201,10 +225,10 @@ def preference(session: Session, task: Task) -> FloatArray | None:
 # --- topology spread --------------------------------------------------------------------------
 
 
-def _spread_counts(
-    session: Session, task: Task, constraint: TopologySpreadConstraint, eligible_n: BoolArray
-) -> tuple[FloatArray, bool]:
-    """Return matching pods of the namespace per node, and whether the pod itself matches."""
+def _spread_matches(
+    task: Task, constraint: TopologySpreadConstraint
+) -> Callable[[LabelGroup], bool]:
+    """Return the test for pods that a constraint counts: of its namespace, by labels."""
     selector = _compiled(constraint.label_selector)
     equal = {key: task.klass.labels.get(key) for key in constraint.match_label_keys}
 
@@ -215,13 +239,7 @@ def _spread_counts(
             and all(group.labels.get(key) == value for key, value in equal.items())
         )
 
-    count_n = np.zeros(len(session.nodes))
-    for group, counts in _groups(session):
-        if matches(group):
-            for column, count in counts.items():
-                count_n[column] += count
-    count_n[~eligible_n] = 0.0
-    return count_n, task.group is not None and matches(task.group)
+    return matches
 
 
 def _eligible(
@@ -245,27 +263,62 @@ def _eligible(
     return out
 
 
-def spread_rejections(session: Session, task: Task) -> Iterator[tuple[BoolArray, str]]:
-    """Return the masks of PodTopologySpread's filter, for DoNotSchedule constraints."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One DoNotSchedule constraint of a task, with the pods that it counts."""
+
+    matches: Callable[[LabelGroup], bool]
+    has_key_n: BoolArray
+    eligible_n: BoolArray
+    domain_n: FloatArray
+    """Matching pods in the domain of each node."""
+    fewest: float
+    """Matching pods in the emptiest domain."""
+    is_self_counted: bool
+    max_skew: int
+
+
+def hard_spreads(session: Session, task: Task, *, future: bool = False) -> Iterator[Spread]:
+    """Return the DoNotSchedule constraints of a task."""
     hard = [c for c in task.klass.spread if c.when_unsatisfiable != "ScheduleAnyway"]
+    pods = PodCounts(session, future=future)
     for constraint in hard:
         ids_n = session.cluster.node_table.labels.column(constraint.topology_key).ids_n
-        yield (
-            ids_n == ABSENT,
-            "node(s) didn't match pod topology spread constraints (missing required label)",
-        )
         eligible_n = _eligible(session, task, hard, constraint)
-        count_n, matches_self = _spread_counts(session, task, constraint, eligible_n)
-        domain_n = _per_domain(session, constraint.topology_key, count_n)
+        matches = _spread_matches(task, constraint)
+        count_n = np.where(eligible_n, pods.matching(matches), 0.0)
+        domain_n = per_domain(session, constraint.topology_key, count_n)
         domains = np.unique(ids_n[eligible_n])
         fewest = float(domain_n[eligible_n].min()) if len(domains) else 0.0
         if constraint.min_domains is not None and len(domains) < constraint.min_domains:
             fewest = 0.0
-        skew_n = domain_n + float(matches_self) - fewest
-        yield (
-            skew_n > constraint.max_skew,
-            "node(s) didn't match pod topology spread constraints",
+        is_self_counted = task.group is not None and matches(task.group)
+        yield Spread(
+            matches,
+            ids_n != ABSENT,
+            eligible_n,
+            domain_n,
+            fewest,
+            is_self_counted,
+            constraint.max_skew,
         )
+
+
+def spread_rejections(
+    session: Session, task: Task, nodes: Nodes
+) -> Iterator[tuple[BoolArray, str]]:
+    """Return the masks of PodTopologySpread's filter, for DoNotSchedule constraints."""
+    for spread in hard_spreads(session, task, future=nodes.is_future):
+        yield (
+            ~spread.has_key_n,
+            "node(s) didn't match pod topology spread constraints (missing required label)",
+        )
+        if not nodes.is_without_pods:
+            skew_n = spread.domain_n + float(spread.is_self_counted) - spread.fewest
+            yield (
+                skew_n > spread.max_skew,
+                "node(s) didn't match pod topology spread constraints",
+            )
 
 
 def spread_score(session: Session, task: Task) -> FloatArray | None:
@@ -273,13 +326,13 @@ def spread_score(session: Session, task: Task) -> FloatArray | None:
     soft = [c for c in task.klass.spread if c.when_unsatisfiable == "ScheduleAnyway"]
     if not soft:
         return None
-    total_n = np.zeros(len(session.nodes))
+    total_n, pods = np.zeros(len(session.nodes)), PodCounts(session)
     for constraint in soft:
         ids_n = session.cluster.node_table.labels.column(constraint.topology_key).ids_n
         eligible_n = _eligible(session, task, soft, constraint)
-        count_n, _ = _spread_counts(session, task, constraint, eligible_n)
+        count_n = np.where(eligible_n, pods.matching(_spread_matches(task, constraint)), 0.0)
         domains = len(np.unique(ids_n[eligible_n]))
-        domain_n = _per_domain(session, constraint.topology_key, count_n)
+        domain_n = per_domain(session, constraint.topology_key, count_n)
         total_n += domain_n * math.log(domains + 2) + (constraint.max_skew - 1)
         total_n[ids_n == ABSENT] = np.inf
     finite = np.isfinite(total_n)

@@ -7,7 +7,7 @@ the number of equal tasks that each node takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -19,11 +19,13 @@ from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.placement.feasibility import PODS_EXCEEDED
 from hekla.scheduler.plugins.predicates import affinity, volumes
+from hekla.scheduler.plugins.predicates.neighbours import Neighbours
 from hekla.scheduler.plugins.reserve import Rates, copies_beside
 from hekla.scheduler.state.classes import ports_conflict
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
 from hekla.scheduler.state.labels import tolerates
 from hekla.scheduler.state.model import Task
+from hekla.scheduler.state.status import RELEASING
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
@@ -78,6 +80,7 @@ class Predicates(Plugin, name="predicates"):
     def open(self, session: Session) -> None:
         self._session = session
         self._attachments = volumes.Attachments(session.cluster)
+        self._neighbours: tuple[Task, int, Neighbours] | None = None
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
         self._attachments.note(task, nodes.tolist(), 1)
@@ -103,18 +106,17 @@ class Predicates(Plugin, name="predicates"):
                 session.cluster, task, binding=self.volume_binding, zones=self.volume_zone
             )
         if self.pod_affinity and session.cluster.term_classes:
-            yield from affinity.rejections(session, task)
+            yield from affinity.rejections(session, task, nodes)
         if self.pod_topology_spread and klass.spread:
-            yield from affinity.spread_rejections(session, task)
-        if self.node_ports and klass.ports:
-            yield (
-                self._port_conflicts(task),
-                PORTS_TAKEN,
-            )
+            yield from affinity.spread_rejections(session, task, nodes)
+        if self.node_ports and klass.ports and not nodes.is_without_pods:
+            yield self._port_conflicts(task, future=nodes.is_future), PORTS_TAKEN
 
     def node_capacity(self, task: Task, nodes: Nodes) -> list[tuple[FloatArray, str]]:
         columns = self._session.columns
         pods_n = nodes.take(columns.max_pods_n) - nodes.take(columns.pods_n)
+        if nodes.is_future:
+            pods_n = pods_n + nodes.take(self._session.releasing_pods())
         limits = [(pods_n, PODS_EXCEEDED)]
         if self.node_ports and task.klass.ports:
             free_n = np.ones(len(columns.pods_n))
@@ -128,6 +130,34 @@ class Predicates(Plugin, name="predicates"):
         if self._rates:
             limits += copies_beside(self._rates, self._session.dimensions, task, nodes)
         return limits
+
+    def depends_on_pods(self, task: Task) -> bool:
+        klass = task.klass
+        return bool(
+            (self.node_ports and klass.ports)
+            or (self.pod_topology_spread and klass.spread)
+            or (self.pod_affinity and self.affects_other_nodes(task))
+        )
+
+    def fits_after_eviction(
+        self, task: Task, node: int, options: Sequence[Sequence[Task]]
+    ) -> BoolArray | None:
+        columns = self._session.columns
+        if columns.pods_n[node] < columns.max_pods_n[node] and not (
+            self._session.placer.depends_on_pods(task)
+        ):
+            return None
+        known = self._neighbours
+        if known is None or known[:2] != (task, self._session.version):
+            neighbours = Neighbours(
+                self._session,
+                task,
+                pod_affinity=self.pod_affinity,
+                spread=self.pod_topology_spread,
+                ports=self.node_ports,
+            )
+            known = self._neighbours = (task, self._session.version, neighbours)
+        return np.asarray([known[2].fits_without(node, victims) for victims in options], dtype=bool)
 
     def affects_other_nodes(self, task: Task) -> bool:
         return bool(self._session.cluster.term_classes) and affinity.is_coupled(self._session, task)
@@ -149,11 +179,15 @@ class Predicates(Plugin, name="predicates"):
             if not feasible_n.all():
                 yield ~feasible_n, "node(s) had untolerated taint(s)"
 
-    def _port_conflicts(self, task: Task) -> BoolArray:
+    def _port_conflicts(self, task: Task, *, future: bool) -> BoolArray:
         out = np.zeros(len(self._session.nodes), dtype=bool)
         for node in self._session.cluster.node_table.node_list:
             if node.ports and ports_conflict(task.klass.ports, node.ports):
-                out[node.index] = True
+                out[node.index] = not future or any(
+                    ports_conflict(task.klass.ports, dict.fromkeys(pod.klass.ports, 1))
+                    for pod in node.tasks.values()
+                    if pod.klass.ports and pod.status != RELEASING
+                )
         return out
 
 

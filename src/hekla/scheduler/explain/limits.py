@@ -1,0 +1,86 @@
+"""What a limit in a verdict is: a capability, the cluster, or a share; and what changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hekla.scheduler.framework import hooks
+from hekla.scheduler.framework.verdict import Blocked
+from hekla.scheduler.state.dimensions import show_amount
+from hekla.scheduler.state.model import Queue
+
+if TYPE_CHECKING:
+    from hekla.scheduler.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The limit of a queue for one resource."""
+
+    kind: Literal["capability", "cluster", "share"]
+    queue: str
+    """The queue that has the limit: the job's, or one above it."""
+
+    @property
+    def basis(self) -> str:
+        """What the allowed amount is, for people."""
+        if self.kind == "capability":
+            return f"the capability of queue {self.queue!r}"
+        if self.kind == "cluster":
+            return "all in the cluster"
+        return f"the share of queue {self.queue!r}"
+
+
+def limit_of(session: Session, queue: Queue, resource: str, allowed: float) -> Limit:
+    """Return what limits a queue to an amount."""
+    row = session.dimensions.intern(resource)
+    above: Queue | None = queue
+    seen: set[str] = set()
+    while above is not None and above.name not in seen:
+        seen.add(above.name)
+        if 0 < float(above.capability_r[row]) <= allowed:
+            return Limit("capability", above.name)
+        above = session.cluster.queues.get(above.parent)
+    if float(session.total_r[row]) <= allowed:
+        return Limit("cluster", queue.name)
+    return Limit("share", queue.name)
+
+
+def change_for(session: Session, limit: Limit, short: Blocked) -> str:
+    """Return the smallest change after which the request is within the limit."""
+    asked, allowed = (show_amount(short.resource, a) for a in (short.asked, short.allowed))
+    over = show_amount(short.resource, short.used + short.asked - short.allowed)
+    if limit.kind == "cluster":
+        if short.asked > short.allowed:
+            return f"request at most {allowed} {short.resource}, all there is, or add nodes"
+        return f"wait for jobs to end, or add nodes with {over} more {short.resource}"
+    setting = "capability" if limit.kind == "capability" else _share_setting(session)
+    if short.asked > short.allowed:
+        return (
+            f"raise the {setting} of queue {limit.queue!r}, or request at most {allowed} "
+            f"{short.resource} instead of {asked}"
+        )
+    by = f" by {over} {short.resource}" if limit.kind == "capability" else ""
+    return f"wait for jobs of queue {limit.queue!r} to end, or raise its {setting}{by}"
+
+
+def _share_setting(session: Session) -> str:
+    """Return the field of a queue that its share follows from."""
+    names = {plugin.name for plugin, _ in session.tiers.calls(hooks.queue_limit)}
+    return "deserved resources" if "capacity" in names else "weight"
+
+
+def absent(session: Session, resources: Iterable[str]) -> list[str]:
+    """Return the resources that no node has."""
+    if len(session.nodes) == 0:
+        return []
+    rows = [(name, session.dimensions.row(name)) for name in resources]
+    return sorted(name for name, row in rows if row is None or not session.total_r[row])
+
+
+def absence(names: list[str]) -> tuple[str, str]:
+    """Return the message that no node has some resources, and the change that helps."""
+    listed = " and ".join(names)
+    return f"no node has {listed}", f"add a node with {listed}, or correct the request"

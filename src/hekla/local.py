@@ -9,22 +9,29 @@ import os
 import platform
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from hekla.api import wellknown
+from hekla.api.volcano.jobs import MAX_REPLICAS_LOCAL
 from hekla.apiserver.server import ApiServer, Config
 from hekla.apiserver.storage.store import Durability
-from hekla.controllers.runner import WORKLOADS, Controllers
+from hekla.controllers.runner import EMBEDDED, WORKLOADS, Controllers
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
-from hekla.nodeagent.images import Images
+from hekla.nodeagent.gone_nodes import remove_gone_nodes
+from hekla.nodeagent.images import ImagesFile
 from hekla.nodeagent.network import BridgeNetwork, network_support
 from hekla.nodeagent.sandbox import isolation_support
 from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.simulated import SimulatedNodes
 from hekla.nodeagent.uid_ranges import user_namespace_support
+from hekla.scheduler.errors import ConfigError
+from hekla.scheduler.framework.config import parse
+from hekla.scheduler.framework.registry import Registry
+from hekla.scheduler.plugins.discovery import discover
 from hekla.scheduler.service.scheduler import Scheduler
 from hekla.web.stalls import watch_stalls
 
@@ -34,17 +41,36 @@ PodNetwork = Literal["auto", "bridge", "host"]
 PodUserChoice = Literal["auto", "namespace", "owner"]
 
 RESTART_AFTER_S = 1.0
-STOP_GRACE_S = 5.0
+ABORT_GRACE_S = 5.0
+SHUTDOWN_GRACE_S = 30.0
+"""The longest time that a pod gets to end when the cluster stops; its own may be shorter."""
 
 
 class PodUserError(OSError):
     """Pods cannot run as the chosen user."""
 
 
+class Shutdown:
+    """How a cluster stops: its pods are suspended until the next start, or end with it."""
+
+    def __init__(self, *, aborts: bool) -> None:
+        self.aborts = aborts
+        self.scheduler: asyncio.Task[None] | None = None
+        self.nodes: list[Agent | SimulatedNodes] = []
+
+    async def finish_pods(self) -> None:
+        """Start no more pods, and wait until those that run have finished."""
+        if self.scheduler is not None:
+            self.scheduler.cancel()
+        await asyncio.gather(*(node.finish_pods() for node in self.nodes))
+
+
 @dataclass
 class LocalConfig:
     data_dir: Path
     port: int = 0
+    else_any_port: bool = False
+    """Whether a free port replaces one that is taken."""
     agent: bool = True
     host_images: bool = False
     """Run images without a mapping on the host."""
@@ -59,6 +85,8 @@ class LocalConfig:
     durability: Durability = "process"
     multi_user: bool = False
     """Users are kept apart: submitting to a queue needs a right on it."""
+    max_pods_per_job: int = MAX_REPLICAS_LOCAL
+    """Larger jobs are refused."""
 
 
 def images_path() -> Path:
@@ -96,17 +124,24 @@ def node_name() -> str:
 
 
 @contextlib.asynccontextmanager
-async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
-    """Run a cluster inside the block."""
+async def cluster(
+    config: LocalConfig, shutdown: Shutdown | None = None
+) -> AsyncIterator[ApiServer]:
+    """Run a cluster inside the block. By default its pods end with it."""
+    shutdown = shutdown or Shutdown(aborts=True)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(watch_stalls())
+        registry = discover()
         server = await stack.enter_async_context(
             ApiServer(
                 Config(
                     data_dir=config.data_dir,
                     port=config.port,
+                    else_any_port=config.else_any_port,
                     durability=config.durability,
                     queue_access=config.multi_user,
+                    max_pods_per_job=config.max_pods_per_job,
+                    scheduler_config_problem=partial(configuration_problem, registry),
                 )
             )
         )
@@ -119,27 +154,55 @@ async def cluster(config: LocalConfig) -> AsyncIterator[ApiServer]:
 
         controllers = Controllers(
             await client("controllers"),
-            select=("*", *WORKLOADS),
+            select=("*", *WORKLOADS, *EMBEDDED),
             schedulers=wellknown.LOCAL_SCHEDULERS,
         )
         components = {
-            "scheduler": Scheduler(await client("scheduler"), names=wellknown.LOCAL_SCHEDULERS).run,
+            "scheduler": Scheduler(
+                await client("scheduler"), names=wellknown.LOCAL_SCHEDULERS, registry=registry
+            ).run,
             "controllers": controllers.run,
         }
+        present: list[str] = []
         if config.agent:
             agent = _agent(config, await client("agent"))
             server.nodes.register(agent.node, agent)
+            present.append(agent.node)
             components["agent"] = agent.run
         if config.simulated_nodes:
             simulated = SimulatedNodes(await client("simulated-nodes"), config.simulated_nodes)
             components["simulated nodes"] = simulated.run
             for name in simulated.names:
                 server.nodes.register(name, simulated)
-        tasks = [asyncio.create_task(_keep_running(name, run)) for name, run in components.items()]
-        stack.push_async_callback(_cancel, tasks)
+            present += simulated.names
+        await remove_gone_nodes(await client("node-removal"), present)
+        tasks = {
+            name: asyncio.create_task(_keep_running(name, run)) for name, run in components.items()
+        }
+        shutdown.scheduler = tasks["scheduler"]
+        stack.push_async_callback(_cancel, list(tasks.values()))
         if config.agent:
-            stack.push_async_callback(agent.drain, STOP_GRACE_S)
+            shutdown.nodes.append(agent)
+            stack.push_async_callback(_stop_pods, agent, shutdown)
+        if config.simulated_nodes:
+            shutdown.nodes.append(simulated)
         yield server
+
+
+async def _stop_pods(agent: Agent, shutdown: Shutdown) -> None:
+    if shutdown.aborts:
+        await agent.drain(ABORT_GRACE_S)
+    else:
+        await agent.suspend(SHUTDOWN_GRACE_S)
+
+
+def configuration_problem(registry: Registry, text: str) -> str:
+    """Return why the scheduler would refuse a configuration; empty if it would not."""
+    try:
+        parse(text, registry)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _agent(config: LocalConfig, client: Client) -> Agent:
@@ -147,10 +210,11 @@ def _agent(config: LocalConfig, client: Client) -> Agent:
         client,
         node_name(),
         config.data_dir / "node",
-        images=Images.load(images_path(), host_images=config.host_images),
+        images=ImagesFile(images_path(), host_images=config.host_images),
         network=BridgeNetwork(config.data_dir) if _wants_bridge(config.pod_network) else None,
         pod_user=pod_user(config.pod_user),
         hidden=config.data_dir,
+        labels={wellknown.LOCAL_NODE: "true"},
         simulated_gpus=config.simulated_gpus,
         cpu_policy=config.cpu_manager_policy,
         topology_policy=config.topology_manager_policy,

@@ -252,7 +252,30 @@ def test_deleted_pod_is_an_eviction_even_if_its_deletion_was_not_observed() -> N
     of, pods = evicted(policies=policy("RestartJob", event="PodEvicted"))
     after = status(of, steps(of, pods[:1]))
     assert (after["state"]["phase"], after["retryCount"]) == (JobPhase.RESTARTING, 1)
-    assert "train-worker-1 was evicted" in after["state"]["message"]
+    assert "pod train-worker-1 was deleted or evicted" in after["state"]["message"]
+
+
+LOST = {
+    "evicted by the scheduler": (
+        {"status": "True", "message": "evicted by reclaim for job a/b: its queue uses less"},
+        "pod train-worker-1 was evicted by reclaim for job a/b: its queue uses less",
+    ),
+    "evicted through the API": (
+        {"status": "True", "message": "Eviction API: evicting"},
+        "pod train-worker-1 was evicted; by policy",
+    ),
+    "an eviction that did not happen": ({"status": "False"}, "pod train-worker-1 was deleted;"),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_message_of_a_restart_says_by_what_its_pod_was_lost(case: str) -> None:
+    condition, want = LOST[case]
+    of, pods = evicted(policies=policy("RestartJob", event="PodEvicted"))
+    lost = pod(of, "worker", 1, deleting=True)
+    lost["status"]["conditions"] = [{"type": "DisruptionTarget", **condition}]
+    after = status(of, steps(of, [pods[0], lost]))
+    assert want in after["state"]["message"]
 
 
 def test_terminating_pod_is_an_eviction() -> None:

@@ -229,3 +229,14 @@ async def test_flow_completes_even_if_a_template_appears_late(cluster: Cluster) 
         return not found["status"]["jobDependsOnList"]
 
     await cluster.until(unlisted, "the template no longer lists its job")
+
+
+def test_a_flow_that_waits_for_a_template_has_no_status_yet() -> None:
+    """Its creator updates it next, and must not meet a conflict with our first status."""
+    flow = {
+        "metadata": {"name": "f", "namespace": "default", "uid": "u"},
+        "spec": {"flows": [{"name": "a"}]},
+    }
+    effects = next_step(FlowView(flow))
+    assert effects
+    assert not any(isinstance(effect, SetStatus) for effect in effects)

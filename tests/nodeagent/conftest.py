@@ -16,7 +16,7 @@ from hekla.kube.client import Client
 from hekla.kube.resources import PODS
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.agent import Agent
-from hekla.nodeagent.images import Images
+from hekla.nodeagent.images import Images, ImageTable
 from hekla.nodeagent.network import BridgeNetwork
 from hekla.nodeagent.security_context import PodUser
 from hekla.units.objects import Object
@@ -43,12 +43,13 @@ class Machine:
         gpus: int = 0,
         cpu_policy: str = "none",
         pod_user: PodUser = "owner",
+        images: ImageTable | None = None,
     ) -> None:
         self.agent = Agent(
             self.client,
             NODE,
             self.directory,
-            images=Images(),
+            images=images or Images(),
             isolate=isolate,
             network=network,
             simulated_gpus=gpus,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 
 from hekla.api.wellknown import GPU_INDEX, VGPU_CORES, VGPU_IDS_NEW, VGPU_MEMORY, VGPU_NUMBER
 from hekla.kube.errors import NotFound
-from hekla.kube.resources import CONFIGMAPS, NODES, NUMA_TOPOLOGIES, PODS, SECRETS
+from hekla.kube.resources import CONFIGMAPS, EVENTS, NODES, NUMA_TOPOLOGIES, PODS, SECRETS
 from hekla.nodeagent import processes, sandbox
 from hekla.nodeagent.cgroups import Cgroups
+from hekla.nodeagent.images import ImagesFile
 from hekla.nodeagent.network import BridgeNetwork
 from hekla.nodeagent.processes import Process
 from hekla.nodeagent.topology import cpu_locations
@@ -61,14 +64,40 @@ async def test_missing_command_is_named_in_the_status(machine: Machine) -> None:
 
 
 async def test_unmapped_image_waits_and_its_status_says_what_to_do(machine: Machine) -> None:
-    await machine.run_pod("alien", "true", container={"image": "busybox:1"})
+    await machine.run_pod("alien", "true", container={"image": "alien:1"})
     pod = await machine.until(
         "alien",
         lambda p: "waiting" in (p["status"].get("containerStatuses") or [{}])[0].get("state", {}),
     )
     waiting = state(pod)["state"]["waiting"]
     assert waiting["reason"] == "ImageNotMapped"
-    assert '"busybox:1" = { host = true }' in waiting["message"]
+    assert '"alien:1" = { host = true }' in waiting["message"]
+
+
+async def test_busybox_without_a_command_runs_its_shell_and_succeeds(machine: Machine) -> None:
+    await machine.run_pod("first", container={"image": "busybox"})
+    assert (await machine.ended("first"))["status"]["phase"] == "Succeeded"
+
+
+async def test_waiting_pod_starts_once_its_image_is_mapped(
+    machine: Machine, tmp_path: Path
+) -> None:
+    table = tmp_path / "images.toml"
+    await machine.stop_agent()
+    machine.start_agent(images=ImagesFile(table))
+    await machine.run_pod("alien", "echo", "at last", container={"image": "alien:1"})
+
+    def message(pod: Object) -> str:
+        statuses = pod["status"].get("containerStatuses") or [{}]
+        waiting = statuses[0].get("state", {}).get("waiting") or {}
+        return str(waiting.get("message", ""))
+
+    await machine.until("alien", lambda p: "is not mapped to anything" in message(p))
+    table.write_text("[images")
+    await machine.until("alien", lambda p: "images.toml" in message(p) and "not used" in message(p))
+    table.write_text('[images]\n"alien:*" = { host = true }\n')
+    assert (await machine.ended("alien"))["status"]["phase"] == "Succeeded"
+    assert await machine.logs("alien") == "at last\n"
 
 
 async def test_pod_waits_for_a_missing_config_map(machine: Machine) -> None:
@@ -308,6 +337,53 @@ async def test_pod_that_ends_without_an_agent_is_reported_by_the_next_one(
     assert state(after)["restartCount"] == 0
     assert state(after)["state"]["terminated"]["exitCode"] == 5
     assert await machine.logs("p") == "up\nwhile you were away\n"
+
+
+async def test_suspended_pod_goes_on_with_the_next_agent(machine: Machine, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    script = f"echo run >> {runs}; test $(wc -l < {runs}) = 2 || sleep 1000"
+    await machine.run_pod("p", "sh", "-c", script)
+    await machine.running("p")
+    while not runs.exists():
+        await machine.client.get(PODS, "p", namespace="default")
+    assert machine.agent is not None
+    await machine.agent.suspend(5)
+    await machine.run_pod("next", "true")
+    pod = await machine.client.get(PODS, "p", namespace="default")
+    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Running", "NodeShutdown")
+    assert state(pod)["state"]["waiting"]["reason"] == "NodeShutdown"
+    await machine.stop_agent()
+    machine.start_agent()
+    pod = await machine.ended("p")
+    assert pod["status"]["phase"] == "Succeeded"
+    assert "reason" not in pod["status"]
+    assert state(pod)["restartCount"] == 1
+    assert (await machine.ended("next"))["status"]["phase"] == "Succeeded"
+    events = await machine.client.list(EVENTS, namespace="default")
+    reasons = [each["reason"] for each in events if each["involvedObject"]["name"] == "p"]
+    assert "NodeShutdown" in reasons
+
+
+async def test_pod_whose_processes_all_ended_without_an_agent_goes_on(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """As after a restart of the machine: nothing is left to report an exit code."""
+    runs = tmp_path / "runs"
+    script = f"echo run >> {runs}; test $(wc -l < {runs}) = 2 || sleep 1000"
+    await machine.run_pod("p", "sh", "-c", script)
+    await machine.running("p")
+    while not runs.exists():
+        await machine.client.get(PODS, "p", namespace="default")
+    (record,) = (machine.directory / "pods").glob("*/containers/main/0.proc")
+    await machine.stop_agent()
+    pid = int(record.read_text().split()[0])
+    os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        await asyncio.to_thread(os.waitpid, pid, 0)
+    machine.start_agent()
+    pod = await machine.ended("p")
+    assert pod["status"]["phase"] == "Succeeded"
+    assert state(pod)["lastState"]["terminated"]["exitCode"] == 137
 
 
 async def test_running_pod_is_adopted_by_the_next_agent(machine: Machine, tmp_path: Path) -> None:

@@ -15,7 +15,13 @@ from hekla.nodeagent.environment import (
     container_environment,
     expand,
 )
-from hekla.nodeagent.images import Images, ImagesError, NotMapped
+from hekla.nodeagent.images import (
+    Images,
+    ImagesError,
+    ImagesFile,
+    NotMapped,
+    default_command,
+)
 from hekla.nodeagent.volumes import VolumeError, Volumes
 from hekla.units.objects import Object
 
@@ -109,9 +115,22 @@ def test_first_matching_image_pattern_is_used(tmp_path: Path) -> None:
     assert images.resolve("any:dev").kind == "host"
     torch = images.resolve("torch/train:1")
     assert torch.variables({"PATH": "/bin"})["PATH"] == f"{tmp_path}/bin{os.pathsep}/bin"
-    with pytest.raises(NotMapped, match=r'"busybox" = \{ host = true \}'):
-        images.resolve("busybox")
-    assert Images.load(table, host_images=True).resolve("busybox").kind == "host"
+    with pytest.raises(NotMapped, match=r'"alien" = \{ host = true \}'):
+        images.resolve("alien")
+    assert Images.load(table, host_images=True).resolve("alien").kind == "host"
+
+
+def test_busybox_is_this_machine_unless_the_table_maps_it(tmp_path: Path) -> None:
+    """It is the default image of `vcctl job run` and of the SDK, and a real one on Kubernetes."""
+    for image in ("busybox", "busybox:1.36", "busybox@sha256:0"):
+        assert Images().resolve(image).kind == "host"
+        assert default_command(image) == ["sh"]
+    with pytest.raises(NotMapped):
+        Images().resolve("busybox-tools")
+    assert default_command("host") == []
+    table = tmp_path / "images.toml"
+    table.write_text(f'[images]\n"busybox*" = {{ venv = "{tmp_path}" }}\n')
+    assert Images.load(table).resolve("busybox").kind == "venv"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +140,8 @@ def test_first_matching_image_pattern_is_used(tmp_path: Path) -> None:
         ('[images]\n"a" = { host = true, venv = "/" }', "exactly one of"),
         ('[images]\n"a" = "host"', "exactly one of"),
         ('[images]\n"a" = { venv = "/no/such/place" }', "there is no directory"),
+        ("images = 3", "images is not a table"),
+        ("#" * (1 << 20) + "\n", "larger than 1 MiB"),
     ],
 )
 def test_invalid_image_table_is_rejected_with_the_reason(
@@ -129,6 +150,40 @@ def test_invalid_image_table_is_rejected_with_the_reason(
     (tmp_path / "images.toml").write_text(text)
     with pytest.raises(ImagesError, match=why):
         Images.load(tmp_path / "images.toml")
+
+
+def test_changed_image_table_is_read_again(tmp_path: Path) -> None:
+    table = tmp_path / "images.toml"
+    images = ImagesFile(table)
+    with pytest.raises(NotMapped):
+        images.resolve("late:1")
+    table.write_text('[images]\n"late:*" = { host = true }\n')
+    assert images.resolve("late:1").kind == "host"
+    table.unlink()
+    with pytest.raises(NotMapped):
+        images.resolve("late:1")
+
+
+def test_invalid_change_keeps_the_last_valid_image_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "images.toml"
+    table.write_text('[images]\n"good:*" = { host = true }\n')
+    images = ImagesFile(table)
+    table.write_text('[images\n"good:*" = { host = true }\n"late:*" = { host = true }\n')
+    assert images.resolve("good:1").kind == "host"
+    with pytest.raises(NotMapped, match=r"changed table of images is not used: .*images.toml"):
+        images.resolve("late:1")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    table.write_text('[images]\n"late:*" = { host = true }\n')
+    assert images.resolve("late:1").kind == "host"
+
+
+def test_image_table_that_is_invalid_at_the_start_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "images.toml"
+    table.write_text("[images")
+    with pytest.raises(ImagesError, match=r"images\.toml"):
+        ImagesFile(table)
 
 
 def make(tmp_path: Path, volume: Object, sources: Sources | None = None) -> Path:

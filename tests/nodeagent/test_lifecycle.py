@@ -12,11 +12,13 @@ from hekla.nodeagent.lifecycle import (
     ContainerRun,
     PodFinished,
     PodRecord,
+    PodSuspended,
     RequeueAt,
     StartContainer,
     StopContainer,
     next_step,
 )
+from hekla.nodeagent.status import container_status
 from hekla.units.objects import Object
 
 
@@ -136,6 +138,96 @@ def test_restarts_back_off_and_a_long_run_resets_the_back_off() -> None:
     assert waits == [10, 20, 40, 80, 160, 300, 300]
     machine.now += lifecycle.BACKOFF_RESET_S
     assert machine.end("main", 1) == [StartContainer("main")]
+
+
+def test_run_that_just_ended_is_the_previous_one_while_its_container_waits() -> None:
+    machine = Machine(pod(restartPolicy="Always"))
+    machine.step()
+    machine.end("main", 1)
+    machine.end("main", 2)
+    known = machine.record.of("main")
+    assert known.waiting_reason == "CrashLoopBackOff"
+    assert known.previous is not None
+    assert (known.previous.attempt, known.previous.exit_code) == (1, 2)
+    status = container_status({"name": "main", "image": "host"}, known, True)
+    assert status["lastState"]["terminated"]["exitCode"] == 2
+
+
+def suspended(machine: Machine, *names: str, code: int = 143) -> None:
+    """Shut the node down; the running containers end."""
+    machine.record.shutdown_at = machine.now
+    assert machine.step() == [StopContainer(name) for name in names]
+    effects: list[lifecycle.Effect] = []
+    for name in names:
+        effects = machine.end(name, code)
+    assert effects == [PodSuspended()]
+
+
+def test_container_that_a_shutdown_stopped_starts_again_and_is_no_failure() -> None:
+    machine = Machine(pod(restartPolicy="Never"))
+    machine.step()
+    suspended(machine, "main")
+    main = machine.record.of("main")
+    status = container_status({"name": "main", "image": "host"}, main, True)
+    assert status["state"]["waiting"]["reason"] == "NodeShutdown"
+    assert status["lastState"]["terminated"]["exitCode"] == 143
+    assert lifecycle.resume(machine.pod, machine.record)
+    assert machine.step() == [StartContainer("main")]
+    assert (main.restarts, main.failures) == (1, 0)
+    assert machine.end("main", 0) == [PodFinished("Succeeded")]
+
+
+def test_container_that_ends_with_code_0_during_a_shutdown_starts_again() -> None:
+    machine = Machine(pod(restartPolicy="Never"))
+    machine.step()
+    suspended(machine, "main", code=0)
+    assert lifecycle.resume(machine.pod, machine.record)
+    assert machine.step() == [StartContainer("main")]
+
+
+def test_init_containers_run_again_after_a_shutdown_and_finished_containers_do_not() -> None:
+    machine = Machine(pod("a", "b", inits=("prep",), restartPolicy="Never"))
+    machine.step()
+    machine.end("prep", 0)
+    machine.end("a", 0)
+    suspended(machine, "b")
+    assert lifecycle.resume(machine.pod, machine.record)
+    assert machine.step() == [StartContainer("prep")]
+    assert machine.end("prep", 0) == [StartContainer("b")]
+
+
+def test_pod_that_was_about_to_finish_finishes_during_a_shutdown() -> None:
+    machine = Machine(pod(inits=(sidecar("proxy"),), restartPolicy="Never"))
+    machine.step()
+    assert machine.end("main", 0) == [StopContainer("proxy")]
+    machine.record.shutdown_at = machine.now
+    assert machine.end("proxy", 143) == [PodFinished("Succeeded")]
+
+
+def test_pod_that_is_deleted_during_a_shutdown_is_not_resumed() -> None:
+    machine = Machine(pod(restartPolicy="Never"))
+    machine.step()
+    machine.record.stop_asked_at = machine.record.shutdown_at = machine.now
+    assert machine.step() == [StopContainer("main")]
+    assert machine.end("main", 143) == [PodFinished("Failed")]
+    assert not lifecycle.resume(machine.pod, machine.record)
+    assert machine.step() == [PodFinished("Failed")]
+
+
+def test_run_that_ended_with_the_machine_starts_again() -> None:
+    machine = Machine(pod(restartPolicy="Never"))
+    machine.step()
+    lifecycle.record_lost_run(machine.record.of("main"), 137, machine.now)
+    assert lifecycle.resume(machine.pod, machine.record)
+    assert machine.step() == [StartContainer("main")]
+
+
+def test_failed_container_is_not_resumed() -> None:
+    machine = Machine(pod(restartPolicy="Never"))
+    machine.step()
+    assert machine.end("main", 3) == [PodFinished("Failed")]
+    assert not lifecycle.resume(machine.pod, machine.record)
+    assert machine.step() == [PodFinished("Failed")]
 
 
 def test_pod_past_its_active_deadline_is_stopped_and_fails() -> None:

@@ -97,3 +97,16 @@ async def test_unused_process_ends_with_the_agent(warm: WarmStarts) -> None:
     assert taken is not None
     _agent_dies(taken)
     assert not taken.control.exists()
+
+
+def test_start_keeps_the_files_of_running_containers_of_a_killed_agent(
+    warm: WarmStarts, tmp_path: Path
+) -> None:
+    """A container reads at its end where its exit code belongs."""
+    directory = tmp_path / "warm"
+    directory.mkdir()
+    (directory / "1-1").write_text("/somewhere/0.exit\n")
+    (directory / "1-2").touch()
+    warm.fill()
+    left = {path.name for path in directory.iterdir() if path.name.startswith("1-")}
+    assert left == {"1-1"}

@@ -39,6 +39,7 @@ QUEUE: Final = "queue"
 PARENT: Final = "parent"
 TEMPLATE: Final = "template"
 ORPHANS: Final = "orphans"
+NODE: Final = "node"
 
 
 def owner_uid(obj: Object) -> list[str]:
@@ -82,12 +83,18 @@ def _orphan_namespace(obj: Object) -> Iterable[str]:
         yield key_of(obj)[0]
 
 
+def _node(pod: Object) -> Iterable[str]:
+    node = (pod.get("spec") or {}).get("nodeName")
+    if node:
+        yield node
+
+
 INDEXES: Final[Mapping[str, Mapping[str, Indexer[Object]]]] = {
     str(COMMANDS): {TARGET: _target},
     str(PODGROUPS): {QUEUE: _queue},
     str(QUEUES): {PARENT: _parent},
     str(JOBS): {TEMPLATE: _template},
-    str(PODS): {ORPHANS: _orphan_namespace},
+    str(PODS): {ORPHANS: _orphan_namespace, NODE: _node},
     str(REPLICA_SETS): {ORPHANS: _orphan_namespace},
     str(CONTROLLER_REVISIONS): {ORPHANS: _orphan_namespace},
 }

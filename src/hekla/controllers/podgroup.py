@@ -2,7 +2,8 @@
 StatefulSets, DaemonSets and Kubernetes' Jobs, if they name our scheduler.
 
 Pods of one owner share a group, `podgroup-<uid of the owner>`; a bare pod has a group for itself.
-The group follows the owner's annotations, and is deleted when the owner is scaled to zero.
+The group follows the owner's annotations, and is deleted when the owner is scaled to zero. The
+owner is the controller of the pod, or the workload above it whose pods are a gang (`gangs`).
 
 Note: the scheduler reads the annotation on the pod. It is written last, when the group exists.
 """
@@ -16,6 +17,8 @@ from typing import Final
 from hekla.api import wellknown
 from hekla.api.pod_resources import Amounts, quota_usage
 from hekla.api.wellknown import PodGroupPhase
+from hekla.controllers.gang_owners import GangOwners, GroupOwner, OwnerUnknown
+from hekla.controllers.gangs import Gang
 from hekla.controllers.informers import OWNER, InformerFactory, is_volcano_job_ref
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import (
@@ -49,6 +52,7 @@ WORKLOADS: Final[dict[str, Resource[Object]]] = {
     "DaemonSet": DAEMON_SETS,
     "Job": BATCH_JOBS,
 }
+OWNER_WAIT_S: Final = 0.2
 _FROM_POD: Final = (wellknown.PREEMPTABLE, wellknown.COOLDOWN_TIME, wellknown.REVOCABLE_ZONE)
 
 
@@ -62,29 +66,36 @@ def wants_group(pod: Object, schedulers: Sequence[str]) -> bool:
     )
 
 
-def group_name_for(pod: Object) -> str:
+def group_name_for(pod: Object, above: GroupOwner | None = None) -> str:
     """Return the name of the group of a pod, from its owner or itself."""
-    owner = controller_of(pod)
+    owner = above.reference if above else controller_of(pod)
     return f"{wellknown.BARE_POD_GROUP_PREFIX}{owner['uid'] if owner else uid_of(pod)}"
 
 
-def min_member(owner: Object | None) -> int:
-    """Return the gang's minimum: the owner's annotation, or one."""
+def min_member(owner: Object | None, gang: Gang | None = None) -> int:
+    """Return the gang's minimum: the owner's annotation, what the workload needs, or one."""
     text = annotations_of(owner).get(wellknown.GROUP_MIN_MEMBER, "") if owner else ""
-    return int(text) if text.isdecimal() else 1
+    if text.isdecimal():
+        return int(text)
+    return gang.min_member if gang else 1
 
 
-def build(pod: Object, owner: Object | None) -> Object:
-    """Return the group of a pod, from the pod and its owner."""
-    spec, annotations, members = pod["spec"], annotations_of(pod), min_member(owner)
+def build(pod: Object, owner: Object | None, above: GroupOwner | None = None) -> Object:
+    """Return the group of a pod, from the pod and its owner, or from the gang's owner above."""
+    gang = above.gang if above else None
+    owner = above.workload if above else owner
+    spec, annotations, members = pod["spec"], annotations_of(pod), min_member(owner, gang)
     wanted: Object = {
         "minMember": members,
-        "minResources": _resources(quota_usage(spec), members),
+        "minResources": _texts(gang.resources(members))
+        if gang
+        else _resources(quota_usage(spec), members),
     }
-    if spec.get("priorityClassName"):
-        wanted["priorityClassName"] = spec["priorityClassName"]
-    if annotations.get(wellknown.POD_QUEUE_NAME):
-        wanted["queue"] = annotations[wellknown.POD_QUEUE_NAME]
+    if priority := (gang.priority_class if gang else "") or spec.get("priorityClassName"):
+        wanted["priorityClassName"] = priority
+    from_owner = annotations_of(owner).get(wellknown.POD_QUEUE_NAME) if gang and owner else ""
+    if queue := annotations.get(wellknown.POD_QUEUE_NAME) or from_owner or (gang and gang.queue):
+        wanted["queue"] = queue
     if topology := _topology(annotations):
         wanted["networkTopology"] = topology
     inherited = {
@@ -103,8 +114,11 @@ def build(pod: Object, owner: Object | None) -> Object:
     keys = (wellknown.PREEMPTABLE, wellknown.COOLDOWN_TIME)
     labels = {key: labels_of(pod)[key] for key in keys if key in labels_of(pod)}
     owners = pod["metadata"].get("ownerReferences") if controller_of(pod) else None
+    if above:
+        # Without the right to block the deletion of other projects' kinds, which is not needed.
+        owners = [{**above.reference, "blockOwnerDeletion": False}]
     metadata: Object = {
-        "name": group_name_for(pod),
+        "name": group_name_for(pod, above),
         "namespace": pod["metadata"]["namespace"],
         "ownerReferences": owners or [owner_reference("v1", "Pod", pod)],
     }
@@ -121,9 +135,15 @@ def build(pod: Object, owner: Object | None) -> Object:
     }
 
 
-def update(group: Object, wanted: Object) -> Object:
-    """Return a patch that makes a group follow its owner; fields of other writers stay."""
-    spec = {**(group.get("spec") or {}), **wanted["spec"]}
+def update(group: Object, wanted: Object, *, is_gang: bool = False) -> Object:
+    """Return a patch that makes a group follow its owner; fields of other writers stay.
+
+    The pods of a gang may differ: what was taken from its first pod stays.
+    """
+    changed = wanted["spec"]
+    if is_gang:
+        changed = {key: changed[key] for key in ("minMember", "minResources")}
+    spec = {**(group.get("spec") or {}), **changed}
     annotations = {**annotations_of(group), **(wanted["metadata"].get("annotations") or {})}
     patch: Object = {}
     if changes := create_merge_patch(group.get("spec") or {}, spec):
@@ -134,7 +154,11 @@ def update(group: Object, wanted: Object) -> Object:
 
 
 def _resources(usage: Amounts, members: int) -> dict[str, str]:
-    return {name: str(amount * members) for name, amount in sorted(usage.items())}
+    return _texts({name: amount * members for name, amount in usage.items()})
+
+
+def _texts(amounts: Amounts) -> dict[str, str]:
+    return {name: str(amount) for name, amount in sorted(amounts.items())}
 
 
 def _topology(annotations: dict[str, str]) -> Object | None:
@@ -146,6 +170,11 @@ def _topology(annotations: dict[str, str]) -> Object | None:
     if tier is not None and tier.isdecimal():
         found["highestTierAllowed"] = int(tier)
     return found
+
+
+def _has_group_of_ours(pod: Object) -> bool:
+    name = annotations_of(pod).get(wellknown.GROUP_NAME, "")
+    return name.startswith(wellknown.BARE_POD_GROUP_PREFIX)
 
 
 def is_scaled_to_zero(owner: Object) -> bool:
@@ -171,6 +200,7 @@ class PodGroupController(Reconciler):
         self._pods = informers.cache(PODS)
         self._groups = informers.cache(PODGROUPS)
         self._owners = {kind: informers.cache(resource) for kind, resource in WORKLOADS.items()}
+        self._gang_owners = GangOwners(informers, self._owners, self._pods, schedulers)
         self._pods.add_handler(self._on_pod)
         for cache in self._owners.values():
             cache.add_handler(self._on_owner)
@@ -205,15 +235,24 @@ class PodGroupController(Reconciler):
         if pod is None:
             await self._delete_group_at_zero_replicas(namespace, name)
             return None
-        has_own_group = annotations_of(pod).get(wellknown.GROUP_NAME) == group_name_for(pod)
-        if not has_own_group and not wants_group(pod, self._schedulers):
+        needs_group = wants_group(pod, self._schedulers)
+        if not needs_group and not _has_group_of_ours(pod):
             return None
-        wanted = build(pod, self._owner(pod))
+        try:
+            above = await self._gang_owners.of(pod)
+        except OwnerUnknown:
+            return OWNER_WAIT_S
+        has_own_group = annotations_of(pod).get(wellknown.GROUP_NAME) == group_name_for(pod, above)
+        if not has_own_group and not needs_group:
+            return None
+        wanted = build(pod, self._owner(pod), above)
         group = self._groups.get(namespace, wanted["metadata"]["name"])
         if group is None:
             with suppress(AlreadyExists):  # by another pod of the same owner
                 self._groups.record_write(await self.client.create(PODGROUPS, wanted))
-        elif controller_of(pod) is not None and (patch := update(group, wanted)):
+        elif controller_of(pod) is not None and (
+            patch := update(group, wanted, is_gang=above is not None)
+        ):
             written = await self.client.patch(
                 PODGROUPS, wanted["metadata"]["name"], patch, namespace=namespace
             )

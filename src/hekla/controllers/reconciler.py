@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal
 from hekla.controllers.informers import InformerFactory
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import Key, key_of
-from hekla.kube.errors import AlreadyExists, Conflict, NotFound
+from hekla.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, is_namespace_terminating
 from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import Resource
 from hekla.kube.workqueue import WorkQueue, run_workers
@@ -92,6 +92,13 @@ class Reconciler:
             log.debug("%s: %s has changed: %s", self.name, key, error)
             self.count_conflict()
             return CONFLICT_REQUEUE_S
+        except Forbidden as error:
+            if not is_namespace_terminating(error):
+                self.count_error()
+                raise
+            # Nothing can be created there any more, and deletions of its objects are reported.
+            log.debug("%s: %s: its namespace is being deleted: %s", self.name, key, error)
+            return None
         except Exception:
             self.count_error()
             raise

@@ -21,6 +21,7 @@ from hekla.controllers.job.controller import JobController
 from hekla.controllers.jobflow.controller import JobFlowController
 from hekla.controllers.jobflow.jobtemplate import JobTemplateController
 from hekla.controllers.metrics import Metrics
+from hekla.controllers.nodes.controller import NodeLifecycleController
 from hekla.controllers.podgroup import PodGroupController
 from hekla.controllers.queue.controller import QueueController
 from hekla.controllers.reconciler import Reconciler
@@ -74,12 +75,16 @@ Off unless named: a cluster has a kube-controller-manager.
 """
 
 
+EMBEDDED: Final = _by_name(NodeLifecycleController)
+"""Controllers that only the embedded cluster needs, beside `WORKLOADS`. Off unless named."""
+
+
 def selected(requested: Sequence[str]) -> list[str]:
     """Return the controllers that `--controllers` selects.
 
-    `*` selects all but `WORKLOADS`, `x` or `+x` adds one, `-x` removes one.
+    `*` selects all but `WORKLOADS` and `EMBEDDED`, `x` or `+x` adds one, `-x` removes one.
     """
-    known = [*BUILDERS, *WORKLOADS]
+    known = [*BUILDERS, *WORKLOADS, *EMBEDDED]
     for word in requested:
         if word != "*" and word.lstrip("+-") not in known:
             raise ValueError(f"no controller {word.lstrip('+-')!r}; known are {', '.join(known)}")
@@ -117,6 +122,7 @@ class Controllers:
         self._builders: dict[str, Builder] = {
             **BUILDERS,
             **WORKLOADS,
+            **EMBEDDED,
             PodGroupController.name: partial(PodGroupController, schedulers=tuple(schedulers)),
         }
         if counts_batch_period_s is not None:

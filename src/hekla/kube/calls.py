@@ -383,12 +383,13 @@ def logs(
     since_s: int | None = None,
     limit_bytes: int | None = None,
     run: int | None = None,
+    uid: str = "",
 ) -> Call:
     """Read a container's output; with `follow` until it ends.
 
     `run` is a restart count. hekla's server returns the output of that run; Kubernetes ignores it
-    and
-    returns the latest, or with `previous` the one before.
+    and returns the latest, or with `previous` the one before. With `uid`, hekla's server returns
+    the output of that pod even if it was deleted; Kubernetes ignores it.
     """
     query: list[tuple[str, str]] = []
     if container:
@@ -403,6 +404,8 @@ def logs(
         ("run", run),
     )
     query += [(key, str(number)) for key, number in numbers if number is not None]
+    if uid:
+        query.append(("uid", uid))
     path = path_of(PODS, namespace, pod, "log")
     return Call("GET", path, tuple(query), accept="*/*", idempotent=True)
 

@@ -43,11 +43,25 @@ MAX_MESSAGE_CHARS = 4096
 
 
 class KubeError(Exception):
-    """Base class of all errors."""
+    """Base class of all errors.
+
+    Example:
+        try:
+            job.delete()
+        except KubeError as error:
+            print(error)
+    """
 
 
 class ConfigError(KubeError):
-    """The kubeconfig or one of its credentials is unusable."""
+    """The kubeconfig or one of its credentials is unusable, or no cluster is configured.
+
+    Example:
+        try:
+            list_jobs()
+        except ConfigError as error:
+            print(error)  # says how to start a cluster
+    """
 
 
 class Fenced(KubeError):
@@ -149,7 +163,14 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such kind (its CRD may not be installed)."""
+    """404: no such object, or no such kind (its CRD may not be installed).
+
+    Example:
+        try:
+            job = JobHandle.of("hello")
+        except NotFound:
+            job = submit(Job("hello", [Task(command="echo hi")]))
+    """
 
 
 class MethodNotAllowed(ApiError):
@@ -173,7 +194,14 @@ class TooLarge(ApiError):
 
 
 class Invalid(ApiError):
-    """422: the object is invalid; see `causes`."""
+    """422: the object is invalid; see `causes`.
+
+    Example:
+        try:
+            submit(Job("train", [Task("worker", min_available=4)]))
+        except Invalid as error:
+            print(error.causes)
+    """
 
 
 class TooManyRequests(ApiError):
@@ -280,3 +308,8 @@ def _rebuild(
     retry_after_s: float | None,
 ) -> ApiError:
     return cls(status, reason, message, details=details, retry_after_s=retry_after_s)
+
+
+def is_namespace_terminating(error: Exception) -> bool:
+    """Return whether a creation was refused because the namespace is being deleted."""
+    return isinstance(error, Forbidden) and "because it is being terminated" in error.message

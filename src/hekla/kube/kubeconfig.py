@@ -1,7 +1,8 @@
 """Kubeconfig files, and the service account of a pod.
 
 Searched in kubectl's order: an explicit path; $KUBECONFIG; ~/.kube/config; the pod's service
-account.
+account. Commands and the SDK use `hekla.kube.cluster_choice`, which knows the cluster of this
+machine too.
 
 Note: $KUBECONFIG is a list. Its files are merged, the first definition of a name wins, and a
 relative path is relative to the file that contains it.
@@ -57,6 +58,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     credentials: Credentials = msgspec.field(default_factory=FixedCredentials)
     context: str = ""
     source: str = ""
+    paths: tuple[Path, ...] = ()
+    """The kubeconfig files."""
 
     def __repr__(self) -> str:
         return f"ClusterConfig(server={self.server!r}, context={self.context!r})"
@@ -187,6 +190,7 @@ class Kubeconfig:
             credentials=credentials,
             context=name,
             source=where,
+            paths=tuple(self.paths),
         )
         return _checked(config, has_credentials=user != _User())
 
@@ -218,7 +222,9 @@ def load(
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
         if present := [each for each in paths if each.exists()]:
             return Kubeconfig(present).resolve(context)
-        raise ConfigError(f"$KUBECONFIG is {listed!r}, and no such file exists")
+        raise ConfigError(
+            f"$KUBECONFIG is {listed!r}, and no such file exists; correct it, or unset it"
+        )
     default = (home or Path.home()) / ".kube" / "config"
     if default.exists():
         return Kubeconfig([default]).resolve(context)

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
+from hekla.api import meta
 from hekla.kube.calls import Identity, identity_of
 from hekla.kube.errors import ProtocolError, error_from_status
 
@@ -20,8 +21,6 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 # etcd limits objects to 1.5 MiB; other servers may allow more.
 MAX_LINE_BYTES = 16 * 1024 * 1024
-
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 class Listing(msgspec.Struct, Generic[T]):
@@ -86,9 +85,9 @@ class _TokenRequest(msgspec.Struct):
 
 
 def decode(type: type[T], body: bytes | msgspec.Raw, what: str) -> T:
-    """Decode `body` as `type`; a ProtocolError names `what`."""
+    """Decode `body` as `type`, with null as absent; a ProtocolError names `what`."""
     try:
-        return cast(T, _decoder(type).decode(body))
+        return meta.decode(body, type)
     except msgspec.DecodeError as error:
         raise ProtocolError(f"{what}: the response does not decode: {error}") from error
 
@@ -110,14 +109,6 @@ def decode_token(body: bytes, what: str) -> Token:
     """Decode the token of a TokenRequest."""
     status = decode(_TokenRequest, body, what).status
     return Token(status.token, status.expirationTimestamp)
-
-
-def _decoder(type: Any) -> msgspec.json.Decoder[Any]:
-    # Building a decoder costs milliseconds, and there are few types: cached forever.
-    decoder = _decoders.get(type)
-    if decoder is None:
-        decoder = _decoders[type] = msgspec.json.Decoder(type)
-    return decoder
 
 
 class LineSplitter:

@@ -454,6 +454,7 @@ class SyncVerbs:
         since_s: int | None = None,
         limit_bytes: int | None = None,
         run: int | None = None,
+        uid: str = "",
     ) -> SyncStream:
         """Return a container's output as a stream of chunks; open it with `with`."""
         call = calls.logs(
@@ -467,6 +468,7 @@ class SyncVerbs:
             since_s=since_s,
             limit_bytes=limit_bytes,
             run=run,
+            uid=uid,
         )
         return self.transport.stream(call)
 

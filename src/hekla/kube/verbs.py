@@ -464,6 +464,7 @@ class Verbs:
         since_s: int | None = None,
         limit_bytes: int | None = None,
         run: int | None = None,
+        uid: str = "",
     ) -> Stream:
         """Return a container's output as a stream of chunks; open it with `async with`."""
         call = calls.logs(
@@ -477,6 +478,7 @@ class Verbs:
             since_s=since_s,
             limit_bytes=limit_bytes,
             run=run,
+            uid=uid,
         )
         return self.transport.stream(call)
 

@@ -4,7 +4,8 @@ Like the kubelet it has one worker per pod (`worker`). The agent assigns pods to
 addresses, maintains hosts files, and serves the API server's requests (`server`).
 
 Note: when the agent stops, its pods continue. `run` detaches from them, and the next agent on the
-same directory adopts them; `drain` ends them.
+same directory adopts them. `suspend` stops their containers, and the next agent starts them again;
+`drain` ends the pods.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import ENDPOINTS, NODES, NUMA_TOPOLOGIES, PODS
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.admission import Rejection, reject
+from hekla.nodeagent.background_tasks import BackgroundTasks
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.container_setup import NodeContext, node_abilities
 from hekla.nodeagent.cpu_manager import CpuManager
@@ -33,8 +35,10 @@ from hekla.nodeagent.device_manager import MPS_DIRECTORY, DeviceManager, request
 from hekla.nodeagent.errors import AllocationError
 from hekla.nodeagent.gpus import discover_gpus, simulate_gpus
 from hekla.nodeagent.hosts import HostsFiles
-from hekla.nodeagent.images import Images
+from hekla.nodeagent.images import Images, ImageTable
+from hekla.nodeagent.kept_logs import KeptLogs
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
+from hekla.nodeagent.node_lease import NodeLease
 from hekla.nodeagent.node_status import node_object
 from hekla.nodeagent.pod_addresses import PodAddresses
 from hekla.nodeagent.pod_api import PodApi
@@ -53,6 +57,7 @@ from hekla.units.timestamps import format_time
 log = logging.getLogger("hekla.nodeagent")
 
 REGISTER_RETRY_S = 1.0
+GARBAGE_INTERVAL_S = 60.0
 COMPONENT = "hekla-agent"
 
 
@@ -65,7 +70,7 @@ class Agent:
         node: str,
         directory: Path,
         *,
-        images: Images | None = None,
+        images: ImageTable | None = None,
         clock: Clock | None = None,
         isolate: sandbox.Isolation | None = None,
         pod_user: PodUser = "owner",
@@ -74,13 +79,20 @@ class Agent:
         simulated_gpus: int = 0,
         cpu_policy: str = NONE,
         topology_policy: str = NONE,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
-        """`hidden` is the directory that containers do not see, by default `directory`."""
+        """`hidden` is the directory that containers do not see, by default `directory`.
+
+        `labels` are labels of the node beside the usual ones.
+        """
         self._client = client
         self.node = node
         self._directory = directory
         self._clock = clock or SystemClock()
-        self._images = images or Images()
+        self._labels = labels or {}
+        self._is_stopping = False
+        """Whether pods that are new here have to wait for the next agent."""
+        self._images: ImageTable = images or Images()
         self.isolates = sandbox.isolation_support().isolation if isolate is None else isolate
         if pod_user == "namespace" and self.isolates != "root":
             raise ValueError("pods can run as users of their namespace only if root isolates them")
@@ -109,7 +121,8 @@ class Agent:
         self._endpoints: Informer[Object] = Informer(client, ENDPOINTS, dict)
         self._recorder = EventRecorder(client, component=COMPONENT, host=node)
         self._api = PodApi(client, self._recorder, self._clock)
-        self._server = PodServer(self._workers, self._clock)
+        self._kept_logs = KeptLogs(directory / "logs", self._clock)
+        self._server = PodServer(self._workers, self._clock, self._kept_logs)
 
     async def run(self) -> None:
         """Run until cancelled. The pods continue."""
@@ -120,7 +133,9 @@ class Agent:
         self._devices.restore(self._directory / "pods")
         self._cpus.restore(self._directory / "pods")
         self._warm = WarmStarts(self._directory / "warm", self.isolates)
-        self._context = self._node_context(await self._register_with_retry())
+        node = await self._register_with_retry()
+        self._context = self._node_context(node)
+        lease = NodeLease(self._client, self._clock, node)
         self._warm.fill()
         self._endpoints.add_handler(self._on_endpoints)
         async with self._recorder, self._endpoints, self._nodes, self._pods:
@@ -129,9 +144,13 @@ class Agent:
             # Only now: whether a new pod is admitted depends on all that run here.
             self._pods.add_handler(self._on_pod)
             self._remove_unknown_pods()
+            tasks = BackgroundTasks()
+            tasks.start(self._collect_garbage())
+            tasks.start(lease.renew_forever(self._report_ready))
             try:
                 await self._report_topology()
             finally:
+                tasks.cancel()
                 for worker in self._workers.values():
                     worker.detach()
                 for task in self._tasks.values():
@@ -139,17 +158,42 @@ class Agent:
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
                 self._warm.close()
 
+    async def finish_pods(self) -> None:
+        """Start no more pods, and wait until those that run here have finished."""
+        self._is_stopping = True
+        await self._until_pods_end()
+
+    async def suspend(self, grace_period_s: float) -> None:
+        """Stop all containers, each within the grace period; the next agent starts them again."""
+        self._is_stopping = True
+        for worker in self._workers.values():
+            worker.suspend(grace_period_s)
+        await self._until_pods_end()
+        self._tear_down_network()
+
     async def drain(self, grace_period_s: float) -> None:
         """End all pods here, each within the grace period; the pod objects stay."""
+        self._is_stopping = True
         for worker in self._workers.values():
             worker.stop(grace_period_s)
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._until_pods_end()
+        self._tear_down_network()
+
+    async def _until_pods_end(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())  # unlike gather, it does not cancel them
+
+    def _tear_down_network(self) -> None:
         if self._network is not None:
             self._network.tear_down()
 
     def logs(self, pod: Object, request: Any) -> AsyncIterator[bytes]:
         """Yield a container's output; see `server`."""
         return self._server.logs(pod, request)
+
+    def kept_log(self, metadata: Object, request: Any) -> AsyncIterator[bytes] | None:
+        """Return the output of a container of a deleted pod; None if it is not kept."""
+        return self._server.kept_log(metadata, request)
 
     async def stream(self, pod: Object, request: Any, channels: Any) -> Object:
         """Run exec, attach or portforward; see `server`."""
@@ -166,6 +210,7 @@ class Agent:
             warm=self._warm,
             isolate=self.isolates,
             hidden=self._hidden.resolve(),
+            kept_logs=self._kept_logs,
             pod_user=self.pod_user,
             uid_ranges=UidRanges(self._directory, in_use=self._uses_ids),
             user_namespaces=self._user_namespaces,
@@ -200,12 +245,22 @@ class Agent:
         gpus, mode = self._devices.gpus, self._devices.mode
         has_network = self._network is not None
         node = node_object(self.node, now, gpus, mode, self.pod_user, has_network)
+        node["metadata"]["labels"].update(self._labels)
         try:
             return await self._client.create(NODES, node)
         except AlreadyExists:
             metadata = {key: node["metadata"][key] for key in ("labels", "annotations")}
             await self._client.patch(NODES, self.node, {"metadata": metadata})
             return await self._client.patch_status(NODES, self.node, node["status"])
+
+    async def _report_ready(self) -> None:
+        """Report the node as ready again, after it counted as lost."""
+        known = self._nodes.get("", self.node)
+        conditions = ((known or {}).get("status") or {}).get("conditions") or ()
+        if any(c.get("type") == "Ready" and c.get("status") != "True" for c in conditions):
+            await self._register()
+            for worker in self._workers.values():
+                worker.report_again()
 
     async def _report_topology(self) -> None:
         """Apply the Numatopology whenever CPU assignments change; a failure is only logged."""
@@ -255,7 +310,9 @@ class Agent:
             worker.stop(float(new["metadata"].get("deletionGracePeriodSeconds") or 0))
 
     def _accept(self, pod: Object) -> PodWorker | None:
-        """Start a worker for a pod, unless the pod has finished elsewhere."""
+        """Start a worker for a pod, unless it has finished elsewhere or the agent stops."""
+        if self._is_stopping:
+            return None
         uid = pod["metadata"]["uid"]
         phase = (pod.get("status") or {}).get("phase")
         is_known = (self._directory / "pods" / uid / RECORD).exists()
@@ -328,11 +385,24 @@ class Agent:
         """Remove the directories of pods that were deleted while no agent ran."""
         if self._network is not None:
             self._network.remove_all_except(self._workers)
-        pods = self._directory / "pods"
-        for path in list(pods.iterdir()) if pods.is_dir() else ():
+        used = {worker.pod["metadata"]["namespace"] for worker in self._workers.values()}
+        for path in self._directory.glob("hosts/*"):
+            if path.name not in used:
+                self._hosts.remove(path.name)
+        for path in list(self._directory.glob("pods/*")):
             if path.name not in self._workers:
                 PodWorker(_unknown_pod(path.name), self._context, "").remove()
                 self._release_devices(path.name)
+
+    async def _collect_garbage(self) -> None:
+        while True:
+            try:
+                workers = [each for each in self._workers.values() if each.is_finished]
+                finished = [each.state.directory / "containers" for each in workers]
+                await asyncio.to_thread(self._kept_logs.collect_garbage, finished)
+            except OSError as error:
+                log.warning("kept logs cannot be removed: %s", error)
+            await self._clock.sleep(GARBAGE_INTERVAL_S)
 
     # Names
 
@@ -358,7 +428,10 @@ class Agent:
             for uid, worker in self._workers.items()
             if worker.pod["metadata"]["namespace"] == namespace
         ]
-        self._hosts.write(namespace, pods, self._endpoints.list())
+        if pods:
+            self._hosts.write(namespace, pods, self._endpoints.list())
+        else:
+            self._hosts.remove(namespace)
 
 
 def _unknown_pod(uid: str) -> Object:

@@ -39,7 +39,14 @@ from hekla.nodeagent.environment import (
 )
 from hekla.nodeagent.errors import AllocationError
 from hekla.nodeagent.gpus import device_nodes, requested_gpus
-from hekla.nodeagent.images import Environment, Images, NotMapped, closed_programs
+from hekla.nodeagent.images import (
+    Environment,
+    ImageTable,
+    NotMapped,
+    closed_programs,
+    default_command,
+)
+from hekla.nodeagent.kept_logs import KeptLogs
 from hekla.nodeagent.network import BridgeNetwork, NetworkError
 from hekla.nodeagent.sandbox import Command, Mount, Rights, Surroundings
 from hekla.nodeagent.security_context import (
@@ -72,12 +79,13 @@ class NodeContext:
 
     directory: Path
     clock: Clock
-    images: Images
+    images: ImageTable
     cgroups: Cgroups
     warm: WarmStarts
     isolate: sandbox.Isolation
     hidden: Path
     """The data directory of the cluster, which containers do not see."""
+    kept_logs: KeptLogs
     pod_user: PodUser
     uid_ranges: UidRanges
     user_namespaces: UserNamespaces
@@ -129,6 +137,8 @@ class ContainerSetup:
         self._claims = context.directory / "claims"
         self._sources: Sources | None = None
         self._volumes: dict[str, Path] | None = None
+        self._launched: dict[str, Environment] = {}
+        """The environment with which each container was started."""
 
     def path(self, container: str, attempt: int, kind: str) -> Path:
         """Return a file of one run of a container: its log, exit code, …"""
@@ -175,8 +185,9 @@ class ContainerSetup:
 
     def _launch_spec(self, container: Object, attempt: int) -> LaunchSpec:
         name = container["name"]
-        environment, variables = self._environment(container)
-        command = command_line(container, variables)
+        environment = self._context.images.resolve(container["image"])
+        variables = self._variables(container, environment)
+        command = command_line(container, variables) or default_command(container["image"])
         if not command:
             raise VolumeError(
                 f"container {name!r} has no command: an image that is mapped to this machine has "
@@ -198,6 +209,7 @@ class ContainerSetup:
             ready=ready,
             exit_file=self.path(name, attempt, "exit"),
         )
+        self._launched[name] = environment
         helper = sandbox.helper_variables() | {MARK: str(self.path(name, attempt, "up"))}
         owner = (rights.host_uid, rights.host_gid) if rights.is_foreign else None
         descriptors = {}
@@ -213,7 +225,7 @@ class ContainerSetup:
         It runs with the rights and in the cgroup of the container.
         """
         await self.prepare()
-        _, variables = self._environment(container)
+        variables = self._variables(container, self._running_environment(container))
         group = self._context.cgroups.find(self.group_name(container["name"]))
         line = sandbox.enter(
             pid,
@@ -290,10 +302,18 @@ class ContainerSetup:
     def _hostname(self) -> str:
         return str(self._pod["spec"].get("hostname") or self._pod["metadata"]["name"])
 
-    def _environment(self, container: Object) -> tuple[Environment, dict[str, str]]:
+    def _running_environment(self, container: Object) -> Environment:
+        """Return the environment of a running container, which the table may no longer have."""
+        if (known := self._launched.get(container["name"])) is not None:
+            return known
+        try:
+            return self._context.images.resolve(container["image"])
+        except NotMapped:
+            return Environment()
+
+    def _variables(self, container: Object, environment: Environment) -> dict[str, str]:
         assert self._sources is not None
         assert self._volumes is not None
-        environment = self._context.images.resolve(container["image"])
         is_owner = self._context.pod_user == "owner"
         base = environment.variables(inherited(os.environ, is_owner=is_owner))
         if not is_owner:
@@ -321,7 +341,7 @@ class ContainerSetup:
             for mount in container.get("volumeMounts") or ():
                 key = "HEKLA_VOLUME_" + mount["name"].upper().replace("-", "_")
                 variables[key] = str(self._volumes[mount["name"]])
-        return environment, variables
+        return variables
 
     def _resolve_names(self, text: str) -> str:
         """Replace the names of the job's pods by addresses.

@@ -16,6 +16,10 @@ class HostsFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
+    def remove(self, namespace: str) -> None:
+        """Remove the file of a namespace without pods."""
+        (self._directory / namespace).unlink(missing_ok=True)
+
     def write(
         self, namespace: str, pods: Iterable[tuple[Object, str]], endpoints: Iterable[Object]
     ) -> None:

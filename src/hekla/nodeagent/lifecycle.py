@@ -4,6 +4,9 @@ The agent keeps a `PodRecord` of runs, exits and probe results and calls `next_s
 change: start a container, stop one, sync again later, the pod has finished. This module touches no
 process, and no other module decides.
 
+A shutdown of the node stops the containers of a pod, and the pod is resumed at the next start: what
+was running is started again, and does not count as a failure.
+
 Note: a *sidecar* is an init container with restart policy Always. It starts in order like an init
 container, runs beside the main containers, and stops after them.
 """
@@ -21,6 +24,7 @@ BACKOFF_BASE_S: Final = 10.0
 BACKOFF_CAP_S: Final = 300.0
 BACKOFF_RESET_S: Final = 600.0
 """After a run of this length the back-off starts again."""
+SHUTDOWN_MESSAGE: Final = "the cluster was shut down; the containers start again when it is up"
 
 
 @dataclass(slots=True)
@@ -33,6 +37,8 @@ class ContainerRun:
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
+    interrupted: bool = False
+    """Whether it ended by a shutdown of the node, or together with the machine."""
 
     @property
     def is_over(self) -> bool:
@@ -60,8 +66,20 @@ class ContainerRecord:
         return self.current is not None and not self.current.is_over
 
     @property
+    def is_waiting_to_restart(self) -> bool:
+        return bool(self.waiting_reason) and self.current is not None and self.current.is_over
+
+    @property
+    def previous(self) -> ContainerRun | None:
+        """The ended run that the status shows as the last one.
+
+        While the container waits to be restarted, this is the run that ended just now.
+        """
+        return self.current if self.is_waiting_to_restart else self.last
+
+    @property
     def restarts(self) -> int:
-        return max(0, self.runs - (0 if self.is_running else 1)) if self.current else 0
+        return max(0, self.runs - (0 if self.is_running else 1))
 
 
 @dataclass(slots=True)
@@ -73,6 +91,12 @@ class PodRecord:
     stop_asked_at: float | None = None
     failed_reason: str = ""
     failed_message: str = ""
+    shutdown_at: float | None = None
+    """When a shutdown of the node began, until the pod is resumed."""
+    namespace: str = ""
+    name: str = ""
+    owner: str = ""
+    """For the logs of a pod whose object was deleted while no agent ran."""
 
     def of(self, name: str) -> ContainerRecord:
         return self.containers.setdefault(name, ContainerRecord())
@@ -106,7 +130,12 @@ class PodFinished:
     phase: str
 
 
-Effect = StartContainer | StopContainer | RequeueAt | PodFinished
+@dataclass(frozen=True, slots=True)
+class PodSuspended:
+    """No container runs until the pod is resumed."""
+
+
+Effect = StartContainer | StopContainer | RequeueAt | PodFinished | PodSuspended
 
 
 def is_sidecar(container: Object) -> bool:
@@ -136,6 +165,41 @@ def record_exit(record: ContainerRecord, now: float) -> None:
     record.failures = 1 if ran_s >= BACKOFF_RESET_S else record.failures + 1
 
 
+def record_lost_run(known: ContainerRecord, exit_code: int, now: float) -> None:
+    """Record a run that ended together with the machine: no process is left, and no exit code."""
+    run = known.current
+    assert run is not None
+    run.interrupted, run.exit_code, run.finished_at = True, exit_code, now
+    record_exit(known, now)
+
+
+def resume(pod: Object, record: PodRecord) -> bool:
+    """Let interrupted containers start again; return whether there are any.
+
+    The init containers run again too, as after a restart of a machine in Kubernetes. Containers
+    that have finished stay finished.
+    """
+    was_suspended, record.shutdown_at = record.shutdown_at is not None, None
+    if was_suspended:
+        for known in record.containers.values():
+            known.waiting_reason = known.waiting_message = ""
+    if record.stop_asked_at is not None or record.failed_reason:
+        return False
+    interrupted = [name for name, known in record.containers.items() if _is_interrupted(known)]
+    if not interrupted:
+        return was_suspended
+    inits = [c["name"] for c in pod["spec"].get("initContainers") or ()]
+    for name in {*interrupted, *inits}:
+        known = record.of(name)
+        if known.current is not None and known.current.is_over:
+            known.last, known.current, known.failures = known.current, None, 0
+    return True
+
+
+def _is_interrupted(known: ContainerRecord) -> bool:
+    return known.current is not None and known.current.is_over and known.current.interrupted
+
+
 def next_step(pod: Object, record: PodRecord, now: float) -> list[Effect]:
     """Return the effects that sync a pod."""
     spec = pod["spec"]
@@ -147,6 +211,8 @@ def next_step(pod: Object, record: PodRecord, now: float) -> list[Effect]:
             record.failed_message = "Pod was active on the node longer than the specified deadline"
     if record.stop_asked_at is not None or record.failed_reason:
         return _terminate(pod, record)
+    if record.shutdown_at is not None:
+        return _suspend(pod, record)
     effects = list(_sync_containers(pod, record, now))
     if deadline is not None and not any(isinstance(effect, PodFinished) for effect in effects):
         effects.append(RequeueAt(record.accepted_at + deadline))
@@ -157,19 +223,41 @@ def _all(spec: Object) -> list[Object]:
     return [*(spec.get("initContainers") or ()), *spec["containers"]]
 
 
+def _suspend(pod: Object, record: PodRecord) -> list[Effect]:
+    """Stop all containers; then the pod is suspended, or finished if it had nothing left to do."""
+    if stops := _stops(pod["spec"], record):
+        for name in stops:
+            if (run := record.of(name).current) is not None:
+                run.interrupted = True
+        return [StopContainer(name) for name in stops if not record.of(name).stopping]
+    policy = pod["spec"].get("restartPolicy") or "Always"
+    mains = [record.of(container["name"]) for container in pod["spec"]["containers"]]
+    if not any(_is_interrupted(known) or _will_restart(known, policy) for known in mains):
+        return list(_finish_pod(pod["spec"], record))
+    for known in record.containers.values():
+        if _is_interrupted(known):
+            known.waiting_reason = PodReason.NODE_SHUTDOWN
+            known.waiting_message = SHUTDOWN_MESSAGE
+    return [PodSuspended()]
+
+
 def _terminate(pod: Object, record: PodRecord) -> list[Effect]:
-    """Stop the main containers, then the sidecars in reverse order; then the pod has finished."""
-    spec = pod["spec"]
+    """Stop all containers; then the pod has finished."""
+    if stops := _stops(pod["spec"], record):
+        return [StopContainer(name) for name in stops if not record.of(name).stopping]
+    if record.failed_reason:
+        return [PodFinished(PodPhase.FAILED)]
+    return [PodFinished(_final_phase(pod["spec"], record))]
+
+
+def _stops(spec: Object, record: PodRecord) -> list[str]:
+    """Return what to stop next: the main containers, then the others in reverse order."""
     mains = [c["name"] for c in spec["containers"]]
     running = [name for name in mains if record.of(name).is_running]
     if not running:
         others = [c["name"] for c in reversed(spec.get("initContainers") or [])]
         running = [name for name in others if record.of(name).is_running][:1]
-    if running:
-        return [StopContainer(name) for name in running if not record.of(name).stopping]
-    if record.failed_reason:
-        return [PodFinished(PodPhase.FAILED)]
-    return [PodFinished(_final_phase(spec, record))]
+    return running
 
 
 def _final_phase(spec: Object, record: PodRecord) -> str:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from hekla.units.timestamps import format_time
 
@@ -101,18 +102,30 @@ class LogFile:
         return first
 
     def time_of(self, offset: int) -> float:
+        """Return when the output at `offset` was written; without an index, the last write."""
         index = bisect.bisect_right(self._offsets, offset) - 1
-        return self._times[index] if index >= 0 else 0.0
+        if index >= 0:
+            return self._times[index]
+        try:
+            return self.path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def open(self) -> BinaryIO | None:
+        """Open the file for `chunks`; None if it does not exist.
+
+        An open file can be read to its end, even if it is moved or removed in the meantime.
+        """
+        try:
+            return self.path.open("rb", buffering=0)
+        except FileNotFoundError:
+            return None
 
     def read(self, position: int) -> Iterator[bytes]:
         """Yield the output from `position` in chunks."""
-        try:
-            with self.path.open("rb", buffering=0) as file:
-                file.seek(position)
-                while chunk := file.read(CHUNK):
-                    yield chunk
-        except FileNotFoundError:
-            return
+        if (file := self.open()) is not None:
+            with file:
+                yield from chunks(file, position)
 
     def stamp(self, data: bytes, offset: int, at_line_start: bool) -> bytes:
         """Return `data`, which begins at `offset`, with a timestamp before each line."""
@@ -124,6 +137,13 @@ class LogFile:
             offset += len(line)
             at_line_start = line.endswith(b"\n")
         return b"".join(stamped)
+
+
+def chunks(file: BinaryIO, position: int) -> Iterator[bytes]:
+    """Yield the output from `position`."""
+    file.seek(position)
+    while chunk := file.read(CHUNK):
+        yield chunk
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

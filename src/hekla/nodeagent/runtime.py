@@ -133,7 +133,7 @@ class ContainerRuntime:
         container, attempt = self._state.container(name), known.runs
         if known.current is not None:
             known.last = known.current
-            self._path(name, attempt - 2, "log").unlink(missing_ok=True)  # keep one previous log
+        self._path(name, attempt - 2, "log").unlink(missing_ok=True)  # keep one previous log
         known.waiting_reason = known.waiting_message = ""
         known.current = ContainerRun(attempt, self._context.clock.now())
         known.started = "startupProbe" not in container
@@ -215,7 +215,9 @@ class ContainerRuntime:
             if group is not None:
                 self._groups[name] = group
             process = self._find_process(name, run.attempt)
-            if process is not None:
+            if process is not None and self._is_lost(name, run.attempt, process):
+                lifecycle.record_lost_run(known, processes.KILLED, self._context.clock.now())
+            elif process is not None:
                 with contextlib.suppress(OSError):
                     self._open_stdin(name, run.attempt)
                 self._watch(name, process)
@@ -224,6 +226,14 @@ class ContainerRuntime:
         if self._groups and self._context.cpus.policy == STATIC:
             # CPUs may have been released since, before these groups were known here.
             self.use_shared_cpus(format_cpuset(self._context.cpus.shared_pool()))
+
+    def _is_lost(self, name: str, attempt: int, process: Process) -> bool:
+        """Return whether a process was killed together with the shell that reports its end.
+
+        So it is after a restart of the machine, or if all processes of the cluster were killed.
+        """
+        # In this order: a process that ends now has written its exit code before.
+        return not process.is_alive and not self._path(name, attempt, "exit").exists()
 
     def _find_process(self, name: str, attempt: int) -> Process | None:
         """Return the process of a run, alive or ended; None if it was never started."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from hekla.api.wellknown import LABEL_HOSTNAME, PodPhase
+from hekla.api.wellknown import LABEL_HOSTNAME, SIMULATED_NODE, PodPhase
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, KubeError
 from hekla.kube.informers import Informer
@@ -27,7 +27,6 @@ log = logging.getLogger("hekla.nodeagent")
 
 SECONDS = "hekla.io/simulated-seconds"
 EXIT_CODE = "hekla.io/simulated-exit-code"
-LABEL = "hekla.io/simulated"
 CAPACITY = {"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
 MAX_PARALLEL_REQUESTS = 64
 _METADATA = ("name", "namespace", "uid", "deletionTimestamp")
@@ -78,6 +77,11 @@ class SimulatedNodes:
                     task.cancel()
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
+    async def finish_pods(self) -> None:
+        """Wait until the pods that run here have finished."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+
     @property
     def names(self) -> list[str]:
         return list(self._names)
@@ -85,6 +89,10 @@ class SimulatedNodes:
     async def logs(self, pod: Object, request: Any) -> AsyncIterator[bytes]:
         """Yield a line that explains why there is no output."""
         yield b"(simulated pod: no output)\n"
+
+    def kept_log(self, metadata: Object, request: Any) -> AsyncIterator[bytes] | None:
+        """Return None: simulated pods have no output."""
+        return None
 
     async def stream(self, pod: Object, request: Any, channels: Any) -> Object:
         return {"metadata": {}, "status": "Failure", "message": "the pod is simulated"}
@@ -94,7 +102,7 @@ class SimulatedNodes:
         ready = {"type": "Ready", "status": "True", "reason": "Simulated",
                  "lastTransitionTime": now, "lastHeartbeatTime": now}  # fmt: skip
         node: Object = {
-            "metadata": {"name": name, "labels": {LABEL_HOSTNAME: name, LABEL: "true"}},
+            "metadata": {"name": name, "labels": {LABEL_HOSTNAME: name, SIMULATED_NODE: "true"}},
             "status": {
                 "capacity": self._capacity,
                 "allocatable": self._capacity,

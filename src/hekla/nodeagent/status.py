@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from hekla.api.wellknown import PodCondition, PodPhase
-from hekla.nodeagent.lifecycle import ContainerRecord, ContainerRun, PodRecord, is_sidecar
+from hekla.api.wellknown import PodCondition, PodPhase, PodReason
+from hekla.nodeagent.lifecycle import (
+    SHUTDOWN_MESSAGE,
+    ContainerRecord,
+    ContainerRun,
+    PodRecord,
+    is_sidecar,
+)
 from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 
@@ -38,6 +44,10 @@ def pod_status(
     if record.failed_reason:
         status["reason"] = record.failed_reason
         status["message"] = record.failed_message[:MAX_MESSAGE]
+    elif record.shutdown_at is not None and phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+        status["reason"], status["message"] = PodReason.NODE_SHUTDOWN, SHUTDOWN_MESSAGE
+    elif (pod.get("status") or {}).get("reason") == PodReason.NODE_SHUTDOWN:
+        status["reason"] = status["message"] = None  # a merge patch removes them
     return status
 
 
@@ -57,7 +67,7 @@ def container_status(container: Object, known: ContainerRecord, initialized: boo
         "started": known.started,
         "restartCount": known.restarts,
         "state": _state(known, initialized),
-        "lastState": {"terminated": _terminated(known.last)} if known.last else {},
+        "lastState": {"terminated": _terminated(known.previous)} if known.previous else {},
     }
     return status
 

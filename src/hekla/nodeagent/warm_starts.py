@@ -81,9 +81,21 @@ class WarmStarts:
         if self._closed or not self._count:
             return
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._number:
+            self._remove_unused()
         with contextlib.suppress(OSError):  # containers then start without
             while len(self._waiting) < self._count:
                 self._waiting.append(self._start())
+
+    def _remove_unused(self) -> None:
+        """Remove the files of processes that waited for an agent that was killed.
+
+        A file with content has become a container's, which reads there where its exit code belongs.
+        """
+        for control in self._directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # its container ended now
+                if not control.stat().st_size:
+                    control.unlink()
 
     def take(self) -> WarmStart | None:
         """Return a waiting process, if there is one; another is started soon."""

@@ -8,6 +8,7 @@ starts and watches containers, `prober` probes them, `termination` stops them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 
 from hekla.api.wellknown import PodPhase, PodReason
@@ -18,6 +19,7 @@ from hekla.nodeagent.container_setup import ContainerSetup, NodeContext
 from hekla.nodeagent.lifecycle import (
     Effect,
     PodFinished,
+    PodSuspended,
     RequeueAt,
     StartContainer,
     StopContainer,
@@ -26,9 +28,11 @@ from hekla.nodeagent.pod_state import PodState
 from hekla.nodeagent.prober import Prober
 from hekla.nodeagent.runtime import ContainerRuntime
 from hekla.nodeagent.status import pod_status
-from hekla.nodeagent.termination import Terminator
+from hekla.nodeagent.termination import DEFAULT_GRACE_PERIOD_S, Terminator
 from hekla.nodeagent.volumes import unmount_below
 from hekla.units.objects import Object
+
+log = logging.getLogger("hekla.nodeagent")
 
 HOST_IP = "127.0.0.1"
 EVICTION_GRACE_S = 1.0
@@ -96,6 +100,22 @@ class PodWorker:
             self.state.record.stop_asked_at = self._context.clock.now()
         self.state.changed.set()
 
+    def suspend(self, grace_period_s: float) -> None:
+        """Stop the containers until the next agent resumes the pod: the node shuts down."""
+        if self.is_finished or self.is_stopped or self.state.record.shutdown_at is not None:
+            return
+        own_s = self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_PERIOD_S)
+        self._terminator.shorten_grace_period(min(float(own_s), grace_period_s))
+        self.state.record.shutdown_at = self._context.clock.now()
+        message = lifecycle.SHUTDOWN_MESSAGE
+        self._context.event(self.pod, "Normal", PodReason.NODE_SHUTDOWN, message)
+        self.state.changed.set()
+
+    def report_again(self) -> None:
+        """Report the status although it has not changed: another writer may have changed it."""
+        self._reported = None
+        self.state.changed.set()
+
     def detach(self) -> None:
         """Stop watching the pod and leave it running: the agent stops, the pod does not."""
         self.runtime.stdin.close_all()
@@ -103,17 +123,30 @@ class PodWorker:
         self._prober.cancel()
 
     def remove(self) -> None:
-        """Remove everything that the pod left on this machine."""
+        """Remove everything that the pod left on this machine, except its logs."""
         self._remove_network()
         for group in self._context.cgroups.of(self.state.uid):
             group.kill()
             group.remove()
         unmount_below(self.state.directory)
+        self._keep_logs()
         shutil.rmtree(self.state.directory, ignore_errors=True)
+
+    def _keep_logs(self) -> None:
+        record, containers = self.state.record, self.state.directory / "containers"
+        try:
+            self._context.kept_logs.keep(
+                record.namespace, record.name, self.state.uid, containers, owner=record.owner
+            )
+        except OSError as error:
+            log.warning("the logs of pod %s are lost: %s", record.name, error)
 
     async def run(self) -> None:
         """Sync the pod after every change until it has finished."""
         self.runtime.adopt()
+        if lifecycle.resume(self.pod, self.state.record):
+            message = "The containers that the shutdown of the cluster interrupted start again"
+            self._context.event(self.pod, "Normal", "Resumed", message)
         if ephemeral_storage.size_limits(self.pod):
             self._tasks.start(self._watch_storage())
         while True:
@@ -121,9 +154,15 @@ class PodWorker:
             self.state.changed.clear()
             requeue_at = await self._apply(effects)
             self.state.try_to_save()
+            if PodSuspended() in effects:
+                self._stop_watching()
+                await self._report_status()
+                return
             if self._phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
                 self._clean_up()
                 await self._report_status()
+                await asyncio.to_thread(self.state.remove_data)
+                self.state.try_to_save()  # there may have been no space before
                 return
             if any(record.is_running for record in self.state.record.containers.values()):
                 self._phase = PodPhase.RUNNING if self._is_initialized() else PodPhase.PENDING
@@ -177,11 +216,14 @@ class PodWorker:
             timer.cancel()
             change.cancel()
 
-    def _clean_up(self) -> None:
+    def _stop_watching(self) -> None:
         self._tasks.cancel()
         self._prober.cancel()
         self.runtime.remove_groups()
         self._remove_network()
+
+    def _clean_up(self) -> None:
+        self._stop_watching()
         unmount_below(self.state.directory)
 
     def _remove_network(self) -> None:

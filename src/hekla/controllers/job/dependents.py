@@ -1,12 +1,13 @@
 """Decide what a Pending or Running job creates and deletes.
 
 In order: its claims, its plugins' objects, its PodGroup and, once the scheduler has admitted the
-group, its pods. A task that depends on others waits for them; surplus pods are deleted.
+group, its pods, in batches. A task that depends on others waits for them; surplus pods are deleted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Final
 
 from hekla.api import wellknown
@@ -54,6 +55,11 @@ from hekla.controllers.objects import (
 from hekla.units.objects import Object
 
 MISSING_CLAIM_RETRY_S: Final = 5.0
+MIN_BATCH: Final = 128
+MAX_BATCH: Final = 1024
+"""Pods to create in one decision. A batch doubles the pods of the job: few decisions for a job of
+some hundred, and none that holds the event loop or a worker for long for one of a hundred thousand.
+"""
 
 
 def sync_dependents(view: JobView) -> list[Effect]:
@@ -81,7 +87,8 @@ def sync_dependents(view: JobView) -> list[Effect]:
         **claim_marks(claims),
     }
     next_phase = phase_after_sync(view.phase, view.facts, view.counts)
-    if next_phase is None and pods:
+    is_last_batch = not any(isinstance(each, RequeueAfter) for each in pods)
+    if next_phase is None and pods and is_last_batch:
         return effects  # the counts are about to change; write them once, afterwards
     return effects + _record(view, next_phase, controlled)
 
@@ -198,17 +205,31 @@ def _pods(view: JobView) -> Iterator[Effect]:
             yield DeletePod(pod)
     if not is_admitted(view.group):
         return
-    maker: PodMaker | None = None
+    missing = list(islice(_missing(view, replicas), batch_size(len(view.pods)) + 1))
+    maker = PodMaker(view.job) if missing else None
+    for task, index in missing[: batch_size(len(view.pods))]:
+        assert maker is not None
+        yield CreatePod(maker.pod(task, index))
+    if len(missing) > batch_size(len(view.pods)):
+        yield RequeueAfter(0.0)
+
+
+def batch_size(existing: int) -> int:
+    """Return how many pods a job that has `existing` ones creates in one decision."""
+    return max(MIN_BATCH, min(existing, MAX_BATCH))
+
+
+def _missing(view: JobView, replicas: dict[str, int]) -> Iterator[tuple[Object, int]]:
+    """Yield the task and index of each pod to create."""
     for task in view.tasks:
-        missing = [
+        indices = (
             index
             for index in range(replicas[task["name"]])
             if pod_name(view.job, task, index) not in view.by_name
-        ]
-        if missing and _may_start(view, task):
-            maker = maker or PodMaker(view.job)
-            for index in missing:
-                yield CreatePod(maker.pod(task, index))
+        )
+        first = next(indices, None)
+        if first is not None and _may_start(view, task):
+            yield from ((task, index) for index in chain((first,), indices))
 
 
 def _is_surplus(view: JobView, pod: Object, replicas: dict[str, int]) -> bool:

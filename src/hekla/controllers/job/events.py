@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hekla.api import wellknown
-from hekla.api.wellknown import GroupCondition, JobEvent, PodGroupPhase, PodPhase
+from hekla.api.wellknown import GroupCondition, JobEvent, PodCondition, PodGroupPhase, PodPhase
 from hekla.controllers.job.pods import pod_name
 from hekla.controllers.job.view import (
     DEFAULT_RETRIES,
@@ -165,8 +165,21 @@ def _evicted(view: JobView) -> Iterator[ObservedEvent]:
                 pod,
                 index,
                 since=view.now,
-                message=f"pod {pod} was evicted",
+                message=_why_lost(view, pod),
             )
+
+
+def _why_lost(view: JobView, name: str) -> str:
+    """Describe why a pod is lost, by the condition that the scheduler writes before an eviction."""
+    pod = view.by_name.get(name)
+    if pod is None:
+        return f"pod {name} was deleted or evicted"
+    for condition in status_of(pod).get("conditions") or ():
+        is_disrupted = condition.get("type") == PodCondition.DISRUPTION_TARGET
+        if is_disrupted and condition.get("status") == "True":
+            why = str(condition.get("message") or "")
+            return f"pod {name} was {why if why.startswith('evicted ') else 'evicted'}"
+    return f"pod {name} was deleted"
 
 
 def _missing_indices(view: JobView, task: Object, replicas: int) -> list[int]:

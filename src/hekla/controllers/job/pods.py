@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from hekla.api import wellknown
+from hekla.api.volcano.groups import default_queue_gate
 from hekla.controllers.job.plugins import JobPlugin, PodContext, plugins_of
 from hekla.controllers.objects import annotations_of, labels_of, owner_reference
 from hekla.units.objects import Object
@@ -87,6 +88,7 @@ class PodMaker:
             },
             "spec": self._spec(task),
         }
+        default_queue_gate(body)
         context = PodContext(job, task, index)
         for plugin in self._plugins:
             plugin.on_pod(body, context)

@@ -1,7 +1,8 @@
 """Apply the effects of a job: the only place where the job controller writes.
 
-Pods are written in parallel, at most `MAX_WRITES_IN_FLIGHT` at once over all jobs. Every write can
-be repeated: creations have fixed names, deletions name a UID, decisions a resourceVersion.
+Pods are written in parallel, at most `MAX_WRITES_IN_FLIGHT` at once over all jobs, which take
+turns. Every write can be repeated: creations have fixed names, deletions name a UID, decisions a
+resourceVersion.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from hekla.controllers.job.effects import (
 )
 from hekla.controllers.job.managed_objects import delete_object, ensure_object
 from hekla.controllers.job.pods import queue_of
+from hekla.controllers.job.slots import FairSlots
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import is_controlled_by, key_of, uid_of
 from hekla.kube.client import Client
@@ -67,9 +69,7 @@ class WriterContext:
     counts_batch_period_s: float
     ensured: dict[str, str] = field(default_factory=dict)
     counted_at: dict[str, float] = field(default_factory=dict)
-    slots: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(MAX_WRITES_IN_FLIGHT)
-    )
+    slots: FairSlots = field(default_factory=lambda: FairSlots(MAX_WRITES_IN_FLIGHT))
 
     def forget(self, uid: str) -> None:
         self.ensured.pop(uid, None)
@@ -102,7 +102,7 @@ class JobWriter:
         """Write pods in parallel, all of them even if some fail; then raise the first failure."""
 
         async def one(effect: Effect) -> float | None:
-            async with self._context.slots:
+            async with self._context.slots.slot((self._namespace, self._name)):
                 return await self._write_pod(effect)
 
         results = await asyncio.gather(*(one(each) for each in effects), return_exceptions=True)

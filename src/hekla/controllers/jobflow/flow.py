@@ -101,8 +101,15 @@ def next_step(view: FlowView) -> list[Effect]:
             return [DeleteJob(job) for job in view.jobs if not is_deleting(job)]
     elif not is_over:
         effects += _deploy(view)
+    if not status_of(view.flow) and not view.jobs and not _creates(effects):
+        # Nothing to report. A first status would make the creator's own first update fail.
+        return effects
     patch = create_merge_patch(status_of(view.flow), _status(view))
     return effects + ([SetStatus(patch)] if patch else [])
+
+
+def _creates(effects: Sequence[Effect]) -> bool:
+    return any(isinstance(effect, CreateJob) for effect in effects)
 
 
 def _deploy(view: FlowView) -> list[Effect]:

@@ -133,7 +133,9 @@ def main() -> None:
     count = parser.parse_args().jobs
     with tempfile.TemporaryDirectory(prefix="hekla-bench-") as where:
         subprocess.run(
-            [*HEKLA, "up", "--detach", "--data-dir", where], check=True, capture_output=True
+            [*HEKLA, "up", "--port", "0", "--detach", "--data-dir", where],
+            check=True,
+            capture_output=True,
         )
         try:
             asyncio.run(measure(where, count))

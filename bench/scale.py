@@ -77,7 +77,7 @@ def cluster(nodes: int) -> Iterator[tuple[Path, int]]:
     """Start a new cluster; yield its kubeconfig and its process."""
     with tempfile.TemporaryDirectory(prefix="hekla-bench-") as where:
         options = ["--data-dir", where]
-        begin = ["up", "--detach", "--no-agent", "--simulated-nodes", str(nodes)]
+        begin = ["up", "--port", "0", "--detach", "--no-agent", "--simulated-nodes", str(nodes)]
         subprocess.run([*HEKLA, *begin, *options], check=True, capture_output=True)
         try:
             yield Path(where) / "kubeconfig", _process(where)

@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hekla.sdk import (
         AsyncJobHandle,
+        ConfigError,
+        Explanation,
+        Invalid,
         Job,
         JobEnded,
         JobHandle,
+        KubeError,
         LogLine,
+        NotFound,
         Queue,
         Task,
+        as_completed,
         create_queue,
+        gather,
+        list_jobs,
         submit,
         submit_async,
     )
@@ -27,14 +35,22 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AsyncJobHandle",
+    "ConfigError",
+    "Explanation",
+    "Invalid",
     "Job",
     "JobEnded",
     "JobHandle",
+    "KubeError",
     "LogLine",
+    "NotFound",
     "Queue",
     "Task",
     "__version__",
+    "as_completed",
     "create_queue",
+    "gather",
+    "list_jobs",
     "submit",
     "submit_async",
 ]
@@ -46,3 +62,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module("hekla.sdk"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

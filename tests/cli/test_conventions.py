@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hekla.cli.vcctl import main, shortcuts
 from hekla.cli.vcctl.commands import VcctlCommand, parse_go_flags
 from hekla.cli.vcctl.errors import did_you_mean
 from hekla.cli.vcctl.options import job_target
+from hekla.kube.data_dir import LOCK_FILE, PID_FILE
 from tests.cli.conftest import Run
 
 Make = Callable[..., dict[str, Any]]
@@ -50,14 +52,20 @@ def test_help_is_also_a_command(call: Run) -> None:
     assert call("vcctl", "help", "job", "list").out.startswith("Usage: vcctl job list")
 
 
-def test_unknown_command_shows_help_in_a_group_and_fails_at_the_root(call: Run) -> None:
-    done = call("vcctl", "job", "lsit")
-    assert done.code == 0
-    assert done.out.startswith("Usage: vcctl job")
-    assert 'did you mean "list"' in done.err
-    done = call("vcctl", "jbo", "list")
+@pytest.mark.parametrize(
+    ("args", "want"),
+    [
+        (("jbo", "list"), '"jbo" for "vcctl"; did you mean "job"?\n  see `vcctl --help`\n'),
+        (("job", "lsit"), '"lsit" for "vcctl job"; did you mean "list" or "submit"?\n'),
+        (("jobflow", "apply"), '"apply" for "vcctl jobflow"\n  see `vcctl jobflow --help`\n'),
+    ],
+)
+def test_unknown_command_exits_1_with_a_message_on_stderr(
+    call: Run, args: tuple[str, ...], want: str
+) -> None:
+    done = call("vcctl", *args)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith('Error: unknown command "jbo" for "vcctl"; did you mean "job"?')
+    assert done.err.startswith(f"Error: unknown command {want}")
 
 
 def test_invalid_flag_exits_1_with_a_message_on_stderr(call: Run) -> None:
@@ -110,9 +118,17 @@ def test_cluster_of_hekla_up_is_found_without_kubeconfig(
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    (tmp_path / "hekla").mkdir()
-    (tmp_path / "hekla" / "kubeconfig").write_text(server.read_text())
-    assert call("vcctl", "queue", "get", "default", "-o", "name").code == 0
+    own = tmp_path / "hekla"
+    own.mkdir()
+    (own / "kubeconfig").write_text(server.read_text())
+    (own / PID_FILE).write_text(str(os.getpid()))
+    with (own / LOCK_FILE).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as while it runs
+        assert call("vcctl", "queue", "get", "default", "-o", "name").code == 0
+        assert call("vcctl", "queue", "get", "default", "--data-dir", str(own)).code == 0
+    done = call("vcctl", "queue", "get", "default")
+    assert done.code == 255
+    assert "no cluster is configured" in done.err
 
 
 def test_debug_prints_a_traceback(vcctl: Run) -> None:
@@ -141,7 +157,7 @@ def test_unknown_context_error_lists_known_contexts(vcctl: Run) -> None:
     assert "no context 'nope'; there are: " in done.err
 
 
-def test_new_commands_and_formats_keep_failures_off_stdout(vcctl: Run) -> None:
+def test_failures_stay_off_stdout(vcctl: Run) -> None:
     assert vcctl("job", "explain", "gone").out == ""
     assert vcctl("job", "view", "gone", "-o", "json").out == ""
 

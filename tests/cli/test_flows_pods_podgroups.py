@@ -56,31 +56,53 @@ def test_flows_and_templates_are_created_listed_and_deleted(
     assert (told["kind"], told["apiVersion"]) == (kind, document["apiVersion"])
     assert "managedFields" not in told["metadata"]
     assert json.loads(vcctl(noun, "describe", "-N", name, "-o", "json").out)["kind"] == kind
-    assert vcctl(noun, "describe").out.endswith("\n\n\n")
-    done = vcctl(noun, "describe", "-N", name, "-o", "toml")
-    assert (done.code, done.out) == (0, "Unsupported format: toml\n")
+    for args in ((), ("-N", name)):
+        done = vcctl(noun, "describe", *args, "-o", "toml")
+        assert (done.code, done.out) == (255, "")
+        assert done.err.startswith(f"Failed to describe {noun}: Unsupported format: toml\n")
     done = vcctl(noun, "delete", "-N", name)
     assert (done.code, done.out) == (0, f"Deleted {kind}: {namespace}/{name}\n")
 
 
-def test_failed_document_is_reported_and_exits_0_unless_strict(
+def test_failed_document_is_reported_and_skipped_and_the_exit_code_is_255(
     vcctl: Run, tmp_path: Path, namespace: str
 ) -> None:
     other = {**FLOW, "metadata": {"name": "other"}}
     file = _file(tmp_path / "x.yaml", FLOW, other)
     assert vcctl("jobflow", "create", "-f", _file(tmp_path / "y.yaml", FLOW)).code == 0
     done = vcctl("jobflow", "create", "-f", file)
-    assert done.code == 0
-    assert done.lines == [
-        'Failed to create JobFlow: jobflows.flow.volcano.sh "pipeline" already exists',
-        f"Created JobFlow: {namespace}/other",
-    ]
-    assert vcctl("jobflow", "create", "-f", file, "--strict").code == 255
+    assert (done.code, done.out) == (255, f"Created JobFlow: {namespace}/other\n")
+    assert done.err.startswith(
+        'Failed to create JobFlow: jobflows.flow.volcano.sh "pipeline" already exists\n'
+    )
+    assert vcctl("jobflow", "create", "-f", file, "--strict").code == 255, "still accepted"
     done = vcctl("jobflow", "delete", "-f", file)
-    assert done.lines == [
-        f"Deleted JobFlow: {namespace}/pipeline",
-        f"Deleted JobFlow: {namespace}/other",
-    ]
+    assert (done.code, done.lines) == (
+        0,
+        [f"Deleted JobFlow: {namespace}/pipeline", f"Deleted JobFlow: {namespace}/other"],
+    )
+    done = vcctl("jobflow", "delete", "-f", file)
+    assert (done.code, done.out) == (255, "")
+    assert done.err.count("Failed to delete JobFlow: ") == 2
+
+
+def test_describe_of_several_keeps_all_of_them_readable_for_programs(
+    vcctl: Run, tmp_path: Path
+) -> None:
+    other = {**FLOW, "metadata": {"name": "other"}}
+    assert vcctl("jobflow", "create", "-f", _file(tmp_path / "x.yaml", FLOW, other)).code == 0
+    for args in ((), ("other", "pipeline"), ("-N", "other", "pipeline")):
+        documents = list(yaml.safe_load_all(vcctl("jobflow", "describe", *args).out))
+        assert [one["metadata"]["name"] for one in documents] == ["other", "pipeline"]
+        listed = json.loads(vcctl("jobflow", "describe", *args, "-o", "json").out)
+        assert [one["metadata"]["name"] for one in listed["items"]] == ["other", "pipeline"]
+    done = vcctl("jobflow", "describe", "gone", "other")
+    assert done.code == 255
+    assert yaml.safe_load(done.out)["metadata"]["name"] == "other"
+    assert '"gone" not found' in done.err
+    done = vcctl("jobflow", "delete", "gone", "other", "pipeline")
+    assert (done.code, len(done.lines)) == (255, 2)
+    assert vcctl("jobflow", "list").out == "No resources found\n"
 
 
 @pytest.mark.parametrize(
@@ -93,10 +115,11 @@ def test_failed_document_is_reported_and_exits_0_unless_strict(
 def test_get_and_delete_need_a_name(vcctl: Run, noun: str, want: str) -> None:
     for verb in ("get", "delete"):
         done = vcctl(noun, verb)
-        assert (done.code, done.out) == (255, f"Failed to {verb} {noun}: {want}\n")
+        assert (done.code, done.out) == (255, "")
+        assert done.err.startswith(f"Failed to {verb} {noun}: {want}\n")
     done = vcctl(noun, "get", "-N", "gone")
     assert done.code == 255
-    assert '"gone" not found' in done.out
+    assert '"gone" not found' in done.err
 
 
 def _pod(name: str, **labels: str) -> dict[str, Any]:
@@ -134,9 +157,9 @@ def test_pods_are_those_of_jobs_of_a_job_or_of_a_queue(
     assert re.match(r"Namespace +Name +Ready +Status +Restart +Age", everywhere[0])
     assert any(line.startswith(namespace) for line in everywhere)
     done = vcctl("pod", "list", "-j", "train", "-q", "other")
-    assert (done.code, done.out) == (
-        255,
-        "Failed to list pod: the input vcjob train does not match the queue other\n",
+    assert (done.code, done.out) == (255, "")
+    assert done.err.startswith(
+        "Failed to list pod: the input vcjob train does not match the queue other\n"
     )
     assert "Node" in vcctl("pod", "list", "-o", "wide").lines[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hekla.kube.resources import COMMANDS, JOBS
+from hekla.kube.resources import COMMANDS, EVENTS, JOBS
 from hekla.kube.sync_client import SyncClient
 from tests.cli.conftest import Run, job
 
@@ -129,11 +129,11 @@ def test_run_without_a_file_creates_volcanos_job(
         ),
     }.values(),
 )
-def test_failure_exits_255_with_volcanos_line_on_stdout_and_a_hint_on_stderr(
+def test_failure_exits_255_with_volcanos_line_and_a_hint_on_stderr_only(
     vcctl: Run, args: tuple[str, ...], want: str
 ) -> None:
     done = vcctl(*args)
-    assert (done.code, done.out) == (255, want)
+    assert (done.code, done.out) == (255, "")
     assert done.err.startswith(want)
 
 
@@ -203,11 +203,13 @@ def test_run_from_a_file_uses_its_namespace_and_rejects_another(
     file.write_text(yaml.safe_dump(manifest))
     done = vcctl("job", "run", "-f", str(file), "-n", "default")
     assert done.code == 255
-    assert "does not match the namespace sent on the request" in done.out
+    assert "does not match the namespace sent on the request" in done.err
     done = vcctl("job", "run", "-f", str(file))
     assert (done.code, done.out) == (0, "run job from-file successfully\n")
     done = vcctl("job", "run", "-f", str(file))
-    assert done.out == ('Failed to run job: jobs.batch.volcano.sh "from-file" already exists\n')
+    assert done.err.startswith(
+        'Failed to run job: jobs.batch.volcano.sh "from-file" already exists\n'
+    )
 
 
 def test_invalid_manifest_is_rejected_before_it_is_sent(
@@ -222,8 +224,8 @@ def test_invalid_manifest_is_rejected_before_it_is_sent(
     assert done.code == 255
     assert "spec.minAvaliable: unknown field" in done.err
     assert "did you mean 'minAvailable'?" in done.err
-    assert "spec.queue" in done.out
-    assert "spec.policies[0].action" in done.out
+    assert "spec.queue" in done.err
+    assert "spec.policies[0].action" in done.err
 
 
 def test_file_of_another_kind_is_rejected_with_a_hint(vcctl: Run, tmp_path: Path) -> None:
@@ -231,7 +233,7 @@ def test_file_of_another_kind_is_rejected_with_a_hint(vcctl: Run, tmp_path: Path
     file.write_text("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: x}\n")
     done = vcctl("job", "run", "-f", str(file))
     assert done.code == 255
-    assert "contains a Queue" in done.out
+    assert "contains a Queue" in done.err
     assert "kubectl apply -f" in done.err
 
 
@@ -323,3 +325,56 @@ def test_report_ends_with_the_events(
     assert set(tail[2]) == {"-", " "}
     assert tail[3].startswith("Normal         ExecuteAction" + " " * 27)
     assert tail[3].endswith("vc-controller-manager" + " " * 19 + "Start to execute action AbortJob")
+
+
+def test_run_of_a_file_with_generate_name_prints_the_generated_name(
+    vcctl: Run, admin: SyncClient, tmp_path: Path, namespace: str
+) -> None:
+    manifest = job("x")
+    manifest["metadata"] = {"generateName": "gen-"}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(manifest))
+    done = vcctl("job", "run", "-f", str(path))
+    assert done.code == 0, done.err
+    (made,) = admin.list(JOBS, namespace=namespace)
+    assert done.out == f"run job {made['metadata']['name']} successfully\n"
+
+    manifest["metadata"] = {"generateName": "Gen_"}
+    path.write_text(yaml.safe_dump(manifest))
+    done = vcctl("job", "run", "-f", str(path))
+    assert done.code == 255
+    assert 'Job "Gen_" is invalid' in done.err
+
+
+def _event(name: str, about: dict[str, str], namespace: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name},
+        "involvedObject": {"namespace": namespace, **about},
+        "reason": name.capitalize(),
+        "message": f"message of {name}",
+        "type": "Normal",
+        "lastTimestamp": "2030-01-01T00:00:00Z",
+    }
+
+
+def test_view_shows_events_of_other_recorders_and_of_the_podgroup(
+    vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
+) -> None:
+    metadata = make_job("train")["metadata"]
+    api, uid = "batch.volcano.sh/v1alpha1", metadata["uid"]
+    group = {"kind": "PodGroup", "name": f"train-{uid}"}
+    for name, about in {
+        "full": {"apiVersion": api, "kind": "Job", "name": "train", "uid": uid},
+        "bare": {"name": "train"},
+        "empty": {"apiVersion": api, "kind": "Job", "name": "train", "uid": ""},
+        "group": {"apiVersion": "scheduling.volcano.sh/v1beta1", "uid": "g", **group},
+        "earlier": {"apiVersion": api, "kind": "Job", "name": "train", "uid": "other"},
+        "foreign": {"apiVersion": "batch/v1", "kind": "Job", "name": "train"},
+        "pod": {"apiVersion": "v1", "kind": "Pod", "name": "train"},
+    }.items():
+        admin.create(EVENTS, _event(name, about, namespace), namespace=namespace)
+    shown = vcctl("job", "view", "train").out
+    found = {line.split()[1] for line in shown.splitlines() if "message of" in line}
+    assert found == {"Full", "Bare", "Empty", "Group"}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hekla.apiserver.server import ApiServer, Config
-from hekla.cli.job_follower import JobFollower
+from hekla.cli.job_follower import Aborted, JobFollower
 from hekla.cli.progress import Jobs, PlainScreen
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
-from hekla.kube.resources import JOBS, NODES, PODS, Resource
+from hekla.kube.resources import EVENTS, JOBS, NODES, PODS, Resource
 from tests.cli.conftest import job
 
 NODE = "n1"
@@ -48,13 +52,26 @@ class NotifyingScreen(PlainScreen):
     def __init__(self, jobs: Jobs) -> None:
         super().__init__(jobs)
         self.submitted = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def changed(self) -> None:
         super().changed()
         self.submitted.set()
+        self._changed.set()
+
+    async def next_change(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
 
 
 async def failed_pod(client: Client, of: dict[str, Any]) -> None:
+    await pod_of(client, of)
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 7}}}
+    status = {"phase": "Failed", "containerStatuses": [ended]}
+    await client.patch_status(PODS, "quick-worker-0", status, namespace="default")
+
+
+async def pod_of(client: Client, of: dict[str, Any]) -> None:
     owner = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
@@ -68,11 +85,12 @@ async def failed_pod(client: Client, of: dict[str, Any]) -> None:
         "labels": {"volcano.sh/job-name": "quick"},
         "ownerReferences": [owner],
     }
-    spec = {"nodeName": NODE, "containers": [{"name": "main", "image": "host"}]}
+    spec = {
+        "nodeName": NODE,
+        "initContainers": [{"name": "setup", "image": "host"}],
+        "containers": [{"name": "main", "image": "host"}],
+    }
     await client.create(PODS, {"metadata": metadata, "spec": spec})
-    ended = {"name": "main", "state": {"terminated": {"exitCode": 7}}}
-    status = {"phase": "Failed", "containerStatuses": [ended]}
-    await client.patch_status(PODS, "quick-worker-0", status, namespace="default")
 
 
 async def test_output_and_exit_code_are_complete_when_the_pod_watch_lags(
@@ -96,4 +114,76 @@ async def test_output_and_exit_code_are_complete_when_the_pod_watch_lags(
                 await client.patch_status(JOBS, "quick", over, namespace="default")
                 assert not await running
     assert follower.exit_code == 7
-    assert "quick-worker-0 | my last words" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.count("quick-worker-0 | my last words") == 1
+    assert lines[-3:] == [
+        "job quick ended as Failed",
+        "  pod quick-worker-0: container main exited with code 7",
+        "  next: `hekla explain quick`, `hekla job logs quick`",
+    ]
+
+
+async def test_the_reason_of_a_pending_pod_and_output_that_was_not_shown_are_printed(
+    tmp_path: Path, capsys: Any
+) -> None:
+    """The output of an init container is not followed, so the end of it is read after a failure."""
+    async with ApiServer(Config(data_dir=tmp_path)) as server:
+        server.nodes.register(NODE, OutputNode())  # type: ignore[arg-type]
+        config = kubeconfig.load(server.kubeconfig)
+        async with Client(config) as client, Client(config) as following:
+            await client.create(NODES, {"metadata": {"name": NODE}})
+            jobs = Jobs()
+            screen = NotifyingScreen(jobs)
+            quick = job("quick")
+            quick["metadata"]["namespace"] = "default"
+            running = asyncio.create_task(JobFollower(following, screen, jobs).run([quick]))
+            async with asyncio.timeout(60):
+                await screen.submitted.wait()
+                await pod_of(client, await client.get(JOBS, "quick", namespace="default"))
+                waiting = {"waiting": {"reason": "ImageNotMapped", "message": "no such image"}}
+                await set_init_state(client, "Pending", waiting)
+                while "ImageNotMapped" not in capsys.readouterr().out:
+                    await screen.next_change()
+                await set_init_state(client, "Failed", {"terminated": {"exitCode": 4}})
+                over = {"state": {"phase": "Failed"}}
+                await client.patch_status(JOBS, "quick", over, namespace="default")
+                assert not await running
+    lines = capsys.readouterr().out.splitlines()
+    assert "quick-worker-0/setup | my last words" in lines
+    assert "  pod quick-worker-0: container setup exited with code 4" in lines
+
+
+async def test_an_interrupt_ends_the_run_of_a_flow_that_cannot_continue(
+    tmp_path: Path, capsys: Any
+) -> None:
+    """It has no job that could be aborted, and waited forever."""
+    flow = {
+        "apiVersion": "flow.volcano.sh/v1alpha1",
+        "kind": "JobFlow",
+        "metadata": {"name": "f", "namespace": "default"},
+        "spec": {"jobRetainPolicy": "retain", "flows": [{"name": "missing"}]},
+    }
+    async with (
+        ApiServer(Config(data_dir=tmp_path)) as server,
+        Client(kubeconfig.load(server.kubeconfig)) as client,
+    ):
+        screen = NotifyingScreen(jobs := Jobs())
+        running = asyncio.create_task(JobFollower(client, screen, jobs).run([flow]))
+        async with asyncio.timeout(60):
+            await screen.submitted.wait()
+            (uid,) = jobs.flows
+            about = {"kind": "JobFlow", "name": "f", "namespace": "default", "uid": uid}
+            event = {"type": "Warning", "reason": "MissingTemplate", "message": "no template"}
+            metadata = {"name": "f.1", "namespace": "default"}
+            await client.create(EVENTS, {"metadata": metadata, "involvedObject": about, **event})
+            while "jobflow f: MissingTemplate: no template" not in capsys.readouterr().out:
+                await screen.next_change()
+            os.kill(os.getpid(), signal.SIGINT)
+            with pytest.raises(Aborted):
+                await running
+    assert "`vcctl jobflow delete -N f -n default` deletes it" in capsys.readouterr().out
+
+
+async def set_init_state(client: Client, phase: str, state: dict[str, Any]) -> None:
+    status = {"phase": phase, "initContainerStatuses": [{"name": "setup", "state": state}]}
+    await client.patch_status(PODS, "quick-worker-0", status, namespace="default")

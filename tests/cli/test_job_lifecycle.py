@@ -21,7 +21,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The kubeconfig of a cluster on this machine."""
     data = tmp_path_factory.mktemp("cluster")
     process = subprocess.Popen(
-        [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(data)],
+        [sys.executable, "-m", "hekla.cli.main", "up", "--port", "0", "--data-dir", str(data)],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -144,7 +144,7 @@ def test_explain_shows_the_newest_condition(
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": f"train-{made['metadata']['uid']}"},
-        "spec": {"queue": "default", "minMember": 2, "minResources": {"cpu": "8"}},
+        "spec": {"queue": "default", "minMember": 2, "minResources": {"cpu": "8k"}},
         "status": {
             "phase": "Inqueue",
             "conditions": [
@@ -168,9 +168,9 @@ def test_explain_shows_the_newest_condition(
     assert lines[:3] == [
         f"job {namespace}/train is Pending",
         f"  {message}",
-        "  next: vcctl queue top",
+        "",  # no next step: the use of queues is not the cause
     ]
-    assert "  minResources cpu 8" in lines
+    assert "  minResources cpu 8000" in lines
 
 
 def _job(phase: str, **status: Any) -> dict[str, Any]:
@@ -212,6 +212,30 @@ def test_explain_has_a_reason_and_next_step_for_each_state() -> None:
         "  next: vcctl queue operate -n q -a open",
     ]
     assert _answer(_job("Completed"), open_queue)[0] == "  it has completed"
+
+
+def _pending(reason: str, pods: Any = ()) -> list[str]:
+    """Explain a pending job whose PodGroup has this reason."""
+    condition = {"type": "Unschedulable", "message": reason}
+    group = {"metadata": {"name": "g"}, "status": {"phase": "Inqueue", "conditions": [condition]}}
+    queue = {"metadata": {"name": "q"}, "status": {"state": "Open"}}
+    return list(explain.explanation(_job("Pending"), group, queue, list(pods), []))
+
+
+def test_explain_leads_to_queues_only_if_a_queue_is_the_cause() -> None:
+    step = "  next: vcctl queue top"
+    assert step in _pending("1/1 tasks in gang unschedulable: queue 'q' uses its share (capacity)")
+    assert step not in _pending("1/1 tasks in gang unschedulable: no node has nvidia.com/gpu")
+
+
+def test_explain_names_the_scheduling_gates_of_pods() -> None:
+    gated = {
+        "metadata": {"name": "j-w-0"},
+        "spec": {"schedulingGates": [{"name": "example.com/data"}, {"name": "example.com/ok"}]},
+    }
+    lines = _pending("2 tasks are held by scheduling gates", [gated, gated])
+    want = "  2 held by scheduling gates: example.com/data, example.com/ok; remove them to have "
+    assert f"{want}these pods placed" in lines
 
 
 def test_watch_prints_the_list_and_then_every_change(

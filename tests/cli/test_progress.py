@@ -76,5 +76,51 @@ def test_plain_output_prints_each_change_once(capsys: Any) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "job train: Pending",
         "job train is pending: 3 of 6 pods fit",
+        "  next: `hekla explain train -n ml` tells more",
         "job train: Running",
     ]
+
+
+def waiting_pod(name: str, why: str, message: str = "") -> dict[str, Any]:
+    waiting = {"reason": why, "message": message}
+    return {
+        "metadata": {"name": name, "namespace": "ml", "uid": name},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]},
+    }
+
+
+def test_a_reason_of_several_pods_is_printed_once_and_never_again(capsys: Any) -> None:
+    jobs = jobs_with()
+    screen = PlainScreen(jobs)
+    for name in ("train-worker-0", "train-worker-1"):
+        jobs.reasons.on_pod("u1", waiting_pod(name, "ErrImagePull", f"no image for {name}"))
+        screen.changed()
+    jobs.reasons.on_pod("u1", waiting_pod("train-worker-0", "ContainerCreating"))
+    screen.changed()
+    jobs.reasons.on_pod("u1", waiting_pod("train-worker-0", "ErrImagePull", "other image"))
+    screen.changed()
+    lines = capsys.readouterr().out.splitlines()
+    told = [line for line in lines if "cannot start" in line]
+    assert told == [
+        "job train is pending: pod train-worker-0 cannot start: ErrImagePull: "
+        "no image for train-worker-0",
+        "job train is pending: pod train-worker-0 cannot start: ErrImagePull: other image",
+    ]
+    assert "  next: check the name of the image, and the pull secrets of the pod" in lines
+
+
+def test_the_panel_shows_the_present_reasons_of_pods() -> None:
+    jobs = jobs_with()
+    jobs.reasons.on_pod("u1", waiting_pod("train-worker-0", "ErrImagePull"))
+    assert list(panel(jobs, NOW))[-1] == (
+        "  pending: pod train-worker-0 cannot start: ErrImagePull"
+    )
+    jobs.reasons.on_pod_deleted(waiting_pod("train-worker-0", "ErrImagePull"))
+    assert "pending:" not in "".join(panel(jobs, NOW))
+
+
+def test_other_commands_are_shown_with_the_flags_that_find_the_cluster() -> None:
+    jobs = jobs_with()
+    jobs.cluster_flags = "--data-dir /data"
+    assert jobs.command("explain", "u1") == "hekla explain train -n ml --data-dir /data"

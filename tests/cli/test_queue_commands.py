@@ -10,9 +10,10 @@ import pytest
 
 from hekla.api.fairshare import QueueShare
 from hekla.cli.vcctl import queue_top
-from hekla.kube.resources import COMMANDS, PODGROUPS, QUEUES
+from hekla.kube.resources import COMMANDS, CONFIGMAPS, JOBS, PODGROUPS, QUEUES
 from hekla.kube.sync_client import SyncClient
 from hekla.units.quantity import parse_quantity
+from tests.api.test_volcano_jobs import job
 from tests.cli.conftest import Run
 
 MakeQueue = Callable[..., dict[str, Any]]
@@ -87,7 +88,7 @@ def test_a_queue_may_be_created_closed(vcctl: Run, admin: SyncClient, unique: st
 def test_invalid_shares_are_rejected_before_sending(vcctl: Run, unique: str) -> None:
     done = vcctl("queue", "create", "-n", unique, "--deserved", "cpu=1", "--guarantee", "cpu=2")
     assert done.code == 255
-    assert f'Queue "{unique}" is invalid: spec.deserved[cpu]' in done.out
+    assert f'Queue "{unique}" is invalid: spec.deserved[cpu]' in done.err
 
 
 def test_list_and_get_count_podgroups_by_their_phase(
@@ -144,7 +145,8 @@ def test_a_long_name_does_not_run_into_the_next_column(
 )
 def test_failures_have_volcanos_messages(vcctl: Run, args: tuple[str, ...], want: str) -> None:
     done = vcctl("queue", *args)
-    assert (done.code, done.out) == (255, f"{want}\n")
+    assert (done.code, done.out) == (255, "")
+    assert done.err.startswith(f"{want}\n")
 
 
 def test_operate_sends_commands_and_changes_the_weight(
@@ -167,6 +169,24 @@ def test_delete_removes_a_queue_silently(
     done = vcctl("queue", "delete", "-n", unique)
     assert (done.code, done.out) == (0, "")
     assert admin.find(QUEUES, unique) is None
+
+
+def test_forced_delete_counts_and_deletes_the_jobs_of_a_queue(
+    vcctl: Run, make_queue: MakeQueue, admin: SyncClient, unique: str, namespace: str
+) -> None:
+    make_queue(unique)
+    for name in ("a", "b"):
+        admin.create(
+            JOBS, {**job(name=name, queue=unique), "metadata": {"name": name}}, namespace=namespace
+        )
+    _group(admin, namespace, "g", unique, "Pending")
+    done = vcctl("queue", "delete", "-n", unique, "--force")
+    counted = f"queue {unique} has 3 unfinished jobs (3 pending): {namespace}/a"
+    assert done.code == 0
+    assert done.err.startswith(f"Warning: {counted}")
+    assert admin.find(QUEUES, unique) is None
+    assert not admin.list(JOBS, namespace=namespace).items
+    assert not admin.list(PODGROUPS, namespace=namespace).items
 
 
 def test_misspelt_queue_name_gets_a_suggestion(
@@ -223,6 +243,43 @@ def test_top_shows_used_deserved_and_borrowed_resources() -> None:
     assert bar.count(queue_top.OWN) == 12
     assert bar.count(queue_top.BORROWED) == 6
     assert bar.count(queue_top.FREE) == 6
+
+
+def test_bar_without_capability_is_as_long_as_the_cluster() -> None:
+    queues = [_queue("root"), _queue("ml", used={"cpu": "4"})]
+    cluster = {"cpu": parse_quantity("16")}
+    (bar,) = [line for line in queue_top.tree(queues, {}, cluster=cluster) if "used" in line]
+    assert "4 used, 16 in the cluster" in bar
+    assert (bar.count(queue_top.OWN), bar.count(queue_top.FREE)) == (6, 18)
+
+
+def test_deserved_is_shown_only_if_the_plugin_in_force_uses_it() -> None:
+    queues = [_queue("ml", used={"cpu": "4"}, deserved={"cpu": "2"}, capability={"cpu": "8"})]
+    shown = "\n".join(queue_top.tree(queues, {}, has_deserved=True))
+    assert "4 of 2 deserved, 2 borrowed, max 8" in shown
+    hidden = "\n".join(queue_top.tree(queues, {}, has_deserved=False))
+    assert "4 used, max 8" in hidden
+    assert hidden.count(queue_top.BORROWED) == 0
+
+
+CONFIGURED = {
+    "no ConfigMap: the default has proportion": (None, False),
+    "proportion": ("tiers:\n- plugins:\n  - name: proportion\n", False),
+    "capacity": ("tiers:\n- plugins:\n  - name: gang\n  - name: capacity\n", True),
+    "capacity in a comment": ("tiers:\n- plugins: # - name: capacity\n", False),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGURED)
+def test_plugin_in_force_is_read_from_the_configuration(
+    case: str, admin: SyncClient, namespace: str
+) -> None:
+    text, want = CONFIGURED[case]
+    if text is not None:
+        name = "volcano-scheduler-configmap"
+        body = {"metadata": {"name": name}, "data": {"volcano-scheduler.conf": text}}
+        admin.create(CONFIGMAPS, body, namespace=namespace)
+    assert queue_top.uses_deserved(admin, namespace) == want
 
 
 def test_tree_ends_with_cyclic_or_missing_parents() -> None:

@@ -1,40 +1,123 @@
-"""`hekla run`: what it reports before it starts a cluster."""
+"""`hekla run`: what it refuses before it uses or starts a cluster."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from unittest import mock
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
-from hekla.cli import run as module
 from hekla.cli.main import main
+from hekla.cli.vcctl import manifests
+from hekla.kube import cluster_choice
 
-MISSPELT = """\
+JOB = """\
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
 metadata: {name: a}
 spec:
-  minAvailabel: 1
-  tasks: []
+  minAvailable: 1
+  tasks:
+  - name: w
+    template:
+      spec:
+        containers: [{name: main, image: host}]
 """
 
 
-def test_a_misspelt_field_is_warned_about_with_the_closest_name(tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(MISSPELT)
-    with mock.patch.object(module, "running_pid", side_effect=RuntimeError("stop here")):
-        result = CliRunner().invoke(main, ["run", str(file)])
-    assert "spec.minAvailabel: unknown field" in result.output
-    assert "did you mean 'minAvailable'?" in result.output
+class ReachedTheCluster(Exception):
+    """The manifests were accepted."""
 
 
-def test_a_correct_manifest_has_no_warning(tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(MISSPELT.replace("minAvailabel", "minAvailable"))
-    with mock.patch.object(module, "running_pid", side_effect=RuntimeError("stop here")):
-        result = CliRunner().invoke(main, ["run", str(file)])
-    assert "Warning" not in result.output
-    with pytest.raises(RuntimeError, match="stop here"):
-        raise result.exception or AssertionError
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise ReachedTheCluster
+
+    monkeypatch.setattr(cluster_choice, "find_named", stop)
+
+
+def run(path: Path, text: str | None = None, *flags: str) -> Result:
+    if text is not None:
+        path.write_text(text)
+    return CliRunner().invoke(main, ["run", str(path), *flags])
+
+
+def is_accepted(result: Result) -> bool:
+    return isinstance(result.exception, ReachedTheCluster)
+
+
+def test_a_correct_manifest_is_accepted(tmp_path: Path) -> None:
+    done = run(tmp_path / "job.yaml", JOB)
+    assert is_accepted(done), done.output
+    assert done.output == ""
+
+
+MISSPELT = {
+    "minAvailable": ("minAvailabel", "spec.minAvailabel", "did you mean 'minAvailable'?"),
+    "containers": (
+        "contaners", "spec.tasks[0].template.spec.contaners", "did you mean 'containers'?",
+    ),
+    "image": ("imgae", "spec.tasks[0].template.spec.containers[0].imgae", "'image'?"),
+    "metadata: {name: a}": ("metadata: {name: a, lables: {}}", "metadata.lables", "'labels'?"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("right", MISSPELT)
+def test_a_misspelt_field_is_refused_with_the_closest_name(right: str, tmp_path: Path) -> None:
+    wrong, want_path, want_hint = MISSPELT[right]
+    done = run(tmp_path / "job.yaml", JOB.replace(right, wrong))
+    assert done.exit_code == 1
+    assert f"Job a: {want_path}: unknown field" in done.output
+    assert want_hint in done.output
+    assert is_accepted(run(tmp_path / "job.yaml", None, "--no-check"))
+
+
+def test_fields_of_other_kinds_are_checked_too(tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndatta: {a: b}\n"
+    assert "ConfigMap c: datta: unknown field" in run(tmp_path / "c.yaml", text).output
+    custom = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: c}\nanything: 1\n"
+    assert is_accepted(run(tmp_path / "c.yaml", custom))
+
+
+def test_a_key_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    twice = JOB.replace("  - name: w\n", "  - name: w\n    template:\n      spec: {}\n")
+    done = run(tmp_path / "job.yaml", twice)
+    assert done.exit_code == 1
+    assert "line 10: the key 'template' is given twice (spec.tasks[0].template)" in done.output
+
+
+def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
+    for text in ("", "# only a comment\n", "---\n---\n"):
+        done = run(tmp_path / "job.yaml", text)
+        assert done.exit_code == 1
+        assert "contains no object" in done.output
+
+
+def test_a_document_without_a_kind_is_an_error_and_so_is_a_list(tmp_path: Path) -> None:
+    assert "kind is missing" in run(tmp_path / "job.yaml", "apiVersion: v1\n").output
+    no_name = JOB.replace("{name: a}", "{}")
+    assert "metadata.name is missing" in run(tmp_path / "job.yaml", no_name).output
+    no_map = JOB.replace("{name: a}", "3")
+    assert "metadata of document 1 is no map" in run(tmp_path / "job.yaml", no_map).output
+    assert "document 1 is not an object" in run(tmp_path / "job.yaml", "- a\n").output
+    assert "is not YAML: line 2" in run(tmp_path / "job.yaml", "a: [").output
+
+
+def test_the_manifests_of_a_directory_run_in_the_order_of_their_names(tmp_path: Path) -> None:
+    """As `kubectl apply -f DIR`: by suffix, without directories below it."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "notes.txt").write_text("no manifest")
+    for name in ("b.yml", "a.yaml", "c.json"):
+        (tmp_path / name).write_text(
+            f'{{"apiVersion": "v1", "kind": "Secret", "metadata": {{"name": "{name}"}}}}'
+        )
+    objects = manifests.read_objects(tmp_path)
+    assert [obj["metadata"]["name"] for obj in objects] == ["a.yaml", "b.yml", "c.json"]
+    assert is_accepted(run(tmp_path))
+
+
+def test_a_directory_without_manifests_is_an_error(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.exit_code == 1
+    assert "contains no file that ends in .json, .yaml, .yml" in done.output

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hekla
-from hekla import Job, Queue, Task, create_queue, submit, submit_async
+import hekla.sdk
+from hekla import AsyncJobHandle, Job, Queue, Task, create_queue, submit, submit_async
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
-from hekla.kube.errors import Invalid
+from hekla.kube.errors import ConnectionLost, Invalid
 from hekla.kube.resources import COMMANDS, JOBS, QUEUES
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import job_commands, job_phases, validation
+from hekla.sdk import job_commands, job_phases
+from hekla.sdk.async_clients import default_client
 from hekla.sdk.job_wait import JobEnded
+from hekla.sdk.unknown_fields import unknown_fields
 
 
 def test_job_builder_returns_a_manifest() -> None:
@@ -100,6 +104,48 @@ def test_invalid_job_is_rejected_with_all_errors(
     assert any("spec.queue" in cause for cause in refused.value.causes)
 
 
+async def test_async_calls_without_a_client_share_one_until_the_loop_ends(
+    server: Path, admin: SyncClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server))
+    job = Job("train", [Task("worker")])
+    handle = await submit_async(job, namespace=namespace)
+    again = await AsyncJobHandle.of("train", namespace=namespace)
+    assert (handle.name, again.name) == ("train", "train")
+    assert await default_client() is await default_client()
+    with pytest.raises(Invalid, match="did you mean 'minAvailable'"):
+        await submit_async(Job("train", [Task("worker")], spec={"minAvaliable": 1}))
+
+
+def test_client_of_an_event_loop_is_closed_with_it(
+    server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server))
+
+    async def use() -> Client:
+        client = await default_client()
+        await client.list(JOBS)
+        return client
+
+    first, second = asyncio.run(use()), asyncio.run(use())
+    assert first is not second
+    with pytest.raises(ConnectionLost, match="this client is closed"):
+        asyncio.run(first.get(JOBS, "train"))
+
+
+def test_names_of_the_sdk_are_listed_before_they_are_used() -> None:
+    assert set(hekla.__all__) <= set(dir(hekla))
+    assert set(hekla.sdk.__all__) <= set(dir(hekla.sdk))
+
+
+def test_misspelt_field_is_refused_unless_checks_are_off(admin: SyncClient, namespace: str) -> None:
+    misspelt = Job("train", [Task("worker")], spec={"minAvaliable": 1})
+    with pytest.raises(Invalid, match="did you mean 'minAvailable'") as refused:
+        submit(misspelt, namespace=namespace, client=admin)
+    assert len(refused.value.causes) == 1
+    assert submit(misspelt, namespace=namespace, client=admin, check=False).name == "train"
+
+
 def test_a_queue_is_created(admin: SyncClient, unique: str) -> None:
     create_queue(Queue(unique, weight=2), client=admin)
     assert admin.get(QUEUES, unique)["spec"]["weight"] == 2
@@ -128,13 +174,15 @@ def test_unknown_fields_are_reported_with_a_suggestion() -> None:
         "kind": "Job",
         "spec": {
             "minAvaliable": 1,
-            "tasks": [{"replica": 3, "template": {"anything": "goes"}}],
+            "tasks": [{"replica": 3, "template": {"spec": {"contaners": []}}}],
             "policies": [{"event": "PodFailed", "actoin": "RestartJob"}],
         },
     }
-    assert list(validation.unknown_fields(job)) == [
+    assert list(unknown_fields(job)) == [
         "spec.minAvaliable: unknown field, without effect; did you mean 'minAvailable'?",
         "spec.tasks[0].replica: unknown field, without effect; did you mean 'replicas'?",
+        "spec.tasks[0].template.spec.contaners: unknown field, without effect; "
+        "did you mean 'containers'?",
         "spec.policies[0].actoin: unknown field, without effect; did you mean 'action'?",
     ]
 

@@ -23,6 +23,34 @@ def test_vsub_splits_the_command_like_a_shell(tool: Run, admin: SyncClient, name
     assert container["image"] == "img"
 
 
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    {
+        "no amount": (("-R", "cpu"), "invalid resource 'cpu', expected <resource>=<value>\n"),
+        "no quantity": (("-L", "cpu=much"), "resource cpu: "),
+        "open quote": (("-c", "echo 'x"), 'command "echo \'x" is not a shell command: no clos'),
+    }.values(),
+)
+def test_vsub_refuses_a_flag_value_without_a_bug_report(
+    tool: Run, flags: tuple[str, ...], want: str
+) -> None:
+    done = tool("vsub", "-n", "sub", *flags)
+    assert (done.code, done.out) == (255, "")
+    assert done.err.startswith(f"Failed to: {want}")
+
+
+def test_empty_amounts_are_left_out(tool: Run, admin: SyncClient, namespace: str) -> None:
+    assert tool("vsub", "-n", "none", "-R", "", "-L", "").code == 0
+    assert tool("vsub", "-n", "limits", "-R", "", "-L", "cpu=1").code == 0
+
+    def resources(name: str) -> Any:
+        (task,) = admin.get(JOBS, name, namespace=namespace)["spec"]["tasks"]
+        return task["template"]["spec"]["containers"][0].get("resources")
+
+    assert not resources("none")
+    assert resources("limits") == {"limits": {"cpu": "1"}}
+
+
 def test_vsub_takes_its_defaults_from_the_environment(
     tool: Run, admin: SyncClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,7 +68,8 @@ def test_vjobs_lists_and_shows(tool: Run, make_job: Make) -> None:
     condition = {"status": "Running", "lastTransitionTime": "2026-01-02T03:04:05Z"}
     make_job("train", phase="Running", status={"conditions": [condition]})
     assert tool("vjobs").lines[1].startswith("train   ")
-    assert len(tool("vjobs", "--selector", "nothing").lines) == 1, "the header stays"
+    for filters in (("--selector", "nothing"), ("--phase", "Failed"), ("-S", "other")):
+        assert tool("vjobs", *filters).out == "No resources found\n"
     shown = tool("vjobs", "-n", "train").out
     assert shown.startswith("Name:\ttrain\n")
     assert "Conditions:" not in shown
@@ -62,7 +91,7 @@ def test_vcancel_vsuspend_and_vresume(
 def test_missing_name_fails_as_in_volcano(tool: Run, name: str) -> None:
     done = tool(name)
     assert done.code == 255
-    assert done.out.startswith("Failed to: job name ")
+    assert done.err.startswith("Failed to: job name ")
 
 
 def test_vqueues_counts_podgroups(tool: Run) -> None:
@@ -73,7 +102,7 @@ def test_vqueues_counts_podgroups(tool: Run) -> None:
     assert len(done.lines) == 2
     assert len(tool("vqueues").lines) > 2
     done = tool("vqueues", "-n", "nowhere-at-all")
-    assert (done.code, done.out) == (
-        255,
-        'Failed to: queues.scheduling.volcano.sh "nowhere-at-all" not found\n',
+    assert (done.code, done.out) == (255, "")
+    assert done.err.startswith(
+        'Failed to: queues.scheduling.volcano.sh "nowhere-at-all" not found\n'
     )

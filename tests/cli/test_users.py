@@ -28,7 +28,9 @@ def _hekla(*words: str) -> Result:
 def _cluster(where: Path, *flags: str) -> Iterator[Path]:
     program = [sys.executable, "-m", "hekla.cli.main"]
     words = ["--data-dir", str(where)]
-    subprocess.run([*program, "up", *words, "--no-agent", "--detach", *flags], check=True)
+    subprocess.run(
+        [*program, "up", *words, "--port", "0", "--no-agent", "--detach", *flags], check=True
+    )
     try:
         yield where
     finally:

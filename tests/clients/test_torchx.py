@@ -75,7 +75,11 @@ def machine(clients: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
     data = tmp_path / "data"
     hekla = [sys.executable, "-m", "hekla.cli.main"]
     words = ["--data-dir", str(data)]
-    subprocess.run([*hekla, "up", "--detach", "--host-images", *words], check=True, timeout=LIMIT_S)
+    subprocess.run(
+        [*hekla, "up", "--port", "0", "--detach", "--host-images", *words],
+        check=True,
+        timeout=LIMIT_S,
+    )
     yield {
         **os.environ,
         "HOME": str(tmp_path),

@@ -29,7 +29,9 @@ KINDS = {
 def cluster(directory: Path, *flags: str) -> Iterator[SyncClient]:
     """Run `hekla up` with these flags in a new directory."""
     where = ["--data-dir", str(directory)]
-    subprocess.run([*HEKLA, "up", *where, "--detach", *flags], check=True, capture_output=True)
+    subprocess.run(
+        [*HEKLA, "up", *where, "--port", "0", "--detach", *flags], check=True, capture_output=True
+    )
     with SyncClient(kubeconfig.load(directory / "kubeconfig")) as client:
         yield client
     subprocess.run([*HEKLA, "down", *where], check=True, capture_output=True)

@@ -45,7 +45,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
         line = [sys.executable, "-m", "hekla.cli.main", words[0], "--data-dir", str(directory)]
         subprocess.run([*line, *words[1:]], check=True, capture_output=True, timeout=600)
 
-    hekla("up", "--detach", "--pod-network", network)
+    hekla("up", "--port", "0", "--detach", "--pod-network", network)
     yield directory
     hekla("down")
 

@@ -81,7 +81,7 @@ def test_real_mpi_runs_over_ssh_between_pods(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    hekla("up", "--detach", "--pod-network", "bridge")
+    hekla("up", "--port", "0", "--detach", "--pod-network", "bridge")
     try:
         shown = hekla("run", str(FOUNDING / "mpi-ssh.yaml"))
     finally:

@@ -30,7 +30,7 @@ class Cluster:
         )
 
     def up(self) -> SyncClient:
-        self.hekla("up", "--detach", "--pod-network", "host", "--pod-user", "owner")
+        self.hekla("up", "--port", "0", "--detach", "--pod-network", "host", "--pod-user", "owner")
         self._is_up = True
         return self.client()
 

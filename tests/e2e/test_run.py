@@ -27,7 +27,7 @@ def hekla(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[s
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     where = str(tmp_path_factory.mktemp("cluster"))
-    started = hekla("up", "--detach", "--pod-user", "owner", "--data-dir", where)
+    started = hekla("up", "--port", "0", "--detach", "--pod-user", "owner", "--data-dir", where)
     assert started.returncode == 0, started.stderr
     yield where
     hekla("down", "--data-dir", where)
@@ -52,9 +52,9 @@ class Terminal:
 
     def read_until(self, text: str) -> None:
         while text not in self.seen:
-            self._read()
+            self.read_more()
 
-    def _read(self) -> None:
+    def read_more(self) -> None:
         self._written += self._decoder.decode(os.read(self._ours, 65536))
 
     def type(self, text: str) -> None:
@@ -63,7 +63,7 @@ class Terminal:
     def end(self) -> int:
         with contextlib.suppress(OSError):  # EIO: the other side is closed
             while True:
-                self._read()
+                self.read_more()
         os.close(self._ours)
         return self.process.wait(timeout=600)
 
@@ -135,6 +135,38 @@ def test_the_output_of_each_container_run_is_shown_once(up: str, tmp_path: Path)
     assert said == ["stubborn-t-0 | first words", "stubborn-t-0 | second words"]
 
 
+def test_the_output_of_pods_that_a_policy_deletes_is_complete(up: str, tmp_path: Path) -> None:
+    """The pods of each attempt have the same names, and are deleted at once."""
+    script = r"printf 'start\nreason %s\n' $VC_TASK_INDEX; exit 3"  # one write
+    container = {"name": "main", "image": "host", "command": ["sh", "-c", script]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {
+        "minAvailable": 2,
+        "maxRetry": 2,
+        "policies": [{"event": "PodFailed", "action": "RestartJob"}],
+        "tasks": [{"name": "t", "replicas": 2, "template": template}],
+    }
+    manifest = tmp_path / "again.yaml"
+    manifest.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "metadata": {"name": "again"},
+                "spec": spec,
+            }
+        )
+    )
+    done = hekla("run", "--data-dir", up, str(manifest))
+    assert done.returncode == 1, done.stdout + done.stderr
+    starts, reasons = done.stdout.count("| start"), done.stdout.count("| reason")
+    assert starts == reasons >= 3
+    previous = hekla(
+        "job", "logs", "again", "--previous", "--kubeconfig", f"{up}/kubeconfig"
+    ).stdout
+    assert "| reason" in previous
+
+
 def test_a_flow_is_followed_until_it_finishes_with_the_output_of_its_jobs(tmp_path: Path) -> None:
     flow = next(p for p in sorted(EXAMPLES.glob("*.yaml")) if "kind: JobFlow" in p.read_text())
     done = hekla("run", "--host-images", "--data-dir", str(tmp_path), str(flow))
@@ -168,6 +200,40 @@ def test_ctrl_c_on_a_terminal_can_leave_the_job_running(up: str, tmp_path: Path)
     assert screen.end() == 0, screen.seen
     gate.touch()
     assert "Completed" in job_phase(up, "left")
+
+
+def test_the_question_after_ctrl_c_stays_below_later_output(up: str) -> None:
+    """It was printed once, and output scrolled it away."""
+    line = "n=0; while :; do n=$((n+1)); echo line $n; sleep 0.02; done"
+    screen = Terminal("run", "--data-dir", up, "--name", "chatty", "--", "sh", "-c", line)
+    screen.read_until("│ line 1")
+    screen.process.send_signal(signal.SIGINT)
+    screen.read_until("or stay (s)?")
+    before = len(screen.seen)
+    while screen.seen[before:].count("or stay (s)?") < 3:
+        screen.read_more()
+    assert screen.seen[before:].count("│ line") >= 1
+    screen.type("a\n")
+    assert screen.end() == 130, screen.seen
+
+
+def test_what_keeps_a_job_from_running_is_printed_in_a_pipe(up: str, tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [*HEKLA, "run", "--data-dir", up, "--name", "nowhere", "-i", "nosuch:1", "--", "date"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    with child.stdout as output:
+        for line in output:
+            if "image 'nosuch:1' is not mapped" in line:
+                break
+        assert "job nowhere is pending: " in line
+        assert "image: host" in next(output)
+        child.send_signal(signal.SIGINT)
+        output.read()
+    assert child.wait(timeout=600) == 130
 
 
 def test_ctrl_c_twice_on_a_terminal_aborts(up: str) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools.kube.processes import free_port
+from tools.waiting import until
 
+from hekla.cli import local_cluster
 from hekla.kube import kubeconfig
-from hekla.kube.resources import PODS
+from hekla.kube.resources import JOBS, PODS
 from hekla.kube.sync_client import SyncClient
+from hekla.sdk import job_wait
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hello-gang.yaml"
 
@@ -44,10 +49,12 @@ def hekla(tmp_path: Path) -> Iterator[Hekla]:
 
 def test_a_cluster_runs_until_hekla_down(hekla: Hekla) -> None:
     assert "no cluster is running" in hekla("status", code=3)
-    assert "export KUBECONFIG=" in hekla("up", "--detach")
+    assert "export KUBECONFIG=" in hekla("up", "--port", "0", "--detach")
     assert "1 process" not in hekla("status")
     second = hekla("up", code=1)
+    assert f"hekla down --data-dir {hekla.data_dir}" in second
     assert "in use by another hekla at https://127.0.0.1:" in second
+    assert hekla("up", "--detach", code=1).count("Error: ") == 1
     assert "job hello-gang: Completed" in hekla("run", str(EXAMPLE))
     assert "3 Succeeded" in hekla("status")
     assert "hekla is down" in hekla("down")
@@ -55,16 +62,16 @@ def test_a_cluster_runs_until_hekla_down(hekla: Hekla) -> None:
 
 
 def test_objects_survive_kill_9(hekla: Hekla) -> None:
-    hekla("up", "--detach")
+    hekla("up", "--port", "0", "--detach")
     hekla("run", str(EXAMPLE))
     os.kill(hekla.pid, signal.SIGKILL)
-    hekla("up", "--detach")
+    hekla("up", "--port", "0", "--detach")
     assert "3 Succeeded" in hekla("status")
     assert "hello-gang already exists" in hekla("run", str(EXAMPLE), code=1)
 
 
 def test_jobs_complete_on_simulated_nodes(hekla: Hekla) -> None:
-    hekla("up", "--detach", "--no-agent", "--simulated-nodes", "5")
+    hekla("up", "--port", "0", "--detach", "--no-agent", "--simulated-nodes", "5")
     shown = hekla("run", str(EXAMPLE))
     assert "job hello-gang: Completed" in shown
     assert "nodes     5" in hekla("status")
@@ -72,7 +79,7 @@ def test_jobs_complete_on_simulated_nodes(hekla: Hekla) -> None:
 
 def test_a_pod_without_a_scheduler_name_runs(hekla: Hekla) -> None:
     """As `kubectl run` creates it: no other scheduler places it."""
-    hekla("up", "--detach")
+    hekla("up", "--port", "0", "--detach")
     container = {"name": "main", "image": "host", "command": ["true"]}
     pod = {
         "metadata": {"name": "plain", "namespace": "default"},
@@ -82,3 +89,99 @@ def test_a_pod_without_a_scheduler_name_runs(hekla: Hekla) -> None:
         client.create(PODS, pod)
         with client.watch(PODS, timeout_s=600) as events:
             assert any(e.object["status"].get("phase") == "Succeeded" for e in events)
+
+
+def start_job(hekla: Hekla, script: str) -> None:
+    """Create a job of one pod, and wait until it runs."""
+    container = {"name": "main", "image": "host", "command": ["sh", "-c", script]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    task = {"name": "t", "replicas": 1, "template": template}
+    job = {"metadata": {"name": "j", "namespace": "default"}, "spec": {"tasks": [task]}}
+    with SyncClient(kubeconfig.load(hekla.data_dir / "kubeconfig")) as client:
+        client.create(JOBS, job)
+        with client.watch(PODS, timeout_s=600) as events:
+            assert any(e.object["status"].get("phase") == "Running" for e in events)
+
+
+def phase_of(hekla: Hekla) -> str:
+    """Return the phase of the job when it has finished."""
+    with SyncClient(kubeconfig.load(hekla.data_dir / "kubeconfig")) as client:
+        job = job_wait.wait(client, "j", namespace="default")
+        return str(job["status"]["state"]["phase"])
+
+
+def test_jobs_go_on_after_down_and_up(hekla: Hekla, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    start_job(hekla, f"test -e {started} && exit; touch {started}; sleep 1000")
+    until(started.exists)
+    hekla("down")
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    assert phase_of(hekla) == "Completed"
+
+
+def test_down_waits_for_the_running_pods_if_asked(hekla: Hekla, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    start_job(hekla, f"sleep 2; touch {done}")
+    assert "waiting for the running pods" in hekla("down", "--wait")
+    assert done.exists()
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    assert phase_of(hekla) == "Completed"
+
+
+def test_down_fails_the_running_jobs_if_asked(hekla: Hekla) -> None:
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    start_job(hekla, "sleep 1000")
+    hekla("down", "--abort")
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    assert phase_of(hekla) == "Failed"
+
+
+def test_down_refuses_to_wait_and_abort(hekla: Hekla) -> None:
+    assert "--wait or --abort, not both" in hekla("down", "--wait", "--abort", code=2)
+
+
+def server_of(hekla: Hekla) -> str:
+    return kubeconfig.load(hekla.data_dir / "kubeconfig").server
+
+
+def test_a_cluster_keeps_its_port_unless_another_program_takes_it(
+    hekla: Hekla,
+) -> None:
+    hekla("up", "--detach", "--port", str(free_port()), "--no-agent")
+    first = server_of(hekla)
+    hekla("down")
+    welcome = hekla("up", "--detach", "--no-agent")
+    assert server_of(hekla) == first
+    assert "is taken" not in welcome
+    assert f"hekla down --data-dir {hekla.data_dir}" in welcome
+    hekla("down")
+    port = int(first.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        assert f"port {port} is taken by another program" in hekla("up", "--detach", "--no-agent")
+        second = server_of(hekla)
+        assert second != first
+        hekla("down")
+        refused = hekla("up", "--detach", "--no-agent", "--port", str(port), code=1)
+        assert f"cannot listen on 127.0.0.1:{port}" in refused
+    hekla("up", "--detach", "--no-agent")
+    assert server_of(hekla) == second
+
+
+def test_first_start_asks_for_the_documented_port(tmp_path: Path) -> None:
+    assert local_cluster._usual_port(tmp_path) == 7443
+    (tmp_path / "kubeconfig").write_text("nonsense")
+    assert local_cluster._usual_port(tmp_path) == 7443
+
+
+def test_a_pod_that_runs_through_kill_9_ends_with_its_own_result(
+    hekla: Hekla, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    start_job(hekla, f"until [ -e {go_on} ]; do sleep 0.1; done")
+    os.kill(hekla.pid, signal.SIGKILL)
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    go_on.touch()
+    assert phase_of(hekla) == "Completed"

@@ -32,7 +32,7 @@ http.server.HTTPServer((os.environ["POD_IP"], 18080), Handler).serve_forever()
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hekla]:
     made = Hekla(tmp_path_factory.mktemp("workloads") / "state")
-    made("up", "--detach", "--pod-user", "owner")
+    made("up", "--port", "0", "--detach", "--pod-user", "owner")
     yield made
     made("down")
 

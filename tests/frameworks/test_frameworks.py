@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         pytest.skip(str(missing))
     where = str(tmp_path_factory.mktemp("state"))
     environment = {**os.environ, "XDG_CONFIG_HOME": str(config), "HEKLA_DATA": where}
-    run(environment, "up", "--detach", "--pod-network", "bridge")
+    run(environment, "up", "--port", "0", "--detach", "--pod-network", "bridge")
     yield environment
     run(environment, "down")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import subprocess
@@ -19,20 +20,23 @@ from click.testing import CliRunner
 from tools.kube.cluster import KubeCluster
 from tools.waiting import until
 
-from hekla.admission.service import MANAGER
+from hekla.admission.service import MANAGER, AdmissionService
 from hekla.admission.webhooks import WebhookAddress, configurations
 from hekla.api import wellknown
 from hekla.api.volcano import groups
 from hekla.cli import release
 from hekla.cli.main import main
+from hekla.controllers import gangs
 from hekla.controllers.job.managed_objects import POLICY
 from hekla.kube import kubeconfig
+from hekla.kube.client import Client
 from hekla.kube.errors import Forbidden, Invalid
 from hekla.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CONFIGMAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
     QUEUES,
@@ -64,9 +68,11 @@ RARELY_USED = {
     Permission("scheduler", "", "events", "patch"): "the same thing happens again",
     Permission("controllers", "", "events", "patch"): "the same thing happens again",
     Permission("scheduler", "", "configmaps", "get"): "the plugin fairshare is configured",
-    Permission("scheduler", "", "configmaps", "patch"): "the plugin fairshare is configured",
-    Permission("scheduler", "", "configmaps", "create"): "the plugin fairshare is configured",
     Permission("scheduler", "metrics.k8s.io", "nodes", "list"): "loads are read from there",
+    **{
+        Permission("controllers", group, workload.plural, "get"): f"a {kind} has pods"
+        for (group, kind), workload in gangs.WORKLOADS.items()
+    },
     **{
         Permission(
             "scheduler", "custom.metrics.k8s.io", f"nodes/node_{what}_usage_avg", "get"
@@ -196,6 +202,39 @@ def test_reinstall_changes_nothing_and_keeps_user_objects(
     assert client.get(CONFIGMAPS, name, namespace=SPACE)["data"] == ours
     assert _established(client)
     client.delete(CONFIGMAPS, name, namespace=SPACE)
+    until(lambda: not _pods_of_components(client))
+
+
+def test_install_and_an_admission_service_by_url_work_in_any_order(
+    cluster: KubeCluster, client: SyncClient
+) -> None:
+    words = ["install", "--kubeconfig", str(cluster.kubeconfig), "--image", "none"]
+    name = "hekla-admission-jobs-mutate"
+
+    def install() -> Object:
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 0, done.output
+        config: Object = client.get(MUTATING_WEBHOOKS, name)["webhooks"][0]["clientConfig"]
+        return config
+
+    async def serve() -> None:
+        address = WebhookAddress(url="https://127.0.0.1:9443")
+        async with (
+            Client(kubeconfig.load(cluster.kubeconfig)) as connection,
+            AdmissionService(connection, port=0, address=address).serving(),
+        ):
+            found = await connection.get(MUTATING_WEBHOOKS, name)
+            assert set(found["webhooks"][0]["clientConfig"]) == {"url", "caBundle"}
+
+    assert "service" in install()
+    for _ in range(2):
+        asyncio.run(serve())
+        asyncio.run(serve())
+        for _ in range(2):
+            config = install()
+            assert set(config) == {"service", "caBundle"}, "the authority stays the same"
+    gone = CliRunner().invoke(main, ["uninstall", "--kubeconfig", str(cluster.kubeconfig)])
+    assert gone.exit_code == 0, gone.output
     until(lambda: not _pods_of_components(client))
 
 

@@ -79,6 +79,7 @@ class Workload:
         self.a_flow()
         self.a_deployment()
         self.an_urgent_job_takes_room()
+        self.a_job_behind_the_queue_allocation_gate()
         self.the_schedule_has_started_a_job()
 
     def _make(self, kind: Any, body: Object) -> Object:
@@ -259,6 +260,7 @@ class Workload:
                 COMMANDS, {"metadata": {"generateName": "c-"}, "action": action, "target": target}
             )
             until(lambda state=state: self._state("side") == state)  # type: ignore[misc]
+        self._client.delete(QUEUES, "side")
 
     def _state(self, queue: str) -> str:
         return str((self._client.get(QUEUES, queue).get("status") or {}).get("state", ""))
@@ -321,3 +323,12 @@ class Workload:
             self._client.delete(JOBS, each, namespace=self._namespace)
             self._gone(JOBS, each)
         until(lambda: not self._placed("low-") and not self._placed("high-"))
+
+    def a_job_behind_the_queue_allocation_gate(self) -> None:
+        body = job("gated", replicas=1)
+        template = body["spec"]["tasks"][0]["template"]
+        gate = {wellknown.QUEUE_ALLOCATION_GATE: "true"}
+        template.setdefault("metadata", {}).setdefault("annotations", {}).update(gate)
+        self._make(JOBS, body)
+        self._runs("gated")
+        self._finish("gated", 1)

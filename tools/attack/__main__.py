@@ -148,7 +148,7 @@ def main(seconds: float, seed: int) -> None:
     base = Path(tempfile.mkdtemp(prefix="hekla-attack-"))
     data_dir = base / "data"
     os.environ["HEKLA_ATTACK_CANARY"] = "canary-of-the-administrator"
-    _hekla(data_dir, "up", "--multi-user", "--detach", "--simulated-gpus", "2")
+    _hekla(data_dir, "up", "--port", "0", "--multi-user", "--detach", "--simulated-gpus", "2")
     try:
         result, quiet, attacked = asyncio.run(attack(data_dir, seconds, seed))
         click.echo(report(result, quiet, attacked))

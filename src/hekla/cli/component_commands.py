@@ -111,7 +111,7 @@ def _unsupported(reasons: dict[str, str]) -> Callable[[F], F]:
 _file = click.Path(path_type=Path, dir_okay=False)
 _COMMON_OPTIONS: Final[tuple[Callable[..., Any], ...]] = (
     click.option(
-        "--kubeconfig", type=_file, help="kubeconfig of the cluster.  [default: as kubectl]"
+        "--kubeconfig", type=_file, help="kubeconfig of the cluster.  [default: as all commands]"
     ),
     click.option(
         "--master", default="", help="Address of the API server; overrides the kubeconfig."

@@ -25,9 +25,10 @@ import uvloop
 from hekla.admission.service import AdmissionService
 from hekla.admission.webhooks import WebhookAddress
 from hekla.api.wellknown import SYSTEM_NAMESPACE
-from hekla.kube import kubeconfig
+from hekla.kube import cluster_choice
 from hekla.kube.access_reviews import TokenAuthorizer
 from hekla.kube.client import Client
+from hekla.kube.cluster_choice import Flags
 from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.leases import LeaderElector
@@ -67,7 +68,7 @@ class Options:
     verbosity: int = 0
 
     def target(self) -> ClusterConfig:
-        config = kubeconfig.load(self.kubeconfig)
+        config = cluster_choice.find(Flags(kubeconfig=self.kubeconfig))
         return replace(config, server=self.master) if self.master else config
 
 
@@ -98,6 +99,7 @@ def run_component(name: str, options: Options, build: Callable[[Client], Compone
 async def serve(name: str, options: Options, build: Callable[[Client], Component]) -> None:
     """Run the component and its servers until cancelled."""
     clock, target = SystemClock(), options.target()
+    log.info("%s uses the cluster %s of %s", name, target.server, target.source)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(watch_stalls())
         elector = None
@@ -231,6 +233,8 @@ def admission(
     service: str | None,
     url: str | None,
     client_ca: Path | None = None,
+    *,
+    max_pods_per_job: int,
 ) -> None:
     if service and url:
         raise click.UsageError("--service and --url are mutually exclusive")
@@ -248,7 +252,8 @@ def admission(
             await serve_reviews()
 
     async def serve_reviews() -> None:
-        async with Client(kubeconfig.load(config), component="admission") as client:
+        target = cluster_choice.find(Flags(kubeconfig=config))
+        async with Client(target, component="admission") as client:
             namespace = webhook_address.namespace if webhook_address is not None else ""
             await AdmissionService(
                 client,
@@ -257,6 +262,7 @@ def admission(
                 address=webhook_address,
                 namespace=namespace or SYSTEM_NAMESPACE,
                 client_ca=client_ca,
+                max_pods_per_job=max_pods_per_job,
             ).run()
 
     _run(serve())

@@ -14,7 +14,7 @@ _CLUSTER_OPTIONS = (
         "--kubeconfig",
         "config",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="kubeconfig of the cluster.  [default: as kubectl]",
+        help="kubeconfig of the cluster.  [default: as all commands]",
     ),
     click.option(
         "-n",

@@ -11,37 +11,46 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-import click
-import msgspec
-
 from hekla.api.wellknown import (
-    BATCH_API,
-    FLOW_API,
     JOB_NAME,
     Action,
     FlowPhase,
     JobPhase,
     PodPhase,
 )
+from hekla.cli import interrupts
+from hekla.cli.failure_report import TAIL_LINES, FailedContainer, failed_containers, report
+from hekla.cli.object_sender import FLOW, JOB, ObjectSender, kind_of
 from hekla.cli.progress import Jobs, Screen
 from hekla.kube.client import Client
-from hekla.kube.errors import AlreadyExists, ApiError
+from hekla.kube.errors import Forbidden, KubeError
 from hekla.kube.informers import Informer
-from hekla.kube.resources import COMMANDS, JOB_FLOWS, JOBS, PODGROUPS, PODS, Resource, resource
+from hekla.kube.resources import (
+    COMMANDS,
+    EVENTS,
+    JOB_FLOWS,
+    JOBS,
+    PODGROUPS,
+    PODS,
+    Resource,
+)
 from hekla.sdk import job_commands
-from hekla.sdk.async_handle import LogReaders
+from hekla.sdk.async_handle import LogReaders, run_lines
+from hekla.sdk.container_runs import Run
+from hekla.sdk.logs import LogLine
 from hekla.units.objects import Object
 
 TERMINAL_PHASES = {*JobPhase.FINISHED, JobPhase.ABORTED}
 """A job that a policy aborted could be resumed, but `hekla run` does not."""
 TERMINAL_FLOW_PHASES = {FlowPhase.SUCCEED, FlowPhase.FAILED}
 INTERRUPTED = 128 + signal.SIGINT
-FIELD_MANAGER = "hekla-run"
 TICK_S = 1.0
+CATCH_UP_S = 5.0
+TAILS = 3
+"""Failed containers whose output is read again if it was not shown."""
 
 
 class Detached(Exception):
@@ -67,15 +76,20 @@ class JobFollower:
         self._client = client
         self._screen = screen
         self._jobs = jobs
-        self._replace = replace
+        self._sender = ObjectSender(client, replace=replace)
         self._can_detach = can_detach
+        self._is_aborting = False
         self._submitted: set[str] = set()
         self._flows: dict[str, Object] = {}
         self._namespaces: set[str] = set()
-        self._readers = LogReaders(
-            client, lambda line: screen.output(line.pod, line.text), from_the_start=True
-        )
-        self._exit_codes: list[int] = []
+        self._pods: dict[str, Informer[Object]] = {}
+        """The pods of each namespace."""
+        self._readers = LogReaders(client, self._show, from_the_start=True)
+        self._shown: set[tuple[str, str]] = set()
+        """The pods and containers whose output was shown."""
+        self._exit_codes: set[int] = set()
+        self._failed: dict[str, dict[str, list[FailedContainer]]] = {}
+        """By job and pod: the containers for which it failed last."""
         self._changed = asyncio.Event()
         self._interrupted = asyncio.Event()
 
@@ -90,7 +104,7 @@ class JobFollower:
             await self._submit(obj)
         if not self._submitted and not self._flows:
             return True
-        with _signals(self._interrupted):
+        with interrupts.signals(self._interrupted):
             async with self._informers():
                 finished = asyncio.create_task(self._until_ended())
                 try:
@@ -98,67 +112,29 @@ class JobFollower:
                 finally:
                     finished.cancel()
                     self._readers.cancel()
-        return self._all_completed()
+        completed = self._all_completed()
+        if not completed:
+            await self._report_failures()
+        return completed
+
+    def _show(self, line: LogLine) -> None:
+        self._shown.add((line.pod, line.container))
+        self._screen.output(line.pod, line.text)
 
     # Sending
 
     async def _submit(self, obj: Object) -> None:
-        handle = await self._resource(obj)
-        try:
-            created: Object = await self._client.create(handle, obj)
-            done = "created"
-        except AlreadyExists:
-            created, done = await self._replace_or_apply(handle, obj)
+        created, done = await self._sender.send(obj)
         metadata = created["metadata"]
-        if _kind(obj) == _JOB:
+        if kind_of(obj) == JOB:
             self._submitted.add(metadata["uid"])
             self._jobs.followed[metadata["uid"]] = created
-        elif _kind(obj) == _FLOW:
+        elif kind_of(obj) == FLOW:
             self._flows[metadata["uid"]] = created
+            self._jobs.add_flow(created)
         if metadata.get("namespace"):
             self._namespaces.add(metadata["namespace"])
-        self._screen.message(f"{handle}/{metadata['name']} {done}")
-
-    async def _replace_or_apply(self, handle: Resource[Any], obj: Object) -> tuple[Object, str]:
-        """Replace an existing job if requested; apply any other existing object."""
-        name = obj["metadata"]["name"]
-        namespace = obj["metadata"].get("namespace")
-        if _kind(obj) not in (_JOB, _FLOW):
-            applied = await self._client.apply(
-                handle, obj, namespace=namespace, field_manager=FIELD_MANAGER, force=True
-            )
-            return applied, "configured"
-        if not self._replace:
-            raise click.ClickException(
-                f"{handle}/{name} already exists; `hekla run --replace` deletes it first, "
-                f"`hekla job view {name}` shows it"
-            )
-        await self._delete(handle, name, namespace)
-        return await self._client.create(handle, obj), "replaced"
-
-    async def _delete(self, handle: Resource[Any], name: str, namespace: str | None) -> None:
-        gone = asyncio.Event()
-        watched: Informer[Object] = Informer(
-            self._client, handle, dict, namespace=namespace, field_selector=f"metadata.name={name}"
-        )
-        watched.add_handler(lambda _, __, new: gone.set() if new is None else None)
-        async with watched:
-            await watched.synced()
-            await self._client.delete(handle, name, namespace=namespace)
-            await gone.wait()
-
-    async def _resource(self, obj: Object) -> Resource[Any]:
-        """Return the API resource of an object's kind, from discovery."""
-        version, kind = obj["apiVersion"], obj["kind"]
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        try:
-            listed = msgspec.json.decode(await self._client.request("GET", root))
-        except ApiError as error:
-            raise click.ClickException(f"{kind}: this cluster has no {version}") from error
-        for one in listed["resources"]:
-            if one["kind"] == kind and "/" not in one["name"]:
-                return resource(version, one["name"], kind=kind, namespaced=one["namespaced"])
-        raise click.ClickException(f"this cluster has no kind {kind} in {version}")
+        self._screen.message(done)
 
     # Watching
 
@@ -173,6 +149,7 @@ class JobFollower:
                 jobs = Informer(self._client, JOBS, dict, namespace=namespace)
                 jobs.add_handler(self._on_job)
                 pods.add_handler(self._on_pod)
+                self._pods[namespace] = pods
                 await stack.enter_async_context(jobs)
                 await jobs.synced()
                 await stack.enter_async_context(pods)
@@ -180,10 +157,31 @@ class JobFollower:
                     flows = Informer(self._client, JOB_FLOWS, dict, namespace=namespace)
                     flows.add_handler(self._on_flow)
                     await stack.enter_async_context(flows)
-            groups = Informer(self._client, PODGROUPS, dict)
-            groups.add_handler(self._on_group)
-            await stack.enter_async_context(groups)
+                if await self._may_list(EVENTS, namespace):
+                    events = Informer(self._client, EVENTS, dict, namespace=namespace)
+                    events.add_handler(self._on_event)
+                    await stack.enter_async_context(events)
+            for groups in await self._group_informers():
+                groups.add_handler(self._on_group)
+                await stack.enter_async_context(groups)
             yield
+
+    async def _group_informers(self) -> list[Informer[Object]]:
+        """Watch all PodGroups; a user of some namespaces sees only those."""
+        if await self._may_list(PODGROUPS, None):
+            return [Informer(self._client, PODGROUPS, dict)]
+        return [
+            Informer(self._client, PODGROUPS, dict, namespace=namespace)
+            for namespace in sorted(self._namespaces)
+        ]
+
+    async def _may_list(self, resource: Resource[Any], namespace: str | None) -> bool:
+        try:
+            async for _ in self._client.pages(resource, namespace=namespace, page_size=1):
+                break
+        except Forbidden:
+            return False
+        return True
 
     def _on_job(self, _: str, old: Object | None, job: Object | None) -> None:
         seen = job or old
@@ -199,6 +197,7 @@ class JobFollower:
                 self._screen.message(f"job {seen['metadata']['name']} was deleted")
         else:
             self._jobs.followed[uid] = job
+            self._jobs.reasons.add_owner(uid, uid)
         self._notify()
 
     def _is_of_flow(self, job: Object) -> bool:
@@ -218,17 +217,33 @@ class JobFollower:
             self._jobs.groups.pop(key, None)
         else:
             self._jobs.groups[key] = group
+            for owner in group["metadata"].get("ownerReferences") or ():
+                if owner["uid"] in self._jobs.followed:
+                    self._jobs.reasons.add_owner(group["metadata"]["uid"], owner["uid"])
         self._notify()
 
-    def _on_pod(self, _: str, __: Object | None, pod: Object | None) -> None:
+    def _on_event(self, _: str, __: Object | None, event: Object | None) -> None:
+        if event is not None:
+            self._jobs.reasons.on_event(event)
+            self._notify()
+
+    def _on_pod(self, _: str, old: Object | None, pod: Object | None) -> None:
         if pod is None:
+            self._changed.set()
+            if old is not None:
+                self._jobs.reasons.on_pod_deleted(old)
             return
         owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
         if not owners & self._jobs.followed.keys():
             return
-        if (pod.get("status") or {}).get("phase") == PodPhase.FAILED:
-            self._exit_codes += _exit_codes(pod)
+        for job in owners & self._jobs.followed.keys():
+            self._jobs.reasons.on_pod(job, pod)
+            if (pod.get("status") or {}).get("phase") == PodPhase.FAILED:
+                failed = failed_containers(pod)
+                self._failed.setdefault(job, {})[pod["metadata"]["name"]] = failed
+                self._exit_codes |= {one.exit_code for one in failed if one.exit_code}
         self._readers.read_new_runs(pod)
+        self._notify()
 
     def _notify(self) -> None:
         self._screen.changed()
@@ -251,10 +266,24 @@ class JobFollower:
         for namespace in sorted(self._namespaces):
             for job in await self._client.list(JOBS, namespace=namespace):
                 self._on_job("", None, job)
-            for pod in await self._client.list(PODS, namespace=namespace, label_selector=JOB_NAME):
+            pods = await self._client.list(PODS, namespace=namespace, label_selector=JOB_NAME)
+            for pod in pods:
                 self._on_pod("", None, pod)
+            await self._until_deletions_seen(namespace, {pod["metadata"]["uid"] for pod in pods})
+
+    async def _until_deletions_seen(self, namespace: str, existing: set[str]) -> None:
+        """Wait until the watch has passed the end of all deleted pods: they have output too."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S):
+                while any(
+                    pod["metadata"]["uid"] not in existing for pod in self._pods[namespace].list()
+                ):
+                    self._changed.clear()
+                    await self._changed.wait()
 
     def _is_finished(self) -> bool:
+        if self._is_aborting:
+            return all(self._jobs.phase(uid) in TERMINAL_PHASES for uid in self._jobs.followed)
         flows = (_flow_phase(flow) in TERMINAL_FLOW_PHASES for flow in self._flows.values())
         return all(flows) and all(
             self._jobs.phase(uid) in TERMINAL_PHASES for uid in self._submitted
@@ -264,6 +293,31 @@ class JobFollower:
         flows = (_flow_phase(flow) == FlowPhase.SUCCEED for flow in self._flows.values())
         jobs = (self._jobs.phase(uid) == JobPhase.COMPLETED for uid in self._jobs.followed)
         return all(flows) and all(jobs)
+
+    async def _report_failures(self) -> None:
+        """Print exit codes, output that was not shown, and the commands for more."""
+        for uid, job in self._jobs.followed.items():
+            if self._jobs.phase(uid) == JobPhase.COMPLETED:
+                continue
+            failed = [one for _, pod in sorted(self._failed.get(uid, {}).items()) for one in pod]
+            for one in [one for one in failed if one.container][:TAILS]:
+                if (one.pod, one.container) not in self._shown:
+                    await self._show_tail(one)
+            for line in report(job, self._jobs.phase(uid), failed, self._more(uid)):
+                self._screen.message(line)
+
+    async def _show_tail(self, failed: FailedContainer) -> None:
+        run = Run(failed.namespace, failed.pod, "", failed.container)
+        with contextlib.suppress(KubeError):  # a pod that is deleted has no output
+            async for line in run_lines(self._client, run, follow=False, tail_lines=TAIL_LINES):
+                self._screen.output(f"{line.pod}/{line.container}", line.text)
+
+    def _more(self, uid: str) -> str:
+        if not self._can_detach:
+            return "`hekla up -d` keeps a cluster, and with it jobs for `hekla explain`"
+        if self._jobs.phase(uid) == JobPhase.ABORTED:
+            return f"`{self._jobs.command('job resume', uid)}` starts its pods again"
+        return f"`{self._jobs.command('explain', uid)}`, `{self._jobs.command('job logs', uid)}`"
 
     # Ctrl-C
 
@@ -276,49 +330,45 @@ class JobFollower:
             if finished.done():
                 break
             self._interrupted.clear()
-            choice = await self._choice()
+            choice = await interrupts.choice(
+                self._screen, self._interrupted, can_detach=self._can_detach
+            )
             if choice == "d":
                 raise Detached
             if choice == "a":
                 await self._abort()
-                await finished
+                await self._until_aborted(finished)
                 raise Aborted
         await finished
-
-    async def _choice(self) -> str:
-        if not sys.stdin.isatty() or not sys.stdout.isatty():
-            return "a"
-        if not self._can_detach:
-            self._screen.message("aborting; the temporary cluster ends with the run")
-            return "a"
-        question = "detach and keep the jobs running (d), abort them (a), or stay (s)? "
-        self._screen.message(question)
-        answer = asyncio.create_task(_read_line())
-        again = asyncio.create_task(self._interrupted.wait())
-        await asyncio.wait((answer, again), return_when=asyncio.FIRST_COMPLETED)
-        again.cancel()
-        if not answer.done():
-            answer.cancel()
-            return "a"
-        return (answer.result().strip().lower() or "s")[0]
 
     async def _abort(self) -> None:
         for uid, job in self._jobs.followed.items():
             if self._jobs.phase(uid) not in TERMINAL_PHASES:
                 await self._client.create(COMMANDS, job_commands.command(job, Action.ABORT_JOB))
                 self._screen.message(f"job {job['metadata']['name']}: abort requested")
+        for flow in self._flows.values():
+            if _flow_phase(flow) not in TERMINAL_FLOW_PHASES:
+                name, namespace = flow["metadata"]["name"], flow["metadata"]["namespace"]
+                self._screen.message(
+                    f"jobflow {name} is kept; `vcctl jobflow delete -N {name} -n {namespace}` "
+                    "deletes it"
+                )
+
+    async def _until_aborted(self, finished: asyncio.Task[None]) -> None:
+        """Wait until the jobs have ended, not their flows; another Ctrl-C stops waiting."""
+        self._is_aborting = True
+        self._interrupted.clear()  # the one that was the answer
+        self._changed.set()
+        interrupted = asyncio.create_task(self._interrupted.wait())
+        await asyncio.wait((finished, interrupted), return_when=asyncio.FIRST_COMPLETED)
+        interrupted.cancel()
+        if finished.done():
+            finished.result()
 
 
 def is_followed(obj: Object) -> bool:
     """Return whether a run waits for this object."""
-    return _kind(obj) in (_JOB, _FLOW)
-
-
-_JOB, _FLOW = (BATCH_API, "Job"), (FLOW_API, "JobFlow")
-
-
-def _kind(obj: Object) -> tuple[str, str]:
-    return obj["apiVersion"], obj["kind"]
+    return kind_of(obj) in (JOB, FLOW)
 
 
 def _flow_phase(flow: Object) -> str:
@@ -327,38 +377,3 @@ def _flow_phase(flow: Object) -> str:
 
 def _with_phase(job: Object, phase: str) -> Object:
     return {**job, "status": {**(job.get("status") or {}), "state": {"phase": phase}}}
-
-
-def _exit_codes(pod: Object) -> list[int]:
-    statuses = (pod["status"].get("containerStatuses") or ()) if "status" in pod else ()
-    ends = ((one.get("state") or {}).get("terminated") or {} for one in statuses)
-    return [int(end.get("exitCode") or 0) for end in ends]
-
-
-@contextlib.contextmanager
-def _signals(interrupted: asyncio.Event) -> Iterator[None]:
-    """Set the event on SIGINT and SIGTERM inside the block."""
-    loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, interrupted.set)
-    try:
-        yield
-    finally:
-        for one in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(one)
-
-
-async def _read_line() -> str:
-    """Read one line from the terminal without blocking the event loop."""
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[str] = loop.create_future()
-
-    def read() -> None:
-        loop.remove_reader(sys.stdin)
-        ready.set_result(sys.stdin.readline())
-
-    loop.add_reader(sys.stdin, read)
-    try:
-        return await ready
-    finally:
-        loop.remove_reader(sys.stdin)

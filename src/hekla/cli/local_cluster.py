@@ -12,21 +12,31 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import click
 import uvloop
 
 from hekla.api.numa import NONE
-from hekla.api.wellknown import POD_NETWORK, POD_USER
+from hekla.api.wellknown import POD_NETWORK, POD_USER, SYSTEM_NAMESPACE
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.storage.store import StoreError
 from hekla.cli import terminal
-from hekla.cli.data_dir import MULTI_USER_FILE, PID_FILE, default_data_dir, running_pid
+from hekla.cli.vcctl.scheduler_config import problems, read_states
 from hekla.kube import kubeconfig
+from hekla.kube.data_dir import (
+    MULTI_USER_FILE,
+    PID_FILE,
+    STOP_FILE,
+    data_dir_flag,
+    default_data_dir,
+    running_pid,
+)
+from hekla.kube.errors import KubeError
 from hekla.kube.resources import NODES, PODS
 from hekla.kube.sync_client import SyncClient
-from hekla.local import LocalConfig, cluster, pod_user
+from hekla.local import LocalConfig, Shutdown, cluster, pod_user
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.boundaries import Machine, boundary_gaps
 from hekla.nodeagent.cgroups import Cgroups
@@ -43,6 +53,7 @@ from hekla.units.private_directory import (
     ensure_private,
 )
 
+DEFAULT_PORT = 7443
 READY_WITHIN_S = 300.0
 DOWN_WITHIN_S = 180.0
 NOT_RUNNING = 3
@@ -52,18 +63,42 @@ NOT_RUNNING = 3
 def up(data_dir: Path | None, *, detach: bool, **options: Any) -> None:
     where = data_dir or default_data_dir()
     if detach:
-        _detach(where, options)
+        _detach(where, options, data_dir_flag(data_dir))
         return
-    agent = not options.pop("no_agent")
-    config = LocalConfig(where, agent=agent, **options)
+    agent, given_port = not options.pop("no_agent"), options.pop("port")
+    config = LocalConfig(
+        where,
+        agent=agent,
+        port=_usual_port(where) if given_port is None else given_port,
+        else_any_port=given_port is None,
+        **options,
+    )
     _check_cpu_policies(config)
     _check_multi_user(config)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     os.umask(UMASK)
     try:
-        uvloop.run(_up(config))
+        uvloop.run(_up(config, data_dir_flag(data_dir)))
     except (AlreadyRunning, ImagesError, StoreError, OSError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _usual_port(where: Path) -> int:
+    """Return the port of the last start, so that kubeconfigs stay valid."""
+    try:
+        return urlsplit(kubeconfig.load(where / "kubeconfig").server).port or DEFAULT_PORT
+    except (KubeError, ValueError):
+        return DEFAULT_PORT
+
+
+def _port_note(usual: int, address: str) -> str:
+    """Return why the cluster has another port than usual; empty if it has not."""
+    if urlsplit(address).port == usual:
+        return ""
+    return (
+        f"port {usual} is taken by another program, so the API server is at {address}, which it "
+        "will keep; kubeconfigs that were copied from this cluster need the new address"
+    )
 
 
 def _check_cpu_policies(config: LocalConfig) -> None:
@@ -94,20 +129,52 @@ def _check_multi_user(config: LocalConfig) -> None:
         )
 
 
-async def _up(config: LocalConfig) -> None:
+async def _up(config: LocalConfig, flag: str) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopping.set)
-    async with cluster(config) as server:
+    (config.data_dir / STOP_FILE).unlink(missing_ok=True)
+    shutdown = Shutdown(aborts=False)
+    async with cluster(config, shutdown) as server:
         _mark_multi_user(config)
         (config.data_dir / PID_FILE).write_text(str(os.getpid()))
         # Start-up objects live as long as the cluster: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
-        terminal.echo(_welcome(server.address, server.kubeconfig))
-        await stopping.wait()
-        terminal.echo("stopping the pods")
+        if config.else_any_port and (note := _port_note(config.port, server.address)):
+            terminal.echo(note, err=True)
+        terminal.echo(_welcome(server.address, server.kubeconfig, flag))
+        await _until_stopped(config.data_dir / STOP_FILE, stopping, shutdown)
+
+
+async def _until_stopped(stop_file: Path, stopping: asyncio.Event, shutdown: Shutdown) -> None:
+    """Wait for a signal, and with `wait` until all pods have finished or another signal comes."""
+    await stopping.wait()
+    manner = _manner(stop_file)
+    if manner == "wait":
+        terminal.echo("waiting for the running pods; no more pods start")
+        stopping.clear()
+        finished = asyncio.ensure_future(shutdown.finish_pods())
+        signalled = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait((finished, signalled), return_when=asyncio.FIRST_COMPLETED)
+        for task in (finished, signalled):
+            task.cancel()
+        manner = _manner(stop_file)
+    shutdown.aborts = manner == "abort"
+    terminal.echo(
+        "ending the pods" if shutdown.aborts else "stopping the pods until the next `hekla up`"
+    )
+
+
+def _manner(stop_file: Path) -> str:
+    """Return how to stop: as `hekla down` wrote it, once."""
+    try:
+        manner = stop_file.read_text()
+    except OSError:
+        return "suspend"
+    stop_file.unlink(missing_ok=True)
+    return manner
 
 
 def _mark_multi_user(config: LocalConfig) -> None:
@@ -119,17 +186,19 @@ def _mark_multi_user(config: LocalConfig) -> None:
         marker.unlink(missing_ok=True)
 
 
-def _welcome(address: str, path: Path) -> str:
+def _welcome(address: str, path: Path, flag: str) -> str:
+    run, down = f"hekla run{flag} JOB.yaml", f"hekla down{flag}"
+    width = max(26, len(run), len(down))
     return (
         f"hekla is up at {address}\n"
         f"  export KUBECONFIG={path}\n"
-        "  kubectl get nodes          # or any other Kubernetes client\n"
-        "  hekla run JOB.yaml         # run a job and see its output\n"
-        "  hekla down                 # stop it"
+        f"  {'kubectl get nodes':{width}} # or any other Kubernetes client\n"
+        f"  {run:{width}} # run a job and see its output\n"
+        f"  {down:{width}} # stop it"
     )
 
 
-def _detach(where: Path, options: dict[str, Any]) -> None:
+def _detach(where: Path, options: dict[str, Any], flag: str) -> None:
     """Start `hekla up` as a separate process and wait until it serves."""
     try:
         ensure_private(where)
@@ -137,11 +206,12 @@ def _detach(where: Path, options: dict[str, Any]) -> None:
         raise click.ClickException(str(error)) from error
     words = [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(where)]
     for name, value in options.items():
-        flag = "--" + name.replace("_", "-")
+        option = "--" + name.replace("_", "-")
         if value is True:
-            words.append(flag)
-        elif value:
-            words += [flag, str(value)]
+            words.append(option)
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    usual = _usual_port(where)
     log = where / "hekla.log"
     create_private(log)
     with log.open("ab") as output:
@@ -151,29 +221,41 @@ def _detach(where: Path, options: dict[str, Any]) -> None:
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         if child.poll() is not None:
-            last = log.read_text(errors="replace").strip().splitlines()[-1:]
-            raise click.ClickException("".join(last) or f"the cluster did not start; see {log}")
+            last = "".join(log.read_text(errors="replace").strip().splitlines()[-1:])
+            reason = last.removeprefix("Error: ")  # click prints it again
+            raise click.ClickException(reason or f"the cluster did not start; see {log}")
         if running_pid(where) == child.pid:
             config = kubeconfig.load(where / "kubeconfig")
-            terminal.echo(_welcome(config.server, where / "kubeconfig"))
+            if options["port"] is None and (note := _port_note(usual, config.server)):
+                terminal.echo(note, err=True)
+            terminal.echo(_welcome(config.server, where / "kubeconfig", flag))
             return
         time.sleep(0.02)
     raise click.ClickException(f"the cluster is not ready after {READY_WITHIN_S:.0f} s; see {log}")
 
 
-def down(data_dir: Path | None) -> None:
+def down(data_dir: Path | None, manner: Literal["suspend", "wait", "abort"] = "suspend") -> None:
     where = data_dir or default_data_dir()
     pid = running_pid(where)
     if pid is None:
         terminal.echo(f"no cluster is running in {where}")
         return
+    stop_file = where / STOP_FILE
+    create_private(stop_file)
+    stop_file.write_text(manner)
     os.kill(pid, signal.SIGTERM)
+    if manner == "wait":
+        terminal.echo(
+            "waiting for the running pods; no more pods start. "
+            f"Another `hekla down{data_dir_flag(data_dir)}` stops them at once"
+        )
     deadline = time.monotonic() + DOWN_WITHIN_S
     while running_pid(where) is not None:
-        if time.monotonic() > deadline:
+        if manner != "wait" and time.monotonic() > deadline:
             raise click.ClickException(
                 f"process {pid} is still stopping its pods after {DOWN_WITHIN_S:.0f} s; "
-                "wait, or kill it: the next `hekla up` adopts its running pods"
+                f"wait, or kill it: the next `hekla up{data_dir_flag(data_dir)}` adopts its "
+                "running pods"
             )
         time.sleep(0.02)
     terminal.echo("hekla is down")
@@ -213,11 +295,14 @@ def status(data_dir: Path | None) -> int:
     where = data_dir or default_data_dir()
     pid = running_pid(where)
     if pid is None:
-        terminal.echo(f"no cluster is running in {where}; start one with `hekla up`")
+        terminal.echo(
+            f"no cluster is running in {where}; start one with `hekla up{data_dir_flag(data_dir)}`"
+        )
         return NOT_RUNNING
     config = kubeconfig.load(where / "kubeconfig")
     with SyncClient(config) as client:
         pods, nodes = client.list(PODS).items, client.list(NODES).items
+        states = read_states(client, SYSTEM_NAMESPACE)
     phases = Counter((pod.get("status") or {}).get("phase", "Unknown") for pod in pods)
     terminal.echo(f"hekla is up at {config.server} (process {pid})")
     terminal.echo(f"  data      {where}")
@@ -244,4 +329,6 @@ def status(data_dir: Path | None) -> int:
     )
     for gap in boundary_gaps(machine):
         terminal.echo(f"  not kept apart: {gap}")
+    for problem in problems(states):
+        terminal.echo(f"  scheduler {problem}")
     return 0

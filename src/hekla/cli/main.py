@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from hekla import __version__
 from hekla.cli import component_commands, install
@@ -30,8 +31,8 @@ _data_dir = click.option(
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=0,
-    help="Port of the API server; 0 selects a free one.",
+    help="Port of the API server; 0 selects a free one.  [default: the last one, at first 7443; a "
+    "free one if it is taken]",
 )
 @click.option("--detach", "-d", is_flag=True, help="Run in the background; return when ready.")
 @click.option("--no-agent", is_flag=True, help="Control plane only, without a node agent.")
@@ -91,11 +92,19 @@ _data_dir = click.option(
     is_flag=True,
     help="Keep users apart (`hekla user add`); refused where this machine cannot.",
 )
+@click.option(
+    "--max-pods-per-job",
+    type=click.IntRange(1, 100_000),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Refuse Volcano Jobs with more pods.",
+)
 def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
     """Start a cluster on this machine.
 
-    It runs until Ctrl-C or `hekla down`. If it is killed, its pods keep running and the next `hekla
-    up` adopts them.
+    It runs until Ctrl-C or `hekla down`, which stop its pods until the next `hekla up`.
+    If it is killed, its pods keep running and the next `hekla up` adopts them.
     """
     from hekla.cli import local_cluster
 
@@ -104,11 +113,18 @@ def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
 
 @main.command()
 @_data_dir
-def down(data_dir: Path | None) -> None:
-    """Stop the pods and the cluster on this machine."""
+@click.option("--wait", is_flag=True, help="Start no more pods, and stop when all have finished.")
+@click.option("--abort", is_flag=True, help="End the pods for good: their jobs see failures.")
+def down(data_dir: Path | None, wait: bool, abort: bool) -> None:
+    """Stop the pods and the cluster on this machine.
+
+    The pods get SIGTERM, and start again at the next `hekla up`: their jobs go on.
+    """
     from hekla.cli import local_cluster
 
-    local_cluster.down(data_dir)
+    if wait and abort:
+        raise click.UsageError("give --wait or --abort, not both")
+    local_cluster.down(data_dir, "wait" if wait else "abort" if abort else "suspend")
 
 
 @main.command()
@@ -182,8 +198,19 @@ class _WithCommand(click.Command):
 
 @main.command(cls=_WithCommand)
 @_data_dir
-@click.option("--host-images", is_flag=True, help="Run images without a mapping on this machine.")
+@click.option(
+    "-k", "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Kubeconfig to use."
+)
+@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig.")
+@click.option(
+    "--host-images",
+    is_flag=True,
+    help="The temporary cluster runs images without a mapping on this machine.",
+)
 @click.option("--replace", is_flag=True, help="Delete a job of the same name first.")
+@click.option(
+    "--check/--no-check", default=True, help="Refuse unknown fields of manifests.  [default: check]"
+)
 @click.option("--name", default="", help="Name of the command's job.  [default: derived from it]")
 @click.option("-i", "--image", default="host", show_default=True, help="Image of the command.")
 @click.option("-r", "--replicas", type=click.IntRange(1), default=1, help="Number of pods.")
@@ -207,20 +234,33 @@ class _WithCommand(click.Command):
 def run(ctx: click.Context, /, **given: Any) -> None:
     """Run the jobs in FILES, or a COMMAND as a job, until they finish; the exit code is the result.
 
-    Uses the cluster on this machine if it is up, else a temporary one. On a terminal the state of
-    the jobs is shown below their output, and Ctrl-C offers to detach or abort.
+    Uses the cluster of --kubeconfig, --data-dir or --context, else of $KUBECONFIG, else of `hekla
+    up` if it runs, else a temporary one. On a terminal the state of the jobs is shown below their
+    output, and Ctrl-C offers to detach or abort.
 
     \b
         hekla run job.yaml
         hekla run --replicas 4 --gpu 1 --queue ml --plugin pytorch -- python train.py
     """
     from hekla.cli import run as run_command
+    from hekla.cli.vcctl.options import take_cluster_flags
 
-    raise SystemExit(run_command.run(words=ctx.meta.get("words", ()), **given))
+    written = {
+        str(param.name): param.opts[-1]
+        for param in ctx.command.params
+        if ctx.get_parameter_source(str(param.name)) == ParameterSource.COMMANDLINE
+    }
+    flags = take_cluster_flags(given)
+    words = ctx.meta.get("words", ())
+    raise SystemExit(run_command.run(flags, words=words, written=written, **given))
 
 
 @main.command()
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="kubeconfig of the cluster.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="kubeconfig of the cluster.  [default: as all commands]",
+)
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True)
 @click.option("--service", help="NAMESPACE/NAME of the Service in front of this process.")
@@ -230,6 +270,14 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Answer only callers with a client certificate of this authority: the API server.",
 )
+@click.option(
+    "--max-pods-per-job",
+    type=click.IntRange(1, 2**31 - 1),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Refuse Volcano Jobs with more pods.",
+)
 def admission(
     kubeconfig: Path | None,
     host: str,
@@ -237,6 +285,7 @@ def admission(
     service: str | None,
     url: str | None,
     client_ca_file: Path | None,
+    max_pods_per_job: int,
 ) -> None:
     """Serve the webhooks that default and validate Volcano's objects on Kubernetes.
 
@@ -244,7 +293,15 @@ def admission(
     """
     from hekla.cli import component_runner
 
-    component_runner.admission(kubeconfig, host, port, service, url, client_ca_file)
+    component_runner.admission(
+        kubeconfig,
+        host,
+        port,
+        service,
+        url,
+        client_ca_file,
+        max_pods_per_job=max_pods_per_job,
+    )
 
 
 component_commands.register(main)

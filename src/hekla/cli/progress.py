@@ -12,13 +12,25 @@ from typing import Any, Protocol
 
 import click
 
-from hekla.api.wellknown import DEFAULT_QUEUE, JobPhase, PodGroupPhase, PodPhase
+from hekla.api.wellknown import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_QUEUE,
+    JobPhase,
+    PodGroupPhase,
+    PodPhase,
+)
 from hekla.cli import terminal
-from hekla.sdk import job_commands, job_phases
+from hekla.cli.reason_log import ReasonLog
+from hekla.sdk import job_commands, job_phases, pending_reasons
 from hekla.units.objects import Object
 from hekla.units.timestamps import parse_time
 
 BAR = 20
+PANEL_REASONS = 3
+WAITING_PHASES = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)
+"""Phases in which something may keep pods of a job from running."""
+HELP = "what helps:"
+"""A verdict of the scheduler that names the next step itself."""
 REDRAW_S = 0.1
 # Finished pods fill the bar from the left.
 STEPS = (
@@ -38,19 +50,52 @@ class Jobs:
     """By UID."""
     groups: dict[tuple[str, str], Object] = field(default_factory=dict)
     """All PodGroups by namespace and name: the queue position depends on other jobs too."""
+    reasons: ReasonLog = field(default_factory=ReasonLog)
+    flows: dict[str, str] = field(default_factory=dict)
+    """Names of the followed JobFlows by UID."""
+    cluster_flags: str = ""
+    """The flags with which other commands find the cluster of the run."""
 
     def phase(self, uid: str) -> str:
         return job_phases.phase_of(self.followed[uid])
 
-    def pending_reason(self, uid: str) -> str:
-        """Return the scheduler's reason why a job is pending."""
-        if self.phase(uid) not in (JobPhase.PENDING, JobPhase.RUNNING):
-            return ""
-        group = self._group(uid)
-        for condition in ((group or {}).get("status") or {}).get("conditions") or ():
-            if condition.get("type") == "Unschedulable" and condition.get("status") == "True":
-                return str(condition.get("message") or condition.get("reason") or "")
-        return ""
+    def pending_reasons(self, uid: str) -> list[str]:
+        """Return why a job does not run at present: the scheduler's verdict, then its pods'."""
+        if self.phase(uid) not in WAITING_PHASES:
+            return []
+        verdict = list(pending_reasons.of_group(self._group(uid)))
+        return [reason.text for reason in (*verdict, *self.reasons.present(uid))]
+
+    def add_flow(self, flow: Object) -> None:
+        """Follow a JobFlow: its own events are reasons too."""
+        uid = flow["metadata"]["uid"]
+        self.flows[uid] = flow["metadata"]["name"]
+        self.reasons.add_owner(uid, uid)
+
+    def new_reasons(self) -> Iterator[str]:
+        """Yield a line for each reason that is new, and one for its next step."""
+        for uid, name in self.flows.items():
+            for reason in self.reasons.new(uid, None):
+                yield from _with_hint(f"jobflow {name}: {reason.text}", reason.hint)
+        for uid, job in self.followed.items():
+            if self.phase(uid) in WAITING_PHASES:
+                yield from self._new_reasons_of(uid, job["metadata"]["name"])
+
+    def _new_reasons_of(self, uid: str, name: str) -> Iterator[str]:
+        is_pending = " is pending" if self.phase(uid) == JobPhase.PENDING else ""
+        for reason in self.reasons.new(uid, self._group(uid)):
+            hint = reason.hint
+            if not hint and HELP not in reason.text:
+                hint = f"`{self.command('explain', uid)}` tells more"
+            yield from _with_hint(f"job {name}{is_pending}: {reason.text}", hint)
+
+    def command(self, verb: str, uid: str) -> str:
+        """Return the command line of a verb on a job, such as `hekla explain train -n ml`."""
+        metadata = self.followed[uid]["metadata"]
+        words = [f"hekla {verb} {metadata['name']}"]
+        if metadata["namespace"] != DEFAULT_NAMESPACE:
+            words.append(f"-n {metadata['namespace']}")
+        return " ".join([*words, self.cluster_flags] if self.cluster_flags else words)
 
     def queue_position(self, uid: str) -> tuple[int, int] | None:
         """Return `(2, 5)` for the second of five pending jobs in the queue, oldest first."""
@@ -69,6 +114,12 @@ class Jobs:
     def _group(self, uid: str) -> Object | None:
         metadata = self.followed[uid]["metadata"]
         return self.groups.get((metadata["namespace"], f"{metadata['name']}-{uid}"))
+
+
+def _with_hint(line: str, hint: str) -> Iterator[str]:
+    yield line
+    if hint:
+        yield f"  next: {hint}"
 
 
 def _is_pending(group: Object) -> bool:
@@ -90,7 +141,7 @@ def panel(jobs: Jobs, now: float) -> Iterator[str]:
         width = max((len(task.get("name", "")) for task in job_commands.tasks_of(job)), default=0)
         for task in job_commands.tasks_of(job):
             yield f"  {task.get('name', ''):<{width}}  {_progress(job, task)}"
-        if reason := jobs.pending_reason(uid):
+        for reason in jobs.pending_reasons(uid)[:PANEL_REASONS]:
             yield f"  pending: {reason}"
 
 
@@ -123,6 +174,7 @@ class Screen(Protocol):
 
     def message(self, line: str) -> None: ...
     def output(self, pod: str, line: str) -> None: ...
+    def ask(self, question: str) -> None: ...
     def changed(self) -> None: ...
     def close(self) -> None: ...
 
@@ -140,13 +192,16 @@ class PlainScreen:
     def output(self, pod: str, line: str) -> None:
         click.echo(f"{pod} | {line}")
 
+    def ask(self, question: str) -> None:
+        """Print a question; an empty one means that it is answered."""
+        if question:
+            terminal.echo(question)
+
     def changed(self) -> None:
         for uid, job in self._jobs.followed.items():
             self._print_once(uid, f"job {job['metadata']['name']}: {self._jobs.phase(uid)}")
-            if reason := self._jobs.pending_reason(uid):
-                self._print_once(
-                    f"{uid}/why", f"job {job['metadata']['name']} is pending: {reason}"
-                )
+        for line in self._jobs.new_reasons():
+            terminal.echo(line)
 
     def _print_once(self, key: str, line: str) -> None:
         if self._printed.get(key) != line:
@@ -169,6 +224,7 @@ class LiveScreen:
         from rich.text import Text
 
         self._jobs, self._now, self._text, self._group = jobs, now, Text, Group
+        self._question = ""
         self._console = Console()
         self._live = Live(console=self._console, get_renderable=self._draw, auto_refresh=False)
         self._colour_of: dict[str, str] = {}
@@ -187,7 +243,14 @@ class LiveScreen:
                     overflow="fold" if is_reason else "ellipsis",
                 )
             )
+        if self._question:
+            lines.append(self._text(self._question, style="bold"))
         return self._group(*lines)
+
+    def ask(self, question: str) -> None:
+        """Show a question as the last line, below all output, until it is answered."""
+        self._question = question
+        self._live.refresh()
 
     def message(self, line: str) -> None:
         self._console.print(self._text(terminal.escaped(line)))
@@ -202,7 +265,9 @@ class LiveScreen:
         self._console.print(text, soft_wrap=True)
 
     def changed(self) -> None:
-        """Redraw, at most every REDRAW_S."""
+        """Print new reasons, and redraw at most every REDRAW_S."""
+        for line in self._jobs.new_reasons():
+            self.message(line)
         now = self._now()
         if abs(now - self._drawn_at) >= REDRAW_S:
             self._drawn_at = now

@@ -19,10 +19,12 @@ import click
 import yaml
 
 import hekla
+from hekla.admission.webhooks import change_of_address
 from hekla.api import crds, wellknown
-from hekla.cli import chart_values
-from hekla.kube import kubeconfig
-from hekla.kube.errors import Conflict, KubeError, NotFound
+from hekla.cli import chart_values, terminal
+from hekla.kube import cluster_choice
+from hekla.kube.cluster_choice import Flags
+from hekla.kube.errors import Conflict, Invalid, KubeError, NotFound
 from hekla.kube.resources import CATALOGUE, Resource, resource
 from hekla.kube.sync_client import SyncClient
 from hekla.units import bounded_yaml
@@ -114,7 +116,7 @@ def apply(
         # Volcano's CRDs have another field manager; hekla's CRDs are a superset of them.
         is_crd = kind.kind == "CustomResourceDefinition"
         try:
-            client.apply(kind, obj, field_manager=MANAGER, force=force or is_crd, dry_run=dry_run)
+            _apply(client, kind, obj, force=force or is_crd, dry_run=dry_run)
         except Conflict as error:
             raise click.ClickException(
                 f"{what}: {error}; keep that value with --set or --values, or overwrite it with "
@@ -123,6 +125,21 @@ def apply(
         except KubeError as error:
             raise click.ClickException(f"{what}: {error}") from error
         report(f"{what} applied")
+
+
+def _apply(
+    client: SyncClient, kind: Resource[Any], obj: Object, *, force: bool, dry_run: bool
+) -> None:
+    """Apply an object. Webhooks that were called by URL are called by service from now on."""
+    try:
+        client.apply(kind, obj, field_manager=MANAGER, force=force, dry_run=dry_run)
+    except Invalid:
+        if kind.kind not in _LAST:
+            raise
+        patch = change_of_address(obj)
+        client.patch(kind, obj["metadata"]["name"], patch, kind="strategic", dry_run=dry_run)
+        if not dry_run:
+            client.apply(kind, obj, field_manager=MANAGER, force=force)
 
 
 def _is_user_owned(obj: Object) -> bool:
@@ -189,8 +206,10 @@ def values_from(files: Iterable[Path], sets: Iterable[str], image: str) -> Objec
 
 
 def connect(config: Path | None) -> SyncClient:
-    """Return a client of the cluster in a kubeconfig, or of the current context."""
+    """Return a client of the cluster in a kubeconfig, or by the rule of all commands."""
     try:
-        return SyncClient(kubeconfig.load(config), component=MANAGER)
+        target = cluster_choice.find(Flags(kubeconfig=config))
     except KubeError as error:
         raise click.ClickException(str(error)) from error
+    terminal.echo(f"using the cluster {target.server} of {target.source}", err=True)
+    return SyncClient(target, component=MANAGER)

@@ -1,6 +1,7 @@
 """`hekla run`: run jobs from manifests or from a command line until they finish.
 
-The jobs run on the cluster of this machine, or on a temporary one that ends with the run.
+The jobs run on the cluster that `hekla.kube.cluster_choice` finds, or on a temporary one that ends
+with the run.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import contextlib
 import os
 import re
 import secrets
+import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,21 +22,25 @@ import click
 import uvloop
 
 from hekla.cli import terminal
-from hekla.cli.data_dir import default_data_dir, running_pid
 from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, JobFollower, is_followed
 from hekla.cli.progress import Jobs, LiveScreen, PlainScreen, Screen
+from hekla.cli.vcctl import manifests
+from hekla.cli.vcctl.errors import CommandFailed, failure_of
 from hekla.cli.vcctl.options import plugins_of
-from hekla.kube import kubeconfig
+from hekla.kube import cluster_choice, kubeconfig
 from hekla.kube.client import Client
+from hekla.kube.cluster_choice import Flags
+from hekla.kube.data_dir import data_dir_flag
 from hekla.kube.errors import KubeError
+from hekla.kube.kubeconfig import ClusterConfig
 from hekla.sdk.builders import Job, Task
-from hekla.sdk.validation import unknown_fields
-from hekla.units import bounded_yaml
+from hekla.sdk.unknown_fields import unknown_fields
 from hekla.units.clock import SystemClock
 from hekla.units.objects import Object
 
 HOST_IMAGE = "host"
 MAX_STEM = 40
+COMMAND_FLAGS = ("name", "image", "replicas", "cpu", "memory", "gpu", "queue", "plugins", "env")
 
 
 @dataclass(frozen=True)
@@ -86,39 +92,93 @@ def _job_name(words: Sequence[str]) -> str:
 
 
 def run(
-    data_dir: Path | None,
+    flags: Flags,
     files: Sequence[Path],
     words: Sequence[str] = (),
     *,
+    written: Mapping[str, str],
     host_images: bool = False,
     replace: bool = False,
+    check: bool = True,
     **options: Any,
 ) -> int:
-    """Run jobs on the running cluster or on a temporary one; return the exit code."""
+    """Run jobs on the cluster that is meant, or on a temporary one; return the exit code."""
     if bool(files) == bool(words):
         raise click.UsageError("give manifests, or a command after `--`")
-    objects = [obj for file in files for obj in read_manifests(file)]
-    for obj in objects:
-        for message in unknown_fields(obj):
-            terminal.echo(f"Warning: {message}", err=True)
+    if files:
+        _refuse_flags_of_commands(written)
+    objects = _objects_of(files, check=check)
     if words:
         objects.append(_command_line(words, **options).job())
     request = _RunRequest(objects, replace=replace, is_command=bool(words))
-    where = data_dir or default_data_dir()
     try:
-        if running_pid(where) is not None:
-            return uvloop.run(_follow(where / "kubeconfig", request, can_detach=True))
-        if not any(map(is_followed, objects)):
-            raise click.ClickException(
-                "the manifests contain no job, and no cluster is running to apply them to; "
-                "`hekla up -d` starts one"
+        target = cluster_choice.find_named(flags)
+        if target is None:
+            return _run_apart(flags.data_dir, request, host_images=host_images)
+        if host_images:
+            raise click.UsageError(_host_images_refusal(target))
+        if words and "image" not in written and not target.is_loopback:
+            raise click.UsageError(
+                f"--image is needed: the default image {HOST_IMAGE!r} is this machine, and the "
+                f"command would run on {target.server} of {target.source}"
             )
-        with contextlib.ExitStack() as stack:
-            if data_dir is None:
-                data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hekla-")))
-            return uvloop.run(_run_on_temporary_cluster(data_dir, request, host_images=host_images))
-    except (KubeError, OSError) as error:
+        terminal.echo(f"using the cluster {target.server} of {target.source}", err=True)
+        more = shlex.join(_flag_words(flags))
+        return uvloop.run(_follow(target, request, can_detach=True, cluster_flags=more))
+    except KubeError as error:
+        raise _failed(failure_of(error)) from error
+    except OSError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _refuse_flags_of_commands(written: Mapping[str, str]) -> None:
+    """Refuse flags that would be ignored: manifests have their own image, replicas and so on."""
+    given = [flag for name, flag in written.items() if name in COMMAND_FLAGS]
+    if given:
+        raise click.UsageError(
+            f"{', '.join(given)}: only for a command after `--`; set it in the manifests instead"
+        )
+
+
+def _host_images_refusal(target: ClusterConfig) -> str:
+    restart = "restart that cluster (`hekla down`, `hekla up -d --host-images`) or "
+    return (
+        "--host-images is a setting of the temporary cluster, but the job would run on "
+        f"{target.server} of {target.source}, whose settings a run does not change; "
+        f"{restart if target.is_loopback else ''}omit the flag"
+    )
+
+
+def _flag_words(flags: Flags) -> Iterator[str]:
+    """Yield the flags with which another command uses the same cluster."""
+    if flags.kubeconfig is not None:
+        yield from ("-k", str(flags.kubeconfig))
+    if flags.data_dir is not None:
+        yield from ("--data-dir", str(flags.data_dir))
+    if flags.context:
+        yield from ("--context", flags.context)
+
+
+def _run_apart(data_dir: Path | None, request: _RunRequest, *, host_images: bool) -> int:
+    """Run on a temporary cluster, in a data directory that exists or is temporary too."""
+    if not any(map(is_followed, request.objects)):
+        raise click.ClickException(
+            "the manifests contain no job, and no cluster is running to apply them to; "
+            f"`hekla up -d{data_dir_flag(data_dir)}` starts one"
+        )
+    terminal.echo(_temporary_cluster_notice(data_dir), err=True)
+    with contextlib.ExitStack() as stack:
+        if data_dir is None:
+            data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hekla-")))
+        return uvloop.run(_run_on_temporary_cluster(data_dir, request, host_images=host_images))
+
+
+def _temporary_cluster_notice(data_dir: Path | None) -> str:
+    where = f" in {data_dir}" if data_dir else ""
+    text = f"no cluster is running{where}: starting a temporary one, which ends with this run"
+    if data_dir is None and (Path.home() / ".kube" / "config").exists():
+        text += "\n  ~/.kube/config is used only if --context or $KUBECONFIG names it"
+    return text
 
 
 @dataclass(frozen=True)
@@ -142,16 +202,36 @@ def _command_line(
     return CommandLine(words, plugins=plugins_of(plugins), env=variables, **options)
 
 
-def read_manifests(path: Path) -> list[Object]:
-    try:
-        documents = bounded_yaml.load_all(path.read_text(), bounded_yaml.FILE)
-    except (bounded_yaml.YAMLError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{path} is not YAML: {error}") from error
-    objects = [document for document in documents if document]
-    for obj in objects:
-        if not isinstance(obj, dict) or not obj.get("apiVersion") or not obj.get("kind"):
-            raise click.ClickException(f"{path}: every document needs apiVersion and kind")
+def _objects_of(paths: Sequence[Path], *, check: bool) -> list[Object]:
+    """Return the objects of files and directories; with `check`, refuse unknown fields."""
+    objects: list[Object] = []
+    for path in paths:
+        try:
+            found = manifests.read_objects(path)
+        except CommandFailed as error:
+            raise _failed(error) from error
+        if check:
+            _refuse_unknown_fields(path, found)
+        objects += found
     return objects
+
+
+def _refuse_unknown_fields(path: Path, objects: Sequence[Object]) -> None:
+    """Refuse misspelt fields at once: servers drop them without an error."""
+    wrong = [
+        f"\n  {obj['kind']} {(obj.get('metadata') or {}).get('name', '')}: {message}"
+        for obj in objects
+        for message in unknown_fields(obj)
+    ]
+    if wrong:
+        raise click.ClickException(
+            f"{path} has unknown fields:{''.join(wrong)}\n"
+            "correct them; --no-check sends them as they are"
+        )
+
+
+def _failed(failure: CommandFailed) -> click.ClickException:
+    return click.ClickException("\n  ".join(filter(None, (failure.message, failure.hint))))
 
 
 async def _run_on_temporary_cluster(
@@ -167,14 +247,19 @@ async def _run_on_temporary_cluster(
         # It exists for the one person who called it, and its pods use this person's files.
         config = LocalConfig(data_dir, host_images=host_images, pod_user="owner")
         async with cluster(config) as server:
-            return await _follow(server.kubeconfig, request, can_detach=False)
+            target = kubeconfig.load(server.kubeconfig)
+            return await _follow(
+                target, request, can_detach=False, cluster_flags=f"-k {server.kubeconfig}"
+            )
     except (AlreadyRunning, ImagesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _follow(path: Path, request: _RunRequest, *, can_detach: bool) -> int:
-    jobs = Jobs()
-    async with Client(kubeconfig.load(path), component="run") as client:
+async def _follow(
+    target: ClusterConfig, request: _RunRequest, *, can_detach: bool, cluster_flags: str = ""
+) -> int:
+    jobs = Jobs(cluster_flags=cluster_flags)
+    async with Client(target, component="run") as client:
         screen: Screen = PlainScreen(jobs)
         if sys.stdout.isatty():
             screen = LiveScreen(jobs, SystemClock().now)
@@ -183,7 +268,10 @@ async def _follow(path: Path, request: _RunRequest, *, can_detach: bool) -> int:
             completed = await follower.run(request.objects)
         except Detached:
             names = " ".join(job["metadata"]["name"] for job in jobs.followed.values())
-            screen.message(f"detached; `hekla job logs -f` and `hekla job wait` follow {names}")
+            flag = f" {cluster_flags}" if cluster_flags else ""
+            screen.message(
+                f"detached; `hekla job logs -f{flag}` and `hekla job wait{flag}` follow {names}"
+            )
             return 0
         except Aborted:
             return INTERRUPTED

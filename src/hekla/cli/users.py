@@ -15,8 +15,9 @@ import click
 
 from hekla.api.wellknown import POD_QUEUE_NAME
 from hekla.cli import terminal
-from hekla.cli.data_dir import MULTI_USER_FILE, default_data_dir, running_pid
 from hekla.kube import kubeconfig
+from hekla.kube.cluster_choice import local_cluster
+from hekla.kube.data_dir import MULTI_USER_FILE, default_data_dir
 from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import (
@@ -206,11 +207,13 @@ def show(data_dir: Path | None) -> None:
 
 def _config(data_dir: Path | None, *, sharing: bool = False) -> ClusterConfig:
     where = data_dir or default_data_dir()
-    if running_pid(where) is None:
-        raise click.ClickException(f"no cluster is running in {where}; start one with `hekla up`")
+    try:
+        config = local_cluster(where)
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
     if sharing and not (where / MULTI_USER_FILE).exists():
         raise click.ClickException(
             "this cluster is for one user: its pods are not kept apart from each other, and anyone "
             "may submit to every queue; start it with `hekla up --multi-user` to let others in"
         )
-    return kubeconfig.load(where / "kubeconfig")
+    return config

@@ -13,8 +13,14 @@ In a coroutine, `await submit_async(...)` returns a handle with awaitable method
     validation.py      validation of an object before it is sent
     handle.py          JobHandle and `submit`
     async_handle.py    the same for asyncio
+    async_clients.py   the client of an event loop
+    manifests.py       manifests of builders, and the checks before they are sent
+    unknown_fields.py  fields that the schema does not have
+    pending_reasons.py why a job does not run
     job_phases.py      phases of a job and the conditions of `wait`
     job_commands.py    Commands and patches that change a job
+    explanation.py     why a job is pending, running or failed
+    several_jobs.py    `as_completed` and `gather`
     job_wait.py        waits until a job reaches a phase
     logs.py            the output of all pods of a job, line by line
     container_runs.py  restarts of containers, each with its own log
@@ -28,41 +34,64 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hekla.kube.errors import ConfigError, Invalid, KubeError, NotFound
     from hekla.sdk.async_handle import AsyncJobHandle, submit_async
     from hekla.sdk.builders import Job, Queue, Task
-    from hekla.sdk.handle import JobHandle, create_queue, submit
+    from hekla.sdk.explanation import Explanation
+    from hekla.sdk.handle import JobHandle, create_queue, list_jobs, submit
     from hekla.sdk.job_wait import JobEnded
     from hekla.sdk.logs import LogLine
+    from hekla.sdk.several_jobs import as_completed, gather
 
 __all__ = [
     "AsyncJobHandle",
+    "ConfigError",
+    "Explanation",
+    "Invalid",
     "Job",
     "JobEnded",
     "JobHandle",
+    "KubeError",
     "LogLine",
+    "NotFound",
     "Queue",
     "Task",
+    "as_completed",
     "create_queue",
+    "gather",
+    "list_jobs",
     "submit",
     "submit_async",
 ]
 
 # Names are imported when first used, so that a command imports only the modules it needs.
 _HOMES = {
-    "AsyncJobHandle": "async_handle",
-    "submit_async": "async_handle",
-    "Job": "builders",
-    "JobEnded": "job_wait",
-    "Queue": "builders",
-    "Task": "builders",
-    "JobHandle": "handle",
-    "create_queue": "handle",
-    "submit": "handle",
-    "LogLine": "logs",
+    "AsyncJobHandle": "hekla.sdk.async_handle",
+    "ConfigError": "hekla.kube.errors",
+    "Explanation": "hekla.sdk.explanation",
+    "Invalid": "hekla.kube.errors",
+    "Job": "hekla.sdk.builders",
+    "JobEnded": "hekla.sdk.job_wait",
+    "JobHandle": "hekla.sdk.handle",
+    "KubeError": "hekla.kube.errors",
+    "LogLine": "hekla.sdk.logs",
+    "NotFound": "hekla.kube.errors",
+    "Queue": "hekla.sdk.builders",
+    "Task": "hekla.sdk.builders",
+    "as_completed": "hekla.sdk.several_jobs",
+    "create_queue": "hekla.sdk.handle",
+    "gather": "hekla.sdk.several_jobs",
+    "list_jobs": "hekla.sdk.handle",
+    "submit": "hekla.sdk.handle",
+    "submit_async": "hekla.sdk.async_handle",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'hekla.sdk' has no attribute {name!r}")
-    return getattr(import_module(f"hekla.sdk.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,10 +1,11 @@
 """Submitted jobs for asyncio: the API of `hekla.sdk.handle` with awaitable methods.
 
-async with Client(kubeconfig.load()) as client:
-    job = await submit_async(Job("hello", [Task(command="echo hi")]), client=client)
+    job = await submit_async(Job("hello", [Task(command="echo hi")]))
     async for line in job.logs(follow=True):
         print(line)
     await job.wait()
+
+Without a `client` the calls of one event loop share one, which is closed when the loop ends.
 """
 
 from __future__ import annotations
@@ -17,25 +18,39 @@ from typing import Any
 from hekla.api.wellknown import Action
 from hekla.kube.client import Client
 from hekla.kube.errors import BadRequest, Gone, KubeError, NotFound, TransportError
-from hekla.kube.resources import COMMANDS, JOBS, PODS, Resource
+from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES, Resource
 from hekla.kube.responses import LineSplitter
 from hekla.sdk import job_commands, job_phases
+from hekla.sdk.async_clients import default_client
 from hekla.sdk.builders import Job
 from hekla.sdk.container_runs import Run, Runs
+from hekla.sdk.explanation import Explanation, explanation, queue_of
 from hekla.sdk.job_wait import RETRY_S, WATCH_S, JobEnded
 from hekla.sdk.logs import LogLine, failure_line, line_of
+from hekla.sdk.manifests import as_manifest, raise_if_unknown
 from hekla.units.objects import Object
 
 
 async def submit_async(
-    job: Job | Object, *, client: Client, namespace: str | None = None
+    job: Job | Object,
+    *,
+    namespace: str | None = None,
+    client: Client | None = None,
+    check: bool = True,
 ) -> AsyncJobHandle:
     """Create a job from a builder or a manifest and return its handle at once.
 
+    The cluster is the one of `submit`. Raise Invalid for unknown fields, unless `check=False`, and
+    for rules that the server finds broken.
+
     Example:
-        job = await submit_async(Job("hello", [Task(command="echo hi")]), client=client)
+        job = await submit_async(Job("hello", [Task(command="echo hi")]))
+        assert await job.wait() == "Completed"
     """
-    manifest = job if isinstance(job, dict) else job.manifest()
+    client = client or await default_client()
+    manifest = as_manifest(job)
+    if check:
+        raise_if_unknown(manifest)
     return AsyncJobHandle(client, await client.create(JOBS, manifest, namespace=namespace))
 
 
@@ -43,7 +58,7 @@ class AsyncJobHandle:
     """A job on a cluster, for asyncio; `object` is its last known state.
 
     Example:
-        job = await AsyncJobHandle.of("hello", client=client)
+        job = await AsyncJobHandle.of("hello")
         phase = await job.wait(timeout_s=600)
     """
 
@@ -52,8 +67,11 @@ class AsyncJobHandle:
         self.object = job
 
     @classmethod
-    async def of(cls, name: str, *, client: Client, namespace: str | None = None) -> AsyncJobHandle:
+    async def of(
+        cls, name: str, *, namespace: str | None = None, client: Client | None = None
+    ) -> AsyncJobHandle:
         """Return the handle of an existing job."""
+        client = client or await default_client()
         return cls(client, await client.get(JOBS, name, namespace=namespace))
 
     def __repr__(self) -> str:
@@ -119,6 +137,14 @@ class AsyncJobHandle:
         selector = job_commands.pods_selector(self.name, task)
         listed = await self._client.list(PODS, namespace=self.namespace, label_selector=selector)
         return sorted(listed, key=lambda pod: str(pod["metadata"]["name"]))
+
+    async def explain(self) -> Explanation:
+        """Return why the job is pending, running or failed, and what to do next."""
+        job = await self.refresh()
+        name = job_commands.group_name(job)
+        group = await self._client.find(PODGROUPS, name, namespace=self.namespace)
+        queue = await self._client.find(QUEUES, queue_of(job))
+        return explanation(job, group, queue, await self.pods())
 
     async def suspend(self) -> None:
         """Suspend the job: the controller terminates its pods and keeps the job."""
@@ -240,16 +266,36 @@ class LogReaders:
         if earlier is not None:
             await earlier
         try:
-            async for line in run_lines(self._client, run, follow=not run.is_previous):
+            async for line in self._all_lines(run):
                 self._emit(line)
         except (BadRequest, NotFound):
             pass  # the container is gone and has no more output
         except KubeError as error:
             self._emit(failure_line(run, error))
 
+    async def _all_lines(self, run: Run) -> AsyncIterator[LogLine]:
+        """Yield each line of a run once, also if the server restarts meanwhile."""
+        count = 0
+        while True:
+            number = 0
+            try:
+                async for line in run_lines(self._client, run, follow=not run.is_previous):
+                    number += 1
+                    if number > count:
+                        count = number
+                        yield line
+                return
+            except TransportError:
+                await asyncio.sleep(RETRY_S)
 
-async def run_lines(client: Client, run: Run, *, follow: bool) -> AsyncIterator[LogLine]:
-    """Yield the lines of one run of a container; raise an error only after the received lines."""
+
+async def run_lines(
+    client: Client, run: Run, *, follow: bool, tail_lines: int | None = None
+) -> AsyncIterator[LogLine]:
+    """Yield the lines of one run of a container; raise an error only after the received lines.
+
+    If the connection is lost, the line that was cut off is left out.
+    """
     splitter = LineSplitter(f"log of {run.pod}")
     failure: KubeError | None = None
     try:
@@ -259,13 +305,17 @@ async def run_lines(client: Client, run: Run, *, follow: bool) -> AsyncIterator[
             container=run.container,
             follow=follow,
             previous=run.is_previous,
+            tail_lines=tail_lines,
             run=run.number,
+            uid=run.uid,
         ) as chunks:
             async for chunk in chunks:
                 for line in splitter.feed(chunk):
                     yield line_of(run, line)
     except KubeError as error:
         failure = error
+    if isinstance(failure, TransportError):
+        raise failure
     if rest := splitter.rest():
         yield line_of(run, rest)
     if failure is not None:

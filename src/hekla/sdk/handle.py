@@ -5,37 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hekla.api.wellknown import Action
-from hekla.kube import kubeconfig
-from hekla.kube.errors import Invalid
-from hekla.kube.resources import COMMANDS, JOBS, PODS, QUEUES
+from hekla.kube import cluster_choice
+from hekla.kube.kubeconfig import ClusterConfig
+from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_commands, job_phases, job_wait, validation
 from hekla.sdk.builders import Job, Queue
+from hekla.sdk.explanation import Explanation, explanation, queue_of
 from hekla.sdk.logs import LogLine, job_logs
+from hekla.sdk.manifests import as_manifest, raise_if_invalid
 from hekla.units.objects import Object
 
 
 def default_client() -> SyncClient:
-    """Return a client of the cluster that kubectl would use."""
-    return SyncClient(kubeconfig.load(), component="sdk")
-
-
-def as_manifest(what: Job | Queue | Object) -> Object:
-    return what if isinstance(what, dict) else what.manifest()
-
-
-def raise_if_invalid(manifest: Object, view: validation.ClusterView) -> None:
-    """Raise Invalid with all errors if validation rejects the manifest."""
-    errors = validation.errors(manifest, view)
-    if errors:
-        kind, name = manifest.get("kind", ""), manifest.get("metadata", {}).get("name", "")
-        text = "; ".join(str(error) for error in errors)
-        causes = [
-            {"field": error.field, "message": error.body, "reason": error.type} for error in errors
-        ]
-        raise Invalid(
-            422, "Invalid", f'{kind} "{name}" is invalid: {text}', details={"causes": causes}
-        )
+    """Return a client of the cluster that the commands use: see `hekla.kube.cluster_choice`."""
+    return SyncClient(cluster_choice.find(), component="sdk")
 
 
 def submit(
@@ -46,6 +30,8 @@ def submit(
     check: bool = True,
 ) -> JobHandle:
     """Create a job from a builder or a manifest and return its handle at once.
+
+    Raise Invalid for unknown fields and broken rules; `check=False` leaves that to the server.
 
     Example:
         job = submit(Job("hello", [Task(command="echo hi")]))
@@ -68,6 +54,32 @@ def create_queue(queue: Queue | Object, *, client: SyncClient | None = None) -> 
     manifest = as_manifest(queue)
     raise_if_invalid(manifest, validation.ClusterView(client))
     return client.create(QUEUES, manifest)
+
+
+def list_jobs(
+    *,
+    namespace: str | None = None,
+    all_namespaces: bool = False,
+    queue: str = "",
+    phase: str = "",
+    labels: str = "",
+    client: SyncClient | None = None,
+) -> list[JobHandle]:
+    """Return the jobs of a namespace, sorted by name; `labels` is a selector such as `team=ml`.
+
+    Example:
+        for job in list_jobs(queue="ml", phase="Running"):
+            print(job.name)
+    """
+    client = client or default_client()
+    where = None if all_namespaces else namespace or client.namespace
+    jobs = (
+        JobHandle(client, job)
+        for job in client.list(JOBS, namespace=where, label_selector=labels)
+        if (not queue or queue_of(job) == queue)
+        and (not phase or job_phases.phase_of(job) == phase)
+    )
+    return sorted(jobs, key=lambda job: (job.namespace, job.name))
 
 
 class JobHandle:
@@ -93,6 +105,11 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"JobHandle({self.namespace}/{self.name}: {self.phase})"
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The cluster of the job."""
+        return self._client.config
 
     @property
     def name(self) -> str:
@@ -134,6 +151,16 @@ class JobHandle:
             PODS, namespace=self.namespace, label_selector=job_commands.pods_selector(self.name)
         )
         return listed.items
+
+    def explain(self) -> Explanation:
+        """Return why the job is pending, running or failed, and what to do next."""
+        job = self.refresh()
+        return explanation(
+            job,
+            self._client.find(PODGROUPS, job_commands.group_name(job), namespace=self.namespace),
+            self._client.find(QUEUES, queue_of(job)),
+            self.pods(),
+        )
 
     def suspend(self) -> None:
         """Suspend the job: the controller terminates its pods and keeps the job."""

@@ -27,7 +27,8 @@ class JobEnded(Exception):
     """
 
     def __init__(self, job: Object) -> None:
-        super().__init__(f"the job finished as {job_phases.phase_of(job)}")
+        name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+        super().__init__(f"job {name} finished as {job_phases.phase_of(job)}")
         self.job = job
 
 

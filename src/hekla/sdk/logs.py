@@ -114,6 +114,7 @@ def run_lines(client: SyncClient, run: Run, options: LogOptions) -> Iterator[Log
             tail_lines=options.tail_lines,
             since_s=options.since_s,
             run=run.number,
+            uid=run.uid,
         ) as chunks:
             for chunk in chunks:
                 for line in splitter.feed(chunk):

@@ -3,11 +3,11 @@
 - Flags may be written with underscores; `-n=x` and `--watch=true` work, as in Go.
 - A wrong command line exits with 1. A failed command exits with 255 and prints `Failed to view job:
   …`.
-- A group without a command, or with an unknown one, prints its help and exits with 0.
+- A group without a command prints its help and exits with 0.
 - Extra words after a command are not an error.
 
-Note: Volcano prints the failure line on stdout. Here it goes to stderr, and for Volcano's own
-commands to stdout as well if that is not a terminal, so that `out=$(vcctl …)` still contains it.
+Note: Volcano prints the failure line on stdout, and exits with 0 after an unknown command of a
+group. Here stdout has results only, and every failure has an exit code.
 """
 
 from __future__ import annotations
@@ -33,40 +33,32 @@ SETTINGS: dict[str, Any] = {
 
 
 class VcctlCommand(click.Command):
-    """A command without subcommands. `additive` ones are not Volcano's and print only results to
-    stdout.
-    """
+    """A command without subcommands."""
 
-    def __init__(
-        self, *args: Any, examples: Sequence[str] = (), additive: bool = False, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         settings = {**SETTINGS, "allow_extra_args": True, **kwargs.pop("context_settings", {})}
         kwargs["context_settings"] = settings
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
-        self.additive = additive
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, parse_go_flags(self, args))
+        try:
+            return super().parse_args(ctx, parse_go_flags(self, args))
+        except CommandFailed as error:  # a callback refused the value of a flag
+            self._fail(ctx, error)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (KubeError, CommandFailed) as error:
-            if ctx.params.get("debug") or os.environ.get("HEKLA_DEBUG"):
-                traceback.print_exc()
-            failure = failure_of(error) if isinstance(error, KubeError) else error
-            self._report(ctx, failure)
-            ctx.exit(failure.code)
+            self._fail(ctx, error)
 
-    def _report(self, ctx: click.Context, failure: CommandFailed) -> None:
-        line = f"Failed to{_command_words(ctx)}: {failure.message}"
-        as_volcano = not self.additive and not ctx.params.get("output")
-        if as_volcano and not sys.stdout.isatty():
-            terminal.echo(line)
-        terminal.echo(line, err=True)
-        if failure.hint:
-            terminal.echo(f"  {failure.hint}", err=True)
+    def _fail(self, ctx: click.Context, error: KubeError | CommandFailed) -> NoReturn:
+        if ctx.params.get("debug") or os.environ.get("HEKLA_DEBUG"):
+            traceback.print_exc()
+        failure = failure_of(error) if isinstance(error, KubeError) else error
+        report_failure(f"Failed to{_command_words(ctx)}: {failure.message}", failure.hint)
+        ctx.exit(failure.code)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -116,13 +108,16 @@ class VcctlGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def unknown(self, ctx: click.Context, name: str) -> NoReturn:
-        """Print help and exit with 0, as Volcano does; print the error to stderr."""
         near = did_you_mean(name, self.list_commands(ctx))
-        terminal.echo(
-            f'unknown command "{name}" for "{ctx.command_path}"; {near}'.rstrip("; "), err=True
-        )
-        terminal.echo(ctx.get_help())
-        ctx.exit(0)
+        description = f'unknown command "{name}" for "{ctx.command_path}"'
+        raise click.UsageError(f"{description}; {near}" if near else description, ctx)
+
+
+def report_failure(line: str, hint: str = "") -> None:
+    """Print a failure, and the next step on a line of its own."""
+    terminal.echo(line, err=True)
+    if hint:
+        terminal.echo(f"  {hint}", err=True)
 
 
 def _command_words(ctx: click.Context) -> str:

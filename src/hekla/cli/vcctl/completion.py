@@ -12,7 +12,6 @@ SHELLS = ("bash", "zsh", "fish")
 
 @click.command(
     cls=VcctlCommand,
-    additive=True,
     examples=[
         "source <(vcctl completion bash)",
         "vcctl completion zsh > ~/.zfunc/_vcctl",

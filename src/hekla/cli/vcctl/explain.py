@@ -1,27 +1,27 @@
-"""`vcctl job explain`: why a job is pending, running or failed.
-
-Note: the reason is in a condition of the PodGroup, written by the scheduler. The newest condition
-counts: older ones are never unset.
-"""
+"""`vcctl job explain`: why a job is pending, running or failed, with the details."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import click
 
 from hekla.api import wellknown
-from hekla.api.wellknown import GroupCondition, JobPhase, PodGroupPhase, PodPhase, QueueState
+from hekla.api.wellknown import PodGroupPhase, PodPhase, QueueState
 from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlCommand
 from hekla.cli.vcctl.job_view import event_time
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
 from hekla.cli.vcctl.output import age, field_at, name_of, namespace_of, phase_colour
 from hekla.kube.resources import EVENTS, PODGROUPS, PODS, QUEUES
-from hekla.sdk import job_commands, job_phases
+from hekla.sdk import explanation as explanations
+from hekla.sdk import job_commands
 from hekla.units.objects import Object
+from hekla.units.quantity import QuantityError, parse_quantity
 
 RECENT_EVENTS = 8
+_DECIMAL_SUFFIXES = ("k", "M", "G", "T", "P", "E")
 _QUOTA_NAMES = (
     wellknown.PODS,
     wellknown.COUNT_PREFIX,
@@ -32,7 +32,6 @@ _QUOTA_NAMES = (
 
 @click.command(
     cls=VcctlCommand,
-    additive=True,
     examples=["vcctl job explain my-job", "vcctl job explain -N my-job -n ml"],
 )
 @one_job
@@ -45,7 +44,7 @@ def explain(session: Session, target: Target) -> None:
     job = find_job(session, target, "explain")
     namespace = namespace_of(job)
     group = client.find(PODGROUPS, job_commands.group_name(job), namespace=namespace)
-    queue = client.find(QUEUES, field_at(job, "spec", "queue") or wellknown.DEFAULT_QUEUE)
+    queue = client.find(QUEUES, explanations.queue_of(job))
     pods = client.list(
         PODS, namespace=namespace, label_selector=job_commands.pods_selector(name_of(job))
     ).items
@@ -66,14 +65,12 @@ def explanation(
     events: Iterable[Object],
 ) -> Iterator[str]:
     """Yield the explanation: the reason first, then its details."""
-    phase = job_phases.phase_of(job)
-    shown = terminal.style(phase, fg=phase_colour(phase))
-    yield f"job {namespace_of(job)}/{name_of(job)} is {shown}"
-    answer = _reason(job, group, queue, pods)
-    for clause in answer.split("; "):
-        yield f"  {clause}"
-    for hint in _next_steps(job, group, queue, pods):
-        yield f"  next: {hint}"
+    found = explanations.explanation(job, group, queue, pods)
+    head, *lines = str(found).splitlines()
+    shown = terminal.style(found.phase, fg=phase_colour(found.phase))
+    yield head.removesuffix(found.phase) + shown
+    yield from lines
+    answer = found.reason
     yield from _group_lines(group, answer)
     yield from _queue_line(job, queue)
     yield from _pod_lines(pods)
@@ -86,93 +83,6 @@ def _repeats_reason(event: Object, answer: str) -> bool:
     return bool(message) and (message in answer or answer in message)
 
 
-def verdict(group: Object | None) -> Object | None:
-    """Return the newest condition; older ones stay true forever."""
-    conditions = field_at(group or {}, "status", "conditions") or []
-    return max(conditions, key=lambda one: str(one.get("lastTransitionTime") or ""), default=None)
-
-
-def _reason(job: Object, group: Object | None, queue: Object | None, pods: list[Object]) -> str:
-    phase, name = (
-        job_phases.phase_of(job),
-        field_at(job, "spec", "queue") or wellknown.DEFAULT_QUEUE,
-    )
-    if phase == JobPhase.ABORTED:
-        return "it is suspended and can be resumed"
-    if phase == JobPhase.COMPLETED:
-        return "it has completed"
-    if phase in (JobPhase.FAILED, JobPhase.TERMINATED):
-        return _why_failed(job, pods)
-    if phase == JobPhase.RUNNING:
-        waiting = sum(field_at(pod, "status", "phase") == PodPhase.PENDING for pod in pods)
-        return (
-            f"the gang is running; {waiting} more pods are pending"
-            if waiting
-            else "the gang is running"
-        )
-    if queue is None:
-        return f"queue {name!r} does not exist"
-    state = field_at(queue, "status", "state") or QueueState.OPEN
-    if state != QueueState.OPEN:
-        return f"queue {name!r} is {state}: it admits no jobs"
-    if group is None:
-        return "it has no PodGroup yet: no controller has handled it"
-    newest = verdict(group)
-    if newest is not None and newest.get("type") == GroupCondition.UNSCHEDULABLE:
-        return str(newest.get("message") or newest.get("reason") or "it does not fit")
-    if field_at(group, "status", "phase") in (None, "", PodGroupPhase.PENDING):
-        return f"queue {name!r} has not admitted it yet"
-    return _why_not_started(pods) or "it is admitted, and its pods are being scheduled"
-
-
-def _why_not_started(pods: list[Object]) -> str:
-    """Return what keeps a bound pod from starting, such as a missing image."""
-    for pod in pods:
-        for status in field_at(pod, "status", "containerStatuses") or ():
-            waiting = field_at(status, "state", "waiting") or {}
-            if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
-                why = ": ".join(filter(None, (waiting["reason"], waiting.get("message"))))
-                return f"it is admitted, and pod {name_of(pod)} cannot start: {why}"
-    return ""
-
-
-def _why_failed(job: Object, pods: list[Object]) -> str:
-    for pod in pods:
-        for status in field_at(pod, "status", "containerStatuses") or ():
-            ended = field_at(status, "state", "terminated") or field_at(
-                status, "lastState", "terminated"
-            )
-            if ended and ended.get("exitCode"):
-                why = ended.get("message") or ended.get("reason") or ""
-                description = f"pod {name_of(pod)} exited with code {ended['exitCode']}"
-                return f"{description}: {why}" if why else description
-    failed = field_at(job, "status", "failed") or 0
-    return f"{failed} of its pods failed" if failed else "it was terminated before it completed"
-
-
-def _next_steps(
-    job: Object, group: Object | None, queue: Object | None, pods: list[Object]
-) -> Iterator[str]:
-    phase, name = (
-        job_phases.phase_of(job),
-        field_at(job, "spec", "queue") or wellknown.DEFAULT_QUEUE,
-    )
-    me = f"-N {name_of(job)} -n {namespace_of(job)}"
-    if phase == JobPhase.ABORTED:
-        yield f"vcctl job resume {me}"
-    elif phase in (JobPhase.FAILED, JobPhase.TERMINATED):
-        yield f"vcctl job logs {me}"
-    elif phase == JobPhase.PENDING and queue is None:
-        yield f"vcctl queue create -n {name}"
-    elif phase == JobPhase.PENDING and field_at(queue or {}, "status", "state") in (
-        QueueState.CLOSED,
-        QueueState.CLOSING,
-    ):
-        yield f"vcctl queue operate -n {name} -a open"
-    elif phase == JobPhase.PENDING and group is not None and not _why_not_started(pods):
-        yield "vcctl queue top"
-
-
 def _group_lines(group: Object | None, answer: str) -> Iterator[str]:
     if group is None:
         return
@@ -183,6 +93,8 @@ def _group_lines(group: Object | None, answer: str) -> Iterator[str]:
     if requested := _amounts(spec.get("minResources")):
         yield f"  minResources {requested}"
     for condition in status.get("conditions") or ():
+        if condition.get("status") == "False":
+            continue
         if condition.get("message") == answer:
             yield f"  {condition.get('type')} since {age(condition.get('lastTransitionTime'))}"
             continue
@@ -201,10 +113,21 @@ def _queue_line(job: Object, queue: Object | None) -> Iterator[str]:
 def _amounts(amounts: Object | None) -> str:
     """Format resources without zeros and without the names of quotas."""
     return ", ".join(
-        f"{name} {amount}"
+        f"{name} {_plain(amount)}"
         for name, amount in sorted((amounts or {}).items())
         if not name.startswith(_QUOTA_NAMES) and str(amount) != "0"
     )
+
+
+def _plain(amount: str | int | float) -> str:
+    """Return an amount as the scheduler writes it: `3000` for the API's canonical `3k`."""
+    text = str(amount)
+    if not text.endswith(_DECIMAL_SUFFIXES):
+        return text
+    try:
+        return str(parse_quantity(text).value())
+    except QuantityError:
+        return text
 
 
 def _pod_lines(pods: list[Object]) -> Iterator[str]:
@@ -215,6 +138,8 @@ def _pod_lines(pods: list[Object]) -> Iterator[str]:
         phase = field_at(pod, "status", "phase") or PodPhase.PENDING
         counts[phase] = counts.get(phase, 0) + 1
     yield "Pods: " + ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))
+    for gates, count in sorted(_gates(pods).items()):
+        yield f"  {count} held by scheduling gates: {gates}; remove them to have these pods placed"
     messages: dict[str, int] = {}
     for pod in pods:
         for condition in field_at(pod, "status", "conditions") or ():
@@ -223,6 +148,12 @@ def _pod_lines(pods: list[Object]) -> Iterator[str]:
                 messages[text] = messages.get(text, 0) + 1
     for text, count in sorted(messages.items()):
         yield f"  {count} not placed: {text}"
+
+
+def _gates(pods: list[Object]) -> Counter[str]:
+    """Count pods by the names of their scheduling gates."""
+    named = (field_at(pod, "spec", "schedulingGates") or () for pod in pods)
+    return Counter(", ".join(str(gate.get("name")) for gate in gates) for gates in named if gates)
 
 
 def _event_lines(events: Iterable[Object]) -> Iterator[str]:

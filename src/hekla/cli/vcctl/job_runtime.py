@@ -41,7 +41,6 @@ def _until(_: click.Context, param: click.Parameter, value: str) -> str:
 
 @click.command(
     cls=VcctlCommand,
-    additive=True,
     examples=[
         "vcctl job wait my-job",
         "vcctl job wait my-job --for Running --timeout 5m",
@@ -100,7 +99,6 @@ def _print_phase(job: Object) -> None:
 
 @click.command(
     cls=VcctlCommand,
-    additive=True,
     examples=[
         "vcctl job logs my-job",
         "vcctl job logs my-job -f",
@@ -186,7 +184,6 @@ def finish(session: Session, name: str, namespace: str, *, logs: bool) -> None:
 
 @click.command(
     cls=VcctlCommand,
-    additive=True,
     examples=["vcctl job scale my-job -r 8", "vcctl job scale my-job -r 8 --task worker -m 4"],
 )
 @one_job

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hekla.api import wellknown
 from hekla.cli.vcctl.output import age, field_at
 from hekla.kube.resources import EVENTS
 from hekla.kube.sync_client import SyncClient
@@ -29,16 +30,33 @@ _COUNTS = (
 
 
 def events_of(client: SyncClient, job: Object) -> list[Object]:
-    """Return the events of a job, oldest first."""
-    metadata = job["metadata"]
-    selector = f"involvedObject.name={metadata['name']},involvedObject.kind=Job"
-    listed = client.list(EVENTS, namespace=metadata["namespace"], field_selector=selector)
-    mine = [
-        event
-        for event in listed
-        if field_at(event, "involvedObject", "uid") in (None, metadata["uid"])
-    ]
-    return sorted(mine, key=event_time)
+    """Return the events of a job and of its PodGroup, oldest first.
+
+    The scheduler reports on the PodGroup. Other recorders may leave out the uid or the kind of the
+    object, so the name alone is selected.
+    """
+    from hekla.sdk.job_commands import group_name
+
+    found: list[Object] = []
+    for kind, name in (("Job", job["metadata"]["name"]), ("PodGroup", group_name(job))):
+        listed = client.list(
+            EVENTS,
+            namespace=job["metadata"]["namespace"],
+            field_selector=f"involvedObject.name={name}",
+        )
+        found += [event for event in listed if _is_about(event, kind, job)]
+    return sorted(found, key=event_time)
+
+
+def _is_about(event: Object, kind: str, job: Object) -> bool:
+    """Return whether an event is not about another object of the same name."""
+    about = event.get("involvedObject") or {}
+    if about.get("kind") not in (None, "", kind):
+        return False
+    if kind == "Job" and about.get("uid"):
+        return bool(about["uid"] == job["metadata"]["uid"])
+    # batch/v1 has a Job, too.
+    return about.get("apiVersion") in (None, "", wellknown.BATCH_API, wellknown.SCHEDULING_API)
 
 
 def event_time(event: Object) -> str:

@@ -92,7 +92,6 @@ def list_jobs(
     labels: str = "",
     output: str = "",
     watch: bool = False,
-    header_always: bool = False,
 ) -> None:
     """Show the table of `vcctl job list` and `vjobs`; no namespace means all."""
 
@@ -113,7 +112,6 @@ def list_jobs(
         labels=labels,
         wanted=wanted,
         watch=watch,
-        header_always=header_always,
     )
 
 

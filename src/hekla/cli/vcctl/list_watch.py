@@ -56,7 +56,6 @@ def show(
     labels: str = "",
     wanted: Callable[[Object], bool] = lambda _: True,
     watch: bool = False,
-    header_always: bool = False,
 ) -> None:
     """Show a list once, or with every change."""
     listed = client.list(resource, namespace=namespace, label_selector=labels)
@@ -64,7 +63,7 @@ def show(
     if watch and not objects and output in ("", "wide"):
         table: Table | None = None
     else:
-        table = show_list(resource, objects, columns, output, header_always=header_always)
+        table = show_list(resource, objects, columns, output)
     if not watch:
         return
     for obj in changes(

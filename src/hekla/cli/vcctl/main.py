@@ -9,7 +9,6 @@ import click
 
 from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlGroup, run
-from hekla.cli.vcctl.errors import did_you_mean
 
 # The location of each command: `module:attribute` below this package.
 COMMANDS = {
@@ -26,7 +25,7 @@ SHORTCUTS = ("vsub", "vjobs", "vqueues", "vcancel", "vsuspend", "vresume")
 
 
 class RootGroup(VcctlGroup):
-    """The root group: unlike in other groups, an unknown word is an error."""
+    """The root group, with `help` as a command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -40,11 +39,6 @@ class RootGroup(VcctlGroup):
                 ctx.exit(0)
             args = [*args[1:], "--help"]
         return super().resolve_command(ctx, args)
-
-    def unknown(self, ctx: click.Context, name: str) -> NoReturn:
-        near = did_you_mean(name, COMMANDS)
-        description = f'unknown command "{name}" for "{ctx.command_path}"'
-        raise click.UsageError(f"{description}; {near}" if near else description, ctx)
 
 
 vcctl = RootGroup(

@@ -7,8 +7,7 @@ Note: for lists and queues -n has its usual meaning. For the verbs on one job Vo
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -19,7 +18,8 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from hekla.cli.vcctl.errors import CommandFailed
-from hekla.kube import kubeconfig
+from hekla.kube import cluster_choice
+from hekla.kube.cluster_choice import Flags
 from hekla.kube.errors import ConfigError, KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES, Obj, Resource
@@ -33,20 +33,17 @@ COMPLETION_TIMEOUT_S = 2.0
 class Session:
     """The cluster, the credentials and the default namespace of a command."""
 
-    def __init__(
-        self, path: str = "", master: str = "", context: str = "", timeout_s: float = 30.0
-    ) -> None:
-        self._path = path
+    def __init__(self, flags: Flags, master: str = "", timeout_s: float = 30.0) -> None:
+        self._flags = flags
         self._master = master
-        self._context = context
         self._timeout_s = timeout_s
 
     @cached_property
     def config(self) -> ClusterConfig:
         try:
-            config = self._load()
+            config = cluster_choice.find(self._flags)
         except ConfigError:
-            if not self._master or self._path or self._context:
+            if not self._master or self._flags != Flags():
                 raise
             config = ClusterConfig(server=self._master)
         if self._master:
@@ -55,16 +52,6 @@ class Session:
             server = self._master if "://" in self._master else f"https://{self._master}"
             config = msgspec.structs.replace(config, server=server.rstrip("/"))
         return config
-
-    def _load(self) -> ClusterConfig:
-        try:
-            return kubeconfig.load(self._path or None, context=self._context or None)
-        except ConfigError:
-            # After `hekla up`, vcctl works without an exported KUBECONFIG.
-            own = local_kubeconfig()
-            if self._path or os.environ.get("KUBECONFIG") or not own.exists():
-                raise
-            return kubeconfig.load(own, context=self._context or None)
 
     @cached_property
     def client(self) -> SyncClient:
@@ -82,22 +69,29 @@ class Session:
         return self.config.namespace
 
 
-def local_kubeconfig() -> Path:
-    """Return the kubeconfig of `hekla up` in its default data directory."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "hekla" / "kubeconfig"
+def cluster_flags(given: Mapping[str, Any]) -> Flags:
+    """Return the flags that name a cluster among the values of a command's parameters."""
+    path, where = given.get("kubeconfig"), given.get("data_dir")
+    return Flags(
+        kubeconfig=Path(path) if path else None,
+        data_dir=Path(where) if where else None,
+        context=given.get("context") or "",
+    )
+
+
+def take_cluster_flags(given: dict[str, Any]) -> Flags:
+    """Remove these values from a command's parameters and return them."""
+    return cluster_flags({name: given.pop(name) for name in ("kubeconfig", "data_dir", "context")})
 
 
 def connected(function: F) -> F:
     """Add the connection flags; the function gets a `Session` first."""
 
     @wraps(function)
-    def called(
-        *args: Any, kubeconfig: str, master: str, context: str, debug: bool, **rest: Any
-    ) -> Any:
+    def called(*args: Any, master: str, debug: bool, **rest: Any) -> Any:
         for ignored in ("v", "vmodule", "log_flush_frequency"):
             rest.pop(ignored, None)
-        session = Session(kubeconfig, master, context)
+        session = Session(take_cluster_flags(rest), master)
         try:
             return function(session, *args, **rest)
         except ValueError as error:
@@ -125,6 +119,9 @@ _CONNECTION = (
         help="Address of the API server; overrides the kubeconfig.",
     ),
     click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig."),
+    click.option(
+        "--data-dir", default="", metavar="DIR", help="Data directory of a cluster of `hekla up`."
+    ),
     click.option("--debug", is_flag=True, help="Print the traceback of a failure."),
     # Go's log flags: accepted for scripts, without effect.
     click.option("-v", "v", hidden=True, metavar="LEVEL"),
@@ -162,12 +159,7 @@ def complete_names(resource: Resource[Obj]) -> Callable[..., list[CompletionItem
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         given = ctx.params
-        session = Session(
-            given.get("kubeconfig") or "",
-            given.get("master") or "",
-            given.get("context") or "",
-            COMPLETION_TIMEOUT_S,
-        )
+        session = Session(cluster_flags(given), given.get("master") or "", COMPLETION_TIMEOUT_S)
         try:
             namespace = None
             if resource.namespaced and not given.get("all_namespaces"):

@@ -133,8 +133,6 @@ def show_list(
     objects: Sequence[Object],
     columns: Sequence[Column],
     output: str,
-    *,
-    header_always: bool = False,
 ) -> Table | None:
     """Print a list in the requested format; return the table if one was printed."""
     if output not in ("", "wide"):
@@ -143,7 +141,7 @@ def show_list(
         return None
     chosen = [column for column in columns if output == "wide" or not column.wide]
     table = Table(chosen, objects)
-    if not objects and not header_always:
+    if not objects:
         terminal.echo(NONE_FOUND)
         return table
     terminal.echo(table.header())

@@ -58,7 +58,6 @@ def podgroup() -> None:
 
 @podgroup.command(
     "list",
-    additive=True,
     examples=["vcctl podgroup list -A --phase Pending", "vcctl podgroup list -q ml -w"],
 )
 @namespace_option
@@ -101,7 +100,7 @@ def list_(
     )
 
 
-@podgroup.command(additive=True, examples=["vcctl podgroup view my-group -n ml"])
+@podgroup.command(examples=["vcctl podgroup view my-group -n ml"])
 @click.argument("word", metavar="[NAME]", required=False, shell_complete=complete_names(PODGROUPS))
 @click.option(
     "-N",

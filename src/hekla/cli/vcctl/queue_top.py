@@ -3,15 +3,17 @@
     root
     ├─ ml          cpu     ██████████▒▒▒▒······  12 of 8 deserved, 4 borrowed, max 16
 
-The length of a bar is the most that a queue may use: its capability, else what it deserves, else
-what all queues use. Full blocks are within the deserved share, shaded ones are borrowed, dots are
-free; `|` marks the guarantee. `--by namespace` and `--by user` show usage over time.
+The length of a bar is the most that a queue may use: its capability, else what the nodes have. Full
+blocks are within the deserved share, shaded ones are borrowed, dots are free; `|` marks the
+guarantee. `spec.deserved` is shown if the scheduler's plugin `capacity` is in force; `proportion`
+divides by weight. `--by namespace` and `--by user` show usage over time.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,8 +35,9 @@ from hekla.cli.vcctl.list_watch import changes
 from hekla.cli.vcctl.options import Session, connected, watch_option
 from hekla.cli.vcctl.output import field_at, name_of
 from hekla.cli.vcctl.queues import Counts, counts_of
-from hekla.kube.errors import KubeError
-from hekla.kube.resources import QUEUES
+from hekla.kube.errors import Forbidden, KubeError
+from hekla.kube.resources import CONFIGMAPS, NODES, QUEUES
+from hekla.kube.sync_client import SyncClient
 from hekla.units.objects import Object
 from hekla.units.quantity import Quantity, QuantityError, parse_quantity
 
@@ -44,12 +47,12 @@ Amounts = dict[str, Quantity]
 BAR = 24
 OWN, BORROWED, FREE, MARK = "█", "▒", "·", "|"
 _FIRST = (wellknown.CPU, wellknown.MEMORY)
+_CAPACITY = re.compile(r"^[^#\n]*\bname:\s*[\"']?capacity\b", re.MULTILINE)
 _CLEAR = terminal.sequence("\x1b[H\x1b[2J")
 
 
 @click.command(
     cls=VcctlCommand,
-    additive=True,
     examples=[
         "vcctl queue top",
         "vcctl queue top -r cpu --watch",
@@ -98,10 +101,49 @@ Shown = tuple[str, Iterator[Object]]
 
 
 def _show_queues(session: Session, only: Sequence[str], place: str) -> Shown:
-    listed = session.client.list(QUEUES)
-    text = "\n".join(tree(listed.items, counts_of(session), only, _usage_of_queues(session, place)))
+    client = session.client
+    listed = client.list(QUEUES)
+    text = "\n".join(
+        tree(
+            listed.items,
+            counts_of(session),
+            only,
+            _usage_of_queues(session, place),
+            cluster=cluster_amounts(client),
+            has_deserved=uses_deserved(client, place),
+        )
+    )
     # The scheduler writes a queue's usage to its status: redraw on any change of a queue.
-    return text, changes(session.client, QUEUES, listed.resource_version)
+    return text, changes(client, QUEUES, listed.resource_version)
+
+
+def cluster_amounts(client: SyncClient) -> Amounts:
+    """Return what the nodes have; nothing for users who may not list nodes."""
+    total: Amounts = {}
+    try:
+        for node in client.list(NODES):
+            for name, amount in _amounts(field_at(node, "status", "allocatable")).items():
+                total[name] = total[name] + amount if name in total else amount
+    except Forbidden:
+        return {}
+    return total
+
+
+def uses_deserved(client: SyncClient, place: str) -> bool:
+    """Return whether the configuration in the cluster has the plugin that uses `spec.deserved`.
+
+    True for users who may not read it: a field that they see in the queue is then not hidden.
+    """
+    try:
+        found = client.find(
+            CONFIGMAPS,
+            wellknown.SCHEDULER_CONFIG_MAP,
+            namespace=place or wellknown.SYSTEM_NAMESPACE,
+        )
+    except Forbidden:
+        return True
+    text = str((field_at(found or {}, "data") or {}).get(wellknown.SCHEDULER_CONFIG_KEY) or "")
+    return bool(_CAPACITY.search(text))
 
 
 def _show_ranking(session: Session, level: str, place: str) -> Shown:
@@ -126,6 +168,9 @@ def tree(
     counts: Counts,
     only: Sequence[str] = (),
     usages: Queues | None = None,
+    *,
+    cluster: Amounts | None = None,
+    has_deserved: bool = True,
 ) -> Iterator[str]:
     """Yield the tree. Queues with a missing parent are shown below the root."""
     names = {name_of(queue) for queue in queues}
@@ -139,9 +184,13 @@ def tree(
         at = parent if parent in names else wellknown.ROOT_QUEUE
         below.setdefault(at, []).append(queue)
     widest = max((_depth_of(q, queues) * 3 + len(name_of(q)) for q in queues), default=4)
-    total = _amounts(field_at(root, "status", "allocated"))
     width = max(widest, 4) + 2
-    yield from _branch(root, below, counts, only, total, usages or {}, "", "", width, set())
+    bars = partial(resource_bars, only=only, cluster=cluster, has_deserved=has_deserved)
+    yield from _branch(root, below, counts, bars, usages or {}, "", "", width, set())
+
+
+Bars = Callable[..., Iterator[str]]
+"""From a queue and its usage over time to its bars."""
 
 
 def _depth_of(queue: Object, queues: Sequence[Object]) -> int:
@@ -156,8 +205,7 @@ def _branch(
     queue: Object,
     below: dict[str, list[Object]],
     counts: Counts,
-    only: Sequence[str],
-    total: Amounts,
+    bars: Bars,
     usages: Queues,
     lead: str,
     trunk: str,
@@ -170,20 +218,18 @@ def _branch(
     seen.add(name)
     children = below.get(name, [])
     usage = usages.get(name)
-    bars = list(resource_bars(queue, only, total, usage))
     label = f"{lead}{name}"
     yield f"{label:<{width}} {_headline(queue, counts, usage)}".rstrip()
     stem = trunk + ("│  " if children else "   ")
-    for bar in bars:
-        yield f"{stem:<{width}} {bar}"
+    for line in bars(queue, usage=usage):
+        yield f"{stem:<{width}} {line}"
     for index, child in enumerate(children):
         last = index == len(children) - 1
         yield from _branch(
             child,
             below,
             counts,
-            only,
-            total,
+            bars,
             usages,
             trunk + ("└─ " if last else "├─ "),
             trunk + ("   " if last else "│  "),
@@ -219,12 +265,13 @@ def _amounts(texts: Any) -> Amounts:
 def resource_bars(
     queue: Object,
     only: Sequence[str] = (),
-    total: Amounts | None = None,
+    cluster: Amounts | None = None,
     usage: QueueShare | None = None,
+    has_deserved: bool = True,
 ) -> Iterator[str]:
-    """Yield one line for each resource that the queue uses or deserves; `total`: of all."""
+    """Yield one line for each resource that the queue uses or deserves."""
     used = _amounts(field_at(queue, "status", "allocated"))
-    deserved = _amounts(field_at(queue, "spec", "deserved"))
+    deserved = _amounts(field_at(queue, "spec", "deserved")) if has_deserved else {}
     if not deserved and usage is not None:
         deserved = _amounts(usage.deserved)  # the current share of its weight
     guarantee = _amounts(field_at(queue, "spec", "guarantee", "resource"))
@@ -241,7 +288,7 @@ def resource_bars(
             deserved.get(name),
             guarantee.get(name),
             capability.get(name),
-            (total or {}).get(name),
+            (cluster or {}).get(name),
         )
 
 
@@ -251,9 +298,8 @@ def bar_line(
     deserved: Quantity | None,
     guarantee: Quantity | None,
     capability: Quantity | None,
-    total: Quantity | None = None,
+    cluster: Quantity | None = None,
 ) -> str:
-    own = next((one for one in (deserved, capability, total) if one is not None), None)
     words = f"{used} used"
     if deserved is not None:
         words = f"{used} of {deserved} deserved"
@@ -263,21 +309,28 @@ def bar_line(
         words += f", {guarantee} guaranteed"
     if capability is not None:
         words += f", max {capability}"
-    return f"{name:<8} {bar(used, own, guarantee, capability)} {words}"
+    elif cluster is not None:
+        words += f", {cluster} in the cluster"
+    most = cluster if capability is None else capability
+    return f"{name:<8} {bar(used, deserved, guarantee, most)} {words}"
 
 
 def bar(
     used: Quantity,
-    own: Quantity | None,
+    deserved: Quantity | None = None,
     guarantee: Quantity | None = None,
-    capability: Quantity | None = None,
+    limit: Quantity | None = None,
 ) -> str:
-    """Return the usage in blocks; shaded beyond the deserved share."""
-    most = max(float(amount) for amount in (used, own, guarantee, capability) if amount is not None)
+    """Return the usage in blocks; shaded beyond the deserved share.
+
+    `limit` is the length of the bar, unless more is used.
+    """
+    scale = (used, limit) if limit is not None else (used, deserved, guarantee)
+    most = max(float(amount) for amount in scale if amount is not None)
     if most <= 0:
         return FREE * BAR
     filled = _cells(used, most)
-    mine = filled if own is None else min(filled, _cells(own, most))
+    mine = filled if deserved is None else min(filled, _cells(deserved, most))
     text = OWN * mine + BORROWED * (filled - mine) + FREE * (BAR - filled)
     if guarantee:
         at = min(BAR - 1, max(0, _cells(guarantee, most) - 1))

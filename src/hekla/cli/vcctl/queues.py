@@ -230,14 +230,19 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
         note(f"queue {name_of(created)} created")
 
 
-@queue.command(examples=["vcctl queue delete -n my-queue"])
+@queue.command(examples=["vcctl queue delete -n my-queue", "vcctl queue delete my-queue --force"])
 @_word
 @queue_name()
+@click.option("--force", is_flag=True, help="Close the queue and delete its unfinished jobs first.")
 @connected
-def delete(session: Session, word: str | None, name: str | None) -> None:
-    """Delete a closed queue."""
+def delete(session: Session, word: str | None, name: str | None, force: bool) -> None:
+    """Delete a queue without unfinished jobs."""
+    from hekla.cli.vcctl import queue_deletion
+
     wanted = _name(name, word, "queue name must be specified", "delete")
-    find_queue(session, wanted)
+    found = find_queue(session, wanted)
+    if force:
+        queue_deletion.delete_workloads(session.client, found)
     session.client.delete(QUEUES, wanted)
     note(f"queue {wanted} deleted")
 

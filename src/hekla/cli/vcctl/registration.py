@@ -9,6 +9,11 @@ import click
 
 # Name, location below this package, and the text of `hekla --help`.
 COMMANDS = (
+    (
+        "config",
+        "scheduler_config:config",
+        "Check a scheduler configuration, or show the one in force.",
+    ),
     ("explain", "explain:explain", "Explain why a job is pending, running or failed."),
     ("job", "jobs:job", "Run, list, follow and change jobs."),
     ("queue", "queues:queue", "Create, list and change queues."),

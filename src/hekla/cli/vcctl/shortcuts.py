@@ -148,8 +148,6 @@ def vjobs(
         events = job_view.events_of(session.client, job)
         terminal.echo(job_view.report(job, events, conditions=False))
         return
-    # Filters that drop every row keep the header; an empty cluster prints none.
-    filtered = bool(scheduler or selector or phase)
     jobs.list_jobs(
         session,
         namespace=None if all_namespaces else namespace or session.namespace,
@@ -159,7 +157,6 @@ def vjobs(
         labels=labels,
         output=output,
         watch=watch,
-        header_always=filtered,
     )
 
 

@@ -39,10 +39,13 @@ def plain_job(
         "name": name,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "resources": {"requests": requests, "limits": limits},
     }
+    if amounts := {
+        key: value for key, value in (("requests", requests), ("limits", limits)) if value
+    }:
+        container["resources"] = amounts
     if command:
-        container["command"] = shlex.split(command)
+        container["command"] = _words(command)
     return {
         "apiVersion": wellknown.BATCH_API,
         "kind": "Job",
@@ -61,6 +64,16 @@ def plain_job(
             ],
         },
     }
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise CommandFailed(
+            f"command {command!r} is not a shell command: {str(error).lower()}",
+            hint="close every quote; a command in quotes is one word of the shell",
+        ) from error
 
 
 def create(session: Session, manifest: Object, namespace: str | None, *, check: bool) -> Object:
@@ -181,7 +194,6 @@ def _amounts(text: str) -> dict[str, str]:
 
 @click.command(
     cls=VcctlCommand,
-    additive=True,
     examples=[
         "vcctl job submit hello --image busybox -- echo hello",
         "vcctl job submit train --image pytorch --replicas 4 --gpu 1 -q ml --plugin pytorch \\",

@@ -1,0 +1,63 @@
+"""What `hekla run` prints about a failed job: exit codes of its pods and commands for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+from hekla.units.objects import Object
+
+MAX_SHOWN: Final = 10
+TAIL_LINES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FailedContainer:
+    """A container that ended with an error, or a pod that failed without one."""
+
+    pod: str
+    namespace: str
+    container: str = ""
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        ended = f"pod {self.pod} failed"
+        if self.exit_code is not None:
+            ended = f"pod {self.pod}: container {self.container} exited with code {self.exit_code}"
+        reason = "" if self.reason == "Error" else self.reason
+        why = ": ".join(filter(None, (reason, self.message)))
+        return f"{ended} ({why})" if why else ended
+
+
+def failed_containers(pod: Object) -> list[FailedContainer]:
+    """Return the containers for which a failed pod failed."""
+    status: Any = pod.get("status") or {}
+    where = str(pod["metadata"]["name"]), str(pod["metadata"].get("namespace") or "")
+    failed = []
+    statuses = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
+    for one in chain(*statuses):
+        ended = (one.get("state") or {}).get("terminated") or {}
+        if code := int(ended.get("exitCode") or 0):
+            why = str(ended.get("reason") or ""), str(ended.get("message") or "")
+            failed.append(FailedContainer(*where, str(one["name"]), code, *why))
+    if failed:
+        return failed
+    why = str(status.get("reason") or ""), str(status.get("message") or "")
+    return [FailedContainer(*where, reason=why[0], message=why[1])]
+
+
+def report(job: Object, phase: str, failed: Sequence[FailedContainer], more: str) -> Iterator[str]:
+    """Yield the lines about one job. `more` are the commands that tell more."""
+    state = (job.get("status") or {}).get("state") or {}
+    why = ": ".join(filter(None, (state.get("reason"), state.get("message"))))
+    head = f"job {job['metadata']['name']} ended as {phase}"
+    yield f"{head}: {why}" if why else head
+    for one in failed[:MAX_SHOWN]:
+        yield f"  {one}"
+    if len(failed) > MAX_SHOWN:
+        yield f"  … and {len(failed) - MAX_SHOWN} more"
+    yield f"  next: {more}"

@@ -1,0 +1,126 @@
+"""Lists of jobs, waiting for several, and explanations in the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hekla import Explanation, JobEnded, JobHandle, NotFound, as_completed, gather, list_jobs
+from hekla.kube.client import Client
+from hekla.kube.resources import JOBS, NAMESPACES
+from hekla.kube.sync_client import SyncClient
+from hekla.sdk.async_handle import AsyncJobHandle
+from hekla.units.objects import Object
+
+Make = Callable[..., Object]
+
+
+@pytest.fixture
+def finish(admin: SyncClient) -> Callable[..., None]:
+    """Set the phase of a job, as a controller would."""
+
+    def finish(job: JobHandle, phase: str = "Completed") -> None:
+        state = {"state": {"phase": phase}}
+        admin.patch_status(JOBS, job.name, state, namespace=job.namespace)
+
+    return finish
+
+
+@pytest.fixture
+def handles(admin: SyncClient, make_job: Make) -> list[JobHandle]:
+    return [JobHandle(admin, make_job(name)) for name in ("a", "b", "c")]
+
+
+def test_jobs_are_listed_by_queue_phase_and_label(
+    admin: SyncClient, make_job: Make, namespace: str
+) -> None:
+    make_job("b", phase="Running", labels={"team": "ml"})
+    make_job("a", phase="Completed")
+
+    def names(**more: Any) -> list[str]:
+        return [job.name for job in list_jobs(client=admin, namespace=namespace, **more)]
+
+    assert names() == ["a", "b"]
+    assert names(phase="Running") == ["b"]
+    assert names(labels="team=ml") == ["b"]
+    assert names(queue="default") == ["a", "b"]
+    assert names(queue="other") == []
+    everywhere = list_jobs(client=admin, all_namespaces=True)
+    assert (namespace, "a") in [(job.namespace, job.name) for job in everywhere]
+
+
+def test_jobs_are_yielded_in_the_order_in_which_they_finish(
+    handles: list[JobHandle], finish: Callable[..., None]
+) -> None:
+    a, b, c = handles
+    finish(b)
+    ended = as_completed(handles, timeout_s=60)
+    assert next(ended) is b
+    finish(c, "Failed")
+    assert next(ended) is c
+    finish(a)
+    assert next(ended) is a
+    assert list(ended) == []
+    assert [job.phase for job in handles] == ["Completed", "Completed", "Failed"]
+
+
+def test_jobs_of_several_namespaces_are_awaited_together(
+    admin: SyncClient, handles: list[JobHandle], finish: Callable[..., None], unique: str
+) -> None:
+    other = f"{unique}-other"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}}
+    admin.create(NAMESPACES, body)
+    spec = {key: handles[0].object[key] for key in ("apiVersion", "kind", "spec")}
+    far = JobHandle(admin, admin.create(JOBS, {**spec, "metadata": {"name": "a"}}, namespace=other))
+    for job in (far, handles[0]):
+        finish(job)
+    assert gather([far, handles[0]], timeout_s=60) == [far, handles[0]]
+    assert far.phase == "Completed"
+
+
+def test_gather_raises_for_a_job_that_failed_and_names_it(
+    handles: list[JobHandle], finish: Callable[..., None], namespace: str
+) -> None:
+    finish(handles[1], "Failed")
+    with pytest.raises(JobEnded, match=f"job {namespace}/b finished as Failed") as ended:
+        gather(handles, timeout_s=60)
+    assert ended.value.job["metadata"]["name"] == "b"
+
+
+def test_timeout_names_the_jobs_that_are_missing(
+    handles: list[JobHandle], finish: Callable[..., None]
+) -> None:
+    with pytest.raises(TimeoutError, match="not finished within 0 s: a, b, c"):
+        gather(handles, timeout_s=0)
+
+
+def test_a_deleted_job_is_reported(admin: SyncClient, handles: list[JobHandle]) -> None:
+    handles[0].delete()
+    with pytest.raises(NotFound, match='"a" was deleted'):
+        gather(handles, timeout_s=60)
+
+
+def test_nothing_to_wait_for_ends_at_once() -> None:
+    assert gather([]) == []
+
+
+def test_a_job_explains_itself(handles: list[JobHandle]) -> None:
+    found = handles[0].explain()
+    assert isinstance(found, Explanation)
+    assert (found.phase, found.reason) == (
+        "Pending", "it has no PodGroup yet: no controller has handled it",
+    )  # fmt: skip
+    assert str(found).splitlines()[0] == f"job {handles[0].namespace}/a is Pending"
+
+
+async def test_a_job_explains_itself_to_coroutines(
+    admin: SyncClient, handles: list[JobHandle], finish: Callable[..., None]
+) -> None:
+    finish(handles[0], "Aborted")
+    async with Client(admin.config) as client:
+        job = await AsyncJobHandle.of("a", namespace=handles[0].namespace, client=client)
+        found = await job.explain()
+    assert found.reason == "it is suspended and can be resumed"
+    assert found.next_steps == (f"vcctl job resume -N a -n {handles[0].namespace}",)

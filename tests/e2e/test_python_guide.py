@@ -1,0 +1,47 @@
+"""The programs of the guide for Python run on a cluster of `hekla up`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "python.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+WANT = [
+    "hello-worker-1 | hello",
+    "job default/part-3 finished as Failed\njob default/part-3 is Failed\n  pod part-3-",
+    "['4', '9']",
+]
+HEKLA = [sys.executable, "-m", "hekla.cli.main"]
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    where = tmp_path_factory.mktemp("cluster")
+    subprocess.run([*HEKLA, "up", "--detach", "--data-dir", where], check=True, timeout=600)
+    yield where
+    subprocess.run([*HEKLA, "down", "--data-dir", where], check=True, timeout=600)
+
+
+def test_each_program_has_an_expectation() -> None:
+    assert len(PROGRAMS) == len(WANT)
+
+
+@pytest.mark.parametrize("number", range(len(WANT)))
+def test_program_runs_and_prints_what_it_says(up: Path, number: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAMS[number]],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "KUBECONFIG": str(up / "kubeconfig")},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert WANT[number] in done.stdout

@@ -166,6 +166,19 @@ def test_fifty_jobs_finish_while_components_are_killed(parts: Parts, tmp_path: P
     assert not [uid for uid in uids if Cgroups().of(uid)], "cgroups"
 
 
+def test_components_wait_for_a_server_that_is_down(parts: Parts, tmp_path: Path) -> None:
+    parts.kill("server", "scheduler", "controllers")
+    before = (tmp_path / "parts.log").stat().st_size
+    parts.start("scheduler")
+    parts.start("controllers")
+    text = " uses the cluster "
+    until(lambda: (tmp_path / "parts.log").read_text()[before:].count(text) == 2)
+    parts.start("server")
+    with SyncClient(kubeconfig.load(parts.config)) as client:
+        client.create(JOBS, job(0, tmp_path))
+    Seen(parts, JOBS).until(lambda seen: ended(seen) == 1)
+
+
 def pods_with_processes() -> Iterator[str]:
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit() and int(directory.name) != os.getpid():

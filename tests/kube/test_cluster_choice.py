@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hekla.kube.cluster_choice import Flags, Surroundings, find, find_named, local_cluster
-from hekla.kube.data_dir import LOCK_FILE, PID_FILE
+from hekla.kube.data_dir import LOCK_FILE, PID_FILE, running_pid
 from hekla.kube.errors import ConfigError
 from hekla.kube.kubeconfig import write_kubeconfig
 
@@ -126,6 +126,23 @@ def test_the_kubeconfig_of_a_local_cluster_that_is_down_says_how_to_start_it(
             find(Flags(kubeconfig=path), machine.around())
     with machine.running(where, "127.0.0.1:1") as path:
         assert find(Flags(kubeconfig=path), machine.around()).server == "https://127.0.0.1:1"
+
+
+def test_a_component_waits_for_a_local_cluster_that_is_down(machine: Machine) -> None:
+    with machine.running(machine.root / "data", "127.0.0.1:1", is_up=False) as path:
+        for flags, around in (
+            (Flags(kubeconfig=path), machine.around()),
+            (Flags(), machine.around(KUBECONFIG=str(path))),
+        ):
+            found = find(flags, around, may_be_down=True)
+            assert found.server == "https://127.0.0.1:1"
+
+
+def test_two_commands_that_look_for_a_cluster_do_not_find_each_other(machine: Machine) -> None:
+    where = machine.root / "data"
+    with machine.running(where, "127.0.0.1:1", is_up=False), (where / LOCK_FILE).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as the other command does
+        assert running_pid(where) is None
 
 
 def test_the_default_data_directory_is_started_without_a_flag(machine: Machine) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
@@ -50,6 +49,7 @@ from hekla.apiserver.schema import crds
 from hekla.apiserver.schema.kinds import Registry
 from hekla.apiserver.storage.store import Durability, Store
 from hekla.kube import kubeconfig
+from hekla.kube.data_dir import LOCK_FILE, try_lock
 from hekla.kube.errors import KubeError
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.private_directory import create_private, ensure_private, tighten
@@ -263,16 +263,14 @@ def _admin_socket(directory: Path) -> Path | None:
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Lock a data directory. The kernel releases the lock when the process ends."""
-    create_private(directory / "lock")
-    with (directory / "lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+    create_private(directory / LOCK_FILE)
+    with (directory / LOCK_FILE).open("a+") as lock:
+        if not try_lock(lock):
             raise AlreadyRunning(
                 f"{directory} is in use by another hekla{_address_in(directory)}; stop it with "
                 f"`hekla down --data-dir {shlex.quote(str(directory))}`, or choose another "
                 "--data-dir"
-            ) from error
+            )
         yield
 
 

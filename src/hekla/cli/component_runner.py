@@ -68,7 +68,7 @@ class Options:
     verbosity: int = 0
 
     def target(self) -> ClusterConfig:
-        config = cluster_choice.find(Flags(kubeconfig=self.kubeconfig))
+        config = cluster_choice.find(Flags(kubeconfig=self.kubeconfig), may_be_down=True)
         return replace(config, server=self.master) if self.master else config
 
 
@@ -252,7 +252,7 @@ def admission(
             await serve_reviews()
 
     async def serve_reviews() -> None:
-        target = cluster_choice.find(Flags(kubeconfig=config))
+        target = cluster_choice.find(Flags(kubeconfig=config), may_be_down=True)
         async with Client(target, component="admission") as client:
             namespace = webhook_address.namespace if webhook_address is not None else ""
             await AdmissionService(

@@ -58,10 +58,18 @@ def _home() -> Path:
         return Path("/")
 
 
-def find(flags: Flags | None = None, around: Surroundings | None = None) -> ClusterConfig:
-    """Return the cluster by all steps of the rule, or raise ConfigError."""
+def find(
+    flags: Flags | None = None,
+    around: Surroundings | None = None,
+    *,
+    may_be_down: bool = False,
+) -> ClusterConfig:
+    """Return the cluster by all steps of the rule, or raise ConfigError.
+
+    `may_be_down` is for components: they wait for a server that is down, or that restarts.
+    """
     flags, around = flags or Flags(), around or Surroundings()
-    found = find_named(flags, around)
+    found = find_named(flags, around, may_be_down=may_be_down)
     if found is not None:
         return found
     if flags.data_dir is not None:
@@ -70,7 +78,10 @@ def find(flags: Flags | None = None, around: Surroundings | None = None) -> Clus
 
 
 def find_named(
-    flags: Flags | None = None, around: Surroundings | None = None
+    flags: Flags | None = None,
+    around: Surroundings | None = None,
+    *,
+    may_be_down: bool = False,
 ) -> ClusterConfig | None:
     """Return the cluster by the steps 1 to 3; None if they name none that runs."""
     flags, around = flags or Flags(), around or Surroundings()
@@ -82,10 +93,9 @@ def find_named(
     context = flags.context or None
     if flags.data_dir is not None:
         return _running(flags.data_dir, context)
-    if flags.kubeconfig is not None:
-        return _checked(kubeconfig.load(flags.kubeconfig, context=context), around)
-    if around.environ.get("KUBECONFIG"):
-        return _checked(kubeconfig.load(context=context, environ=around.environ), around)
+    if flags.kubeconfig is not None or around.environ.get("KUBECONFIG"):
+        config = kubeconfig.load(flags.kubeconfig, context=context, environ=around.environ)
+        return config if may_be_down else _checked(config, around)
     if context is not None:
         return _with_context(context, around)
     return _running(around.data_dir, None)

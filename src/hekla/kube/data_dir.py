@@ -8,8 +8,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, Final
 
 PID_FILE = "hekla.pid"
 LOCK_FILE = "lock"
@@ -18,6 +20,8 @@ STOP_FILE = "hekla.stop"
 KUBECONFIG_FILE = "kubeconfig"
 MULTI_USER_FILE = "multi-user"
 """Exists while the cluster runs with --multi-user."""
+_LOCK_TRIES: Final = 20
+_LOCK_PAUSE_S: Final = 0.02
 
 
 def default_data_dir(environ: Mapping[str, str] | None = None, home: Path | None = None) -> Path:
@@ -49,11 +53,29 @@ def is_down(where: Path) -> bool:
     return _is_locked(where) is False
 
 
+def try_lock(lock: IO[str]) -> bool:
+    """Lock an open lock file for a cluster that starts; return whether that worked.
+
+    A command that looks whether a cluster runs holds the lock for a moment. So it is tried again.
+    """
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False
+
+
 def _is_locked(where: Path) -> bool | None:
-    """Return whether a process holds the lock; None if there is no lock that can be read."""
+    """Return whether a process holds the lock; None if there is no lock that can be read.
+
+    The lock is shared, so that two commands that look at the same time do not find each other.
+    """
     try:
         with (where / LOCK_FILE).open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:

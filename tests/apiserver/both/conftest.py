@@ -30,6 +30,8 @@ from tests.realkube.backends import embedded_server
 
 Answer = Callable[[Object], Object]
 
+REINITIALIZING = "storage is (re)initializing"
+
 
 @dataclass
 class Reply:
@@ -74,6 +76,17 @@ class Api:
     def __call__(
         self, method: str, path: str, body: Any = None, kind: str = "application/json"
     ) -> Reply:
+        """Send a request; again while kube-apiserver replaces the storage of a changed CRD."""
+        replies: list[Reply] = []
+
+        def answered() -> bool:
+            replies[:] = [self._send(method, path, body, kind)]
+            return replies[0].status != 429 or replies[0].message != REINITIALIZING
+
+        until(answered)
+        return replies[0]
+
+    def _send(self, method: str, path: str, body: Any, kind: str) -> Reply:
         link = http.client.HTTPSConnection(
             self._address.hostname or "", self._address.port, context=self._tls, timeout=60
         )

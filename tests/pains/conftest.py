@@ -22,6 +22,7 @@ from hekla.kube.resources import (
     QUEUES,
 )
 from tests.pains.site import CONF, Place, Site, embedded, real
+from tests.realkube.backends import create_namespace
 
 SITES = {"embedded": (embedded, (KWOK,)), "real": (real, parts_for(controllers=True))}
 _KEPT = (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE)
@@ -46,7 +47,7 @@ def site(
 @pytest.fixture
 def place(site: Site) -> Iterator[Place]:
     name = f"p{uuid.uuid4().hex[:8]}"
-    site.client.create(NAMESPACES, {"metadata": {"name": name}})
+    create_namespace(site.client, name)
     site.configure(CONF.format(shares="proportion", more=""))
     made = Place(site, name)
     yield made

@@ -35,12 +35,19 @@ from hekla.kube.resources import (
     NODES,
     PODS,
     QUEUES,
+    SERVICE_ACCOUNTS,
 )
 from hekla.kube.sync_client import SyncClient
 from hekla.scheduler.service.scheduler import Scheduler
 
 DEADLINE_S = 180.0
 NODE_COUNT, NODE_CPU = 3, 4
+
+
+def create_namespace(client: SyncClient, name: str) -> None:
+    """Create a namespace and wait for its account `default`: kube-apiserver refuses pods before."""
+    client.create(NAMESPACES, {"metadata": {"name": name}})
+    until(lambda: client.find(SERVICE_ACCOUNTS, "default", namespace=name) is not None)
 
 
 @dataclass(frozen=True)

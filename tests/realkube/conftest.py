@@ -16,9 +16,9 @@ from tools.waiting import until
 
 from hekla.cli.vcctl import main
 from hekla.cli.vcctl.commands import run
-from hekla.kube.resources import DEPLOYMENTS, JOB_FLOWS, JOBS, NAMESPACES, PODGROUPS, PODS
+from hekla.kube.resources import DEPLOYMENTS, JOB_FLOWS, JOBS, PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
-from tests.realkube.backends import Backend, embedded, real
+from tests.realkube.backends import Backend, create_namespace, embedded, real
 
 BACKENDS = {
     "embedded": (embedded, (KWOK,)),
@@ -48,7 +48,7 @@ def client(backend: Backend) -> Iterator[SyncClient]:
 def namespace(client: SyncClient) -> Iterator[str]:
     """A namespace whose pods are deleted afterwards, so the nodes are free for the next test."""
     name = f"t{uuid.uuid4().hex[:8]}"
-    client.create(NAMESPACES, {"metadata": {"name": name}})
+    create_namespace(client, name)
     yield name
     for kind in (JOBS, PODGROUPS, PODS):  # pytest shows it if the test fails
         for obj in client.list(kind, namespace=name):

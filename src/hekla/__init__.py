@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hekla.sdk import (
+        AsyncFunctionJob,
         AsyncJobHandle,
+        CallTooLarge,
         ConfigError,
+        Executor,
         Explanation,
+        FunctionFailed,
+        FunctionJob,
         Invalid,
         Job,
         JobEnded,
+        JobFuture,
         JobHandle,
         KubeError,
         LogLine,
@@ -34,12 +40,18 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "AsyncFunctionJob",
     "AsyncJobHandle",
+    "CallTooLarge",
     "ConfigError",
+    "Executor",
     "Explanation",
+    "FunctionFailed",
+    "FunctionJob",
     "Invalid",
     "Job",
     "JobEnded",
+    "JobFuture",
     "JobHandle",
     "KubeError",
     "LogLine",

@@ -10,8 +10,9 @@ import pytest
 
 from hekla.kube.client import Client
 from hekla.kube.errors import TransportError
-from hekla.sdk import async_handle
+from hekla.sdk import outages
 from hekla.sdk.async_handle import LogReaders
+from hekla.sdk.outages import Outage
 
 POD = {
     "metadata": {"name": "p", "namespace": "default", "uid": "u"},
@@ -48,7 +49,7 @@ class Server:
 async def test_each_line_is_read_once_whenever_the_connection_is_lost(
     lost_after: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(async_handle, "RETRY_S", 0.0)
+    monkeypatch.setattr(outages, "RETRY_S", 0.0)
     server = Server(b"one\ntwo\nthree\nend", lost_after)
     lines: list[str] = []
     readers = LogReaders(
@@ -57,3 +58,20 @@ async def test_each_line_is_read_once_whenever_the_connection_is_lost(
     readers.read_new_runs(POD)
     await readers.finish()
     assert lines == ["one", "two", "three", "end"]
+
+
+def test_server_that_stays_away_is_an_error_in_the_end() -> None:
+    now = [0.0]
+    outage = Outage(now=lambda: now[0])
+    error = TransportError("the connection was refused")
+    with pytest.raises(TransportError):
+        outage.pause_s(error)  # it never answered: the address may be wrong
+    outage.reached()
+    for now[0] in (1.0, outages.MAX_S):
+        assert outage.pause_s(error) > 0
+    outage.reached()
+    now[0] += 1
+    assert outage.pause_s(error) > 0
+    now[0] += outages.MAX_S + 1
+    with pytest.raises(TransportError):
+        outage.pause_s(error)

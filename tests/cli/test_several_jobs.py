@@ -124,3 +124,28 @@ async def test_a_job_explains_itself_to_coroutines(
         found = await job.explain()
     assert found.reason == "it is suspended and can be resumed"
     assert found.next_steps == (f"vcctl job resume -N a -n {handles[0].namespace}",)
+
+
+def test_progress_bar_counts_jobs_and_names_failures(
+    handles: list[JobHandle], finish: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, c = handles
+    finish(a)
+    finish(b, "Failed")
+    finish(c)
+    assert {job.name for job in as_completed(handles, timeout_s=60, progress=True)} == {*"abc"}
+    shown = capsys.readouterr().out
+    assert "jobs (1 not completed)" in shown
+    assert "3/3" in shown
+
+
+def test_notebook_shows_jobs_as_a_table_with_escaped_names(
+    admin: SyncClient, make_job: Make, namespace: str
+) -> None:
+    make_job("a", phase="Running", status={"running": 2})
+    jobs = list_jobs(client=admin, namespace=namespace)
+    assert f"<td>{namespace}</td><td>a</td><td>default</td>" in jobs._repr_html_()
+    jobs[0].object["spec"]["queue"] = "<script>"
+    assert "<td>&lt;script&gt;</td>" in jobs[0]._repr_html_()
+    told = Explanation(job="x", phase="Failed", reason="<b>", next_steps=())
+    assert "&lt;b&gt;" in told._repr_html_()

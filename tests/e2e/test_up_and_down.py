@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tools.kube.processes import free_port
 from tools.waiting import until
 
+from hekla import JobHandle
 from hekla.cli import local_cluster
 from hekla.kube import kubeconfig
 from hekla.kube.resources import JOBS, PODS
@@ -118,6 +120,24 @@ def test_jobs_go_on_after_down_and_up(hekla: Hekla, tmp_path: Path) -> None:
     hekla("down")
     hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
     assert phase_of(hekla) == "Completed"
+
+
+def test_waits_and_logs_of_the_sdk_go_on_after_kill_9(hekla: Hekla, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    start_job(hekla, f"echo one; until test -e {go}; do sleep 0.1; done; echo two")
+    config = kubeconfig.load(hekla.data_dir / "kubeconfig")
+    with SyncClient(config) as client, SyncClient(config) as other:
+        lines = JobHandle.of("j", client=client).logs(follow=True)
+        assert next(lines).text == "one"
+        with ThreadPoolExecutor(2) as threads:
+            rest = threads.submit(lambda: [line.text for line in lines])
+            phase = threads.submit(JobHandle.of("j", client=other).wait)
+            os.kill(hekla.pid, signal.SIGKILL)
+            hekla("up", "--detach", "--pod-user", "owner")
+            go.touch()
+            assert rest.result(600) == ["two"]
+            assert phase.result(600) == "Completed"
 
 
 def test_down_waits_for_the_running_pods_if_asked(hekla: Hekla, tmp_path: Path) -> None:

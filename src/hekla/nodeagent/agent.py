@@ -58,6 +58,8 @@ log = logging.getLogger("hekla.nodeagent")
 
 REGISTER_RETRY_S = 1.0
 GARBAGE_INTERVAL_S = 60.0
+ADOPTION_S = 30.0
+"""How long requests for output wait for a restarted agent to know its pods."""
 COMPONENT = "hekla-agent"
 
 
@@ -101,6 +103,7 @@ class Agent:
         self._user_namespaces = UserNamespaces()
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._adopted = asyncio.Event()
         self._network = network
         first = (127, fingerprint(directory)[1], 0, 1)
         self._addresses = PodAddresses(first if network is None else network.first)
@@ -144,6 +147,8 @@ class Agent:
             # Only now: whether a new pod is admitted depends on all that run here.
             self._pods.add_handler(self._on_pod)
             self._remove_unknown_pods()
+            await asyncio.sleep(0)  # the first step of each worker adopts its processes
+            self._adopted.set()
             tasks = BackgroundTasks()
             tasks.start(self._collect_garbage())
             tasks.start(lease.renew_forever(self._report_ready))
@@ -187,9 +192,11 @@ class Agent:
         if self._network is not None:
             self._network.tear_down()
 
-    def logs(self, pod: Object, request: Any) -> AsyncIterator[bytes]:
+    async def logs(self, pod: Object, request: Any) -> AsyncIterator[bytes]:
         """Yield a container's output; see `server`."""
-        return self._server.logs(pod, request)
+        await self._until_adopted()
+        async for chunk in self._server.logs(pod, request):
+            yield chunk
 
     def kept_log(self, metadata: Object, request: Any) -> AsyncIterator[bytes] | None:
         """Return the output of a container of a deleted pod; None if it is not kept."""
@@ -197,7 +204,14 @@ class Agent:
 
     async def stream(self, pod: Object, request: Any, channels: Any) -> Object:
         """Run exec, attach or portforward; see `server`."""
+        await self._until_adopted()
         return await self._server.stream(pod, request, channels)
+
+    async def _until_adopted(self) -> None:
+        """Wait for a while until the pods of the last agent are known here, after a restart."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ADOPTION_S):
+                await self._adopted.wait()
 
     # Node
 

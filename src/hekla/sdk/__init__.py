@@ -11,7 +11,9 @@ In a coroutine, `await submit_async(...)` returns a handle with awaitable method
 
     builders.py        Job, Task, Queue: Python objects that become manifests
     validation.py      validation of an object before it is sent
-    handle.py          JobHandle and `submit`
+    submission.py      `submit` and `submit_async`
+    functions/         functions as jobs, `Executor`
+    handle.py          JobHandle
     async_handle.py    the same for asyncio
     async_clients.py   the client of an event loop
     manifests.py       manifests of builders, and the checks before they are sent
@@ -22,6 +24,7 @@ In a coroutine, `await submit_async(...)` returns a handle with awaitable method
     explanation.py     why a job is pending, running or failed
     several_jobs.py    `as_completed` and `gather`
     job_wait.py        waits until a job reaches a phase
+    watching.py        changes of several objects
     logs.py            the output of all pods of a job, line by line
     container_runs.py  restarts of containers, each with its own log
 
@@ -35,21 +38,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hekla.kube.errors import ConfigError, Invalid, KubeError, NotFound
-    from hekla.sdk.async_handle import AsyncJobHandle, submit_async
+    from hekla.sdk.async_handle import AsyncJobHandle
     from hekla.sdk.builders import Job, Queue, Task
     from hekla.sdk.explanation import Explanation
-    from hekla.sdk.handle import JobHandle, create_queue, list_jobs, submit
+    from hekla.sdk.functions.calls import CallTooLarge
+    from hekla.sdk.functions.executor import Executor, JobFuture
+    from hekla.sdk.functions.function_job import AsyncFunctionJob, FunctionJob
+    from hekla.sdk.functions.results import FunctionFailed
+    from hekla.sdk.handle import JobHandle, create_queue, list_jobs
     from hekla.sdk.job_wait import JobEnded
     from hekla.sdk.logs import LogLine
     from hekla.sdk.several_jobs import as_completed, gather
+    from hekla.sdk.submission import submit, submit_async
 
 __all__ = [
+    "AsyncFunctionJob",
     "AsyncJobHandle",
+    "CallTooLarge",
     "ConfigError",
+    "Executor",
     "Explanation",
+    "FunctionFailed",
+    "FunctionJob",
     "Invalid",
     "Job",
     "JobEnded",
+    "JobFuture",
     "JobHandle",
     "KubeError",
     "LogLine",
@@ -66,12 +80,18 @@ __all__ = [
 
 # Names are imported when first used, so that a command imports only the modules it needs.
 _HOMES = {
+    "AsyncFunctionJob": "hekla.sdk.functions.function_job",
     "AsyncJobHandle": "hekla.sdk.async_handle",
+    "CallTooLarge": "hekla.sdk.functions.calls",
     "ConfigError": "hekla.kube.errors",
+    "Executor": "hekla.sdk.functions.executor",
     "Explanation": "hekla.sdk.explanation",
+    "FunctionFailed": "hekla.sdk.functions.results",
+    "FunctionJob": "hekla.sdk.functions.function_job",
     "Invalid": "hekla.kube.errors",
     "Job": "hekla.sdk.builders",
     "JobEnded": "hekla.sdk.job_wait",
+    "JobFuture": "hekla.sdk.functions.executor",
     "JobHandle": "hekla.sdk.handle",
     "KubeError": "hekla.kube.errors",
     "LogLine": "hekla.sdk.logs",
@@ -82,8 +102,8 @@ _HOMES = {
     "create_queue": "hekla.sdk.handle",
     "gather": "hekla.sdk.several_jobs",
     "list_jobs": "hekla.sdk.handle",
-    "submit": "hekla.sdk.handle",
-    "submit_async": "hekla.sdk.async_handle",
+    "submit": "hekla.sdk.submission",
+    "submit_async": "hekla.sdk.submission",
 }
 
 

@@ -22,36 +22,13 @@ from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES, Resour
 from hekla.kube.responses import LineSplitter
 from hekla.sdk import job_commands, job_phases
 from hekla.sdk.async_clients import default_client
-from hekla.sdk.builders import Job
 from hekla.sdk.container_runs import Run, Runs
 from hekla.sdk.explanation import Explanation, explanation, queue_of
-from hekla.sdk.job_wait import RETRY_S, WATCH_S, JobEnded
+from hekla.sdk.job_wait import WATCH_S, JobEnded
 from hekla.sdk.logs import LogLine, failure_line, line_of
-from hekla.sdk.manifests import as_manifest, raise_if_unknown
+from hekla.sdk.notebook import jobs_html
+from hekla.sdk.outages import Outage
 from hekla.units.objects import Object
-
-
-async def submit_async(
-    job: Job | Object,
-    *,
-    namespace: str | None = None,
-    client: Client | None = None,
-    check: bool = True,
-) -> AsyncJobHandle:
-    """Create a job from a builder or a manifest and return its handle at once.
-
-    The cluster is the one of `submit`. Raise Invalid for unknown fields, unless `check=False`, and
-    for rules that the server finds broken.
-
-    Example:
-        job = await submit_async(Job("hello", [Task(command="echo hi")]))
-        assert await job.wait() == "Completed"
-    """
-    client = client or await default_client()
-    manifest = as_manifest(job)
-    if check:
-        raise_if_unknown(manifest)
-    return AsyncJobHandle(client, await client.create(JOBS, manifest, namespace=namespace))
 
 
 class AsyncJobHandle:
@@ -75,7 +52,10 @@ class AsyncJobHandle:
         return cls(client, await client.get(JOBS, name, namespace=namespace))
 
     def __repr__(self) -> str:
-        return f"AsyncJobHandle({self.namespace}/{self.name}: {self.phase})"
+        return f"{type(self).__name__}({self.namespace}/{self.name}: {self.phase})"
+
+    def _repr_html_(self) -> str:
+        return jobs_html([self.object])
 
     @property
     def name(self) -> str:
@@ -170,10 +150,12 @@ class AsyncJobHandle:
 
     async def _states(self) -> AsyncIterator[Object]:
         """Yield the job and each later state of it, until it is deleted."""
+        outage = Outage()
         while True:
-            job = await self.refresh()
-            yield job
             try:
+                job = await self.refresh()
+                outage.reached()
+                yield job
                 async with self._watch(
                     JOBS, f"metadata.name={self.name}", "", job["metadata"]["resourceVersion"]
                 ) as events:
@@ -183,8 +165,8 @@ class AsyncJobHandle:
                         yield event.object
             except Gone:
                 continue
-            except TransportError:
-                await asyncio.sleep(RETRY_S)
+            except TransportError as error:
+                await asyncio.sleep(outage.pause_s(error))
 
     def _watch(self, resource: Resource[Object], fields: str, labels: str, version: str) -> Any:
         return self._client.watch(
@@ -222,9 +204,12 @@ class AsyncJobHandle:
                 return
 
     async def _follow_pods(self, readers: LogReaders, task: str) -> None:
+        outage = Outage()
         while True:
             try:
-                for pod in await self.pods(task):
+                pods = await self.pods(task)
+                outage.reached()
+                for pod in pods:
                     readers.read_new_runs(pod)
                 async with self._watch(
                     PODS, "", job_commands.pods_selector(self.name, task), ""
@@ -233,8 +218,8 @@ class AsyncJobHandle:
                         readers.read_new_runs(event.object)
             except Gone:
                 continue
-            except TransportError:
-                await asyncio.sleep(RETRY_S)
+            except TransportError as error:
+                await asyncio.sleep(outage.pause_s(error))
 
 
 class LogReaders:
@@ -276,17 +261,20 @@ class LogReaders:
     async def _all_lines(self, run: Run) -> AsyncIterator[LogLine]:
         """Yield each line of a run once, also if the server restarts meanwhile."""
         count = 0
+        outage = Outage()
+        outage.reached()  # the run was seen
         while True:
             number = 0
             try:
                 async for line in run_lines(self._client, run, follow=not run.is_previous):
+                    outage.reached()
                     number += 1
                     if number > count:
                         count = number
                         yield line
                 return
-            except TransportError:
-                await asyncio.sleep(RETRY_S)
+            except TransportError as error:
+                await asyncio.sleep(outage.pause_s(error))
 
 
 async def run_lines(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import chain
 from typing import Any
 
@@ -40,6 +41,10 @@ class Explanation:
         clauses = (f"  {clause}" for clause in self.reason.split("; "))
         steps = (f"  next: {step}" for step in self.next_steps)
         return "\n".join([f"job {self.job} is {self.phase}", *clauses, *steps])
+
+    def _repr_html_(self) -> str:
+        # Names and messages come from other users.
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def explanation(

@@ -1,4 +1,4 @@
-"""Submitted jobs: `submit` and JobHandle. For asyncio see `hekla.sdk.async_handle`."""
+"""Submitted jobs: JobHandle. For asyncio see `hekla.sdk.async_handle`."""
 
 from __future__ import annotations
 
@@ -10,38 +10,17 @@ from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_commands, job_phases, job_wait, validation
-from hekla.sdk.builders import Job, Queue
+from hekla.sdk.builders import Queue
 from hekla.sdk.explanation import Explanation, explanation, queue_of
 from hekla.sdk.logs import LogLine, job_logs
 from hekla.sdk.manifests import as_manifest, raise_if_invalid
+from hekla.sdk.notebook import JobList, jobs_html
 from hekla.units.objects import Object
 
 
 def default_client() -> SyncClient:
     """Return a client of the cluster that the commands use: see `hekla.kube.cluster_choice`."""
     return SyncClient(cluster_choice.find(), component="sdk")
-
-
-def submit(
-    job: Job | Object,
-    *,
-    namespace: str | None = None,
-    client: SyncClient | None = None,
-    check: bool = True,
-) -> JobHandle:
-    """Create a job from a builder or a manifest and return its handle at once.
-
-    Raise Invalid for unknown fields and broken rules; `check=False` leaves that to the server.
-
-    Example:
-        job = submit(Job("hello", [Task(command="echo hi")]))
-        assert job.wait() == "Completed"
-    """
-    client = client or default_client()
-    manifest = as_manifest(job)
-    if check:
-        raise_if_invalid(manifest, validation.ClusterView(client))
-    return JobHandle(client, client.create(JOBS, manifest, namespace=namespace))
 
 
 def create_queue(queue: Queue | Object, *, client: SyncClient | None = None) -> Object:
@@ -64,8 +43,10 @@ def list_jobs(
     phase: str = "",
     labels: str = "",
     client: SyncClient | None = None,
-) -> list[JobHandle]:
+) -> JobList:
     """Return the jobs of a namespace, sorted by name; `labels` is a selector such as `team=ml`.
+
+    The list is shown as a table in a notebook.
 
     Example:
         for job in list_jobs(queue="ml", phase="Running"):
@@ -79,7 +60,7 @@ def list_jobs(
         if (not queue or queue_of(job) == queue)
         and (not phase or job_phases.phase_of(job) == phase)
     )
-    return sorted(jobs, key=lambda job: (job.namespace, job.name))
+    return JobList(sorted(jobs, key=lambda job: (job.namespace, job.name)))
 
 
 class JobHandle:
@@ -104,7 +85,10 @@ class JobHandle:
         return cls(client, client.get(JOBS, name, namespace=namespace))
 
     def __repr__(self) -> str:
-        return f"JobHandle({self.namespace}/{self.name}: {self.phase})"
+        return f"{type(self).__name__}({self.namespace}/{self.name}: {self.phase})"
+
+    def _repr_html_(self) -> str:
+        return jobs_html([self.object])
 
     @property
     def config(self) -> ClusterConfig:

@@ -9,11 +9,11 @@ from hekla.kube.errors import Gone, NotFound, TransportError
 from hekla.kube.resources import JOBS, Resource
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_phases
+from hekla.sdk.outages import Outage
 from hekla.units.objects import Object
 
 # The server ends a watch after this time, so that a dead connection is noticed.
 WATCH_S = 290.0
-RETRY_S = 1.0
 
 
 class JobEnded(Exception):
@@ -45,16 +45,19 @@ def states(
     Raise TimeoutError after `timeout_s`, and NotFound if the object does not exist.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    version = ""
+    version, is_known = "", False
+    outage = Outage()
     while True:
-        if not version:
-            obj = client.get(resource, name, namespace=namespace)
-            version = obj["metadata"]["resourceVersion"]
-            yield obj
         left_s = WATCH_S if deadline is None else min(WATCH_S, deadline - time.monotonic())
-        if left_s <= 0:
+        if is_known and left_s <= 0:
             raise TimeoutError(f"{name} did not reach the phase within {timeout_s:g} s")
         try:
+            if not version:
+                obj = client.get(resource, name, namespace=namespace)
+                outage.reached()
+                version, is_known = obj["metadata"]["resourceVersion"], True
+                yield obj
+                continue
             with client.watch(
                 resource,
                 namespace=namespace,
@@ -70,10 +73,9 @@ def states(
                 version = events.resource_version
         except Gone:
             version = ""
-        except TransportError:
-            # The server may be restarting: read again; a lasting failure raises there.
+        except TransportError as error:
             version = ""
-            time.sleep(RETRY_S)
+            time.sleep(outage.pause_s(error))
 
 
 def wait(

@@ -12,16 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
-from hekla.kube.errors import BadRequest, KubeError, NotFound
+from hekla.kube.errors import BadRequest, KubeError, NotFound, TransportError
 from hekla.kube.resources import JOBS, PODS
-from hekla.kube.responses import LineSplitter
+from hekla.kube.responses import LineSplitter, Listing
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_commands, job_phases
 from hekla.sdk.container_runs import Run, Runs, is_started
+from hekla.sdk.outages import Outage
+from hekla.sdk.watching import changes, objects
 from hekla.units.objects import Object
-
-# How long a watcher thread may stay in a read after the reader has stopped.
-WATCH_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +209,7 @@ class _Follower:
             if earlier is not None:
                 earlier.join()
             with SyncClient(self._client.config, component="logs") as client:
-                for line in run_lines(client, run, options):
+                for line in self._all_lines(client, run, options):
                     if self._stopped.is_set():
                         return
                     self._events.put(line)
@@ -219,6 +218,26 @@ class _Follower:
         finally:
             self._events.put(_RunComplete(run))
 
+    def _all_lines(self, client: SyncClient, run: Run, options: LogOptions) -> Iterator[LogLine]:
+        """Yield each line of a run once, also if the server restarts meanwhile."""
+        count = 0
+        outage = Outage()
+        outage.reached()  # the run was seen
+        while True:
+            number = 0
+            try:
+                for line in run_lines(client, run, options):
+                    outage.reached()
+                    number += 1
+                    if number > count:
+                        count = number
+                        yield line
+                return
+            except TransportError as error:
+                if options.tail_lines is not None or options.since_s is not None:
+                    raise  # the same lines cannot be counted again
+                self._stopped.wait(outage.pause_s(error))
+
     def _watch(self, kind: str) -> None:
         """Put every state of the job, or of its pods, into the queue until stopped."""
         resource = JOBS if kind == "jobs" else PODS
@@ -226,30 +245,18 @@ class _Follower:
         if kind == "pods":
             labels, fields = job_commands.pods_selector(self._job, self._task), ""
         try:
-            with SyncClient(self._client.config, component="logs") as client:
-                while not self._stopped.is_set():
-                    listed = client.list(
-                        resource,
-                        namespace=self._namespace,
-                        label_selector=labels,
-                        field_selector=fields,
-                    )
-                    if kind == "jobs" and not listed.items:
-                        message = f'jobs.batch.volcano.sh "{self._job}" not found'
-                        raise NotFound(404, "NotFound", message)
-                    for obj in listed:
-                        self._events.put(obj)
-                    with client.watch(
-                        resource,
-                        namespace=self._namespace,
-                        label_selector=labels,
-                        field_selector=fields,
-                        resource_version=listed.resource_version,
-                        timeout_s=WATCH_S,
-                    ) as events:
-                        for event in events:
-                            self._events.put(event.object)
-                            if self._stopped.is_set():
-                                return
+            for change in changes(
+                self._client.config,
+                resource,
+                namespace=self._namespace,
+                labels=labels,
+                fields=fields,
+                stopped=self._stopped,
+            ):
+                if kind == "jobs" and isinstance(change, Listing) and not change.items:
+                    message = f'jobs.batch.volcano.sh "{self._job}" not found'
+                    raise NotFound(404, "NotFound", message)
+                for obj in objects(change):
+                    self._events.put(obj)
         except KubeError as error:
             self._events.put(error)

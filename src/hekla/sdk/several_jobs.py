@@ -12,31 +12,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
 from hekla.api.wellknown import JobPhase
-from hekla.kube.errors import Gone, KubeError, NotFound, TransportError
+from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import JOBS
-from hekla.kube.sync_client import SyncClient
+from hekla.kube.responses import Listing
 from hekla.sdk import job_phases
 from hekla.sdk.handle import JobHandle
-from hekla.sdk.job_wait import RETRY_S, JobEnded
+from hekla.sdk.job_wait import JobEnded
+from hekla.sdk.watching import changes, objects
 from hekla.units.objects import Object
-
-# How long a watching thread may stay in a read after its reader has stopped.
-WATCH_S = 10.0
 
 
 def as_completed(
-    jobs: Iterable[JobHandle], *, timeout_s: float | None = None
+    jobs: Iterable[JobHandle], *, timeout_s: float | None = None, progress: bool = False
 ) -> Iterator[JobHandle]:
     """Yield each job when it has finished, in any phase, the first one first.
 
-    Raise TimeoutError after `timeout_s`, NotFound if a job is deleted.
+    `progress` shows a progress bar in a terminal or a notebook. Raise TimeoutError after
+    `timeout_s`, NotFound if a job is deleted.
 
     Example:
         for job in as_completed([JobHandle.of("a"), JobHandle.of("b")]):
             print(job.name, job.phase)
     """
     given = list(jobs)
+    finished = _finished(given, timeout_s)
+    return _with_progress(finished, len(given)) if progress else finished
+
+
+def _finished(given: Sequence[JobHandle], timeout_s: float | None) -> Iterator[JobHandle]:
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     missing = {str(job.object["metadata"]["uid"]): job for job in given}
     finished: SimpleQueue[Object | KubeError] = SimpleQueue()
@@ -58,19 +62,36 @@ def as_completed(
         stopped.set()
 
 
-def gather(jobs: Iterable[JobHandle], *, timeout_s: float | None = None) -> list[JobHandle]:
+def gather(
+    jobs: Iterable[JobHandle], *, timeout_s: float | None = None, progress: bool = False
+) -> list[JobHandle]:
     """Wait until all jobs have completed and return them in the given order.
 
-    Raise JobEnded as soon as one finished in another phase; the others keep running.
+    `progress` shows a progress bar in a terminal or a notebook. Raise JobEnded as soon as one
+    finished in another phase; the others keep running.
 
     Example:
         first, second = gather([JobHandle.of("a"), JobHandle.of("b")], timeout_s=600)
     """
     given = list(jobs)
-    for job in as_completed(given, timeout_s=timeout_s):
+    for job in as_completed(given, timeout_s=timeout_s, progress=progress):
         if job.phase != JobPhase.COMPLETED:
             raise JobEnded(job.object)
     return given
+
+
+def _with_progress(jobs: Iterator[JobHandle], total: int) -> Iterator[JobHandle]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    failed = 0
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, TimeElapsedColumn()) as bar:
+        task = bar.add_task("jobs", total=total)
+        for job in jobs:
+            failed += job.phase != JobPhase.COMPLETED
+            description = f"jobs ({failed} not completed)" if failed else "jobs"
+            bar.update(task, advance=1, description=description)
+            yield job
 
 
 def _next(
@@ -117,42 +138,37 @@ class _Watcher:
 
     def run(self) -> None:
         try:
-            with SyncClient(self._config, component="sdk") as client:
-                while self.missing and not self._stopped.is_set():
-                    self._list_and_watch(client)
+            for change in changes(
+                self._config, JOBS, namespace=self._namespace, stopped=self._stopped
+            ):
+                if isinstance(change, Listing):
+                    self._raise_if_deleted(change)
+                elif change.type == "DELETED":
+                    self._raise_if_missing(change.object)
+                for job in objects(change):
+                    self._see(job)
+                if not self.missing:
+                    return
         except KubeError as error:
             self._finished.put(error)
 
-    def _list_and_watch(self, client: SyncClient) -> None:
-        listed = client.list(JOBS, namespace=self._namespace)
-        found = {job["metadata"]["name"]: job for job in listed}
-        for name, uid in list(self.missing.items()):
-            if name not in found or found[name]["metadata"]["uid"] != uid:
-                raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{name}" was deleted')
-            self._see(found[name])
-        try:
-            self._watch(client, listed.resource_version)
-        except Gone:
-            return
-        except TransportError:
-            # The server may be restarting: list again; a lasting failure raises there.
-            self._stopped.wait(RETRY_S)
+    def _raise_if_deleted(self, listed: Listing[Object]) -> None:
+        uids = {job["metadata"]["uid"] for job in listed}
+        for name, uid in self.missing.items():
+            if uid not in uids:
+                raise _deleted(name)
 
-    def _watch(self, client: SyncClient, version: str) -> None:
-        if not self.missing:
-            return
-        with client.watch(
-            JOBS, namespace=self._namespace, resource_version=version, timeout_s=WATCH_S
-        ) as events:
-            for event in events:
-                if event.type == "DELETED":
-                    return  # the next list shows whether it is one of ours
-                self._see(event.object)
-                if not self.missing or self._stopped.is_set():
-                    return
+    def _raise_if_missing(self, job: Object) -> None:
+        name = job["metadata"]["name"]
+        if self.missing.get(name) == job["metadata"]["uid"]:
+            raise _deleted(name)
 
     def _see(self, job: Object) -> None:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         if self.missing.get(name) == uid and job_phases.is_finished(job):
             del self.missing[name]
             self._finished.put(job)
+
+
+def _deleted(name: str) -> NotFound:
+    return NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{name}" was deleted')

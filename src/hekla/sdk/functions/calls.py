@@ -1,0 +1,191 @@
+"""A function and its arguments as a Secret, and the job that runs them. Nothing is sent here.
+
+The Secret is mounted in each pod of the job: `call_runner.py`, cloudpickle, the function, and the
+arguments of every call. Pod N runs call N.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import pickle
+import re
+import secrets
+import sys
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from hekla.api import wellknown
+from hekla.sdk.builders import DEFAULT_IMAGE, Job, Task
+from hekla.units.objects import Object
+
+HOST_IMAGE: Final = "host"
+TOKEN: Final = "hekla.io/call-token"  # job: marks the lines of results in the output
+MAX_BYTES: Final = 1_000_000
+"""Of a Secret's data. Kubernetes allows 1 MiB."""
+MAX_CALLS: Final = 10_000
+VOLUME: Final = "hekla-call"
+MOUNT_PATH: Final = "/hekla-call"
+# Where pods have no mounts of their own, the agent says where a volume is.
+RUN: Final = f'exec "$0" "${{HEKLA_VOLUME_HEKLA_CALL:-{MOUNT_PATH}}}/call_runner.py"'
+MAX_STEM: Final = 40
+
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+class CallTooLarge(ValueError):
+    """A function and its arguments are larger than a Secret.
+
+    Example:
+        try:
+            job = submit(len, bytes(2_000_000))
+        except CallTooLarge as error:
+            print(error)
+    """
+
+
+@dataclass(frozen=True)
+class Calls:
+    """One function with the arguments of each call."""
+
+    function: Callable[..., Any]
+    arguments: Sequence[Arguments]
+
+    def data(self, token: str, directory: str) -> dict[str, bytes]:
+        """Return the files of the Secret."""
+        import cloudpickle
+
+        function = cloudpickle.dumps(self.function)
+        calls = [cloudpickle.dumps((tuple(args), dict(kwargs))) for args, kwargs in self.arguments]
+        about = {
+            "token": token,
+            "python": list(sys.version_info[:2]),
+            "path": [os.path.abspath(entry) for entry in sys.path] if directory else [],
+            "directory": directory,
+        }
+        files = {
+            "about.json": json.dumps(about).encode(),
+            "calls.pickle": pickle.dumps((function, calls)),
+            "call_runner.py": Path(__file__).with_name("call_runner.py").read_bytes(),
+            "cloudpickle.zip": _cloudpickle(),
+        }
+        size = sum(map(len, files.values()))
+        if size > MAX_BYTES:
+            raise CallTooLarge(
+                f"{name_of(self.function)} and its arguments take {size:,} bytes pickled, and a "
+                f"Secret holds {MAX_BYTES:,}: pass paths of files, or load the data in the function"
+            )
+        return files
+
+
+def call_job(calls: Calls, task: Task, job: Job, *, is_local: bool) -> tuple[Object, Object]:
+    """Return the manifests of a job that runs the calls, one per pod, and of its Secret.
+
+    `is_local` says that the cluster is on this machine, so that the function can run in this
+    Python, in this directory.
+    """
+    if task.command or task.args:
+        raise ValueError("the task of a function has no command: its pods run the function")
+    if not 1 <= len(calls.arguments) <= MAX_CALLS:
+        raise ValueError(f"{len(calls.arguments)} calls: a job runs 1 to {MAX_CALLS:,}")
+    image = task.image
+    if image == DEFAULT_IMAGE and is_local:
+        image = HOST_IMAGE
+    if image == DEFAULT_IMAGE:
+        version = "{}.{}".format(*sys.version_info)
+        raise ValueError(
+            "the cluster is not on this machine, so the function needs an image with Python: "
+            f'task=Task(image="python:{version}")'
+        )
+    on_host = image == HOST_IMAGE
+    token = secrets.token_hex(8)
+    name = job.name or job_name(calls.function)
+    job = replace(job, name=name, annotations={**job.annotations, TOKEN: token})
+    job.tasks = [
+        replace(
+            task,
+            name=task.name or "call",
+            image=image,
+            command=["sh", "-c", RUN, sys.executable if on_host else "python3"],
+            replicas=len(calls.arguments),
+        )
+    ]
+    if len(calls.arguments) > 1:
+        # Each call is of use by itself, so the calls are no gang.
+        job.min_available = 1
+        job.spec = {"minSuccess": len(calls.arguments), **job.spec}
+        job.plugins = {"env": [], **job.plugins}
+    manifest = job.manifest()
+    _mount(manifest["spec"]["tasks"][0]["template"]["spec"], secret_name(name))
+    data = calls.data(token, os.getcwd() if on_host else "")
+    return manifest, _secret(name, data)
+
+
+def secret_name(job: str) -> str:
+    return f"{job}-call"
+
+
+def owned_by(secret: Object, job: Object) -> Object:
+    """Return the Secret with an owner, so that it is deleted with the job."""
+    metadata = job["metadata"]
+    owner = {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    return {**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, also of a partial or a callable object."""
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def job_name(function: Callable[..., Any]) -> str:
+    """Return a job name such as `train-x7k2q`: the function's name and a random suffix."""
+    stem = re.sub(r"[^a-z0-9]+", "-", name_of(function).lower()).strip("-")[:MAX_STEM].strip("-")
+    stem = stem if stem[:1].isalpha() else f"call-{stem}".strip("-")
+    return f"{stem}-{secrets.token_hex(3)[:5]}"
+
+
+def _mount(pod: Object, secret: str) -> None:
+    pod["volumes"] = [
+        *pod.get("volumes", ()),
+        {"name": VOLUME, "secret": {"secretName": secret}},
+    ]
+    container = pod["containers"][0]
+    container["volumeMounts"] = [
+        *container.get("volumeMounts", ()),
+        {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True},
+    ]
+
+
+def _secret(job: str, data: Mapping[str, bytes]) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": secret_name(job), "labels": {wellknown.JOB_NAME: job}},
+        "type": "Opaque",
+        "immutable": True,
+        "data": {name: base64.b64encode(content).decode() for name, content in data.items()},
+    }
+
+
+@cache
+def _cloudpickle() -> bytes:
+    """Return the package cloudpickle as a zip file, so that images need not have it."""
+    import cloudpickle
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(Path(cloudpickle.__file__).parent.glob("*.py")):
+            archive.writestr(f"cloudpickle/{file.name}", file.read_bytes())
+    return packed.getvalue()

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hekla.sdk import (
+        ArrayStatus,
         AsyncFunctionJob,
         AsyncJobHandle,
         CallTooLarge,
+        CannotRetry,
         ConfigError,
         Executor,
         Explanation,
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "ArrayStatus",
     "AsyncFunctionJob",
     "AsyncJobHandle",
     "CallTooLarge",
+    "CannotRetry",
     "ConfigError",
     "Executor",
     "Explanation",

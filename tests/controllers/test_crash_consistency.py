@@ -160,6 +160,34 @@ async def completed_by_one_task(cluster: Cluster) -> None:
     await cluster.reaches("Completed")
 
 
+async def array_with_retries(cluster: Cluster) -> None:
+    """Three indices, two at a time; one fails and is retried."""
+    made = job(
+        "train",
+        {**task("worker", 3), "minAvailable": 1},
+        namespace=cluster.namespace,
+        minAvailable=1,
+        minSuccess=3,
+    )
+    marks = {"indices": "5,7,9", "parallelism": "2", "retries": "1"}
+    made["metadata"]["annotations"] = {f"hekla.io/array-{k}": v for k, v in marks.items()}
+    await cluster.client.create(JOBS, made)
+    await cluster.has_pods(2, "Pending")
+    await cluster.run()
+    await cluster.reaches("Running")
+    assert set(await cluster.pods()) == {"train-worker-5", "train-worker-7"}
+    await cluster.fail("train-worker-5", 3)
+    await cluster.has_pods(1, "Pending")
+    await cluster.settle()
+    await cluster.run()
+    await cluster.succeed()
+    await cluster.has_pods(1, "Pending")
+    await cluster.settle()
+    await cluster.run()
+    await cluster.succeed()
+    await cluster.reaches("Completed")
+
+
 async def one_after_the_other(cluster: Cluster) -> None:
     """A flow of two steps, each a job from a template."""
     spec = job("x", task("worker", 1))["spec"]
@@ -222,6 +250,7 @@ LIVES: dict[str, Life] = {
         evicted_task,
         suspend_and_resume,
         completed_by_one_task,
+        array_with_retries,
         one_after_the_other,
         by_the_calendar,
     )

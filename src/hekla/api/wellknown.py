@@ -66,6 +66,16 @@ JOB_TYPE: Final = "volcano.sh/job-type"  # shown by listings only
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"  # the pod is about to be replaced
 HCCL_RANK_INDEX: Final = "hccl/rankIndex"
 
+# --- job arrays -------------------------------------------------------------------------------
+
+ARRAY_INDICES: Final = "hekla.io/array-indices"  # job: such as `0-99` or `1,3,5-9:2`
+ARRAY_PARALLELISM: Final = "hekla.io/array-parallelism"  # job: how many pods at a time
+ARRAY_RETRIES: Final = "hekla.io/array-retries"  # job: how often a failed index is retried
+ARRAY_RETRIED: Final = "hekla.io/array-retried"  # job: `{"1": "3,7-9"}`, indices by retries so far
+ARRAY_WHOLE: Final = "hekla.io/array-whole"  # job: the indices of the array that it retries
+ARRAY_INDEX: Final = "hekla.io/array-index"  # pod, also as label
+ARRAY_ATTEMPT: Final = "hekla.io/array-attempt"  # pod: 0, and 1 more for each retry
+
 # --- bare pods, workloads, namespaces ---------------------------------------------------------
 
 POD_QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"  # bare pods, and a namespace's default
@@ -195,6 +205,7 @@ NVIDIA_GPU: Final = "nvidia.com/gpu"
 
 # --- job plugins: environment, files, ports ---------------------------------------------------
 
+ENV_ARRAY_INDEX: Final = "HEKLA_ARRAY_INDEX"
 ENV_VK_TASK_INDEX: Final = "VK_TASK_INDEX"
 ENV_VC_TASK_INDEX: Final = "VC_TASK_INDEX"
 ENV_TASK_HOSTS: Final = "VC_{task}_HOSTS"

@@ -1,4 +1,7 @@
-"""What `hekla run` prints about a failed job: exit codes of its pods and commands for more."""
+"""What `hekla run` prints about a failed job: exit codes of its pods and commands for more.
+
+Of an array it prints the failed indices by exit code.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
+from hekla.api import arrays
+from hekla.sdk.array_status import failure_lines
 from hekla.units.objects import Object
 
 MAX_SHOWN: Final = 10
@@ -23,6 +28,15 @@ class FailedContainer:
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
+    index: int | None = None
+    """The index of an array."""
+
+    @property
+    def why(self) -> str:
+        """Why it failed, without its name: `exit code 137, OOMKilled`."""
+        code = "" if self.exit_code is None else f"exit code {self.exit_code}"
+        reason = "" if self.reason == "Error" else self.reason
+        return ", ".join(filter(None, (code, reason))) or "unknown reason"
 
     def __str__(self) -> str:
         ended = f"pod {self.pod} failed"
@@ -37,17 +51,17 @@ def failed_containers(pod: Object) -> list[FailedContainer]:
     """Return the containers for which a failed pod failed."""
     status: Any = pod.get("status") or {}
     where = str(pod["metadata"]["name"]), str(pod["metadata"].get("namespace") or "")
-    failed = []
+    failed, index = [], arrays.index_of_pod(pod)
     statuses = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
     for one in chain(*statuses):
         ended = (one.get("state") or {}).get("terminated") or {}
         if code := int(ended.get("exitCode") or 0):
             why = str(ended.get("reason") or ""), str(ended.get("message") or "")
-            failed.append(FailedContainer(*where, str(one["name"]), code, *why))
+            failed.append(FailedContainer(*where, str(one["name"]), code, *why, index))
     if failed:
         return failed
     why = str(status.get("reason") or ""), str(status.get("message") or "")
-    return [FailedContainer(*where, reason=why[0], message=why[1])]
+    return [FailedContainer(*where, reason=why[0], message=why[1], index=index)]
 
 
 def report(job: Object, phase: str, failed: Sequence[FailedContainer], more: str) -> Iterator[str]:
@@ -56,8 +70,21 @@ def report(job: Object, phase: str, failed: Sequence[FailedContainer], more: str
     why = ": ".join(filter(None, (state.get("reason"), state.get("message"))))
     head = f"job {job['metadata']['name']} ended as {phase}"
     yield f"{head}: {why}" if why else head
-    for one in failed[:MAX_SHOWN]:
-        yield f"  {one}"
-    if len(failed) > MAX_SHOWN:
-        yield f"  … and {len(failed) - MAX_SHOWN} more"
+    lines = [str(one) for one in failed]
+    if arrays.array_of(job) is not None:
+        lines = list(_by_reason(failed))
+    for line in lines[:MAX_SHOWN]:
+        yield f"  {line}"
+    if len(lines) > MAX_SHOWN:
+        yield f"  … and {len(lines) - MAX_SHOWN} more"
     yield f"  next: {more}"
+
+
+def _by_reason(failed: Sequence[FailedContainer]) -> Iterator[str]:
+    """Yield `failed indices 3,7-9: exit code 1` for each reason."""
+    indices: dict[str, list[int]] = {}
+    for one in failed:
+        if one.index is not None:
+            indices.setdefault(one.why, []).append(one.index)
+    for line in failure_lines(dict(sorted(indices.items()))):
+        yield f"failed indices {line}"

@@ -14,6 +14,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
+from hekla.api.arrays import index_of_pod
 from hekla.api.wellknown import (
     JOB_NAME,
     Action,
@@ -242,6 +243,9 @@ class JobFollower:
                 failed = failed_containers(pod)
                 self._failed.setdefault(job, {})[pod["metadata"]["name"]] = failed
                 self._exit_codes |= {one.exit_code for one in failed if one.exit_code}
+            elif index_of_pod(pod) is not None:
+                # A retry of a failed index: the job may fail for others only.
+                self._failed.get(job, {}).pop(pod["metadata"]["name"], None)
         self._readers.read_new_runs(pod)
         self._notify()
 
@@ -301,7 +305,8 @@ class JobFollower:
                 continue
             failed = [one for _, pod in sorted(self._failed.get(uid, {}).items()) for one in pod]
             for one in [one for one in failed if one.container][:TAILS]:
-                if (one.pod, one.container) not in self._shown:
+                # The output of an array is long: the last lines are shown again.
+                if one.index is not None or (one.pod, one.container) not in self._shown:
                     await self._show_tail(one)
             for line in report(job, self._jobs.phase(uid), failed, self._more(uid)):
                 self._screen.message(line)
@@ -317,7 +322,8 @@ class JobFollower:
             return "`hekla up -d` keeps a cluster, and with it jobs for `hekla explain`"
         if self._jobs.phase(uid) == JobPhase.ABORTED:
             return f"`{self._jobs.command('job resume', uid)}` starts its pods again"
-        return f"`{self._jobs.command('explain', uid)}`, `{self._jobs.command('job logs', uid)}`"
+        verbs = ["explain", "job logs", "job retry"]
+        return ", ".join(f"`{self._jobs.command(verb, uid)}`" for verb in verbs)
 
     # Ctrl-C
 

@@ -214,6 +214,19 @@ class _WithCommand(click.Command):
 @click.option("--name", default="", help="Name of the command's job.  [default: derived from it]")
 @click.option("-i", "--image", default="host", show_default=True, help="Image of the command.")
 @click.option("-r", "--replicas", type=click.IntRange(1), default=1, help="Number of pods.")
+@click.option(
+    "--array",
+    default="",
+    metavar="INDICES[%N]",
+    help="Run the command for each index, such as 0-99%10: at most 10 at a time; 1,3,5-9:2.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 100),
+    default=0,
+    metavar="N",
+    help="Retry a failed job, or each failed index of an array, so often.",
+)
 @click.option("--cpu", default=None, help="CPU request of each pod, such as 2 or 500m.")
 @click.option("--memory", default=None, help="Memory request of each pod, such as 4Gi.")
 @click.option("--gpu", default=None, help="GPUs of each pod.")
@@ -241,6 +254,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     \b
         hekla run job.yaml
         hekla run --replicas 4 --gpu 1 --queue ml --plugin pytorch -- python train.py
+        hekla run --array 0-99%10 -- sh -c 'python train.py --seed $HEKLA_ARRAY_INDEX'
     """
     from hekla.cli import run as run_command
     from hekla.cli.vcctl.options import take_cluster_flags

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import click
 
+from hekla.api import arrays
 from hekla.api.wellknown import (
     DEFAULT_NAMESPACE,
     DEFAULT_QUEUE,
@@ -22,6 +23,7 @@ from hekla.api.wellknown import (
 from hekla.cli import terminal
 from hekla.cli.reason_log import ReasonLog
 from hekla.sdk import job_commands, job_phases, pending_reasons
+from hekla.sdk.array_status import summary
 from hekla.units.objects import Object
 from hekla.units.timestamps import parse_time
 
@@ -32,6 +34,9 @@ WAITING_PHASES = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)
 HELP = "what helps:"
 """A verdict of the scheduler that names the next step itself."""
 REDRAW_S = 0.1
+TENTHS = 10
+NO_MILESTONE = "0 False"
+"""What `_milestone` returns of an array that has just started."""
 # Finished pods fill the bar from the left.
 STEPS = (
     (PodPhase.SUCCEEDED, "succeeded", "█"),
@@ -157,16 +162,37 @@ def _headline(jobs: Jobs, uid: str, job: Object, now: float) -> str:
 
 
 def _progress(job: Object, task: Object) -> str:
-    total = int(task.get("replicas") or 0)
-    counted = ((job.get("status") or {}).get("taskStatusCount") or {}).get(task.get("name")) or {}
-    phases = counted.get("phase") or {}
+    total, phases = int(task.get("replicas") or 0), _phases(job, task)
     bar, words = "", []
     for phase, word, sign in STEPS:
         count = int(phases.get(phase) or 0)
         if count:
             words.append(f"{count} {word}")
             bar += sign * max(1, count * BAR // max(total, 1))
+    if arrays.array_of(job) is not None:
+        return f"{bar[:BAR]:·<{BAR}}  {array_progress(job)}"
     return f"{bar[:BAR]:·<{BAR}}  {', '.join(words) or 'no pods yet'} of {total}"
+
+
+def _phases(job: Object, task: Object) -> dict[str, int]:
+    counted = ((job.get("status") or {}).get("taskStatusCount") or {}).get(task.get("name")) or {}
+    return counted.get("phase") or {}
+
+
+def array_progress(job: Object) -> str:
+    """Return `37/100 done, 2 failed, 10 running` of an array."""
+    task = job_commands.tasks_of(job)[0]
+    counts = {phase.lower(): int(count) for phase, count in _phases(job, task).items()}
+    return summary(int(task.get("replicas") or 0), counts)
+
+
+def _milestone(job: Object) -> str:
+    """Return a text that changes when an array has done another tenth, or had its first failure."""
+    task = job_commands.tasks_of(job)[0]
+    phases = _phases(job, task)
+    failed = int(phases.get(PodPhase.FAILED) or 0)
+    done = int(phases.get(PodPhase.SUCCEEDED) or 0) + failed
+    return f"{done * TENTHS // max(1, int(task.get('replicas') or 0))} {failed > 0}"
 
 
 class Screen(Protocol):
@@ -185,6 +211,7 @@ class PlainScreen:
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
         self._printed: dict[str, str] = {}
+        self._milestones: dict[str, str] = {}
 
     def message(self, line: str) -> None:
         terminal.echo(line)
@@ -199,7 +226,10 @@ class PlainScreen:
 
     def changed(self) -> None:
         for uid, job in self._jobs.followed.items():
-            self._print_once(uid, f"job {job['metadata']['name']}: {self._jobs.phase(uid)}")
+            name = job["metadata"]["name"]
+            self._print_once(uid, f"job {name}: {self._jobs.phase(uid)}")
+            if arrays.array_of(job) is not None:
+                self._print_milestone(uid, name, job)
         for line in self._jobs.new_reasons():
             terminal.echo(line)
 
@@ -207,6 +237,13 @@ class PlainScreen:
         if self._printed.get(key) != line:
             self._printed[key] = line
             terminal.echo(line)
+
+    def _print_milestone(self, uid: str, name: str, job: Object) -> None:
+        """Print the progress of an array a bounded number of times."""
+        milestone = _milestone(job)
+        if self._milestones.get(uid, NO_MILESTONE) != milestone:
+            self._milestones[uid] = milestone
+            terminal.echo(f"job {name}: {array_progress(job)}")
 
     def close(self) -> None:
         """Do nothing: every line is printed at once."""

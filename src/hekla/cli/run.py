@@ -40,7 +40,10 @@ from hekla.units.objects import Object
 
 HOST_IMAGE = "host"
 MAX_STEM = 40
-COMMAND_FLAGS = ("name", "image", "replicas", "cpu", "memory", "gpu", "queue", "plugins", "env")
+COMMAND_FLAGS = (
+    "name", "image", "replicas", "array", "retries", "cpu", "memory", "gpu", "queue", "plugins",
+    "env",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class CommandLine:
     name: str = ""
     image: str = HOST_IMAGE
     replicas: int = 1
+    array: str = ""
+    retries: int = 0
     cpu: str | None = None
     memory: str | None = None
     gpu: str | None = None
@@ -68,6 +73,7 @@ class CommandLine:
             image=self.image,
             command=list(self.words),
             replicas=self.replicas,
+            array=self.array,
             cpu=self.cpu,
             memory=self.memory,
             gpu=self.gpu,
@@ -75,9 +81,16 @@ class CommandLine:
             working_dir=str(Path.cwd()),
         )
         job = Job(
-            self.name or _job_name(self.words), [task], queue=self.queue, plugins=self.plugins
+            self.name or _job_name(self.words),
+            [task],
+            queue=self.queue,
+            plugins=self.plugins,
+            retries=self.retries,
         )
-        return job.manifest()
+        try:
+            return job.manifest()
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
 
 
 def _job_name(words: Sequence[str]) -> str:

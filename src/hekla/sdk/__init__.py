@@ -23,6 +23,8 @@ In a coroutine, `await submit_async(...)` returns a handle with awaitable method
     job_commands.py    Commands and patches that change a job
     explanation.py     why a job is pending, running or failed
     several_jobs.py    `as_completed` and `gather`
+    array_status.py    the indices of an array by state
+    job_retry.py       the job that retries a failed one
     job_wait.py        waits until a job reaches a phase
     watching.py        changes of several objects
     logs.py            the output of all pods of a job, line by line
@@ -38,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hekla.kube.errors import ConfigError, Invalid, KubeError, NotFound
+    from hekla.sdk.array_status import ArrayStatus
     from hekla.sdk.async_handle import AsyncJobHandle
     from hekla.sdk.builders import Job, Queue, Task
     from hekla.sdk.explanation import Explanation
@@ -46,15 +49,18 @@ if TYPE_CHECKING:
     from hekla.sdk.functions.function_job import AsyncFunctionJob, FunctionJob
     from hekla.sdk.functions.results import FunctionFailed
     from hekla.sdk.handle import JobHandle, create_queue, list_jobs
+    from hekla.sdk.job_retry import CannotRetry
     from hekla.sdk.job_wait import JobEnded
     from hekla.sdk.logs import LogLine
     from hekla.sdk.several_jobs import as_completed, gather
     from hekla.sdk.submission import submit, submit_async
 
 __all__ = [
+    "ArrayStatus",
     "AsyncFunctionJob",
     "AsyncJobHandle",
     "CallTooLarge",
+    "CannotRetry",
     "ConfigError",
     "Executor",
     "Explanation",
@@ -80,9 +86,11 @@ __all__ = [
 
 # Names are imported when first used, so that a command imports only the modules it needs.
 _HOMES = {
+    "ArrayStatus": "hekla.sdk.array_status",
     "AsyncFunctionJob": "hekla.sdk.functions.function_job",
     "AsyncJobHandle": "hekla.sdk.async_handle",
     "CallTooLarge": "hekla.sdk.functions.calls",
+    "CannotRetry": "hekla.sdk.job_retry",
     "ConfigError": "hekla.kube.errors",
     "Executor": "hekla.sdk.functions.executor",
     "Explanation": "hekla.sdk.explanation",

@@ -17,10 +17,11 @@ from typing import Any
 
 from hekla.api.wellknown import Action
 from hekla.kube.client import Client
-from hekla.kube.errors import BadRequest, Gone, KubeError, NotFound, TransportError
+from hekla.kube.errors import AlreadyExists, BadRequest, Gone, KubeError, NotFound, TransportError
 from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES, Resource
 from hekla.kube.responses import LineSplitter
-from hekla.sdk import job_commands, job_phases
+from hekla.sdk import job_commands, job_phases, job_retry
+from hekla.sdk.array_status import ArrayStatus, array_status
 from hekla.sdk.async_clients import default_client
 from hekla.sdk.container_runs import Run, Runs
 from hekla.sdk.explanation import Explanation, explanation, queue_of
@@ -143,6 +144,26 @@ class AsyncJobHandle:
         self.object = await self._client.patch(
             JOBS, self.name, patch, namespace=self.namespace, kind="json"
         )
+
+    async def array_status(self) -> ArrayStatus | None:
+        """Return the indices of an array by state; None for another job."""
+        return array_status(
+            await self.refresh(), job_commands.owned(self.object, await self.pods())
+        )
+
+    async def retry(self) -> AsyncJobHandle:
+        """Run a failed job again, of an array only the indices that did not succeed.
+
+        Raise CannotRetry if it has not failed.
+        """
+        job = await self.refresh()
+        manifest = job_retry.retry_of(job, job_commands.owned(job, await self.pods()))
+        for name in job_retry.names(job):
+            manifest["metadata"]["name"] = name
+            with contextlib.suppress(AlreadyExists):
+                created = await self._client.create(JOBS, manifest, namespace=self.namespace)
+                return AsyncJobHandle(self._client, created)
+        raise job_retry.no_free_name(job)
 
     async def delete(self) -> None:
         """Delete the job and its pods."""

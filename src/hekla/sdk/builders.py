@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from hekla.api import wellknown
+from hekla.api import arrays, wellknown
+from hekla.api.wellknown import Action, JobEvent
 from hekla.units.documents import copy_json
 
 Manifest = dict[str, Any]
@@ -32,7 +33,8 @@ class Task:
 
     A `command` given as a list is executed directly; a string is passed to `sh -c`. `cpu`, `memory`
     and `gpu` are the requests of each pod; `requests` takes any other resource by name. `policies`
-    maps an event to an action.
+    maps an event to an action. `array`, such as `0-99%10`, makes a pod for each index, at most 10
+    at a time; the job has no other task.
 
     Example:
         Task("worker", command="python train.py", replicas=4, cpu=2, memory="4Gi",
@@ -44,6 +46,7 @@ class Task:
     command: Command = ()
     args: Sequence[str] = ()
     replicas: int = 1
+    array: str = ""
     min_available: int | None = None
     cpu: Amount | None = None
     memory: Amount | None = None
@@ -61,16 +64,26 @@ class Task:
 
     def manifest(self) -> Manifest:
         """Return the entry of `spec.tasks`."""
-        task: Manifest = {"replicas": self.replicas, "template": self._template()}
+        task: Manifest = {"replicas": self._count(), "template": self._template()}
         if self.name:
             task["name"] = self.name
-        if self.min_available is not None:
-            task["minAvailable"] = self.min_available
+        if self.min_available is not None or self.array:
+            task["minAvailable"] = 1 if self.min_available is None else self.min_available
         if self.depends_on:
             task["dependsOn"] = {"name": list(self.depends_on)}
         if self.policies:
             task["policies"] = policies(self.policies)
         return task
+
+    def _count(self) -> int:
+        if not self.array:
+            return self.replicas
+        if self.replicas != 1:
+            raise ValueError(
+                f"task {self.name!r} has array={self.array!r} and replicas={self.replicas}; an "
+                "array has a replica for each index: leave replicas out"
+            )
+        return len(arrays.expand(arrays.parse(self.array).indices))
 
     def _template(self) -> Manifest:
         pod: Manifest = {"restartPolicy": self.restart_policy, "containers": [self._container()]}
@@ -104,6 +117,9 @@ class Task:
 class Job:
     """A Volcano Job: tasks that are scheduled together, in a queue.
 
+    `retries` is how often each failed index of an array is retried, and how often any other job is
+    restarted after a pod failed.
+
     Example:
         Job("train", [Task("worker", command="python train.py", replicas=4)], queue="ml")
     """
@@ -117,34 +133,63 @@ class Job:
     policies: Mapping[str, str] = field(default_factory=dict)
     priority_class: str = ""
     max_retry: int | None = None
+    retries: int = 0
     ttl_s: int | None = None
     scheduler: str = wellknown.DEFAULT_SCHEDULER
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Manifest = field(default_factory=dict)
 
+    @classmethod
+    def array(cls, name: str, indices: str, *, retries: int = 0, **task: Any) -> Self:
+        """Return a job that runs one command for each index, such as `0-99%10`.
+
+        The other arguments are those of Task. A pod finds its index in `$HEKLA_ARRAY_INDEX`.
+
+        Example:
+            Job.array("sweep", "0-99%10", command="python train.py --seed $HEKLA_ARRAY_INDEX")
+        """
+        return cls(name, [Task(task.pop("task", "worker"), array=indices, **task)], retries=retries)
+
     def manifest(self) -> Manifest:
         """Return the Job object."""
         spec: Manifest = {"schedulerName": self.scheduler}
         if self.min_available is not None:
             spec["minAvailable"] = self.min_available
+        indices = next((task.array for task in self.tasks if task.array), "")
+        if self.retries and not indices and (self.policies or self.max_retry is not None):
+            raise ValueError(
+                f"job {self.name!r} has retries={self.retries} and policies or max_retry; "
+                "keep the retries, or write a policy for PodFailed"
+            )
         spec |= _without_empty(
             queue=self.queue,
             priorityClassName=self.priority_class,
             plugins={name: list(arguments) for name, arguments in self.plugins.items()},
             policies=policies(self.policies),
         )
+        if self.retries and not indices:
+            spec["policies"] = policies({JobEvent.POD_FAILED: Action.RESTART_JOB})
+            spec["maxRetry"] = self.retries
         if self.max_retry is not None:
             spec["maxRetry"] = self.max_retry
         if self.ttl_s is not None:
             spec["ttlSecondsAfterFinished"] = self.ttl_s
         spec["tasks"] = [task.manifest() for task in self.tasks]
+        annotations = {**self.annotations, **self._marks(indices)}
         return {
             "apiVersion": wellknown.BATCH_API,
             "kind": "Job",
-            "metadata": _metadata(self.name, self.namespace, self.labels, self.annotations),
+            "metadata": _metadata(self.name, self.namespace, self.labels, annotations),
             "spec": merged(spec, self.spec),
         }
+
+    def _marks(self, indices: str) -> dict[str, str]:
+        """Return the annotations of an array."""
+        if not indices:
+            return {}
+        marks = arrays.parse(indices).annotations()
+        return marks | ({wellknown.ARRAY_RETRIES: str(self.retries)} if self.retries else {})
 
 
 @dataclass(kw_only=True)

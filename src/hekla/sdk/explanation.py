@@ -21,6 +21,7 @@ from hekla.api.wellknown import (
     QueueState,
 )
 from hekla.sdk import job_phases, pending_reasons
+from hekla.sdk.array_status import array_status, failure_lines
 from hekla.units.objects import Object
 
 
@@ -128,6 +129,9 @@ def _why_not_all_run(pods: Sequence[Object]) -> str:
 
 
 def _why_failed(job: Object, pods: Sequence[Object]) -> str:
+    if (array := array_status(job, pods)) is not None and array.failures:
+        lines = [f"indices {line}" for line in failure_lines(array.failures)]
+        return "; ".join([str(array), *lines])
     for pod in pods:
         status = _status(pod)
         lists = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
@@ -151,6 +155,7 @@ def _next_steps(
         yield f"vcctl job resume {me}"
     elif phase in (JobPhase.FAILED, JobPhase.TERMINATED):
         yield f"vcctl job logs {me}"
+        yield f"vcctl job retry {me}"
     elif phase == JobPhase.PENDING and queue is None:
         yield f"vcctl queue create -n {name}"
     elif phase == JobPhase.PENDING and _status(queue).get("state") == QueueState.CLOSED:

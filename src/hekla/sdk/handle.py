@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from hekla.api.wellknown import Action
 from hekla.kube import cluster_choice
+from hekla.kube.errors import AlreadyExists
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import job_commands, job_phases, job_wait, validation
+from hekla.sdk import job_commands, job_phases, job_retry, job_wait, validation
+from hekla.sdk.array_status import ArrayStatus, array_status
 from hekla.sdk.builders import Queue
 from hekla.sdk.explanation import Explanation, explanation, queue_of
 from hekla.sdk.logs import LogLine, job_logs
@@ -162,6 +165,24 @@ class JobHandle:
         self.object = self._client.patch(
             JOBS, self.name, patch, namespace=self.namespace, kind="json"
         )
+
+    def array_status(self) -> ArrayStatus | None:
+        """Return the indices of an array by state; None for another job."""
+        return array_status(self.refresh(), job_commands.owned(self.object, self.pods()))
+
+    def retry(self) -> JobHandle:
+        """Run a failed job again, of an array only the indices that did not succeed.
+
+        Raise CannotRetry if it has not failed.
+        """
+        job = self.refresh()
+        manifest = job_retry.retry_of(job, job_commands.owned(job, self.pods()))
+        for name in job_retry.names(job):
+            manifest["metadata"]["name"] = name
+            with suppress(AlreadyExists):
+                created = self._client.create(JOBS, manifest, namespace=self.namespace)
+                return JobHandle(self._client, created)
+        raise job_retry.no_free_name(job)
 
     def delete(self) -> None:
         """Delete the job and its pods."""

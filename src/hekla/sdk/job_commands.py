@@ -6,6 +6,8 @@ deletes the Command when it handles it. The owner reference deletes the Command 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hekla.api import wellknown
 from hekla.units.objects import Object
 
@@ -74,6 +76,16 @@ def pods_selector(job: str, task: str = "") -> str:
     """Return the label selector of the pods of a job, or of one of its tasks."""
     selector = f"{wellknown.JOB_NAME}={job}"
     return f"{selector},{wellknown.TASK_SPEC}={task}" if task else selector
+
+
+def owned(job: Object, pods: Iterable[Object]) -> list[Object]:
+    """Return the pods of a job, without those of an earlier job of the same name."""
+    uid = job["metadata"]["uid"]
+    return [
+        pod
+        for pod in pods
+        if any(each["uid"] == uid for each in pod["metadata"].get("ownerReferences") or ())
+    ]
 
 
 def group_name(job: Object) -> str:

@@ -26,6 +26,7 @@ from hekla.api.rules.fields import (
     too_many,
 )
 from hekla.api.rules.pods import pod_spec
+from hekla.api.volcano import arrays
 from hekla.api.volcano.policies import check_policies
 from hekla.api.volcano.view import View, children_of, state_of
 from hekla.api.wellknown import QueueState
@@ -62,6 +63,7 @@ def default(job: Object, view: View) -> None:
     spec["schedulerName"] = spec.get("schedulerName") or view.scheduler_names[0]
     if spec.get("maxRetry") is None:
         spec["maxRetry"] = DEFAULT_RETRIES
+    arrays.default(job)
     for index, task in enumerate(spec.get("tasks") or ()):
         _default_task(task, index)
     if not spec.get("minAvailable"):
@@ -104,6 +106,7 @@ def check(job: Object, old: Object | None, view: View) -> FieldErrors:
         yield from _check_update(job, old, view)
         return
     yield from check_spec(name_of(job["metadata"]), job["spec"], view)
+    yield from arrays.check(job, name_of(job["metadata"]))
     yield from _queue(job["spec"], view)
 
 
@@ -411,6 +414,7 @@ def _check_update(job: Object, old: Object, view: View) -> FieldErrors:
                 f"between 0 and replicas ({replicas})",
             )
         yield from _partitions(task, where)
+    yield from arrays.check_update(job, old)
     yield from _size(tasks, view, "spec", before=_replicas(tasks_before))
     yield from _minimum(spec, tasks, "spec")
     yield from _listed_hosts(job["metadata"].get("name") or "", spec, "spec")

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from hekla.api import wellknown
+from hekla.api import arrays, wellknown
 from hekla.cli.vcctl.output import age, field_at
+from hekla.kube.errors import Forbidden
 from hekla.kube.resources import EVENTS
 from hekla.kube.sync_client import SyncClient
 from hekla.units.objects import Object
+
+if TYPE_CHECKING:
+    from hekla.sdk.array_status import ArrayStatus
 
 _COUNTS = (
     ("Succeeded", "succeeded"),
@@ -69,13 +74,33 @@ def event_time(event: Object) -> str:
     )
 
 
-def report(job: Object, events: Iterable[Object], *, conditions: bool = True) -> str:
+def report_of(client: SyncClient, job: Object, *, conditions: bool = True) -> str:
+    """Return the report of a job, with its events and the indices of an array."""
+    status = None
+    if arrays.array_of(job) is not None:
+        from hekla.sdk.array_status import array_status
+        from hekla.sdk.handle import JobHandle
+        from hekla.sdk.job_commands import owned
+
+        with suppress(Forbidden):
+            status = array_status(job, owned(job, JobHandle(client, job).pods()))
+    return report(job, events_of(client, job), conditions=conditions, array=status)
+
+
+def report(
+    job: Object,
+    events: Iterable[Object],
+    *,
+    conditions: bool = True,
+    array: ArrayStatus | None = None,
+) -> str:
     """Return the report."""
     return "\n".join(
         [
             *_head(job),
             *_spec(job),
             *_status(job, conditions=conditions),
+            *(_array(job, array) if array is not None else ()),
             *event_lines(list(events)),
         ]
     )
@@ -223,6 +248,24 @@ def _status(job: Object, *, conditions: bool) -> Iterator[str]:
         for condition in status["conditions"]:
             yield _line(2, "Status", condition.get("status", ""))
             yield _line(2, "TransitionTime", condition.get("lastTransitionTime", ""))
+
+
+def _array(job: Object, status: ArrayStatus) -> Iterator[str]:
+    from hekla.sdk.array_status import MAX_RANGES, failure_lines
+
+    marks = arrays.annotations_of(job)
+    yield _line(0, "Array", str(status))
+    if limit := marks.get(wellknown.ARRAY_PARALLELISM):
+        yield _line(1, "Parallelism", limit)
+    for state, indices in status.by_state.items():
+        if indices:
+            yield _line(1, state.capitalize(), arrays.compress(indices, limit=MAX_RANGES))
+    for line in failure_lines(status.failures):
+        yield f"{'  ' * 2}{line}"
+    if retries := marks.get(wellknown.ARRAY_RETRIES):
+        yield _line(1, "Retries of a failed index", retries)
+    if retried := marks.get(wellknown.ARRAY_RETRIED):
+        yield _line(1, "Retried (times: indices)", retried)
 
 
 def event_lines(events: list[Object]) -> Iterator[str]:

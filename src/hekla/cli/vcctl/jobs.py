@@ -46,6 +46,7 @@ from hekla.units.objects import Object
         "wait": "job_runtime:wait",
         "logs": "job_runtime:logs",
         "scale": "job_runtime:scale",
+        "retry": "job_retry:retry",
         "explain": "explain:explain",
     },
 )
@@ -224,7 +225,7 @@ def view(session: Session, target: Target, output: str) -> None:
         return
     from hekla.cli.vcctl import job_view
 
-    terminal.echo(job_view.report(job_object, job_view.events_of(session.client, job_object)))
+    terminal.echo(job_view.report_of(session.client, job_object))
 
 
 def send_command(session: Session, target: Target, verb: str, action: str) -> Object:

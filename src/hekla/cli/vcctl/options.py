@@ -288,3 +288,23 @@ def plugins_of(texts: Sequence[str]) -> dict[str, list[str]]:
         name, _, arguments = text.partition("=")
         plugins[name] = [word for word in arguments.split(",") if word]
     return plugins
+
+
+def _array(_: click.Context, param: click.Parameter, value: str) -> str:
+    from hekla.api.arrays import ArrayError, parse
+
+    try:
+        if value:
+            parse(value)
+    except ArrayError as error:
+        raise click.BadParameter(str(error), param=param) from error
+    return value
+
+
+array_option = click.option(
+    "--array",
+    default="",
+    metavar="INDICES[%N]",
+    callback=_array,
+    help="A pod for each index, such as 0-99%10: at most 10 at a time; 1,3,5-9:2.",
+)

@@ -19,6 +19,7 @@ from hekla.cli.vcctl.options import (
     Session,
     Target,
     all_namespaces_option,
+    array_option,
     complete_names,
     connected,
     label_option,
@@ -61,7 +62,11 @@ def _target(name: str, namespace: str, verb: str) -> Target:
 
 @click.command(
     cls=VcctlCommand,
-    examples=["vsub -n my-job -i busybox -r 2 -c 'echo hello'", "vsub -n my-job -N ml -R cpu=2"],
+    examples=[
+        "vsub -n my-job -i busybox -r 2 -c 'echo hello'",
+        "vsub -n my-job -N ml -R cpu=2",
+        "vsub -n sweep --array 0-99%10 -c 'sh -c \"echo index $HEKLA_ARRAY_INDEX\"'",
+    ],
 )
 @_name
 @click.option(
@@ -77,6 +82,7 @@ def _target(name: str, namespace: str, verb: str) -> Target:
 )
 @click.option("-m", "--min", "min_available", default=1, show_default=True, help="Gang size.")
 @click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")
+@array_option
 @click.option("-R", "--requests", default=DEFAULT_RESOURCES, callback=resources, help="Requests.")
 @click.option("-L", "--limits", default=DEFAULT_RESOURCES, callback=resources, help="Limits.")
 @click.option("-c", "--command", default="", help="Command.")
@@ -90,6 +96,7 @@ def vsub(
     scheduler: str,
     min_available: int,
     replicas: int,
+    array: str,
     requests: dict[str, str],
     limits: dict[str, str],
     command: str,
@@ -104,6 +111,7 @@ def vsub(
         scheduler=scheduler,
         min_available=min_available,
         replicas=replicas,
+        array=array,
         requests=requests,
         limits=limits,
         command=command,
@@ -145,8 +153,7 @@ def vjobs(
             return
         from hekla.cli.vcctl import job_view
 
-        events = job_view.events_of(session.client, job)
-        terminal.echo(job_view.report(job, events, conditions=False))
+        terminal.echo(job_view.report_of(session.client, job, conditions=False))
         return
     jobs.list_jobs(
         session,

@@ -10,12 +10,20 @@ from typing import Any
 
 import click
 
-from hekla.api import wellknown
+from hekla.api import arrays, wellknown
 from hekla.cli import terminal
 from hekla.cli.vcctl import manifests
 from hekla.cli.vcctl.commands import VcctlCommand, note
 from hekla.cli.vcctl.errors import CommandFailed
-from hekla.cli.vcctl.options import Session, complete_names, connected, pairs, plugins_of, resources
+from hekla.cli.vcctl.options import (
+    Session,
+    array_option,
+    complete_names,
+    connected,
+    pairs,
+    plugins_of,
+    resources,
+)
 from hekla.cli.vcctl.output import as_yaml, output_option, show_object
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 from hekla.units.objects import Object
@@ -33,6 +41,7 @@ def plain_job(
     requests: dict[str, str],
     limits: dict[str, str],
     command: str = "",
+    array: str = "",
 ) -> Object:
     """Return the job of `vcctl job run` and `vsub`: one task, which admission names."""
     container: Object = {
@@ -46,16 +55,24 @@ def plain_job(
         container["resources"] = amounts
     if command:
         container["command"] = _words(command)
+    metadata: Object = {"name": name}
+    if array:
+        if (min_available, replicas) != (1, 1):
+            raise CommandFailed(
+                "--array with --replicas or --min",
+                hint="an array has a replica for each index, and starts with any; omit them",
+            )
+        metadata["annotations"] = arrays.parse(array).annotations()
     return {
         "apiVersion": wellknown.BATCH_API,
         "kind": "Job",
-        "metadata": {"name": name},
+        "metadata": metadata,
         "spec": {
             "minAvailable": min_available,
             "schedulerName": scheduler,
             "tasks": [
                 {
-                    "replicas": replicas,
+                    **({} if array else {"replicas": replicas}),
                     "template": {
                         "metadata": {"name": name, "labels": {"job.volcano.sh": name}},
                         "spec": {"restartPolicy": "Never", "containers": [container]},
@@ -215,6 +232,14 @@ def _amounts(text: str) -> dict[str, str]:
 @click.option("-i", "--image", default="busybox", show_default=True, help="Image of its pods.")
 @click.option("-c", "--command", default="", help="Shell command, instead of -- COMMAND.")
 @click.option("-r", "--replicas", default=1, show_default=True, help="Number of pods.")
+@array_option
+@click.option(
+    "--retries",
+    type=click.IntRange(0, arrays.MAX_RETRIES),
+    default=0,
+    metavar="N",
+    help="Retry a failed job, or each failed index of an array, so often.",
+)
 @click.option("-m", "--min", "min_available", type=int, help="Gang size.  [default: all pods]")
 @click.option("--cpu", default=None, help="CPU of each pod, such as 2 or 500m.")
 @click.option("--memory", default=None, help="Memory of each pod, such as 4Gi.")
@@ -281,6 +306,7 @@ def _from_flags(given: dict[str, Any]) -> Object:
         image=given["image"],
         command=given["command"] or list(given["words"]),
         replicas=given["replicas"],
+        array=given["array"],
         cpu=given["cpu"],
         memory=given["memory"],
         gpu=given["gpu"],
@@ -298,11 +324,15 @@ def _from_flags(given: dict[str, Any]) -> Object:
         policies=given["policies"],
         priority_class=given["priority_class"],
         max_retry=given["max_retry"],
+        retries=given["retries"],
         ttl_s=given["ttl"],
         scheduler=given["scheduler"],
         labels=given["labels"],
     )
-    return built.manifest()
+    try:
+        return built.manifest()
+    except ValueError as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _from_python(entry: str) -> Object:

@@ -2,6 +2,7 @@
 
 In order: its claims, its plugins' objects, its PodGroup and, once the scheduler has admitted the
 group, its pods, in batches. A task that depends on others waits for them; surplus pods are deleted.
+An array creates a pod when one finishes, if its parallelism is limited.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hekla.api.wellknown import (
     PodGroupPhase,
     PodPhase,
 )
+from hekla.controllers.job import arrays
 from hekla.controllers.job import group as groups
 from hekla.controllers.job.effects import (
     CreateClaim,
@@ -110,6 +112,9 @@ def _patch_job(view: JobView) -> list[Effect]:
     evictions = stored_evictions(view.job)
     if evictions and all(has_returned(view, name) for name in evictions):
         return [PatchJob({"metadata": {"annotations": {EVICTED_PODS: None}}})]
+    if retries := arrays.new_retries(view.array, view.retries, view.pods):
+        record = {wellknown.ARRAY_RETRIED: arrays.record_of(retries)}
+        return [PatchJob({"metadata": {"annotations": record}})]
     volumes = view.spec.get("volumes") or []
     if any(not volume.get("volumeClaimName") for volume in volumes):
         named = [
@@ -205,12 +210,15 @@ def _pods(view: JobView) -> Iterator[Effect]:
             yield DeletePod(pod)
     if not is_admitted(view.group):
         return
-    missing = list(islice(_missing(view, replicas), batch_size(len(view.pods)) + 1))
+    size = batch_size(len(view.pods))
+    slots = arrays.free_slots(view.array, view.retries, view.pods)
+    most = size + 1 if slots is None else min(size + 1, slots)
+    missing = list(islice(_missing(view, replicas), most))
     maker = PodMaker(view.job) if missing else None
-    for task, index in missing[: batch_size(len(view.pods))]:
+    for task, index in missing[:size]:
         assert maker is not None
         yield CreatePod(maker.pod(task, index))
-    if len(missing) > batch_size(len(view.pods)):
+    if len(missing) > size:
         yield RequeueAfter(0.0)
 
 
@@ -233,7 +241,7 @@ def _missing(view: JobView, replicas: dict[str, int]) -> Iterator[tuple[Object, 
 
 
 def _is_surplus(view: JobView, pod: Object, replicas: dict[str, int]) -> bool:
-    if wellknown.OUT_OF_SYNC in annotations_of(pod):
+    if wellknown.OUT_OF_SYNC in annotations_of(pod) or arrays.is_replaced(pod, view.retries):
         return True
     if index_of(pod) >= replicas.get(task_of(pod), 0):
         return True

@@ -11,8 +11,10 @@ from copy import deepcopy
 from hashlib import sha256
 from typing import Final
 
+from hekla.api import arrays as api_arrays
 from hekla.api import wellknown
 from hekla.api.volcano.groups import default_queue_gate
+from hekla.controllers.job import arrays
 from hekla.controllers.job.plugins import JobPlugin, PodContext, plugins_of
 from hekla.controllers.objects import annotations_of, labels_of, owner_reference
 from hekla.units.objects import Object
@@ -29,7 +31,8 @@ _INHERITED: Final = (
 
 
 def pod_name(job: Object, task: Object, index: int) -> str:
-    return f"{job['metadata']['name']}-{task['name']}-{index}"
+    """Return the name of the pod at an index of a task; pods of an array have the array index."""
+    return f"{job['metadata']['name']}-{task['name']}-{arrays.array_index(job, index)}"
 
 
 def group_name(job: Object) -> str:
@@ -68,6 +71,8 @@ class PodMaker:
         self._plugins: list[JobPlugin] = plugins_of(job)
         self._owner = owner_reference(wellknown.BATCH_API, "Job", job)
         self._volumes = list(_volumes(job))
+        self._array = api_arrays.array_of(job)
+        self._retries = arrays.retries_so_far(job) if self._array else {}
 
     def pod(self, task: Object, index: int) -> Object:
         """Return the pod of a task at an index."""
@@ -88,11 +93,22 @@ class PodMaker:
             },
             "spec": self._spec(task),
         }
+        if self._array is not None:
+            self._mark(body, self._array, self._array.indices[index])
         default_queue_gate(body)
         context = PodContext(job, task, index)
         for plugin in self._plugins:
             plugin.on_pod(body, context)
         return body
+
+    def _mark(self, body: Object, array: api_arrays.Array, index: int) -> None:
+        """Give the pod of an array its index, as label, annotation and variables."""
+        marks = {wellknown.ARRAY_INDEX: str(index)}
+        attempt = str(self._retries.get(index, 0))
+        body["metadata"]["labels"] |= marks
+        body["metadata"]["annotations"] |= {**marks, wellknown.ARRAY_ATTEMPT: attempt}
+        name = self._job["metadata"]["name"]
+        body["spec"] = arrays.with_environment(body["spec"], name, array, index)
 
     def _labels(self, task: Object, index: int) -> dict[str, str]:
         job = self._job

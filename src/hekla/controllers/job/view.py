@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from hekla.api import arrays as api_arrays
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase, PodPhase
+from hekla.controllers.job import arrays
 from hekla.controllers.job.state import Counts, Facts
 from hekla.controllers.objects import annotations_of, is_deleting, job_phase, labels_of, status_of
 from hekla.units.objects import Object
@@ -84,7 +86,17 @@ class JobView:
 
     @cached_property
     def counts(self) -> Counts:
-        return count(self.pods)
+        """Without failed pods of an array that are retried: they do not count any more."""
+        return count([pod for pod in self.pods if not arrays.is_replaced(pod, self.retries)])
+
+    @cached_property
+    def array(self) -> api_arrays.Array | None:
+        return api_arrays.array_of(self.job)
+
+    @cached_property
+    def retries(self) -> Mapping[int, int]:
+        """How often each index of an array was retried."""
+        return arrays.retries_so_far(self.job) if self.array else {}
 
     @cached_property
     def by_name(self) -> dict[str, Object]:

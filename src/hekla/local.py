@@ -18,6 +18,7 @@ from hekla.api.volcano.jobs import MAX_REPLICAS_LOCAL
 from hekla.apiserver.server import ApiServer, Config
 from hekla.apiserver.storage.store import Durability
 from hekla.controllers.runner import EMBEDDED, WORKLOADS, Controllers
+from hekla.history.store import MAX_AGE_DAYS, MAX_JOBS, HistoryStore
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
@@ -40,6 +41,7 @@ log = logging.getLogger("hekla.local")
 PodNetwork = Literal["auto", "bridge", "host"]
 PodUserChoice = Literal["auto", "namespace", "owner"]
 
+HISTORY_FILE = "history.db"
 RESTART_AFTER_S = 1.0
 ABORT_GRACE_S = 5.0
 SHUTDOWN_GRACE_S = 30.0
@@ -87,6 +89,9 @@ class LocalConfig:
     """Users are kept apart: submitting to a queue needs a right on it."""
     max_pods_per_job: int = MAX_REPLICAS_LOCAL
     """Larger jobs are refused."""
+    history_jobs: int = MAX_JOBS
+    history_days: int = MAX_AGE_DAYS
+    """How many ended jobs the history keeps, and for how long."""
 
 
 def images_path() -> Path:
@@ -132,6 +137,8 @@ async def cluster(
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(watch_stalls())
         registry = discover()
+        history = _history(config)
+        stack.callback(history.close)
         server = await stack.enter_async_context(
             ApiServer(
                 Config(
@@ -141,6 +148,7 @@ async def cluster(
                     durability=config.durability,
                     queue_access=config.multi_user,
                     max_pods_per_job=config.max_pods_per_job,
+                    history=history,
                     scheduler_config_problem=partial(configuration_problem, registry),
                 )
             )
@@ -156,6 +164,7 @@ async def cluster(
             await client("controllers"),
             select=("*", *WORKLOADS, *EMBEDDED),
             schedulers=wellknown.LOCAL_SCHEDULERS,
+            history=history,
         )
         components = {
             "scheduler": Scheduler(
@@ -203,6 +212,14 @@ def configuration_problem(registry: Registry, text: str) -> str:
     except ConfigError as error:
         return str(error)
     return ""
+
+
+def _history(config: LocalConfig) -> HistoryStore:
+    return HistoryStore(
+        config.data_dir / HISTORY_FILE,
+        max_jobs=config.history_jobs,
+        max_age_days=config.history_days,
+    )
 
 
 def _agent(config: LocalConfig, client: Client) -> Agent:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from hekla.api import history
 from hekla.apiserver import errors
 from hekla.apiserver.auth.authenticator import ANONYMOUS, Authenticator, User
 from hekla.apiserver.auth.impersonation import impersonated
@@ -24,6 +25,7 @@ from hekla.apiserver.endpoints.access_reviews import AccessReviews
 from hekla.apiserver.endpoints.discovery import Discovery
 from hekla.apiserver.endpoints.handlers import Handlers
 from hekla.apiserver.endpoints.health import Health
+from hekla.apiserver.endpoints.history import JobRecords
 from hekla.apiserver.endpoints.messages import Request, Response
 from hekla.apiserver.endpoints.streams import Streams
 from hekla.apiserver.endpoints.subresources import Subresources
@@ -58,6 +60,7 @@ class App:
         subresources: Subresources,
         streams: Streams,
         reviews: AccessReviews,
+        job_records: JobRecords,
         discovery: Discovery,
         authenticator: Authenticator,
         authorizer: Authorizer,
@@ -70,6 +73,7 @@ class App:
         self._subresources = subresources
         self._streams = streams
         self._reviews = reviews
+        self._job_records = job_records
         self._discovery = discovery
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -214,6 +218,8 @@ class App:
             warnings.append(served.deprecation)
         if scope["method"] not in ("GET", "HEAD"):
             request.body = await _read_body(receive, headers)
+        if served.kind.kind == history.KIND and served.kind.virtual:
+            return await self._job_records.handle(served, request)
         if served.kind.virtual:
             return await self._reviews.handle(served, request)
         if target.subresource in streams.VERBS and served.storage == "pods":

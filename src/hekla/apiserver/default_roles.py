@@ -10,6 +10,7 @@ import hashlib
 
 import msgspec
 
+from hekla.api import history
 from hekla.units.objects import Object
 
 RBAC = "rbac.authorization.k8s.io"
@@ -47,6 +48,7 @@ _VIEW = [
     _rule(["scheduling.volcano.sh"], ["podgroups", "queues"], _READ),
     _rule(["bus.volcano.sh"], ["commands"], _READ),
     _rule(["topology.volcano.sh"], ["hypernodes"], _READ),
+    _rule([history.GROUP], [history.PLURAL], ["get", "list"]),
 ]  # fmt: skip
 _EDIT = [
     *_VIEW,
@@ -121,13 +123,17 @@ CLUSTER_BINDINGS: dict[str, tuple[str, list[str]]] = {
     ),
 }
 
-# Digests of wider rules that earlier versions wrote. A role that still has them is narrowed at the
-# next start; one that an administrator changed is left alone.
+# Digests of rules that earlier versions wrote. A role that still has them gets those of this
+# version at the next start; one that an administrator changed is left alone.
 _FORMER = frozenset(
     {
         "5c04f61769502fb8c3894b6ede0f8fc23e1125fe1ba4cefff07e4317470c3c5f",
         "58d3dae2b7a0f45c1fec17ceda3a2e60ec457a811784bcec1015dd8cf9015c52",
         "a9b6fbf11585e06e52c03a60e368b15a53ecafdbd32529a1b3372e57e4c87bea",
+        # Without job records.
+        "a1c9f66167563d62df2a41b37bba69df5286fc9f99a6aa0147a0831e80707cb2",
+        "8362833645ed9ba5fae5414b761201c5282426d50b76a5df299be44a362922f8",
+        "2e7c0d2c5e7881dbbfbbacdad439388dfc7c80e9f6c2e5df7dbf4acdf6e020da",
     }
 )
 

@@ -39,6 +39,7 @@ from hekla.apiserver.endpoints.access_reviews import AccessReviews
 from hekla.apiserver.endpoints.discovery import Discovery
 from hekla.apiserver.endpoints.handlers import Handlers
 from hekla.apiserver.endpoints.health import Health
+from hekla.apiserver.endpoints.history import JobRecords
 from hekla.apiserver.endpoints.nodeproxy import Nodes
 from hekla.apiserver.endpoints.streams import Streams
 from hekla.apiserver.endpoints.subresources import Subresources
@@ -48,6 +49,7 @@ from hekla.apiserver.registry.resources import Resources
 from hekla.apiserver.schema import crds
 from hekla.apiserver.schema.kinds import Registry
 from hekla.apiserver.storage.store import Durability, Store
+from hekla.history.store import HistoryStore
 from hekla.kube import kubeconfig
 from hekla.kube.data_dir import LOCK_FILE, try_lock
 from hekla.kube.errors import KubeError
@@ -87,6 +89,8 @@ class Config:
     """Whether submitting to a queue needs the verb `use` on it."""
     max_pods_per_job: int = MAX_REPLICAS
     """The most pods that a Volcano Job may have."""
+    history: HistoryStore | None = None
+    """The history of jobs that is served; None: job records are not served."""
     scheduler_config_problem: Callable[[str], str] | None = None
     """Returns why the scheduler would refuse a configuration; None: it is not checked."""
 
@@ -230,12 +234,15 @@ class ApiServer:
         metrics.gauge("hekla_store_revision", "Newest revision.", lambda: self.store.revision)
         metrics.gauge("hekla_store_commits", "Commits.", lambda: self.store.commits)
         metrics.gauge("hekla_store_writes", "Writes.", lambda: self.store.writes)
+        if self.config.history is not None:
+            self.registry.serve_job_records()
         return App(
             registry=self.registry,
             handlers=handlers,
             subresources=Subresources(handlers, self.issuer, self.nodes),
             streams=Streams(self.resources, self.nodes),
             reviews=AccessReviews(authorizer, authenticator, self.issuer),
+            job_records=JobRecords(self.config.history, self.config.clock),
             discovery=Discovery(self.registry),
             authenticator=authenticator,
             authorizer=authorizer,

@@ -100,6 +100,22 @@ _data_dir = click.option(
     metavar="N",
     help="Refuse Volcano Jobs with more pods.",
 )
+@click.option(
+    "--history-jobs",
+    type=click.IntRange(1, 10_000_000),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Ended jobs that `hekla history` keeps.",
+)
+@click.option(
+    "--history-days",
+    type=click.IntRange(1, 36_500),
+    default=400,
+    show_default=True,
+    metavar="N",
+    help="Days for which it keeps them.",
+)
 def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
     """Start a cluster on this machine.
 

@@ -15,6 +15,7 @@ from hekla.api import wellknown
 from hekla.controllers.command import CommandController
 from hekla.controllers.cronjob.controller import CronJobController
 from hekla.controllers.gc import GarbageController
+from hekla.controllers.history.recorder import HistoryController
 from hekla.controllers.hypernode.controller import HyperNodeController
 from hekla.controllers.informers import InformerFactory, MutationCache
 from hekla.controllers.job.controller import JobController
@@ -34,6 +35,7 @@ from hekla.controllers.workloads.controllers import (
     ReplicationControllerController,
     StatefulSetController,
 )
+from hekla.history.store import HistoryStore
 from hekla.kube.client import Client
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOBS
@@ -109,11 +111,13 @@ class Controllers:
         metrics: Metrics | None = None,
         recorder_client: Client | None = None,
         counts_batch_period_s: float | None = None,
+        history: HistoryStore | None = None,
     ) -> None:
         """Select controllers by name.
 
         `workers` is the number of objects that a controller reconciles at once. Pods without a
-        PodGroup get one if their scheduler is one of `schedulers`.
+        PodGroup get one if their scheduler is one of `schedulers`. With `history`, ended jobs are
+        recorded there.
         """
         self._client = client
         self._clock: Clock = clock or SystemClock()
@@ -129,6 +133,9 @@ class Controllers:
             self._builders[JobController.name] = partial(
                 JobController, counts_batch_period_s=counts_batch_period_s
             )
+        if history is not None:
+            self._builders[HistoryController.name] = partial(HistoryController, store=history)
+            self._names.append(HistoryController.name)
         self._recorder_client = recorder_client or client
         self.metrics = metrics or Metrics()
         self.controllers: dict[str, Reconciler] = {}

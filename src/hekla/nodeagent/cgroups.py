@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hekla.api.history import PodUsage
+
 ROOT = Path("/sys/fs/cgroup")
 PARENT = "hekla"
 PERIOD_US = 100_000
-V1_CONTROLLERS = ("memory", "cpu", "pids")
+CPUACCT = "cpuacct"
+V1_CONTROLLERS = ("memory", "cpu", CPUACCT, "pids")
 CPUSET = "cpuset"
 
 
@@ -58,6 +61,32 @@ class Group:
                             return True
         return False
 
+    def usage(self) -> PodUsage | None:
+        """Return what the processes of the group have used so far; None if it is not measured.
+
+        The memory includes the page cache, as in the limit.
+        """
+        cpu_s, peak_bytes = self._cpu_seconds(), self._memory_peak_bytes()
+        return None if cpu_s is None or peak_bytes is None else PodUsage(cpu_s, peak_bytes)
+
+    def _cpu_seconds(self) -> float | None:
+        for directory in self.paths:
+            with contextlib.suppress(OSError, ValueError):
+                return int((directory / "cpuacct.usage").read_text()) / 1e9
+            with contextlib.suppress(OSError, ValueError):
+                for line in (directory / "cpu.stat").read_text().splitlines():
+                    key, _, value = line.partition(" ")
+                    if key == "usage_usec":
+                        return int(value) / 1e6
+        return None
+
+    def _memory_peak_bytes(self) -> int | None:
+        for directory in self.paths:
+            for name in ("memory.peak", "memory.max_usage_in_bytes"):
+                with contextlib.suppress(OSError, ValueError):
+                    return int((directory / name).read_text())
+        return None
+
     def kill(self) -> None:
         """Kill all processes of the group, including those that left the process group."""
         for directory in self.paths:
@@ -97,6 +126,8 @@ class Cgroups:
 
     def make(self, name: str, limits: Limits) -> Group | None:
         """Create a group with limits; None without cgroups."""
+        if (last := self.find(name)) is not None:
+            last.remove()  # what the last run used is not part of this one's use
         try:
             if self.version == 2:
                 return self._make_v2(name, limits)
@@ -153,7 +184,12 @@ class Cgroups:
             if not base.is_dir():
                 continue
             directory = base / PARENT / name
-            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError:
+                if controller == CPUACCT:
+                    continue  # it only measures
+                raise
             directories[controller] = directory
         if limits.memory_bytes is not None and "memory" in directories:
             _put(directories["memory"] / "memory.limit_in_bytes", limits.memory_bytes)

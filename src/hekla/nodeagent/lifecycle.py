@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from hekla.api.history import PodUsage
 from hekla.api.wellknown import PodPhase, PodReason
 from hekla.units.objects import Object
 
@@ -60,6 +61,11 @@ class ContainerRecord:
     waiting_reason: str = ""
     waiting_message: str = ""
     stopping: bool = False
+    cpu_seconds: float = 0.0
+    memory_peak_bytes: int = 0
+    """CPU time of all measured runs, and the highest peak of one."""
+    measured_runs: int = 0
+    """The number of ended runs whose use is known."""
 
     @property
     def is_running(self) -> bool:
@@ -155,14 +161,39 @@ def discard_unstarted_run(known: ContainerRecord) -> None:
     known.current, known.last = known.last, None
 
 
-def record_exit(record: ContainerRecord, now: float) -> None:
-    """Record that the current run has ended."""
+def record_exit(record: ContainerRecord, now: float, usage: PodUsage | None = None) -> None:
+    """Record that the current run has ended, and what it has used if that was measured."""
     run = record.current
     assert run is not None
     record.runs += 1
+    if usage is not None:
+        record.measured_runs += 1
+        record.cpu_seconds += usage.cpu_seconds
+        record.memory_peak_bytes = max(record.memory_peak_bytes, usage.memory_peak_bytes)
     record.ready = record.started = record.stopping = False
     ran_s = (now if run.finished_at is None else run.finished_at) - run.started_at
     record.failures = 1 if ran_s >= BACKOFF_RESET_S else record.failures + 1
+
+
+def pod_usage(pod: Object, record: PodRecord) -> PodUsage | None:
+    """Return what an ended pod has used; None unless every run of its containers was measured.
+
+    The peak is that of the main containers together, or of an init container if that is higher. The
+    containers need not have peaked at the same time, so it is an upper bound.
+    """
+    known = record.containers
+    if not any(each.runs for each in known.values()):
+        return None
+    if any(each.measured_runs < each.runs for each in known.values()):
+        return None
+    own_phase = {
+        each["name"] for each in pod["spec"].get("initContainers") or () if not is_sidecar(each)
+    }
+    together = sum(each.memory_peak_bytes for name, each in known.items() if name not in own_phase)
+    alone = (each.memory_peak_bytes for name, each in known.items() if name in own_phase)
+    return PodUsage(
+        round(sum(each.cpu_seconds for each in known.values()), 6), max([together, *alone])
+    )
 
 
 def record_lost_run(known: ContainerRecord, exit_code: int, now: float) -> None:

@@ -264,8 +264,9 @@ class ContainerRuntime:
         run.finished_at = self._context.clock.now()
         with contextlib.suppress(OSError):
             self._logs[name].bound()  # output since the last check
-        group = self._groups.pop(name, None)
+        group, usage = self._groups.pop(name, None), None
         if group is not None:
+            usage = group.usage()
             if run.exit_code == processes.KILLED and group.out_of_memory():
                 run.reason = "OOMKilled"
             group.kill()
@@ -273,7 +274,7 @@ class ContainerRuntime:
         if run.exit_code in START_ERROR_CODES and not run.reason:
             run.reason = "StartError"
             run.message = self._last_output(name)
-        lifecycle.record_exit(known, run.finished_at)
+        lifecycle.record_exit(known, run.finished_at, usage)
         self._on_exited(name)
         self._processes.pop(name, None)
         self.stdin.close(name)

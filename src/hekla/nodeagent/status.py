@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hekla.api.history import USAGE_CONDITION, usage_condition
 from hekla.api.wellknown import PodCondition, PodPhase, PodReason
 from hekla.nodeagent.lifecycle import (
     SHUTDOWN_MESSAGE,
@@ -9,6 +10,7 @@ from hekla.nodeagent.lifecycle import (
     ContainerRun,
     PodRecord,
     is_sidecar,
+    pod_usage,
 )
 from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
@@ -37,6 +39,8 @@ def pod_status(
         ],
         "conditions": _conditions(pod, initialized=initialized, ready=ready, over=phase, now=now),
     }
+    if over and (usage := pod_usage(pod, record)) is not None:
+        status["conditions"].append(usage_condition(usage, _ended_at(record, now)))
     if inits:
         status["initContainerStatuses"] = [
             container_status(c, record.of(c["name"]), True) for c in inits
@@ -49,6 +53,13 @@ def pod_status(
     elif (pod.get("status") or {}).get("reason") == PodReason.NODE_SHUTDOWN:
         status["reason"] = status["message"] = None  # a merge patch removes them
     return status
+
+
+def _ended_at(record: PodRecord, now: float) -> str:
+    """Return the end of the last run: the same time in every report."""
+    runs = (known.current for known in record.containers.values())
+    ends = [run.finished_at for run in runs if run is not None and run.finished_at is not None]
+    return format_time(max(ends, default=now))
 
 
 def _is_through(container: Object, known: ContainerRecord) -> bool:
@@ -114,7 +125,7 @@ def _conditions(
         PodCondition.READY: ready,
         PodCondition.CONTAINERS_READY: ready,
     }
-    result = [c for kind, c in old.items() if kind not in wanted]
+    result = [c for kind, c in old.items() if kind not in wanted and kind != USAGE_CONDITION]
     for kind, holds in wanted.items():
         text = "True" if holds else "False"
         known = old.get(kind) or {}

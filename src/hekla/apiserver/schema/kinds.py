@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hekla.api import kinds, schemas
+from hekla.api import history, kinds, schemas
 from hekla.api.kinds import Kind
 from hekla.apiserver.schema import versions
 from hekla.apiserver.schema.structural import StructuralSchema
@@ -269,6 +269,34 @@ def _scale_paths(scale: dict[str, Any]) -> ScalePaths:
     )
 
 
+def _job_records() -> Served:
+    kind = Kind(
+        group=history.GROUP,
+        version=history.VERSION,
+        kind=history.KIND,
+        plural=history.PLURAL,
+        singular="jobrecord",
+        verbs=("get", "list"),
+        virtual=True,
+    )
+    columns = (
+        ("Job", "string", ".record.name"),
+        ("User", "string", ".record.user"),
+        ("Queue", "string", ".record.queue"),
+        ("State", "string", ".record.phase"),
+        ("Run", "integer", ".record.runSeconds"),
+        ("Wait", "integer", ".record.waitSeconds"),
+        ("Ended", "date", ".record.finished"),
+    )
+    return Served(
+        kind=kind,
+        storage=_storage_name(kind.group, kind.plural),
+        custom=True,
+        columns=[{"name": name, "type": type, "jsonPath": path} for name, type, path in columns],
+        schema={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    )
+
+
 class Registry:
     """All served kinds. `revision` grows with each change, so documents can be cached."""
 
@@ -316,6 +344,11 @@ class Registry:
         self._custom[crd["metadata"]["name"]] = made
         for served in made:
             self._add(served)
+        self.revision += 1
+
+    def serve_job_records(self) -> None:
+        """Serve the history of jobs, which is read from a file and not stored as objects."""
+        self._add(_job_records())
         self.revision += 1
 
     def uninstall(self, name: str) -> None:

@@ -1,0 +1,1 @@
+"""The controller that records ended jobs, and what a record says."""

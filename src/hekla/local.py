@@ -18,7 +18,6 @@ from hekla.api.volcano.jobs import MAX_REPLICAS_LOCAL
 from hekla.apiserver.server import ApiServer, Config
 from hekla.apiserver.storage.store import Durability
 from hekla.controllers.runner import EMBEDDED, WORKLOADS, Controllers
-from hekla.history.store import MAX_AGE_DAYS, MAX_JOBS, HistoryStore
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
@@ -29,6 +28,7 @@ from hekla.nodeagent.sandbox import isolation_support
 from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.simulated import SimulatedNodes
 from hekla.nodeagent.uid_ranges import user_namespace_support
+from hekla.records.store import HISTORY_FILE, MAX_AGE_DAYS, MAX_JOBS, HistoryStore
 from hekla.scheduler.errors import ConfigError
 from hekla.scheduler.framework.config import parse
 from hekla.scheduler.framework.registry import Registry
@@ -41,7 +41,6 @@ log = logging.getLogger("hekla.local")
 PodNetwork = Literal["auto", "bridge", "host"]
 PodUserChoice = Literal["auto", "namespace", "owner"]
 
-HISTORY_FILE = "history.db"
 RESTART_AFTER_S = 1.0
 ABORT_GRACE_S = 5.0
 SHUTDOWN_GRACE_S = 30.0

@@ -10,14 +10,14 @@ import pytest
 
 from hekla.api.history import from_list, from_object
 from hekla.apiserver.server import ApiServer, Config
-from hekla.history.store import HistoryStore
 from hekla.kube import kubeconfig
 from hekla.kube.calls import Call
 from hekla.kube.client import Client
 from hekla.kube.credentials import Auth, FixedCredentials
 from hekla.kube.errors import ApiError, Forbidden, NotFound
 from hekla.kube.resources import NAMESPACES, ROLE_BINDINGS, SERVICE_ACCOUNTS
-from tests.history.builders import record
+from hekla.records.store import HistoryStore
+from tests.records.builders import record
 
 ROOT = "/apis/history.hekla.io/v1"
 

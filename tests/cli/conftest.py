@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """The kubeconfig of a running server: hekla's, and a real kube-apiserver."""
-    start = embedded_server
+    start: Callable[[Path], AbstractContextManager[Path]] = embedded_server
     if request.param == "real":
         if reason := missing(parts_for()):
             pytest.skip(reason)

@@ -7,8 +7,8 @@ from typing import Any
 
 from hekla.api.history import PodUsage, usage_condition
 from hekla.controllers.history.accounting import JobView, job_record, pod_account
-from hekla.history.store import HistoryStore, RecordFilter
 from hekla.kube.resources import JOBS
+from hekla.records.store import HistoryStore, RecordFilter
 from hekla.units.objects import Object
 from hekla.units.timestamps import format_time, parse_time
 

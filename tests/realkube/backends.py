@@ -62,10 +62,10 @@ class Backend:
 
 
 @contextlib.contextmanager
-def embedded_server(directory: Path) -> Iterator[Path]:
+def embedded_server(directory: Path, *flags: str) -> Iterator[Path]:
     """Run hekla's server as a process; yield its kubeconfig."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(directory)],
+        [sys.executable, "-m", "hekla.apiserver", "--data-dir", str(directory), *flags],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -59,8 +59,8 @@ class JobRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A job that has ended: its requests, its times and its outcome.
 
     Example:
-        for record in history(user="alice", limit=10):
-            print(record.name, record.phase, record.cpu_efficiency)
+        last: JobRecord = history(limit=1)[0]
+        print(last.name, last.phase, last.cpu_efficiency)
     """
 
     uid: str

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvloop
 
 from hekla.apiserver.server import ApiServer, Config
+from hekla.records.store import HISTORY_FILE, HistoryStore
 from hekla.units.private_directory import UMASK
 
 
@@ -38,10 +39,14 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--durability", choices=("process", "power"), default="process")
+    parser.add_argument("--history", action="store_true", help="Serve the history of jobs.")
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     os.umask(UMASK)
-    uvloop.run(serve(Config(given.data_dir, given.host, given.port, given.durability)))
+    history = HistoryStore(given.data_dir / HISTORY_FILE) if given.history else None
+    uvloop.run(
+        serve(Config(given.data_dir, given.host, given.port, given.durability, history=history))
+    )
 
 
 if __name__ == "__main__":

@@ -49,10 +49,10 @@ from hekla.apiserver.registry.resources import Resources
 from hekla.apiserver.schema import crds
 from hekla.apiserver.schema.kinds import Registry
 from hekla.apiserver.storage.store import Durability, Store
-from hekla.history.store import HistoryStore
 from hekla.kube import kubeconfig
 from hekla.kube.data_dir import LOCK_FILE, try_lock
 from hekla.kube.errors import KubeError
+from hekla.records.store import HistoryStore
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.private_directory import create_private, ensure_private, tighten
 from hekla.web.connections import ConnectionLimits, raise_file_limit

@@ -35,10 +35,10 @@ from hekla.controllers.workloads.controllers import (
     ReplicationControllerController,
     StatefulSetController,
 )
-from hekla.history.store import HistoryStore
 from hekla.kube.client import Client
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOBS
+from hekla.records.store import HistoryStore
 from hekla.units.clock import Clock, SystemClock
 
 LEASE: Final = "vc-controller-manager"

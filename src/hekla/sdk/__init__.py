@@ -26,6 +26,7 @@ In a coroutine, `await submit_async(...)` returns a handle with awaitable method
     array_status.py    the indices of an array by state
     job_retry.py       the job that retries a failed one
     job_wait.py        waits until a job reaches a phase
+    job_history.py     records of ended jobs
     watching.py        changes of several objects
     logs.py            the output of all pods of a job, line by line
     container_runs.py  restarts of containers, each with its own log
@@ -39,6 +40,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hekla.api.history import JobRecord
     from hekla.kube.errors import ConfigError, Invalid, KubeError, NotFound
     from hekla.sdk.array_status import ArrayStatus
     from hekla.sdk.async_handle import AsyncJobHandle
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from hekla.sdk.functions.function_job import AsyncFunctionJob, FunctionJob
     from hekla.sdk.functions.results import FunctionFailed
     from hekla.sdk.handle import JobHandle, create_queue, list_jobs
+    from hekla.sdk.job_history import history
     from hekla.sdk.job_retry import CannotRetry
     from hekla.sdk.job_wait import JobEnded
     from hekla.sdk.logs import LogLine
@@ -71,6 +74,7 @@ __all__ = [
     "JobEnded",
     "JobFuture",
     "JobHandle",
+    "JobRecord",
     "KubeError",
     "LogLine",
     "NotFound",
@@ -79,6 +83,7 @@ __all__ = [
     "as_completed",
     "create_queue",
     "gather",
+    "history",
     "list_jobs",
     "submit",
     "submit_async",
@@ -101,6 +106,7 @@ _HOMES = {
     "JobEnded": "hekla.sdk.job_wait",
     "JobFuture": "hekla.sdk.functions.executor",
     "JobHandle": "hekla.sdk.handle",
+    "JobRecord": "hekla.api.history",
     "KubeError": "hekla.kube.errors",
     "LogLine": "hekla.sdk.logs",
     "NotFound": "hekla.kube.errors",
@@ -109,6 +115,7 @@ _HOMES = {
     "as_completed": "hekla.sdk.several_jobs",
     "create_queue": "hekla.sdk.handle",
     "gather": "hekla.sdk.several_jobs",
+    "history": "hekla.sdk.job_history",
     "list_jobs": "hekla.sdk.handle",
     "submit": "hekla.sdk.submission",
     "submit_async": "hekla.sdk.submission",

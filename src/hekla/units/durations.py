@@ -16,6 +16,7 @@ __all__ = [
     "DurationError",
     "format_duration",
     "format_duration_ns",
+    "parse_age",
     "parse_duration",
     "parse_duration_ns",
 ]
@@ -33,12 +34,26 @@ _UNITS: Final[dict[str, int]] = {
     "m": 60 * NANOS_PER_SECOND,
     "h": 3_600 * NANOS_PER_SECOND,
 }
+_DAYS = re.compile(r"([0-9]{1,5})([dw])", re.ASCII)
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
     """Return seconds: `parse_duration("1h30m") == 5400.0`."""
     return parse_duration_ns(text) / NANOS_PER_SECOND
+
+
+def parse_age(text: str) -> float:
+    """Return the seconds of a duration that may also be in days or weeks: `7d`, `2w`, `36h`."""
+    if match := _DAYS.fullmatch(text):
+        return int(match[1]) * (7 if match[2] == "w" else 1) * 86_400.0
+    try:
+        seconds = parse_duration(text)
+    except DurationError as error:
+        raise DurationError(f"{error}; or write days or weeks: 7d, 2w") from error
+    if seconds < 0:
+        raise DurationError(f"duration {text!r}: is negative")
+    return seconds
 
 
 def parse_duration_ns(text: str) -> int:

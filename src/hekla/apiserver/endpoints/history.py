@@ -1,6 +1,6 @@
 """Job records: a read-only resource that is answered from the history file.
 
-It has no watch and no selectors: records are selected by query parameters (`hekla.history`).
+It has no watch and no selectors: records are selected by query parameters (`hekla.records`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from hekla.apiserver import errors
 from hekla.apiserver.endpoints.messages import Request, Response
 from hekla.apiserver.schema.kinds import Served
 from hekla.apiserver.tables import Tables
-from hekla.history import requests
-from hekla.history.store import HistoryError, HistoryStore
+from hekla.records import requests
+from hekla.records.store import HistoryError, HistoryStore
 from hekla.units.clock import Clock
 from hekla.units.objects import Object
 

@@ -190,6 +190,8 @@ def _other_jobs(session: Session, target: Target, namespace: str) -> str:
             f'there is a namespace "{name}": -n alone is the job\'s name; '
             f"for a job in that namespace use -N NAME -n {name}"
         )
+    if ended := safe_hint(lambda: _ended_before(session, name, namespace)):
+        return ended
     names = [name_of(one) for one in client.list(JOBS, namespace=namespace)]
     if near := did_you_mean(name, names):
         return near
@@ -200,6 +202,20 @@ def _other_jobs(session: Session, target: Target, namespace: str) -> str:
     if elsewhere:
         return f"it exists in namespace {elsewhere[0]}: use -N {name} -n {elsewhere[0]}"
     return f"`vcctl job list -n {namespace}` lists the jobs of namespace {namespace}"
+
+
+def _ended_before(session: Session, name: str, namespace: str) -> str:
+    """Return a hint if the history has a job of this name that was deleted."""
+    from hekla.sdk import job_history
+
+    request = job_history.Request(name=name, namespace=namespace, limit=1)
+    for record in job_history.read(session.client, request):
+        ended = f"{record.finished:%Y-%m-%dT%H:%M:%SZ}"
+        return (
+            f"it was {record.phase} at {ended} and has been deleted since: "
+            f"`hekla history {name} -n {namespace} -o wide` shows its record"
+        )
+    return ""
 
 
 @job.command(

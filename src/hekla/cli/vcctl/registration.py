@@ -1,4 +1,4 @@
-"""vcctl's commands under `hekla`: `hekla job list`, and `hekla explain`. Imported on demand."""
+"""Commands of `hekla` that talk to a cluster, most of them vcctl's. Imported on demand."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 
 import click
 
-# Name, location below this package, and the text of `hekla --help`.
+# Name, location below `hekla.cli`, and the text of `hekla --help`.
 COMMANDS = (
     (
         "config",
-        "scheduler_config:config",
+        "vcctl.scheduler_config:config",
         "Check a scheduler configuration, or show the one in force.",
     ),
-    ("explain", "explain:explain", "Explain why a job is pending, running or failed."),
-    ("job", "jobs:job", "Run, list, follow and change jobs."),
-    ("queue", "queues:queue", "Create, list and change queues."),
-    ("podgroup", "podgroups:podgroup", "List and show PodGroups."),
+    ("explain", "vcctl.explain:explain", "Explain why a job is pending, running or failed."),
+    ("history", "history:history", "Show jobs that have ended, also deleted ones."),
+    ("usage", "usage:usage", "Show what users, queues or namespaces have used."),
+    ("job", "vcctl.jobs:job", "Run, list, follow and change jobs."),
+    ("queue", "vcctl.queues:queue", "Create, list and change queues."),
+    ("podgroup", "vcctl.podgroups:podgroup", "List and show PodGroups."),
 )
 
 
@@ -36,7 +38,7 @@ class LazyCommand(click.Command):
         **extra: Any,
     ) -> click.Context:
         module, attribute = self._where.split(":")
-        command: click.Command = getattr(import_module(f"hekla.cli.vcctl.{module}"), attribute)
+        command: click.Command = getattr(import_module(f"hekla.cli.{module}"), attribute)
         return command.make_context(info_name, args, parent, **extra)
 
 

@@ -33,7 +33,7 @@ from hekla.controllers.objects import (
     status_of,
     uid_of,
 )
-from hekla.history.store import PodAccount
+from hekla.records.store import PodAccount
 from hekla.units.errors import QuantityError
 from hekla.units.objects import Object
 

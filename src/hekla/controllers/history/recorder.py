@@ -19,9 +19,9 @@ from hekla.controllers.informers import OWNER, InformerFactory, is_volcano_job_r
 from hekla.controllers.metrics import Metrics
 from hekla.controllers.objects import Key, controller_of, job_phase, key_of, uid_of
 from hekla.controllers.reconciler import Reconciler
-from hekla.history.store import HistoryError, HistoryStore, PodAccount
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import JOBS, PODGROUPS, PODS
+from hekla.records.store import HistoryError, HistoryStore, PodAccount
 from hekla.units.objects import Object
 
 log = logging.getLogger("hekla.controllers")

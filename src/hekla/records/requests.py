@@ -14,7 +14,7 @@ import msgspec
 
 from hekla.api import history
 from hekla.api.history import JobRecord
-from hekla.history.store import HistoryStore, Page, Position, RecordFilter
+from hekla.records.store import HistoryStore, Page, Position, RecordFilter
 from hekla.units.objects import Object
 from hekla.units.timestamps import TimestampError, parse_time
 

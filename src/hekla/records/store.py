@@ -26,6 +26,8 @@ from hekla.api.history import JobRecord
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.private_directory import create_private
 
+HISTORY_FILE = "history.db"
+"""Its name in the data directory of a cluster on this machine."""
 MAX_JOBS = 100_000
 MAX_AGE_DAYS = 400
 MAX_PODS = 200_000

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hekla.history.requests import BadRequest, list_object, parse_list, read_page
-from hekla.history.store import HistoryError, HistoryStore, PodAccount, RecordFilter
+from hekla.records.requests import BadRequest, list_object, parse_list, read_page
+from hekla.records.store import HistoryError, HistoryStore, PodAccount, RecordFilter
 from hekla.units.clock import ManualClock
-from tests.history.builders import NOW, record
+from tests.records.builders import NOW, record
 
 DAY_S = 24 * 3600.0
 

@@ -8,6 +8,7 @@ import pytest
 
 from hekla.api import core
 from hekla.api.meta import convert
+from hekla.api.wellknown import DRAIN_REASON
 from hekla.testing import cluster, gang, node, pod
 
 
@@ -83,6 +84,34 @@ def test_every_node_that_does_not_match_is_counted_with_its_reason() -> None:
         "Insufficient cpu": 1,
     }
     assert sum(verdict.nodes.values()) == verdict.total_nodes == 5
+
+
+def drained(name: str, reason: str) -> core.Node:
+    return node(name, unschedulable=True, annotations={DRAIN_REASON: reason})
+
+
+def test_drained_nodes_are_counted_by_reason() -> None:
+    nodes = [drained("n1", "new  disk"), drained("n2", "new disk"), node("n3", unschedulable=True)]
+    verdict = cluster(nodes, [gang("a", cpu=1)]).run().verdict("a")
+    assert verdict is not None
+    assert verdict.nodes == {"node(s) were drained: new disk": 2, "node(s) were unschedulable": 1}
+    assert verdict.change == "undrain a node: `hekla undrain n1`"
+
+
+def test_only_the_most_frequent_reasons_of_drains_are_in_a_verdict() -> None:
+    nodes = [drained(f"n{index}", f"reason {index}") for index in range(8)]
+    nodes += [drained(f"m{index}", "power") for index in range(2)]
+    verdict = cluster(nodes, [gang("a", cpu=1)]).run().verdict("a")
+    assert verdict is not None
+    assert verdict.nodes["node(s) were drained: power"] == 2
+    assert verdict.nodes["node(s) were drained"] == 4
+    assert sum(verdict.nodes.values()) == 10
+
+
+def test_reason_on_a_node_that_takes_pods_means_nothing() -> None:
+    """As `kubectl uncordon` leaves it."""
+    nodes = [node("n1", annotations={DRAIN_REASON: "new disk"})]
+    assert cluster(nodes, [gang("a", cpu=1)]).run().binds == {"a-0": "n1"}
 
 
 def test_taints_exclude_pods_that_do_not_tolerate_them() -> None:

@@ -8,7 +8,7 @@ from hekla.scheduler.explain.limits import absence, absent, change_for, limit_of
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.tiers import FAILED
 from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict, shown_job
-from hekla.scheduler.placement.reasons import RESERVED, Reasons
+from hekla.scheduler.placement.reasons import DRAINED, RESERVED, Reasons
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.dimensions import FloatArray, show_amount
 from hekla.scheduler.state.model import Job, Queue, Task
@@ -423,4 +423,7 @@ def _smallest_change(
         missing = max(job.min_member - attempt.fitting, 1)
         return f"capacity for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
     worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]
+    if worst.startswith(DRAINED):
+        drained = (node for node in session.nodes.all if node.is_unschedulable)
+        return f"undrain a node: `hekla undrain {next(drained).name}`"
     return f"a node without: {worst}" if worst else ""

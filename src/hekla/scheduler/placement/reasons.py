@@ -13,6 +13,8 @@ from hekla.scheduler.state.matrix import Columns
 from hekla.scheduler.state.model import Task
 
 OUTSIDE: Final = "node(s) are outside the HyperNodes that the job may use"
+UNSCHEDULABLE: Final = "node(s) were unschedulable"
+DRAINED: Final = "node(s) were drained"
 RESERVED: Final = "node(s) had capacity that is reserved for other pods"
 
 

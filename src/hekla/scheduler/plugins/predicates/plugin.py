@@ -18,7 +18,7 @@ from hekla.scheduler.framework.arguments import Key
 from hekla.scheduler.framework.nodes import Nodes
 from hekla.scheduler.framework.plugin import Plugin
 from hekla.scheduler.placement.feasibility import PODS_EXCEEDED
-from hekla.scheduler.plugins.predicates import affinity, volumes
+from hekla.scheduler.plugins.predicates import affinity, drains, volumes
 from hekla.scheduler.plugins.predicates.neighbours import Neighbours
 from hekla.scheduler.plugins.reserve import Rates, copies_beside
 from hekla.scheduler.state.classes import ports_conflict
@@ -81,6 +81,7 @@ class Predicates(Plugin, name="predicates"):
         self._session = session
         self._attachments = volumes.Attachments(session.cluster)
         self._neighbours: tuple[Task, int, Neighbours] | None = None
+        self._drains: list[tuple[BoolArray, str]] | None = None
 
     def allocated(self, task: Task, nodes: IntArray) -> None:
         self._attachments.note(task, nodes.tolist(), 1)
@@ -97,7 +98,7 @@ class Predicates(Plugin, name="predicates"):
         klass, session = task.klass, self._session
         columns, version = session.columns, session.cluster.node_table.labels_version
         if columns.is_unschedulable_n.any() and not self._tolerates_key(task, TAINT_UNSCHEDULABLE):
-            yield columns.is_unschedulable_n, "node(s) were unschedulable"
+            yield from self._drained()
         if not columns.is_ready_n.all() and not self._tolerates_key(task, TAINT_NOT_READY):
             yield ~columns.is_ready_n, "node(s) were not ready"
         yield from klass.static("filters", version, lambda: list(self._static(task)))
@@ -161,6 +162,13 @@ class Predicates(Plugin, name="predicates"):
 
     def affects_other_nodes(self, task: Task) -> bool:
         return bool(self._session.cluster.term_classes) and affinity.is_coupled(self._session, task)
+
+    def _drained(self) -> list[tuple[BoolArray, str]]:
+        """Return the unschedulable nodes by reason, computed once per session."""
+        if self._drains is None:
+            session = self._session
+            self._drains = drains.rejections(session.nodes.all, session.columns.is_unschedulable_n)
+        return self._drains
 
     def _tolerates_key(self, task: Task, key: str) -> bool:
         return any(tolerates(t, key, "", "NoSchedule") for t in task.klass.tolerations)

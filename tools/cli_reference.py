@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from hekla.cli.vcctl import main, shortcuts
+from hekla.cli.vcctl import main, registration, shortcuts
 from hekla.cli.vcctl.commands import VcctlCommand
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
@@ -56,6 +56,9 @@ def leaves() -> Iterator[tuple[str, VcctlCommand]]:
             yield f"vcctl {name}", _leaf(found)
     for name in main.SHORTCUTS:
         yield name, _leaf(getattr(shortcuts, name))
+    for name, where, _ in registration.COMMANDS:
+        if where.startswith("capacity."):  # vcctl has the others
+            yield f"hekla {name}", _leaf(registration.load(where))
 
 
 def _leaf(command: object) -> VcctlCommand:
@@ -68,7 +71,9 @@ def reference() -> str:
     group = ""
     for path, command in leaves():
         words = path.split()
-        above = f"`{' '.join(words[:2])}`" if words[0] == "vcctl" else "The v… tools"
+        above = {"vcctl": f"`{' '.join(words[:2])}`", "hekla": "Capacity"}.get(
+            words[0], "The v… tools"
+        )
         if above != group:
             group = above
             parts.append(f"## {group}\n\n")

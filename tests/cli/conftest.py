@@ -18,6 +18,7 @@ import yaml
 from tools.kube.cluster import parts_for
 from tools.kube.gobuild import missing
 
+from hekla.cli import main as hekla_main
 from hekla.cli.vcctl import main, shortcuts
 from hekla.cli.vcctl.commands import run
 from hekla.kube import kubeconfig
@@ -92,7 +93,8 @@ def call(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run any hekla command by its name."""
 
     def call(program: str, *args: str) -> Result:
-        command: click.Command = main.vcctl if program == "vcctl" else getattr(shortcuts, program)
+        roots: dict[str, click.Command] = {"vcctl": main.vcctl, "hekla": hekla_main.main}
+        command = roots.get(program) or getattr(shortcuts, program)
         capsys.readouterr()
         code = run(command, program, args)
         said = capsys.readouterr()

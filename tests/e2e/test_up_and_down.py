@@ -18,7 +18,7 @@ from tools.waiting import until
 from hekla import JobHandle
 from hekla.cli import local_cluster
 from hekla.kube import kubeconfig
-from hekla.kube.resources import JOBS, PODS
+from hekla.kube.resources import JOBS, NODES, PODS
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_wait
 
@@ -110,6 +110,31 @@ def phase_of(hekla: Hekla) -> str:
     with SyncClient(kubeconfig.load(hekla.data_dir / "kubeconfig")) as client:
         job = job_wait.wait(client, "j", namespace="default")
         return str(job["status"]["state"]["phase"])
+
+
+def test_drain_survives_down_and_kill_9(hekla: Hekla) -> None:
+    hekla("up", "--port", "0", "--detach")
+    with SyncClient(kubeconfig.load(hekla.data_dir / "kubeconfig")) as client:
+        (node,) = client.list(NODES)
+        name = node["metadata"]["name"]
+        taint = {"key": "disk", "effect": "NoSchedule"}
+        patch = {"metadata": {"labels": {"rack": "r1"}}, "spec": {"taints": [taint]}}
+        client.patch(NODES, name, patch)
+    said = hekla("drain", name, "--reason", "new disk")
+    assert (
+        f"no node takes pods now: all new and pending jobs wait until `hekla undrain {name}`"
+        in (said)
+    )
+    hekla("down")
+    hekla("up", "--port", "0", "--detach")
+    os.kill(hekla.pid, signal.SIGKILL)
+    hekla("up", "--port", "0", "--detach")
+    with SyncClient(kubeconfig.load(hekla.data_dir / "kubeconfig")) as client:
+        (node,) = client.list(NODES)
+    assert node["spec"]["unschedulable"] is True
+    assert node["spec"]["taints"] == [taint]
+    assert node["metadata"]["labels"]["rack"] == "r1"
+    assert "new disk" in hekla("nodes", name)
 
 
 def test_jobs_go_on_after_down_and_up(hekla: Hekla, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator
-from typing import Any
 
 from hekla.api.arrays import index_of_pod
 from hekla.api.wellknown import (
@@ -26,8 +25,9 @@ from hekla.cli import interrupts
 from hekla.cli.failure_report import TAIL_LINES, FailedContainer, failed_containers, report
 from hekla.cli.object_sender import FLOW, JOB, ObjectSender, kind_of
 from hekla.cli.progress import Jobs, Screen
+from hekla.cli.rights import refusal_to_list
 from hekla.kube.client import Client
-from hekla.kube.errors import Forbidden, KubeError
+from hekla.kube.errors import KubeError
 from hekla.kube.informers import Informer
 from hekla.kube.resources import (
     COMMANDS,
@@ -36,7 +36,6 @@ from hekla.kube.resources import (
     JOBS,
     PODGROUPS,
     PODS,
-    Resource,
 )
 from hekla.sdk import job_commands
 from hekla.sdk.async_handle import LogReaders, run_lines
@@ -158,7 +157,7 @@ class JobFollower:
                     flows = Informer(self._client, JOB_FLOWS, dict, namespace=namespace)
                     flows.add_handler(self._on_flow)
                     await stack.enter_async_context(flows)
-                if await self._may_list(EVENTS, namespace):
+                if not await refusal_to_list(self._client, EVENTS, namespace):
                     events = Informer(self._client, EVENTS, dict, namespace=namespace)
                     events.add_handler(self._on_event)
                     await stack.enter_async_context(events)
@@ -169,20 +168,12 @@ class JobFollower:
 
     async def _group_informers(self) -> list[Informer[Object]]:
         """Watch all PodGroups; a user of some namespaces sees only those."""
-        if await self._may_list(PODGROUPS, None):
+        if not await refusal_to_list(self._client, PODGROUPS, None):
             return [Informer(self._client, PODGROUPS, dict)]
         return [
             Informer(self._client, PODGROUPS, dict, namespace=namespace)
             for namespace in sorted(self._namespaces)
         ]
-
-    async def _may_list(self, resource: Resource[Any], namespace: str | None) -> bool:
-        try:
-            async for _ in self._client.pages(resource, namespace=namespace, page_size=1):
-                break
-        except Forbidden:
-            return False
-        return True
 
     def _on_job(self, _: str, old: Object | None, job: Object | None) -> None:
         seen = job or old

@@ -130,6 +130,9 @@ CLUSTER_ROLE_BINDINGS = _cluster(
     "rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding"
 )
 TOKEN_REVIEWS = _cluster("authentication.k8s.io/v1", "tokenreviews", "TokenReview")
+SELF_SUBJECT_REVIEWS = _cluster(
+    "authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview"
+)
 SUBJECT_ACCESS_REVIEWS = _cluster(
     "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview"
 )

@@ -35,11 +35,15 @@ SETTINGS: dict[str, Any] = {
 class VcctlCommand(click.Command):
     """A command without subcommands."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, examples: Sequence[str] = (), verb: str = "", **kwargs: Any
+    ) -> None:
+        """`verb` is what failed, if that is not in the command's words: `list nodes`."""
         settings = {**SETTINGS, "allow_extra_args": True, **kwargs.pop("context_settings", {})}
         kwargs["context_settings"] = settings
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+        self._verb = verb
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -57,7 +61,8 @@ class VcctlCommand(click.Command):
         if ctx.params.get("debug") or os.environ.get("HEKLA_DEBUG"):
             traceback.print_exc()
         failure = failure_of(error) if isinstance(error, KubeError) else error
-        report_failure(f"Failed to{_command_words(ctx)}: {failure.message}", failure.hint)
+        words = f" {self._verb}" if self._verb else _command_words(ctx)
+        report_failure(f"Failed to{words}: {failure.message}", failure.hint)
         ctx.exit(failure.code)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -10,7 +10,7 @@ from hekla.api.wellknown import JobPhase
 from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlCommand, note
 from hekla.cli.vcctl.errors import TIMED_OUT, CommandFailed, did_you_mean
-from hekla.cli.vcctl.options import Session, Target, connected, one_job
+from hekla.cli.vcctl.options import Session, Target, connected, duration, one_job
 from hekla.cli.vcctl.output import name_of, namespace_of, phase_colour
 from hekla.units.objects import Object
 
@@ -18,17 +18,6 @@ PHASES = tuple(
     value for name, value in vars(JobPhase).items() if name.isupper() and isinstance(value, str)
 )
 _PALETTE = ("cyan", "yellow", "green", "magenta", "blue", "bright_red", "bright_cyan", "white")
-
-
-def _duration(_: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    from hekla.units.durations import DurationError, parse_duration
-
-    if not value:
-        return None
-    try:
-        return float(value) if value.replace(".", "", 1).isdigit() else parse_duration(value)
-    except DurationError as error:
-        raise click.BadParameter(str(error), param=param) from error
 
 
 def _until(_: click.Context, param: click.Parameter, value: str) -> str:
@@ -55,7 +44,7 @@ def _until(_: click.Context, param: click.Parameter, value: str) -> str:
     callback=_until,
     help="finished, started or a phase such as Running.  [default: finished]",
 )
-@click.option("--timeout", callback=_duration, help="Timeout such as 90s or 5m.  [default: none]")
+@click.option("--timeout", callback=duration, help="Timeout such as 90s or 5m.  [default: none]")
 @connected
 def wait(session: Session, target: Target, until: str, timeout: float | None) -> None:
     """Wait for a job.
@@ -110,7 +99,7 @@ def _print_phase(job: Object) -> None:
 @click.option("-t", "--task", default="", help="Only pods of this task.")
 @click.option("-c", "--container", default="", help="Only this container.")
 @click.option("--tail", type=click.IntRange(0), help="Only the last lines of each pod.")
-@click.option("--since", callback=_duration, help="Only lines newer than 90s, 5m, ….")
+@click.option("--since", callback=duration, help="Only lines newer than 90s, 5m, ….")
 @click.option("--timestamps", is_flag=True, help="Prefix each line with its time.")
 @click.option("-p", "--previous", is_flag=True, help="Output of the run before the last restart.")
 @click.option("--prefix/--no-prefix", default=True, help="Prefix each line with the pod.")

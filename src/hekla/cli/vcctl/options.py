@@ -270,6 +270,18 @@ def _amount(name: str, text: str) -> str:
     return text
 
 
+def duration(_: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Parse `90`, `90s` or `5m` as seconds; a callback for click."""
+    from hekla.units.durations import DurationError, parse_duration
+
+    if not value:
+        return None
+    try:
+        return float(value) if value.replace(".", "", 1).isdigit() else parse_duration(value)
+    except DurationError as error:
+        raise click.BadParameter(str(error), param=param) from error
+
+
 def pairs(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """Parse repeated `key=value` flags as a map; a callback for click."""
     values: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Commands of `hekla` that talk to a cluster, most of them vcctl's. Imported on demand."""
+"""Commands of `hekla` that use a cluster, such as `hekla job list`. Imported on demand."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ COMMANDS = (
         "vcctl.scheduler_config:config",
         "Check a scheduler configuration, or show the one in force.",
     ),
-    ("explain", "vcctl.explain:explain", "Explain why a job is pending, running or failed."),
+    ("drain", "capacity.drain:drain", "Take nodes out of service: no new pods."),
     ("history", "history:history", "Show jobs that have ended, also deleted ones."),
     ("usage", "usage:usage", "Show what users, queues or namespaces have used."),
+    ("explain", "vcctl.explain:explain", "Explain why a job is pending, running or failed."),
     ("job", "vcctl.jobs:job", "Run, list, follow and change jobs."),
     ("queue", "vcctl.queues:queue", "Create, list and change queues."),
+    ("nodes", "capacity.nodes:nodes", "List the nodes, and what they have allocated."),
     ("podgroup", "vcctl.podgroups:podgroup", "List and show PodGroups."),
+    ("undrain", "capacity.drain:undrain", "Return drained nodes to service."),
 )
 
 
@@ -37,9 +40,15 @@ class LazyCommand(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        module, attribute = self._where.split(":")
-        command: click.Command = getattr(import_module(f"hekla.cli.{module}"), attribute)
+        command = load(self._where)
         return command.make_context(info_name, args, parent, **extra)
+
+
+def load(where: str) -> click.Command:
+    """Import a command from its location."""
+    module, attribute = where.split(":")
+    command: click.Command = getattr(import_module(f"hekla.cli.{module}"), attribute)
+    return command
 
 
 def register(group: click.Group) -> None:

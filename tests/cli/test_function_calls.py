@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hekla import CallTooLarge, FunctionFailed, Job, Task
+from hekla.api import wellknown
 from hekla.sdk.functions import call_runner
 from hekla.sdk.functions.calls import TOKEN, Calls, call_job, job_name
 from hekla.sdk.functions.results import Outcome, is_result, outcome_in
@@ -70,9 +71,9 @@ def test_each_pod_of_a_map_runs_its_own_call(tmp_path: Path) -> None:
     job, secret = call_job(calls, Task(), Job("powers"), is_local=True)
     token = job["metadata"]["annotations"][TOKEN]
     assert job["spec"]["tasks"][0]["replicas"] == 2
-    assert (job["spec"]["minAvailable"], job["spec"]["minSuccess"]) == (1, 2)
-    _, first, _ = pod(tmp_path / "0", secret, VC_TASK_INDEX="0")
-    _, second, _ = pod(tmp_path / "1", secret, VC_TASK_INDEX="1")
+    assert job["metadata"]["annotations"][wellknown.ARRAY_INDICES] == "0-1"
+    _, first, _ = pod(tmp_path / "0", secret, HEKLA_ARRAY_INDEX="0")
+    _, second, _ = pod(tmp_path / "1", secret, HEKLA_ARRAY_INDEX="1")
     results = [outcome_in(lines, token) for lines in (first, second)]
     assert [result.value for result in results if result] == [8, 32]
 

@@ -26,7 +26,8 @@ HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     where = tmp_path_factory.mktemp("cluster")
-    command = [*HEKLA, "up", "--detach", "--port", "0", "--data-dir", str(where)]
+    options = ["--port", "0", "--pod-user", "owner", "--data-dir", str(where)]
+    command = [*HEKLA, "up", "--detach", *options]
     subprocess.run(command, check=True, timeout=600)
     yield where
     subprocess.run([*HEKLA, "down", "--data-dir", where], check=True, timeout=600)
@@ -111,6 +112,20 @@ def test_map_is_one_job_with_a_pod_per_chunk(client: SyncClient) -> None:
     assert job.object["spec"]["ttlSecondsAfterFinished"] > 0
 
 
+def test_failed_call_is_tried_again(client: SyncClient, tmp_path: Path) -> None:
+    def second_time(number: int) -> int:
+        mark = tmp_path / str(number)
+        if not mark.exists():
+            mark.touch()
+            raise LookupError("the first time")
+        return number
+
+    with Executor(client=client, retries=1, max_workers=1) as executor:
+        assert list(executor.map(second_time, range(2))) == [0, 1]
+        with pytest.raises(LookupError, match="always"):
+            executor.submit(fail, "always").result(300)
+
+
 def test_map_yields_early_results_before_one_fails(client: SyncClient) -> None:
     def half(number: int) -> int:
         if number == 2:
@@ -152,6 +167,6 @@ def test_executor_survives_a_restart_of_the_cluster(up: Path, client: SyncClient
         assert not future.cancel()
         pid = int((up / "hekla.pid").read_text())
         os.kill(pid, 9)
-        command = [*HEKLA, "up", "--detach", "--data-dir", str(up)]
+        command = [*HEKLA, "up", "--detach", "--pod-user", "owner", "--data-dir", str(up)]
         subprocess.run(command, check=True, timeout=600)
         assert future.result(300) == 3

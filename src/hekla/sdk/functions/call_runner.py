@@ -19,7 +19,6 @@ CHUNK = 4096
 """Characters of a result per line: container engines split lines of 16 KiB."""
 MAX_RESULT_BYTES = 4 << 20
 """Compressed; logs of pods are bounded, too."""
-INDEX_VARIABLES = ("HEKLA_ARRAY_INDEX", "VC_TASK_INDEX", "JOB_COMPLETION_INDEX")
 
 
 def main(directory: Path) -> int:
@@ -65,9 +64,7 @@ def _enter(directory: str) -> None:
 
 
 def _index(count: int) -> int:
-    if count == 1:
-        return 0
-    return next(int(os.environ[name]) for name in INDEX_VARIABLES if name in os.environ)
+    return 0 if count == 1 else int(os.environ["HEKLA_ARRAY_INDEX"])
 
 
 def _raised(about: Any, cloudpickle: Any, error: BaseException) -> int:

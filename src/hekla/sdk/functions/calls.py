@@ -84,11 +84,13 @@ class Calls:
         return files
 
 
-def call_job(calls: Calls, task: Task, job: Job, *, is_local: bool) -> tuple[Object, Object]:
+def call_job(
+    calls: Calls, task: Task, job: Job, *, is_local: bool, parallelism: int | None = None
+) -> tuple[Object, Object]:
     """Return the manifests of a job that runs the calls, one per pod, and of its Secret.
 
-    `is_local` says that the cluster is on this machine, so that the function can run in this
-    Python, in this directory.
+    Several calls are an array, of which `parallelism` pods exist at a time. `is_local` says that
+    the cluster is on this machine, so that the function can run in this Python and directory.
     """
     if task.command or task.args:
         raise ValueError("the task of a function has no command: its pods run the function")
@@ -113,18 +115,20 @@ def call_job(calls: Calls, task: Task, job: Job, *, is_local: bool) -> tuple[Obj
             name=task.name or "call",
             image=image,
             command=["sh", "-c", RUN, sys.executable if on_host else "python3"],
-            replicas=len(calls.arguments),
+            array=_indices(len(calls.arguments), parallelism),
         )
     ]
-    if len(calls.arguments) > 1:
-        # Each call is of use by itself, so the calls are no gang.
-        job.min_available = 1
-        job.spec = {"minSuccess": len(calls.arguments), **job.spec}
-        job.plugins = {"env": [], **job.plugins}
     manifest = job.manifest()
     _mount(manifest["spec"]["tasks"][0]["template"]["spec"], secret_name(name))
     data = calls.data(token, os.getcwd() if on_host else "")
     return manifest, _secret(name, data)
+
+
+def _indices(count: int, parallelism: int | None) -> str:
+    """Return the array of several calls; each is of use by itself, so they are no gang."""
+    if count == 1:
+        return ""
+    return f"0-{count - 1}" + (f"%{parallelism}" if parallelism else "")
 
 
 def secret_name(job: str) -> str:

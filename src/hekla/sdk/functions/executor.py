@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from hekla.api import wellknown
+from hekla.api.arrays import index_of_pod
 from hekla.api.wellknown import PodPhase
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.resources import JOBS, PODS, Resource
@@ -83,8 +84,9 @@ class _CallJob:
 class Executor(futures.Executor):
     """Runs calls in pods, each with the resources of `task`.
 
-    Jobs are deleted `ttl_s` seconds after they finished. Functions and their arguments are pickled
-    by cloudpickle and may take 1 MB together.
+    Of one `map` at most `max_workers` pods exist at a time. A call that fails is tried `retries`
+    times again. Jobs are deleted `ttl_s` seconds after they finished. Functions and their arguments
+    are pickled by cloudpickle and may take 1 MB together.
 
     Example:
         with Executor(Task(cpu=1, memory="1Gi"), queue="ml") as executor:
@@ -96,6 +98,8 @@ class Executor(futures.Executor):
         task: Task | None = None,
         *,
         queue: str = "",
+        max_workers: int | None = None,
+        retries: int = 0,
         namespace: str | None = None,
         ttl_s: int | None = TTL_S,
         client: SyncClient | None = None,
@@ -105,7 +109,8 @@ class Executor(futures.Executor):
         self._label = {EXECUTOR: secrets.token_hex(6)}
         task = task or Task()
         self._task = replace(task, labels={**task.labels, **self._label})
-        self._job = Job("", queue=queue, ttl_s=ttl_s, labels=self._label)
+        self._job = Job("", queue=queue, ttl_s=ttl_s, labels=self._label, retries=retries)
+        self._max_workers = max_workers
         self._lock = threading.RLock()
         self._jobs: dict[str, _CallJob] = {}
         """By name; only those with calls that have not ended."""
@@ -156,7 +161,11 @@ class Executor(futures.Executor):
         """Create the job of calls and return their futures."""
         job = replace(self._job, name=job_name(calls.function))
         manifest, secret = call_job(
-            calls, self._task, job, is_local=self._client.config.is_loopback
+            calls,
+            self._task,
+            job,
+            is_local=self._client.config.is_loopback,
+            parallelism=self._max_workers,
         )
         with self._lock:
             if self._is_shut_down:
@@ -224,6 +233,8 @@ class Executor(futures.Executor):
                 return
             if phase == PodPhase.RUNNING and not future.running():
                 future.set_running_or_notify_cancel()
+            if phase == PodPhase.FAILED and self._job.retries:
+                return  # it may be tried again: the end of the job tells
             if phase in _ENDED and index not in known.reading:
                 known.reading.add(index)
                 self._reads.put(lambda client: self._read(client, pod))
@@ -321,11 +332,9 @@ class Executor(futures.Executor):
 
 
 def _call_of(pod: Object) -> tuple[str, int]:
-    """Return the job and the index of a pod named JOB-TASK-INDEX."""
-    metadata = pod["metadata"]
-    job = str((metadata.get("labels") or {}).get(wellknown.JOB_NAME, ""))
-    index = str(metadata["name"]).rpartition("-")[2]
-    return job, int(index) if index.isdigit() else -1
+    """Return the job of a pod, and the index of its call."""
+    labels = pod["metadata"].get("labels") or {}
+    return str(labels.get(wellknown.JOB_NAME, "")), index_of_pod(pod) or 0
 
 
 def _of_chunk(fn: Callable[..., T]) -> Callable[[Sequence[Sequence[Any]]], list[T]]:

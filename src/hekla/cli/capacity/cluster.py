@@ -1,7 +1,7 @@
 """The objects of a cluster that capacity is about, kept current by watches.
 
 What the caller may not list in all namespaces is watched in one namespace; what the caller may not
-list at all is hidden. `hidden` says both, in the server's words.
+list at all is hidden.
 """
 
 from __future__ import annotations
@@ -36,12 +36,28 @@ POD_KIND: Final = Kind(PODS, pod_use)
 
 
 @dataclass(slots=True)
+class Scope:
+    """What the caller may not see, by plural."""
+
+    hidden: dict[str, str] = field(default_factory=dict)
+    """Why a kind is not shown at all, in the server's words."""
+    partial: dict[str, str] = field(default_factory=dict)
+    """The only namespace of which objects are shown."""
+
+    def __str__(self) -> str:
+        parts = [f"{', '.join(sorted(self.hidden))}: hidden"] if self.hidden else []
+        for namespace in sorted(set(self.partial.values())):
+            kinds = sorted(kind for kind, only in self.partial.items() if only == namespace)
+            parts.append(f"{', '.join(kinds)}: only those of namespace {namespace}")
+        return "; ".join(parts) + " (you may not list the others)" if parts else ""
+
+
+@dataclass(slots=True)
 class Watched:
     """The informers of a cluster by plural, and what the caller may not see."""
 
     informers: dict[str, Informer[Any]] = field(default_factory=dict)
-    hidden: dict[str, str] = field(default_factory=dict)
-    """By plural: why it is not shown, or not in all namespaces."""
+    scope: Scope = field(default_factory=Scope)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def objects(self, kind: Kind) -> list[Any]:
@@ -83,16 +99,21 @@ class Watched:
 async def watch(client: Client, kinds: Sequence[Kind], namespace: str) -> AsyncIterator[Watched]:
     """Watch kinds in all namespaces, or in `namespace` where the caller may do no more."""
     watched = Watched()
-    scopes = await asyncio.gather(*(_scope(client, kind.resource, namespace) for kind in kinds))
+    found = await asyncio.gather(*(_refusals(client, kind.resource, namespace) for kind in kinds))
     async with contextlib.AsyncExitStack() as stack:
-        for kind, (refusal, is_visible, where) in zip(kinds, scopes, strict=True):
+        for kind, (everywhere, here) in zip(kinds, found, strict=True):
             plural = kind.resource.plural
-            if refusal:
-                watched.hidden[plural] = refusal
-            if not is_visible:
+            if everywhere and here:
+                watched.scope.hidden[plural] = everywhere
                 continue
+            if everywhere:
+                watched.scope.partial[plural] = namespace
             informer: Informer[Any] = Informer(
-                client, kind.resource, dict, namespace=where, transform=kind.keep
+                client,
+                kind.resource,
+                dict,
+                namespace=namespace if everywhere else None,
+                transform=kind.keep,
             )
             informer.add_handler(lambda *_: watched.changed.set())
             watched.informers[plural] = await stack.enter_async_context(informer)
@@ -100,13 +121,9 @@ async def watch(client: Client, kinds: Sequence[Kind], namespace: str) -> AsyncI
         yield watched
 
 
-async def _scope(
-    client: Client, resource: Resource[Any], namespace: str
-) -> tuple[str, bool, str | None]:
-    """Return why not all objects are visible, whether some are, and in which namespace."""
-    refusal = await refusal_to_list(client, resource, None)
-    if not refusal:
-        return "", True, None
-    if not resource.namespaced or await refusal_to_list(client, resource, namespace):
-        return f"hidden: {refusal}", False, None
-    return f"only those of namespace {namespace}: {refusal}", True, namespace
+async def _refusals(client: Client, resource: Resource[Any], namespace: str) -> tuple[str, str]:
+    """Return why the caller may not list a kind everywhere, and not in a namespace either."""
+    everywhere = await refusal_to_list(client, resource, None)
+    if not everywhere or not resource.namespaced:
+        return everywhere, everywhere
+    return everywhere, await refusal_to_list(client, resource, namespace)

@@ -105,10 +105,10 @@ async def _show_all(session: Session, output: str, *, follow: bool) -> None:
         watch(client, kinds, session.namespace) as watched,
     ):
         if not watched.sees(NODE_KIND):
-            refusal = watched.hidden["nodes"].removeprefix("hidden: ")
+            refusal = watched.scope.hidden[NODES.plural]
             raise CommandFailed(refusal, hint="`hekla top` shows what you may see")
-        for plural, refusal in watched.hidden.items():
-            warn(f"{plural}: {refusal}")
+        if hidden := str(watched.scope):
+            warn(f"{hidden}, so more may be allocated")
         uses = node_uses(watched.nodes, watched.pods)
         _print(uses, output)
         if follow:

@@ -155,7 +155,7 @@ def node_info(node: Object) -> NodeInfo:
         problem="" if ready.get("status") == "True" else problem[:MAX_REASON],
         drain=drain_of(node),
         is_simulated=wellknown.SIMULATED_NODE in (metadata.get("labels") or {}),
-        allocatable=_with_gpus(_nanos(status.get("allocatable") or {})),
+        allocatable=nanos_of(status.get("allocatable") or {}),
         taints=tuple(_taint_text(taint) for taint in taints),
     )
 
@@ -186,14 +186,15 @@ def _requests(spec: Object) -> Nanos:
         return {}
 
 
-def _nanos(texts: Mapping[str, Any]) -> Nanos:
+def nanos_of(texts: Mapping[str, Any]) -> Nanos:
+    """Return the amounts of a resource list, with the sum of its GPUs."""
     found: Nanos = {}
     for name, text in texts.items():
         try:
             found[name] = parse_quantity(text).nanos
         except QuantityError:
             continue
-    return found
+    return _with_gpus(found)
 
 
 def _with_gpus(amounts: Nanos) -> Nanos:

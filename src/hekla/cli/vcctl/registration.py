@@ -22,6 +22,7 @@ COMMANDS = (
     ("queue", "vcctl.queues:queue", "Create, list and change queues."),
     ("nodes", "capacity.nodes:nodes", "List the nodes, and what they have allocated."),
     ("podgroup", "vcctl.podgroups:podgroup", "List and show PodGroups."),
+    ("top", "capacity.top:top", "Show nodes, queues, running and waiting jobs on one screen."),
     ("undrain", "capacity.drain:undrain", "Return drained nodes to service."),
 )
 

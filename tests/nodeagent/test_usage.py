@@ -104,7 +104,6 @@ async def test_pod_reports_what_its_processes_used(machine: Machine) -> None:
     measures = group is not None and group.usage() is not None
     if group is not None:
         group.remove()
-    machine.start_agent()
     burn = "x = bytearray(30_000_000)\nimport time\nwhile time.process_time() < 0.2: pass"
     await machine.run_pod("burner", "python3", "-c", burn)
     pod = await machine.ended("burner")

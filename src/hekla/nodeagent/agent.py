@@ -33,6 +33,7 @@ from hekla.nodeagent.container_setup import NodeContext, node_abilities
 from hekla.nodeagent.cpu_manager import CpuManager
 from hekla.nodeagent.device_manager import MPS_DIRECTORY, DeviceManager, requested_shares
 from hekla.nodeagent.errors import AllocationError
+from hekla.nodeagent.finished_pods import FinishedPod, surplus
 from hekla.nodeagent.gpus import discover_gpus, simulate_gpus
 from hekla.nodeagent.hosts import HostsFiles
 from hekla.nodeagent.images import Images, ImageTable
@@ -328,9 +329,8 @@ class Agent:
         if self._is_stopping:
             return None
         uid = pod["metadata"]["uid"]
-        phase = (pod.get("status") or {}).get("phase")
         is_known = (self._directory / "pods" / uid / RECORD).exists()
-        if phase in (PodPhase.SUCCEEDED, PodPhase.FAILED) and not is_known:
+        if _has_ended(pod) and not is_known:
             if "deletionTimestamp" in pod["metadata"]:
                 self._tasks[uid] = asyncio.create_task(self._api.finish_deletion(pod))
             return None
@@ -362,7 +362,7 @@ class Agent:
     def _is_admitted(self, pod: Object) -> bool:
         """Return whether a pod was admitted here, by this agent or the last, and is not over."""
         uid = str(pod["metadata"]["uid"])
-        if (pod.get("status") or {}).get("phase") in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+        if _has_ended(pod):
             return False
         if (worker := self._workers.get(uid)) is not None:
             return not worker.is_finished
@@ -414,9 +414,31 @@ class Agent:
                 workers = [each for each in self._workers.values() if each.is_finished]
                 finished = [each.state.directory / "containers" for each in workers]
                 await asyncio.to_thread(self._kept_logs.collect_garbage, finished)
+                await self._forget_surplus_pods()
             except OSError as error:
                 log.warning("kept logs cannot be removed: %s", error)
             await self._clock.sleep(GARBAGE_INTERVAL_S)
+
+    async def _forget_surplus_pods(self) -> None:
+        """Remove what is left of ended pods beyond the bounds; their objects stay."""
+        ended = [
+            FinishedPod(uid, worker.ended_at)
+            for uid, worker in self._workers.items()
+            # Only what the watch has shown as ended: an older state would run the pod again.
+            if self._tasks[uid].done() and _has_ended(worker.pod)
+        ]
+        namespaces = set()
+        for uid in surplus(ended, self._clock.now()):
+            worker = self._workers.pop(uid, None)
+            if worker is None:
+                continue  # deleted in the meantime
+            del self._tasks[uid]
+            (worker.state.directory / RECORD).unlink(missing_ok=True)  # else it is accepted again
+            self._addresses.release(uid)
+            namespaces.add(worker.pod["metadata"]["namespace"])
+            await asyncio.to_thread(worker.remove)
+        for namespace in namespaces:
+            self._write_hosts(namespace)
 
     # Names
 
@@ -446,6 +468,10 @@ class Agent:
             self._hosts.write(namespace, pods, self._endpoints.list())
         else:
             self._hosts.remove(namespace)
+
+
+def _has_ended(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
 def _unknown_pod(uid: str) -> Object:

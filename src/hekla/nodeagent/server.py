@@ -38,6 +38,8 @@ class PodServer:
         """
         metadata = pod["metadata"]
         lines = self._log_here(metadata["uid"], request)
+        if lines is None and not request.previous:
+            lines = self.kept_log(metadata, request)  # of an ended pod that is forgotten here
         if lines is None and request.previous and request.run is None:
             owner = controller_uid(pod)
             uid = self._kept_logs.last_uid(metadata["namespace"], metadata["name"], owner)

@@ -86,6 +86,14 @@ class PodWorker:
         """Whether none of its containers runs or will run."""
         return self._phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
+    @property
+    def ended_at(self) -> float:
+        """When its last container ended; of a pod that never ran, when it was accepted."""
+        record = self.state.record
+        runs = (known.current for known in record.containers.values())
+        ends = (run.finished_at for run in runs if run is not None and run.finished_at)
+        return max(ends, default=record.accepted_at)
+
     def reject(self, rejection: Rejection) -> None:
         """Fail the pod before anything of it starts."""
         self._phase = PodPhase.FAILED

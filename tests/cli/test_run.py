@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,27 @@ def test_a_directory_without_manifests_is_an_error(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.exit_code == 1
     assert "contains no file that ends in .json, .yaml, .yml" in done.output
+
+
+def ttl_of(*flags: str) -> object:
+    module = import_module("hekla.cli.run")
+    given = dict(zip(("ttl",), flags, strict=False))
+    return module._command_line(["true"], **given).job()["spec"].get("ttlSecondsAfterFinished")
+
+
+def test_job_of_a_command_is_deleted_after_its_ttl_unless_there_is_none() -> None:
+    assert ttl_of("7d") == 7 * 86_400
+    assert ttl_of("90m") == 5400
+    assert ttl_of("none") is None
+
+
+@pytest.mark.parametrize("ttl", ["soon", "-1h", "99999d", "7", ""])
+def test_nonsense_as_a_ttl_is_refused(ttl: str) -> None:
+    done = CliRunner().invoke(main, ["run", "--ttl", ttl, "--", "true"])
+    assert done.exit_code == 2
+    assert "--ttl" in done.output
+
+
+def test_ttl_for_manifests_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path / "job.yaml", JOB, "--ttl", "1d")
+    assert "--ttl: only for a command" in done.output

@@ -251,6 +251,13 @@ class _WithCommand(click.Command):
     "-p", "--plugin", "plugins", multiple=True, help="Job plugin, such as svc or pytorch."
 )
 @click.option(
+    "--ttl",
+    default="7d",
+    show_default=True,
+    metavar="AGE",
+    help="Delete the command's job so long after it has ended, such as 12h; none keeps it.",
+)
+@click.option(
     "-e", "--env", multiple=True, metavar="KEY=VALUE", help="Environment variable; may repeat."
 )
 @click.argument(

@@ -36,13 +36,15 @@ from hekla.kube.kubeconfig import ClusterConfig
 from hekla.sdk.builders import Job, Task
 from hekla.sdk.unknown_fields import unknown_fields
 from hekla.units.clock import SystemClock
+from hekla.units.durations import DurationError, format_duration, parse_age
 from hekla.units.objects import Object
 
 HOST_IMAGE = "host"
 MAX_STEM = 40
+MAX_TTL_S = 2**31 - 1
 COMMAND_FLAGS = (
     "name", "image", "replicas", "array", "retries", "cpu", "memory", "gpu", "queue", "plugins",
-    "env",
+    "env", "ttl",
 )  # fmt: skip
 
 
@@ -62,6 +64,8 @@ class CommandLine:
     queue: str = ""
     plugins: dict[str, list[str]] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
+    ttl_s: int | None = None
+    """How long the ended job is kept; None: until it is deleted."""
 
     def job(self) -> Object:
         """Return the job: it runs in this directory, with this PATH."""
@@ -86,6 +90,7 @@ class CommandLine:
             queue=self.queue,
             plugins=self.plugins,
             retries=self.retries,
+            ttl_s=self.ttl_s,
         )
         try:
             return job.manifest()
@@ -204,7 +209,12 @@ class _RunRequest:
 
 
 def _command_line(
-    words: Sequence[str], *, plugins: Sequence[str] = (), env: Sequence[str] = (), **options: Any
+    words: Sequence[str],
+    *,
+    plugins: Sequence[str] = (),
+    env: Sequence[str] = (),
+    ttl: str = "none",
+    **options: Any,
 ) -> CommandLine:
     variables = {}
     for text in env:
@@ -212,7 +222,32 @@ def _command_line(
         if not key or not equals:
             raise click.UsageError(f"--env {text!r}: write KEY=VALUE")
         variables[key] = value
-    return CommandLine(words, plugins=plugins_of(plugins), env=variables, **options)
+    return CommandLine(
+        words, plugins=plugins_of(plugins), env=variables, ttl_s=_ttl_seconds(ttl), **options
+    )
+
+
+def _ttl_seconds(text: str) -> int | None:
+    if text == "none":
+        return None
+    try:
+        seconds = round(parse_age(text))
+    except DurationError as error:
+        raise click.UsageError(f"--ttl: {error}; none keeps the job") from error
+    if seconds > MAX_TTL_S:
+        raise click.UsageError(f"--ttl {text}: is longer than {MAX_TTL_S // 86400}d; write none")
+    return seconds
+
+
+def _ttl_note(request: _RunRequest) -> str:
+    """Return when the job of a command is deleted; empty if it is kept."""
+    (job,) = request.objects
+    ttl_s = job["spec"].get("ttlSecondsAfterFinished")
+    if ttl_s is None:
+        return ""
+    days, rest = divmod(ttl_s, 86_400)
+    age = f"{days}d" if days and not rest else format_duration(ttl_s)
+    return f"job {job['metadata']['name']} is deleted {age} after its end (--ttl)"
 
 
 def _objects_of(paths: Sequence[Path], *, check: bool) -> list[Object]:
@@ -290,6 +325,8 @@ async def _follow(
             return INTERRUPTED
         finally:
             screen.close()
+    if can_detach and request.is_command and (note := _ttl_note(request)):
+        terminal.echo(note, err=True)
     if completed:
         return 0
     return follower.exit_code if request.is_command else 1

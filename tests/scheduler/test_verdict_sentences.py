@@ -53,6 +53,23 @@ SITUATIONS: dict[str, tuple[TestCluster, str]] = {
         "cluster's 2, times overcommit-factor 1.2); what helps: request at most 2 cpu, all there "
         "is, or add nodes",
     ),
+    "not enqueued: the cluster is full, and no queue has a right to more": (
+        cluster([node("n1", cpu=2)], [running("old", 2, queue="default"), pending({"cpu": "1"})]),
+        "resource in cluster is overused: overused cpu; cpu: asked 1, used 2 of 2.4 (the cluster's "
+        "2, times overcommit-factor 1.2); held by default/old (2 cpu); what helps: wait for jobs "
+        "to end, add nodes, or raise overcommit-factor",
+    ),
+    "not enqueued: another queue uses the share of this one, and nothing reclaims it": (
+        cluster(
+            [node("n1", cpu=2)],
+            [running("old", 2, queue="other"), pending({"cpu": "1"}, queue="q")],
+            queues=[queue("q"), queue("other")],
+        ),
+        "resource in cluster is overused: overused cpu; cpu: asked 1, used 2 of 2.4 (the cluster's "
+        "2, times overcommit-factor 1.2); held by default/old (2 cpu); what helps: wait for jobs "
+        "to end, or add the action reclaim to the configuration, since queue 'q' is entitled to "
+        "this much of the cluster",
+    ),
     "not enqueued: beyond the capability of its queue": (
         cluster(
             [node("n1", cpu=32)],

@@ -49,11 +49,16 @@ class Overcommit(Plugin, name="overcommit"):
         whole = show_amount(resource, float(self._session.total_r[row]))
         return f"the cluster's {whole}, times overcommit-factor {self._factor:g}"
 
-    def _way_in(self, short: Blocked) -> str:
+    def _way_in(self, job: Job, short: Blocked) -> str:
         real = float(self._session.total_r[self._session.dimensions.intern(short.resource)])
         if short.asked > real:
             most = show_amount(short.resource, real)
             return f"request at most {most} {short.resource}, all there is, or add nodes"
+        if job.queue is not None and self._is_entitled(job):
+            return (
+                "wait for jobs to end, or add the action reclaim to the configuration, since queue "
+                f"{job.queue.name!r} is entitled to this much of the cluster"
+            )
         return "wait for jobs to end, add nodes, or raise overcommit-factor"
 
     def job_enqueueable(self, job: Job) -> Vote | None:
@@ -80,7 +85,7 @@ class Overcommit(Plugin, name="overcommit"):
         else:
             over = ", ".join(f"overused {b.resource}" for b in blocked)
             message = f"resource in cluster is overused: {over}"
-            change = self._way_in(blocked[0])
+            change = self._way_in(job, blocked[0])
         self._session.verdicts.explain(
             Verdict(
                 job.key,
@@ -106,11 +111,11 @@ class Overcommit(Plugin, name="overcommit"):
 
         Volcano keeps the job out of a full cluster, so reclaim never considers it.
         """
-        session = self._session
-        return (
-            any(action in RECLAIMING for action in session.config.actions)
-            and session.tiers.any_true(hooks.entitled, job) is not None
-        )
+        reclaims = any(action in RECLAIMING for action in self._session.config.actions)
+        return reclaims and self._is_entitled(job)
+
+    def _is_entitled(self, job: Job) -> bool:
+        return self._session.tiers.any_true(hooks.entitled, job) is not None
 
     def job_unplaceable(self, job: Job) -> None:
         self._inqueue_r -= job.inqueue_r

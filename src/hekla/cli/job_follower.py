@@ -27,7 +27,7 @@ from hekla.cli.object_sender import FLOW, JOB, ObjectSender, kind_of
 from hekla.cli.progress import Jobs, Screen
 from hekla.cli.rights import refusal_to_list
 from hekla.kube.client import Client
-from hekla.kube.errors import KubeError
+from hekla.kube.errors import KubeError, TransportError
 from hekla.kube.informers import Informer
 from hekla.kube.resources import (
     COMMANDS,
@@ -36,6 +36,7 @@ from hekla.kube.resources import (
     JOBS,
     PODGROUPS,
     PODS,
+    Resource,
 )
 from hekla.sdk import job_commands
 from hekla.sdk.async_handle import LogReaders, run_lines
@@ -90,6 +91,8 @@ class JobFollower:
         self._exit_codes: set[int] = set()
         self._failed: dict[str, dict[str, list[FailedContainer]]] = {}
         """By job and pod: the containers for which it failed last."""
+        self._problems = 0
+        """Informers that cannot follow the server."""
         self._changed = asyncio.Event()
         self._interrupted = asyncio.Event()
 
@@ -143,10 +146,8 @@ class JobFollower:
         async with contextlib.AsyncExitStack() as stack:
             for namespace in sorted(self._namespaces):
                 # Only pods of jobs have this label; `_on_pod` filters by job.
-                pods = Informer(
-                    self._client, PODS, dict, namespace=namespace, label_selector=JOB_NAME
-                )
-                jobs = Informer(self._client, JOBS, dict, namespace=namespace)
+                pods = self._informer(PODS, namespace, label_selector=JOB_NAME)
+                jobs = self._informer(JOBS, namespace)
                 jobs.add_handler(self._on_job)
                 pods.add_handler(self._on_pod)
                 self._pods[namespace] = pods
@@ -154,11 +155,11 @@ class JobFollower:
                 await jobs.synced()
                 await stack.enter_async_context(pods)
                 if self._flows:
-                    flows = Informer(self._client, JOB_FLOWS, dict, namespace=namespace)
+                    flows = self._informer(JOB_FLOWS, namespace)
                     flows.add_handler(self._on_flow)
                     await stack.enter_async_context(flows)
                 if not await refusal_to_list(self._client, EVENTS, namespace):
-                    events = Informer(self._client, EVENTS, dict, namespace=namespace)
+                    events = self._informer(EVENTS, namespace)
                     events.add_handler(self._on_event)
                     await stack.enter_async_context(events)
             for groups in await self._group_informers():
@@ -169,11 +170,31 @@ class JobFollower:
     async def _group_informers(self) -> list[Informer[Object]]:
         """Watch all PodGroups; a user of some namespaces sees only those."""
         if not await refusal_to_list(self._client, PODGROUPS, None):
-            return [Informer(self._client, PODGROUPS, dict)]
-        return [
-            Informer(self._client, PODGROUPS, dict, namespace=namespace)
-            for namespace in sorted(self._namespaces)
-        ]
+            return [self._informer(PODGROUPS, None)]
+        return [self._informer(PODGROUPS, namespace) for namespace in sorted(self._namespaces)]
+
+    def _informer(
+        self, resource: Resource[Object], namespace: str | None, *, label_selector: str = ""
+    ) -> Informer[Object]:
+        return Informer(
+            self._client,
+            resource,
+            dict,
+            namespace=namespace,
+            on_problem=self._on_problem,
+            label_selector=label_selector,
+        )
+
+    def _on_problem(self, problem: KubeError | None) -> None:
+        """Say once, for all informers, that the server is away, and that it is back."""
+        before = self._problems
+        self._problems += -1 if problem is None else 1
+        if not before and problem is not None:
+            is_away = isinstance(problem, TransportError)
+            text = "the server does not answer" if is_away else f"{problem}"
+            self._screen.message(f"{text}; waiting for it")
+        elif not self._problems:
+            self._screen.message("the server answers again")
 
     def _on_job(self, _: str, old: Object | None, job: Object | None) -> None:
         seen = job or old

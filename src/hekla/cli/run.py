@@ -72,6 +72,7 @@ class CommandLine:
         env = dict(self.env)
         if self.image == HOST_IMAGE:
             env.setdefault("PATH", os.environ.get("PATH", os.defpath))
+            env.setdefault("PYTHONUNBUFFERED", "1")  # else Python's output is shown at its end
         task = Task(
             "worker",
             image=self.image,

@@ -112,9 +112,15 @@ class Informer(Generic[T]):
         transform: Callable[[T], T] | None = None,
         resync_s: float | None = None,
         page_size: int = 500,
+        on_problem: Callable[[KubeError | None], None] | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
+        """Create an informer.
+
+        `on_problem` is called with the error when the server cannot be followed any more, and with
+        None when it can again; without it, problems are logged.
+        """
         self.resource = resource
         self.stats = InformerStats()
         self.problem: KubeError | None = None
@@ -127,6 +133,7 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._transform = transform
         self._resync_s = resync_s
+        self._on_problem = on_problem
         self._page_size = page_size
         self._clock: Clock = clock or SystemClock()
         self._random = random or Random()
@@ -325,7 +332,10 @@ class Informer(Generic[T]):
 
     async def _failed(self, error: KubeError) -> None:
         self.stats.failures += 1
-        if self.problem is None or str(self.problem) != str(error):
+        if self._on_problem is not None:
+            if self.problem is None:
+                self._on_problem(error)
+        elif self.problem is None or str(self.problem) != str(error):
             logger.warning("%s: %s; retrying", self.resource, error)
         self.problem = error
         await self._clock.sleep(self._backoff.next_s())
@@ -333,6 +343,8 @@ class Informer(Generic[T]):
     def _recovered(self) -> None:
         if self.problem is not None:
             logger.info("%s: watching again", self.resource)
+            if self._on_problem is not None:
+                self._on_problem(None)
         self.problem = None
 
     async def _resync(self, period_s: float) -> None:

@@ -22,7 +22,8 @@ from hekla.api.numa import NONE
 from hekla.api.wellknown import POD_NETWORK, POD_USER, SYSTEM_NAMESPACE
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.storage.store import StoreError
-from hekla.cli import terminal
+from hekla.cli import service, terminal
+from hekla.cli.service_unit import up_flags
 from hekla.cli.vcctl.scheduler_config import problems, read_states
 from hekla.kube import kubeconfig
 from hekla.kube.data_dir import (
@@ -145,12 +146,14 @@ async def _up(config: LocalConfig, flag: str) -> None:
         if config.else_any_port and (note := _port_note(config.port, server.address)):
             terminal.echo(note, err=True)
         terminal.echo(_welcome(server.address, server.kubeconfig, flag))
+        service.notify("READY=1")
         await _until_stopped(config.data_dir / STOP_FILE, stopping, shutdown)
 
 
 async def _until_stopped(stop_file: Path, stopping: asyncio.Event, shutdown: Shutdown) -> None:
     """Wait for a signal, and with `wait` until all pods have finished or another signal comes."""
     await stopping.wait()
+    service.notify("STOPPING=1")
     manner = _manner(stop_file)
     if manner == "wait":
         terminal.echo("waiting for the running pods; no more pods start")
@@ -205,12 +208,7 @@ def _detach(where: Path, options: dict[str, Any], flag: str) -> None:
     except InsecureDirectory as error:
         raise click.ClickException(str(error)) from error
     words = [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(where)]
-    for name, value in options.items():
-        option = "--" + name.replace("_", "-")
-        if value is True:
-            words.append(option)
-        elif value is not None and value is not False:
-            words += [option, str(value)]
+    words += up_flags(options)
     usual = _usual_port(where)
     log = where / "hekla.log"
     create_private(log)

@@ -116,15 +116,56 @@ _data_dir = click.option(
     metavar="N",
     help="Days for which it keeps them.",
 )
-def up(data_dir: Path | None, detach: bool, **options: Any) -> None:
+@click.option(
+    "--install-service",
+    "service",
+    flag_value="install",
+    help="Run it as a systemd service with the given flags, from now on and after restarts of the "
+    "machine; again to change them.",
+)
+@click.option(
+    "--uninstall-service", "service", flag_value="uninstall", help="Stop and remove the service."
+)
+@click.option(
+    "--system/--user",
+    "is_system",
+    default=None,
+    help="The service is the machine's or yours.  [default: --system for root]",
+)
+@click.option("--print", "prints", is_flag=True, help="Only print the unit of the service.")
+@click.pass_context
+def up(
+    ctx: click.Context,
+    /,
+    data_dir: Path | None,
+    detach: bool,
+    service: str | None,
+    is_system: bool | None,
+    prints: bool,
+    **options: Any,
+) -> None:
     """Start a cluster on this machine.
 
     It runs until Ctrl-C or `hekla down`, which stop its pods until the next `hekla up`.
     If it is killed, its pods keep running and the next `hekla up` adopts them.
     """
+    if service is not None:
+        from hekla.cli import service as services
+
+        if detach:
+            raise click.UsageError("a service runs in the background: omit --detach")
+        given = {name: options[name] for name in options if _is_given(ctx, name)}
+        services.run(service, data_dir, given, is_system=is_system, prints=prints)
+        return
+    if is_system is not None or prints:
+        raise click.UsageError("--system, --user and --print apply to --install-service")
     from hekla.cli import local_cluster
 
     local_cluster.up(data_dir, detach=detach, **options)
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
 
 
 @main.command()
@@ -285,7 +326,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     written = {
         str(param.name): param.opts[-1]
         for param in ctx.command.params
-        if ctx.get_parameter_source(str(param.name)) == ParameterSource.COMMANDLINE
+        if _is_given(ctx, str(param.name))
     }
     flags = take_cluster_flags(given)
     words = ctx.meta.get("words", ())

@@ -80,6 +80,8 @@ class LocalConfig:
     simulated_nodes: int = 0
     simulated_gpus: int = 0
     """Number of simulated GPUs on this machine."""
+    plugins_dir: Path | None = None
+    """Directory of Python files with custom plugins of the scheduler."""
     cpu_manager_policy: str = "none"
     topology_manager_policy: str = "none"
     """As kubelet's flags: exclusive CPUs for Guaranteed pods, and their NUMA alignment."""
@@ -135,7 +137,7 @@ async def cluster(
     shutdown = shutdown or Shutdown(aborts=True)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(watch_stalls())
-        registry = discover()
+        registry = discover(config.plugins_dir)
         history = _history(config)
         stack.callback(history.close)
         server = await stack.enter_async_context(

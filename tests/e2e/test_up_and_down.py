@@ -137,6 +137,19 @@ def test_drain_survives_down_and_kill_9(hekla: Hekla) -> None:
     assert "new disk" in hekla("nodes", name)
 
 
+def test_status_names_custom_plugins_and_those_left_out(hekla: Hekla, tmp_path: Path) -> None:
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    (plugins / "broken.py").write_text("1 / 0\n")
+    (plugins / "last.py").write_text(
+        "from hekla.scheduler import Plugin\n\n\nclass Last(Plugin, name='last'):\n    pass\n"
+    )
+    hekla("up", "--port", "0", "--detach", "--no-agent", "--plugins-dir", str(plugins))
+    left_out = f"plugin left out: {plugins / 'broken.py'}: ZeroDivisionError"
+    said = until(lambda: text if "plugin    last" in (text := hekla("status")) else None)
+    assert left_out in said
+
+
 def test_jobs_go_on_after_down_and_up(hekla: Hekla, tmp_path: Path) -> None:
     started = tmp_path / "started"
     hekla("up", "--port", "0", "--detach", "--pod-user", "owner")

@@ -41,3 +41,5 @@ def test_a_broken_file_is_reported_and_the_others_stay(
         registry = discover(tmp_path)
     assert registry.get("last") is not None
     assert "broken.py cannot be loaded" in caplog.text
+    assert registry.left_out == {str(tmp_path / "broken.py"): "ZeroDivisionError: division by zero"}
+    assert registry.custom == {"last": str(tmp_path / "last.py")}

@@ -30,3 +30,7 @@ class SchedulerState(msgspec.Struct, frozen=True, rename="camel"):
     """Why the newest text at the source is not in force."""
     warnings: tuple[str, ...] = ()
     failed_plugins: tuple[FailedPlugin, ...] = ()
+    custom_plugins: tuple[str, ...] = ()
+    """The plugins that are not built in; the configuration need not name them."""
+    left_out: tuple[str, ...] = ()
+    """Which custom plugins could not be loaded, and why."""

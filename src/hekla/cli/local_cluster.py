@@ -327,6 +327,8 @@ def status(data_dir: Path | None) -> int:
     )
     for gap in boundary_gaps(machine):
         terminal.echo(f"  not kept apart: {gap}")
+    for name in sorted({name for state in states.values() for name in state.custom_plugins}):
+        terminal.echo(f"  plugin    {name}")
     for problem in problems(states):
         terminal.echo(f"  scheduler {problem}")
     return 0

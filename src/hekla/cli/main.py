@@ -64,6 +64,11 @@ _data_dir = click.option(
     show_default=True,
     help="NUMA alignment of exclusive CPUs, as kubelet's.",
 )
+@click.option(
+    "--plugins-dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True),
+    help="Directory of Python files with custom plugins of the scheduler.",
+)
 @click.option("--host-images", is_flag=True, help="Run images without a mapping on this machine.")
 @click.option(
     "--pod-network",

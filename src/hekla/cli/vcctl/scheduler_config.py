@@ -139,6 +139,8 @@ def problems(states: dict[str, SchedulerState]) -> Iterator[str]:
     for state in states.values():
         if state.refused:
             yield f"configuration refused, the last valid one stays: {state.refused}"
+        for broken in state.left_out:
+            yield f"plugin left out: {broken}"
         for failed in state.failed_plugins:
             times = "once" if failed.times == 1 else f"{failed.times} times"
             yield (

@@ -25,19 +25,28 @@ def discover(plugins_dir: Path | None = None) -> Registry:
     registry = builtin()
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
-            registry.add(point.load())
-        except Exception:  # custom code may raise anything
+            registry.add(point.load(), source=point.value)
+        except Exception as error:  # custom code may raise anything
+            registry.left_out[point.value] = _last_line(error)
             log.exception(
                 "plugin %s (%s) cannot be loaded and is left out", point.name, point.value
             )
     for path in sorted(plugins_dir.glob("*.py")) if plugins_dir is not None else ():
-        for plugin in _load(path):
-            registry.add(plugin)
+        try:
+            for plugin in _load(path):
+                registry.add(plugin, source=str(path))
+        except Exception as error:
+            registry.left_out[str(path)] = _last_line(error)
+            log.exception("%s cannot be loaded and is left out", path)
     return registry
 
 
+def _last_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
 def _load(path: Path) -> list[type[Plugin]]:
-    """Return the named plugins that a file defines."""
+    """Return the named plugins that a file defines, or raise what the file raises."""
     name = f"hekla_plugins_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -48,8 +57,7 @@ def _load(path: Path) -> list[type[Plugin]]:
         spec.loader.exec_module(module)
     except Exception:
         del sys.modules[name]
-        log.exception("%s cannot be loaded and is left out", path)
-        return []
+        raise
     return [
         value
         for value in vars(module).values()

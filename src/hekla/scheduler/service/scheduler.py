@@ -466,6 +466,8 @@ class Scheduler:
             refused=f"{self._config_name()}: {self._refused}" if self._refused else "",
             warnings=self.config.warnings,
             failed_plugins=tuple(each for _, each in sorted(self._failed_plugins.items())),
+            custom_plugins=tuple(sorted(self._registry.custom)),
+            left_out=tuple(f"{where}: {why}" for where, why in self._registry.left_out.items()),
         )
 
     def _config_name(self) -> str:

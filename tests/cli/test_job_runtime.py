@@ -113,6 +113,14 @@ def test_logs_of_a_job_without_pods_print_a_message_on_stderr(vcctl: Run, make_j
     assert "no pods yet" in done.err
 
 
+def test_hekla_logs_is_hekla_job_logs(tool: Run, config: Path, make_job: Make) -> None:
+    make_job("quiet")
+    short, long = tool("hekla", "logs", "quiet"), tool("hekla", "job", "logs", "quiet")
+    assert (short.code, short.err) == (0, long.err)
+    missing = tool("hekla", "logs", "quite")
+    assert 'did you mean "quiet"?' in missing.err
+
+
 def test_scale_changes_a_task_and_adapts_min_available(
     vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
 ) -> None:
@@ -236,6 +244,14 @@ def test_explain_names_the_scheduling_gates_of_pods() -> None:
     lines = _pending("2 tasks are held by scheduling gates", [gated, gated])
     want = "  2 held by scheduling gates: example.com/data, example.com/ok; remove them to have "
     assert f"{want}these pods placed" in lines
+
+
+def test_explain_does_not_advise_to_remove_the_gate_of_a_queue() -> None:
+    gate = {"name": "scheduling.volcano.sh/queue-allocation-gate"}
+    gated = {"metadata": {"name": "j-w-0"}, "spec": {"schedulingGates": [gate]}}
+    lines = _pending("1 task is held by scheduling gates", [gated])
+    assert f"  1 held until the queue allows them: {gate['name']}" in lines
+    assert not any("remove" in line and "kubectl" in line for line in lines)
 
 
 def test_watch_prints_the_list_and_then_every_change(

@@ -50,6 +50,11 @@ PODS = {
         "pod a-w-0 is held by its scheduling gate example.com/wait",
         "kubectl -n ml patch pod a-w-0",
     ),
+    "the gate of its queue, which the scheduler removes": (
+        pod(spec={"schedulingGates": [{"name": "scheduling.volcano.sh/queue-allocation-gate"}]}),
+        "pod a-w-0 waits for its queue",
+        "`hekla queue top` shows its use",
+    ),
     "no feasible node": (
         pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]),
         "pod a-w-0 cannot be placed: 0/1 nodes",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-from hekla.api.wellknown import GroupCondition, PodPhase
+from hekla.api.wellknown import QUEUE_ALLOCATION_GATE, GroupCondition, PodPhase
 from hekla.units.objects import Object
 
 STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -83,10 +83,22 @@ def of_pod(pod: Object) -> Iterator[Reason]:
             yield _reason(name, "cannot start", why, waiting.get("message"))
 
 
+def gates_of(pod: Object) -> list[str]:
+    """Return the names of a pod's scheduling gates."""
+    return [str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or ()]
+
+
 def _not_placed(pod: Object, name: str) -> Iterator[Reason]:
     if (pod.get("spec") or {}).get("nodeName"):
         return
-    gates = [str(gate.get("name")) for gate in pod["spec"].get("schedulingGates") or ()]
+    gates = gates_of(pod)
+    if gates == [QUEUE_ALLOCATION_GATE]:
+        yield Reason(
+            f"pod {name} waits for its queue, whose limits do not allow it yet ({gates[0]})",
+            f"queue gate {gates[0]}",
+            "`hekla queue top` shows its use; the scheduler removes the gate when the queue allows",
+        )
+        return
     if gates:
         listed = ", ".join(gates)
         yield Reason(

@@ -16,7 +16,7 @@ from hekla.cli.vcctl.options import Session, Target, connected, one_job
 from hekla.cli.vcctl.output import age, field_at, name_of, namespace_of, phase_colour
 from hekla.kube.resources import EVENTS, PODGROUPS, PODS, QUEUES
 from hekla.sdk import explanation as explanations
-from hekla.sdk import job_commands
+from hekla.sdk import job_commands, pending_reasons
 from hekla.units.objects import Object
 from hekla.units.quantity import QuantityError, parse_quantity
 
@@ -139,6 +139,9 @@ def _pod_lines(pods: list[Object]) -> Iterator[str]:
         counts[phase] = counts.get(phase, 0) + 1
     yield "Pods: " + ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items()))
     for gates, count in sorted(_gates(pods).items()):
+        if gates == wellknown.QUEUE_ALLOCATION_GATE:
+            yield f"  {count} held until the queue allows them: {gates}"
+            continue
         yield f"  {count} held by scheduling gates: {gates}; remove them to have these pods placed"
     messages: dict[str, int] = {}
     for pod in pods:
@@ -152,8 +155,8 @@ def _pod_lines(pods: list[Object]) -> Iterator[str]:
 
 def _gates(pods: list[Object]) -> Counter[str]:
     """Count pods by the names of their scheduling gates."""
-    named = (field_at(pod, "spec", "schedulingGates") or () for pod in pods)
-    return Counter(", ".join(str(gate.get("name")) for gate in gates) for gates in named if gates)
+    named = map(pending_reasons.gates_of, pods)
+    return Counter(", ".join(gates) for gates in named if gates)
 
 
 def _event_lines(events: Iterable[Object]) -> Iterator[str]:

@@ -88,6 +88,7 @@ def _print_phase(job: Object) -> None:
 
 @click.command(
     cls=VcctlCommand,
+    verb="read logs",
     examples=[
         "vcctl job logs my-job",
         "vcctl job logs my-job -f",

@@ -20,6 +20,7 @@ COMMANDS = (
     ("explain", "vcctl.explain:explain", "Explain why a job is pending, running or failed."),
     ("job", "vcctl.jobs:job", "Run, list, follow and change jobs."),
     ("queue", "vcctl.queues:queue", "Create, list and change queues."),
+    ("logs", "vcctl.job_runtime:logs", "Show the output of all pods of a job."),
     ("nodes", "capacity.nodes:nodes", "List the nodes, and what they have allocated."),
     ("podgroup", "vcctl.podgroups:podgroup", "List and show PodGroups."),
     ("top", "capacity.top:top", "Show nodes, queues, running and waiting jobs on one screen."),

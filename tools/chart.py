@@ -1,5 +1,6 @@
 """`python -m tools.chart` writes the generated files of the Helm chart and of `hekla install`.
 
+- charts/hekla/crds, copies of the CRDs that are installed: helm warns about each symbolic link;
 - charts/hekla/templates/webhooks.yaml, from the webhooks in `hekla.admission.webhooks`;
 - src/hekla/cli/data/manifests.yaml, the chart rendered by helm, which `hekla install` ships.
 
@@ -15,13 +16,15 @@ from pathlib import Path
 import yaml
 
 from hekla.admission.webhooks import WebhookAddress, configurations
+from hekla.api import crds
 from hekla.cli.chart_values import RELEASE, RENDERED_WITH
-from hekla.cli.release import MANIFESTS
+from hekla.cli.release import MANIFESTS, NOT_SERVED
 from hekla.units.objects import Object
 from tools.kube.gobuild import ensure
 from tools.kube.parts import HELM
 
 CHART = Path(__file__).parents[1] / "charts" / "hekla"
+CRDS = CHART / "crds"
 WEBHOOKS = CHART / "templates" / "webhooks.yaml"
 NAMESPACE = "volcano-system"
 _HEADER = "# Rendered from charts/hekla by helm: `python -m tools.chart`. Do not edit.\n"
@@ -35,6 +38,12 @@ _SELECTOR = """\
   {{- end }}
 """
 _LABELS = '  labels:\n    {{- include "hekla.labels" . | nindent 4 }}\n'
+
+
+def served_crds() -> dict[str, str]:
+    """Return the files of crds/ and their text."""
+    paths = (path for path in crds.manifests() if not path.name.startswith(NOT_SERVED))
+    return {path.name: path.read_text() for path in paths}
 
 
 def webhooks() -> str:
@@ -92,6 +101,11 @@ def manifests(program: Path) -> str:
 
 
 if __name__ == "__main__":
+    wanted = served_crds()
+    for path in CRDS.iterdir():
+        path.unlink()
+    for name, text in wanted.items():
+        (CRDS / name).write_text(text)
     WEBHOOKS.write_text(webhooks())
     MANIFESTS.parent.mkdir(exist_ok=True)
     MANIFESTS.write_text(manifests(ensure(HELM)))

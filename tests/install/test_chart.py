@@ -316,9 +316,36 @@ def test_dashboard_queries_documented_metrics() -> None:
 def test_chart_has_the_version_and_the_crds_of_hekla() -> None:
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert about["version"] == about["appVersion"] == __version__
-    served = [path for path in crds.manifests() if not path.name.startswith(release.NOT_SERVED)]
-    linked = {path.name: path.resolve() for path in (CHART / "crds").iterdir()}
-    assert linked == {path.name: path.resolve() for path in served}
+    written = {path.name: path.read_text() for path in (CHART / "crds").iterdir()}
+    assert written == generator.served_crds(), "run python -m tools.chart"
+    names = {crd["metadata"]["name"] for text in written.values() for crd in [yaml.safe_load(text)]}
+    served = [crd for crd in crds.load() if crd["spec"]["group"] not in release.NOT_SERVED]
+    assert names == {crd["metadata"]["name"] for crd in served}
+
+
+def test_chart_has_no_symbolic_links() -> None:
+    """helm warns about each one, and packages of the chart would contain copies anyway."""
+    assert [path for path in CHART.rglob("*") if path.is_symlink()] == []
+
+
+def test_install_without_an_image_is_refused_before_anything_is_sent() -> None:
+    done = CliRunner().invoke(main, ["install", "--kubeconfig", "/nonexistent"])
+    assert done.exit_code == 1
+    assert f"the default localhost/hekla:{__version__} is in no registry" in done.output
+    assert f"hekla install --image registry.example.org/hekla:{__version__}" in done.output
+
+
+IMAGES = {
+    "of a flag": ["--image", "a:1"],
+    "a registry": ["--set", "basic.image_registry=registry.example.org"],
+    "the default, if it is named": ["--set", "basic.image_registry=localhost"],
+}
+
+
+@pytest.mark.parametrize("case", IMAGES)
+def test_install_with_an_image_goes_on(case: str) -> None:
+    words = ["install", "--kubeconfig", "/nonexistent", *IMAGES[case]]
+    assert "is in no registry" not in CliRunner().invoke(main, words).output
 
 
 def test_dry_run_prints_the_objects() -> None:

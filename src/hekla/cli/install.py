@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
+from hekla import __version__
 from hekla.cli import terminal
 
 _CLUSTER_OPTIONS = (
@@ -71,12 +73,26 @@ def install(
     if dry_run:
         click.echo(release.as_yaml(objects), nl=False)
         return
+    _check_image(values)
     with release.connect(config) as client:
         release.apply(client, objects, force=force_conflicts, report=terminal.echo)
     terminal.echo(
         f"Watch the rollout: kubectl -n {namespace} rollout status deployment "
         f"-l app.kubernetes.io/instance={release.RELEASE}"
     )
+
+
+def _check_image(values: Mapping[str, Any]) -> None:
+    """Refuse the default image unless it is named: no registry has it, so no pod would start."""
+    named = values.get("basic") or {}
+    if not (named.get("image") or named.get("image_registry")):
+        raise click.ClickException(
+            f"no image is given, and the default localhost/hekla:{__version__} is in no registry: "
+            "its pods would not start\n"
+            f"  build it from the Containerfile, push it, and name it: "
+            f"hekla install --image registry.example.org/hekla:{__version__}\n"
+            "  if every node has the default image already: --set basic.image_registry=localhost"
+        )
 
 
 @click.command()

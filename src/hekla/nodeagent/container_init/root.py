@@ -194,7 +194,7 @@ class Root:
 
     def _place(self, path: str, source: int) -> int:
         """Open a mount path, and create it if it does not exist."""
-        if self._is_foreign and self._may_cover:
+        if self._may_cover:
             self._open_up(path)
         found, rest = descend(self._root, path, beneath=False)
         if not rest:
@@ -215,8 +215,7 @@ class Root:
         parts = [part for part in path.split("/") if part]
         for length in range(1, len(parts)):
             found, rest = descend(self._root, "/".join(parts[:length]), beneath=False)
-            is_closed = not os.fstat(found).st_mode & 0o001
-            if not rest and is_closed and _mount_id(found) not in self._own:
+            if not rest and self._is_closed(found) and _mount_id(found) not in self._own:
                 linux.mount("tmpfs", _of(found), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
                 os.close(found)
                 found, _ = descend(self._root, "/".join(parts[:length]), beneath=False)
@@ -225,6 +224,12 @@ class Root:
             os.close(found)
             if rest:
                 return
+
+    def _is_closed(self, directory: int) -> bool:
+        """Return whether the container may not pass a directory, such as /root of a real root."""
+        if self._is_foreign:
+            return not os.fstat(directory).st_mode & 0o001
+        return not os.access(_of(directory), os.X_OK)
 
     def _hide(self, path: str) -> None:
         found, rest = descend(self._root, path, beneath=False)

@@ -152,10 +152,12 @@ def amount(value: float) -> str:
 
 
 def memory(value: float) -> str:
-    """Return bytes in Mi or Gi; `-` for none."""
+    """Return bytes in Ki, Mi or Gi; `-` for none."""
     if not value:
         return "-"
-    return f"{value / GIB:.3g}Gi" if value >= GIB else f"{value / MIB:.3g}Mi"
+    unit, name = (GIB, "Gi") if value >= GIB else (MIB, "Mi") if value >= MIB else (1024, "Ki")
+    amount = value / unit
+    return f"{amount:.3g}{name}" if amount < 1000 else f"{amount:.0f}{name}"
 
 
 def percent(share: float | None) -> str:

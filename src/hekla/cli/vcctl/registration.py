@@ -23,6 +23,7 @@ COMMANDS = (
     ("logs", "vcctl.job_runtime:logs", "Show the output of all pods of a job."),
     ("nodes", "capacity.nodes:nodes", "List the nodes, and what they have allocated."),
     ("podgroup", "vcctl.podgroups:podgroup", "List and show PodGroups."),
+    ("prune", "prune:prune", "Delete jobs that ended long ago, and what they left."),
     ("top", "capacity.top:top", "Show nodes, queues, running and waiting jobs on one screen."),
     ("undrain", "capacity.drain:undrain", "Return drained nodes to service."),
 )

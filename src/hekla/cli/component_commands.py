@@ -322,17 +322,54 @@ def _workers(function: F) -> F:
 )
 @_workers
 @click.option(
+    "--history-file",
+    type=_file,
+    help="Record ended jobs in this file, and serve them at the metrics endpoint.",
+)
+@click.option(
+    "--history-jobs",
+    type=click.IntRange(1, 10_000_000),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Ended jobs that the history keeps.",
+)
+@click.option(
+    "--history-days",
+    type=click.IntRange(1, 36_500),
+    default=400,
+    show_default=True,
+    metavar="N",
+    help="Days for which it keeps them.",
+)
+@click.option(
     "--listen-address", default=":8081", show_default=True, help="Address of the metrics endpoint."
 )
 @_common_options
 @_unsupported(UNSUPPORTED_BY_CONTROLLERS)
-def controllers(select: str, names: tuple[str, ...], **options: Any) -> None:
+def controllers(
+    select: str,
+    names: tuple[str, ...],
+    history_file: Path | None,
+    history_jobs: int,
+    history_days: int,
+    **options: Any,
+) -> None:
     """Run the controllers of jobs, queues, flows and other kinds against a cluster."""
     from hekla.cli.component_runner import Options, run_component
     from hekla.controllers.runner import LEASE, Controllers
+    from hekla.records.store import HistoryStore
 
     workers = {WORKERS[name]: options.pop(name) for name in WORKERS}
     component_options = _options(Options, options)
+    history = None
+    if history_file is not None:
+        if not (component_options.enable_metrics and component_options.metrics_secure):
+            raise click.UsageError(
+                "--history-file needs --enable-metrics and --metrics-secure: job records are "
+                "served at the metrics endpoint, to tokens with the right to read them"
+            )
+        history = HistoryStore(history_file, max_jobs=history_jobs, max_age_days=history_days)
 
     def build(client: Any) -> Controllers:
         try:
@@ -341,11 +378,12 @@ def controllers(select: str, names: tuple[str, ...], **options: Any) -> None:
                 select=[word.strip() for word in select.split(",") if word.strip()],
                 workers={name: count for name, count in workers.items() if count},
                 schedulers=names,
+                history=history,
             )
         except ValueError as error:
             raise click.UsageError(f"--controllers: {error}") from error
 
-    run_component(LEASE, component_options, build)
+    run_component(LEASE, component_options, build, history)
 
 
 def _options(kind: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -33,6 +33,8 @@ from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.leases import LeaderElector
 from hekla.kube.transport import RateLimit
+from hekla.records.service import HistoryService, attributes_of
+from hekla.records.store import HistoryStore
 from hekla.units.clock import SystemClock
 from hekla.web.authorization import Authorize, TokenRequired
 from hekla.web.certificates import new_authority, new_serving
@@ -88,15 +90,28 @@ class Component(Protocol):
     def set_leader(self, is_leader: bool) -> None: ...
 
 
-def run_component(name: str, options: Options, build: Callable[[Client], Component]) -> None:
-    """Run a component until SIGTERM, Ctrl-C, or the loss of the lease `name`."""
+def run_component(
+    name: str,
+    options: Options,
+    build: Callable[[Client], Component],
+    history: HistoryStore | None = None,
+) -> None:
+    """Run a component until SIGTERM, Ctrl-C, or the loss of the lease `name`.
+
+    `history` is served on the port of the metrics.
+    """
     level = logging.DEBUG if options.verbosity >= 4 else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    _run(serve(name, options, build))
+    _run(serve(name, options, build, history))
 
 
-async def serve(name: str, options: Options, build: Callable[[Client], Component]) -> None:
+async def serve(
+    name: str,
+    options: Options,
+    build: Callable[[Client], Component],
+    history: HistoryStore | None = None,
+) -> None:
     """Run the component and its servers until cancelled."""
     clock, target = SystemClock(), options.target()
     log.info("%s uses the cluster %s of %s", name, target.server, target.source)
@@ -122,8 +137,10 @@ async def serve(name: str, options: Options, build: Callable[[Client], Component
             review_client = Client(
                 target, component=f"{name}-metrics", rate_limit=RateLimit(10, 20, clock)
             )
-            authorize = TokenAuthorizer(await stack.enter_async_context(review_client), clock)
-        for server in _servers(options, component, elector, authorize, clock.now()):
+            authorize = TokenAuthorizer(
+                await stack.enter_async_context(review_client), clock, resource_of=attributes_of
+            )
+        for server in _servers(options, component, elector, authorize, history, clock.now()):
             await stack.enter_async_context(server)
             log.info("serving at %s", server.address)
         if elector is None:
@@ -162,6 +179,7 @@ def _servers(
     component: Component,
     elector: LeaderElector | None,
     authorize: Authorize | None,
+    history: HistoryStore | None,
     now: float,
 ) -> list[WebServer]:
     def ready() -> str:
@@ -186,6 +204,8 @@ def _servers(
         if has_metrics:
             app = Probes(served, component.render_metrics, component.pages())
         if has_metrics and authorize is not None:
+            if history is not None:
+                app = HistoryService(app, history, lambda: elector is None or elector.is_leader)
             app = TokenRequired(app, authorize, open_paths=[f"/{name}" for name in served])
             if certificate is None:
                 certificate, key = _self_signed(now)

@@ -25,7 +25,7 @@ from hekla.cli.vcctl.options import (
     namespace_option,
 )
 from hekla.cli.vcctl.output import Column, Table, as_yaml, phase_colour
-from hekla.kube.errors import ConfigError
+from hekla.kube.errors import ConfigError, TlsError, Unauthorized
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.sync_client import SyncClient
 from hekla.units.durations import DurationError, parse_age
@@ -119,7 +119,20 @@ def read(
     ca_pem = certificate_authority.read_text() if certificate_authority else None
     config = _at(session.config, url, ca_pem, insecure=insecure_skip_tls_verify)
     with SyncClient(config, component="history") as client:
-        return job_history.read(client, request)
+        try:
+            return job_history.read(client, request)
+        except TlsError as error:
+            raise CommandFailed(
+                str(error),
+                hint="--certificate-authority FILE verifies it; through `kubectl port-forward`, "
+                "which is encrypted itself, --insecure-skip-tls-verify is safe",
+            ) from error
+        except Unauthorized as error:
+            raise CommandFailed(
+                error.message,
+                hint="the controllers accept tokens, no client certificates: use a context with a "
+                "token, such as one of `kubectl create token ACCOUNT`",
+            ) from error
 
 
 def _at(config: ClusterConfig, url: str, ca_pem: str | None, *, insecure: bool) -> ClusterConfig:

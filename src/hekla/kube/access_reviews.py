@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError
 from hekla.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from hekla.units.clock import Clock
+from hekla.units.objects import Object
 from hekla.web.authorization import Decision
 
 log = logging.getLogger("hekla.kube")
@@ -27,11 +28,21 @@ MAX_PENDING: Final = 16
 
 
 class TokenAuthorizer:
-    """Decides whether the holder of a token may read a path that is not a resource."""
+    """Decides whether the holder of a token may read a path.
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    `resource_of` returns the resource attributes of a path; without it, or if it returns None, the
+    path is no resource.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        resource_of: Callable[[str], Object | None] = lambda _: None,
+    ) -> None:
         self._client = client
         self._clock = clock
+        self._resource_of = resource_of
         self._cache: OrderedDict[tuple[bytes, str, str], tuple[float, Decision]] = OrderedDict()
         self._pending = 0
 
@@ -71,11 +82,21 @@ class TokenAuthorizer:
             "uid": user.get("uid", ""),
             "groups": user.get("groups") or [],
             "extra": user.get("extra") or {},
-            "nonResourceAttributes": {"verb": verb, "path": path},
         }
+        resource = self._resource_of(path)
+        if resource is None:
+            spec["nonResourceAttributes"] = {"verb": verb, "path": path}
+        else:
+            spec["resourceAttributes"] = resource
         answer = await self._client.create(SUBJECT_ACCESS_REVIEWS, {"spec": spec})
         if (answer.get("status") or {}).get("allowed"):
             return Decision(200)
+        if resource is not None:
+            where = (
+                f'namespace "{resource["namespace"]}"' if resource["namespace"] else "the cluster"
+            )
+            what = f"{resource['verb']} {resource['resource']}.{resource['group']} in {where}"
+            return Decision(403, f'user "{spec["user"]}" cannot {what}')
         return Decision(
             403,
             f'user "{spec["user"]}" cannot {verb} path "{path}"; '

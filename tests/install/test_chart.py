@@ -70,6 +70,9 @@ VALUES: dict[str, Object] = {
             "admission_ns": {"disk": "ssd"},
             "admission_client_ca_configmap": "api-server-ca",
             "admission_sc": {"runAsNonRoot": True, "runAsUser": 7},
+            "controller_history_enable": True,
+            "controller_history_claim": "history",
+            "controller_replicas": 1,
         },
         "service": {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]},
     },
@@ -162,8 +165,12 @@ def test_every_single_value_has_the_effect_it_has_in_helm() -> None:
         ours = rendered(values, "Helm")
         if ours != helm_rendered(values):
             differing.append(name)
-        # These have an effect only if the object that they label is enabled.
-        alone = name in ("custom.service_monitor_labels", "custom.grafana_dashboard_labels")
+        # These have an effect only if what they belong to is enabled.
+        alone = name in (
+            "custom.service_monitor_labels",
+            "custom.grafana_dashboard_labels",
+            "custom.controller_history_claim",
+        )
         assert (ours == defaults) == alone, name
     assert differing == []
 
@@ -369,3 +376,18 @@ def test_values_merge_files_then_sets_then_image(tmp_path: Path) -> None:
     }
     with pytest.raises(click.UsageError, match="NAME=VALUE"):
         release.values_from([], ["custom"], "")
+
+
+REFUSED_HISTORY: dict[str, Object] = {
+    "plain metrics": {"controller_history_enable": True, "metrics_secure_enable": False},
+    "no metrics": {"controller_history_enable": True, "controller_metrics_enable": False},
+    "a claim for two": {"controller_history_enable": True, "controller_history_claim": "history"},
+}
+
+
+@pytest.mark.parametrize("custom", REFUSED_HISTORY.values(), ids=REFUSED_HISTORY)
+def test_history_that_cannot_work_is_refused_by_install_and_by_helm(custom: Object) -> None:
+    with pytest.raises(chart_values.ChartError, match="controller_history"):
+        rendered({"custom": custom})
+    with pytest.raises(SystemExit, match="controller_history"):
+        helm_rendered({"custom": custom})

@@ -173,6 +173,9 @@ metadata:
     {{- end }}
 spec:
   replicas: {{ index $c (printf "%s_replicas" .key) }}
+  {{- if and (eq .key "controller") $c.controller_history_enable $c.controller_history_claim }}
+  strategy: {type: Recreate} # two pods cannot have the volume
+  {{- end }}
   selector:
     matchLabels:
       {{- include "hekla.selector" . | nindent 6 }}

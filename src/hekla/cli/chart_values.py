@@ -314,6 +314,34 @@ def _set_deployment(deployment: Object, values: Values) -> None:
         _set_client_ca(template["spec"], custom["admission_client_ca_configmap"])
     else:
         _set_flags(container, custom, key)
+    if key == "controller" and custom["controller_history_enable"]:
+        _set_history(spec, custom)
+
+
+def _set_history(spec: Object, custom: Values) -> None:
+    """Give the controllers a history file, in the pod or on a claim."""
+    if not (custom["controller_metrics_enable"] and custom["metrics_secure_enable"]):
+        raise ChartError(
+            "custom.controller_history_enable needs controller_metrics_enable and "
+            "metrics_secure_enable: records are served with the metrics, to tokens"
+        )
+    claim, pod = custom["controller_history_claim"], spec["template"]["spec"]
+    volume: Object = {"name": "history", "emptyDir": {}}
+    if claim:
+        if custom["controller_replicas"] > 1:
+            raise ChartError(
+                "custom.controller_history_claim needs controller_replicas=1: "
+                "SQLite files are not shared"
+            )
+        volume = {"name": "history", "persistentVolumeClaim": {"claimName": claim}}
+        spec["strategy"] = {"type": "Recreate"}  # two pods cannot have the volume
+    (container,) = pod["containers"]
+    first_shared = container["args"].index(
+        f"--leader-elect={str(custom['leader_elect_enable']).lower()}"
+    )
+    container["args"].insert(first_shared, "--history-file=/var/lib/hekla/history.db")
+    container["volumeMounts"] = [{"name": "history", "mountPath": "/var/lib/hekla"}]
+    pod["volumes"] = [volume]
 
 
 def _set_client_ca(pod: Object, config_map: str) -> None:

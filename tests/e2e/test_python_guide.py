@@ -16,9 +16,9 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE 
 WANT = [
     "hello-worker-1 | hello",
     "job default/part-3 finished as Failed\njob default/part-3 is Failed\n  pod part-3-",
-    "part-3 Failed",
     "5.0 ['averaging 3 numbers']",
     "1024 [0, 1, 4, 9, 16]",
+    "part-3 Failed",
     "['4', '9']",
 ]
 HEKLA = [sys.executable, "-m", "hekla.cli.main"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import hekla
-from hekla.api.history import MeasuredUsage, TaskRequest
+from hekla.api.history import MeasuredUsage, TaskRequest, short_user
 from hekla.cli.history import duration, exit_codes, history
 from hekla.cli.usage import usage, usage_by
 from hekla.cli.vcctl import main
@@ -180,6 +180,13 @@ def test_efficiency_of_a_group_leaves_out_use_without_a_request() -> None:
     unmeasured = record("c")
     (row,) = usage_by([asked, free, unmeasured], ["queue"])
     assert (row["cpu_efficiency"], row["memory_efficiency"]) == (0.5, None)
+
+
+def test_user_of_hekla_user_add_is_shown_by_its_name() -> None:
+    assert short_user("system:serviceaccount:alice:alice") == "alice"
+    assert short_user("system:serviceaccount:ml:bot") == "system:serviceaccount:ml:bot"
+    assert short_user("oidc:alice") == "oidc:alice"
+    assert short_user("") == ""
 
 
 def test_durations_and_exit_codes_read_as_in_slurm() -> None:

@@ -59,11 +59,14 @@ def test_filters_select_by_user_queue_phase_namespace_name_and_end(store: Histor
     store.put(record("a", user="alice", queue="ml", namespace="x"), settled=True)
     store.put(record("b", user="bob", phase="Failed", ended=NOW - DAY_S), settled=True)
     assert names(store, user="alice") == ["a"]
+    store.put(record("c", user="system:serviceaccount:carol:carol", ended=NOW - 1), settled=True)
+    assert names(store, user="carol") == names(store, user="system:serviceaccount:carol:carol")
+    assert names(store, user="carol") == ["c"]
     assert names(store, queue="ml") == ["a"]
     assert names(store, phases=("failed",)) == ["b"]
     assert names(store, namespace="x") == ["a"]
     assert names(store, name="b") == ["b"]
-    assert names(store, since=NOW - 60) == ["a"]
+    assert names(store, since=NOW - 60) == ["a", "c"]
     assert names(store, user="' OR 1=1 --") == []
 
 

@@ -99,6 +99,11 @@ class JobRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return f"{self.name}-{self.uid[:8]}"
 
     @property
+    def short_user(self) -> str:
+        """The submitter as `hekla user add` named it; else as recorded."""
+        return short_user(self.user)
+
+    @property
     def gpus(self) -> float:
         """The number of requested GPUs."""
         return gpu_amount(self.requests)
@@ -123,6 +128,17 @@ class PodUsage(msgspec.Struct, frozen=True):
 
     cpu_seconds: float
     memory_peak_bytes: int
+
+
+def account_of(user: str) -> str:
+    """Return the service account of a user of `hekla user add`."""
+    return f"system:serviceaccount:{user}:{user}"
+
+
+def short_user(user: str) -> str:
+    """Return `alice` for the account of a user of `hekla user add`; any other name as it is."""
+    name = user.rpartition(":")[2]
+    return name if user == account_of(name) else user
 
 
 def gpu_amount(amounts: Mapping[str, float]) -> float:

@@ -185,7 +185,7 @@ def exit_codes(record: JobRecord) -> str:
 
 _CELLS: tuple[tuple[str, Callable[[JobRecord], str], bool], ...] = (
     ("Job", lambda r: r.name, False),
-    ("User", lambda r: r.user or "-", False),
+    ("User", lambda r: r.short_user or "-", False),
     ("Queue", lambda r: r.queue, False),
     ("State", lambda r: r.phase, False),
     ("Submitted", lambda r: f"{r.submitted:%Y-%m-%dT%H:%M:%SZ}", False),

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hekla.api.history import JobRecord, gpu_amount
+from hekla.api.history import JobRecord, gpu_amount, short_user
 from hekla.api.wellknown import JobPhase
 from hekla.cli import history as job_history
 from hekla.cli import terminal
@@ -91,7 +91,7 @@ def _keys(_: click.Context, param: click.Parameter, text: str) -> list[str]:
 def table_row(row: Object, keys: Sequence[str]) -> Object:
     """Return a row as texts."""
     return {
-        **{key.capitalize(): row[key] or "-" for key in keys},
+        **{key.capitalize(): short_user(row[key]) or "-" for key in keys},
         "Jobs": str(row["jobs"]),
         "CPUHours": f"{row['cpu_hours']:.2f}",
         "GPUHours": f"{row['gpu_hours']:.2f}",

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from hekla.api.history import JobRecord
+from hekla.api.history import JobRecord, account_of
 from hekla.units.clock import Clock, SystemClock
 from hekla.units.private_directory import create_private
 
@@ -100,7 +100,10 @@ class RecordFilter:
         """Return the conditions in SQL, and their parameters."""
         clauses: list[str] = []
         values: list[str | float] = []
-        for column in ("namespace", "name", "id", "user", "queue"):
+        if self.user:
+            clauses.append("user IN (?, ?)")
+            values += [self.user, account_of(self.user)]
+        for column in ("namespace", "name", "id", "queue"):
             if value := getattr(self, column):
                 clauses.append(f"{column} = ?")
                 values.append(value)

@@ -127,7 +127,8 @@ def test_a_directory_without_manifests_is_an_error(tmp_path: Path) -> None:
 def ttl_of(*flags: str) -> object:
     module = import_module("hekla.cli.run")
     given = dict(zip(("ttl",), flags, strict=False))
-    return module._command_line(["true"], **given).job()["spec"].get("ttlSecondsAfterFinished")
+    here = module.Prepared("/")
+    return module._command_line(["true"], **given).job(here)["spec"].get("ttlSecondsAfterFinished")
 
 
 def test_job_of_a_command_is_deleted_after_its_ttl_unless_there_is_none() -> None:

@@ -76,6 +76,11 @@ ARRAY_WHOLE: Final = "hekla.io/array-whole"  # job: the indices of the array tha
 ARRAY_INDEX: Final = "hekla.io/array-index"  # pod, also as label
 ARRAY_ATTEMPT: Final = "hekla.io/array-attempt"  # pod: 0, and 1 more for each retry
 
+# --- jobs on this machine ---------------------------------------------------------------------
+
+RUN_ENVIRONMENT: Final = "hekla.io/environment"  # pod: the cached virtual environment it uses
+RUN_SNAPSHOT: Final = "hekla.io/snapshot"  # pod: the snapshot of a directory it runs in
+
 # --- bare pods, workloads, namespaces ---------------------------------------------------------
 
 POD_QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"  # bare pods, and a namespace's default

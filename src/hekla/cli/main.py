@@ -290,7 +290,11 @@ class _WithCommand(click.Command):
     help="Retry a failed job, or each failed index of an array, so often.",
 )
 @click.option("--cpu", default=None, help="CPU request of each pod, such as 2 or 500m.")
-@click.option("--memory", default=None, help="Memory request of each pod, such as 4Gi.")
+@click.option(
+    "--memory",
+    default=None,
+    help="Memory request and limit of each pod, such as 4Gi; a pod beyond it is killed.",
+)
 @click.option("--gpu", default=None, help="GPUs of each pod.")
 @click.option("-q", "--queue", default="", help="Queue.")
 @click.option(
@@ -305,6 +309,30 @@ class _WithCommand(click.Command):
 )
 @click.option(
     "-e", "--env", multiple=True, metavar="KEY=VALUE", help="Environment variable; may repeat."
+)
+@click.option(
+    "--requirements",
+    default="",
+    metavar="FILE",
+    help="Run in a virtual environment with these requirements; it is built once.",
+)
+@click.option(
+    "--workdir", default="", metavar="DIR", help="Working directory.  [default: the current one]"
+)
+@click.option("--sync", is_flag=True, help="Run in a read-only snapshot of the working directory.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="PATH",
+    help="A file or directory that the command reads: $HEKLA_INPUT; may repeat.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="DIR",
+    help="A directory for results, created if it does not exist: $HEKLA_OUTPUT; may repeat.",
 )
 @click.argument(
     "files",
@@ -323,6 +351,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     \b
         hekla run job.yaml
         hekla run --replicas 4 --gpu 1 --queue ml --plugin pytorch -- python train.py
+        hekla run --requirements requirements.txt --sync --output results -- python train.py
         hekla run --array 0-99%10 -- sh -c 'python train.py --seed $HEKLA_ARRAY_INDEX'
     """
     from hekla.cli import run as run_command

@@ -7,7 +7,6 @@ with the run.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import shlex
@@ -33,19 +32,29 @@ from hekla.kube.cluster_choice import Flags
 from hekla.kube.data_dir import data_dir_flag
 from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
+from hekla.kube.sync_client import SyncClient
 from hekla.sdk.builders import Job, Task
+from hekla.sdk.host_environment import (
+    HOST_IMAGE,
+    HostEnvironment,
+    Prepared,
+    refuse_elsewhere,
+    runs_as_others,
+)
+from hekla.sdk.host_paths import HostPathError, contents
 from hekla.sdk.unknown_fields import unknown_fields
 from hekla.units.clock import SystemClock
 from hekla.units.durations import DurationError, format_duration, parse_age
 from hekla.units.objects import Object
 
-HOST_IMAGE = "host"
 MAX_STEM = 40
 MAX_TTL_S = 2**31 - 1
 COMMAND_FLAGS = (
     "name", "image", "replicas", "array", "retries", "cpu", "memory", "gpu", "queue", "plugins",
-    "env", "ttl",
+    "env", "ttl", "requirements", "workdir", "sync", "inputs", "outputs",
 )  # fmt: skip
+HERE_FLAGS = ("requirements", "sync", "inputs", "outputs")
+"""Flags that mean this machine."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +76,8 @@ class CommandLine:
     ttl_s: int | None = None
     """How long the ended job is kept; None: until it is deleted."""
 
-    def job(self) -> Object:
-        """Return the job: it runs in this directory, with this PATH."""
-        env = dict(self.env)
-        if self.image == HOST_IMAGE:
-            env.setdefault("PATH", os.environ.get("PATH", os.defpath))
-            env.setdefault("PYTHONUNBUFFERED", "1")  # else Python's output is shown at its end
+    def job(self, here: Prepared) -> Object:
+        """Return the job, in a working directory and with the variables of this machine."""
         task = Task(
             "worker",
             image=self.image,
@@ -82,8 +87,9 @@ class CommandLine:
             cpu=self.cpu,
             memory=self.memory,
             gpu=self.gpu,
-            env=env,
-            working_dir=str(Path.cwd()),
+            env={**here.variables, **self.env},
+            working_dir=here.working_dir,
+            annotations=here.annotations,
         )
         job = Job(
             self.name or _job_name(self.words),
@@ -127,27 +133,62 @@ def run(
     if files:
         _refuse_flags_of_commands(written)
     objects = _objects_of(files, check=check)
-    if words:
-        objects.append(_command_line(words, **options).job())
-    request = _RunRequest(objects, replace=replace, is_command=bool(words))
+    given = {name: options.pop(name) for name in (*HERE_FLAGS, "workdir") if name in options}
+    line = _command_line(words, **options) if words else None
     try:
         target = cluster_choice.find_named(flags)
+        if target is not None:
+            _refuse_target(target, host_images, bool(words) and "image" not in written)
+        outputs: tuple[Path, ...] = ()
+        if line is not None:
+            here = _prepare(line, target, written, given)
+            objects.append(line.job(here))
+            outputs = here.outputs
+        request = _RunRequest(objects, replace=replace, is_command=bool(words), outputs=outputs)
         if target is None:
             return _run_apart(flags.data_dir, request, host_images=host_images)
-        if host_images:
-            raise click.UsageError(_host_images_refusal(target))
-        if words and "image" not in written and not target.is_loopback:
-            raise click.UsageError(
-                f"--image is needed: the default image {HOST_IMAGE!r} is this machine, and the "
-                f"command would run on {target.server} of {target.source}"
-            )
         terminal.echo(f"using the cluster {target.server} of {target.source}", err=True)
         more = shlex.join(_flag_words(flags))
         return uvloop.run(_follow(target, request, can_detach=True, cluster_flags=more))
     except KubeError as error:
         raise _failed(failure_of(error)) from error
-    except OSError as error:
+    except (HostPathError, OSError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _refuse_target(target: ClusterConfig, host_images: bool, needs_image: bool) -> None:
+    """Refuse what means this machine or a temporary cluster."""
+    if host_images:
+        raise click.UsageError(_host_images_refusal(target))
+    if needs_image and not target.is_loopback:
+        raise click.UsageError(
+            f"--image is needed: the default image {HOST_IMAGE!r} is this machine, and the "
+            f"command would run on {target.server} of {target.source}"
+        )
+
+
+def _prepare(
+    line: CommandLine,
+    target: ClusterConfig | None,
+    written: Mapping[str, str],
+    given: Mapping[str, Any],
+) -> Prepared:
+    """Return what the command uses of this machine; build an environment and so on."""
+    flags = [written[name] for name in HERE_FLAGS if name in written]
+    if line.image != HOST_IMAGE or (target is not None and not target.is_loopback):
+        if flags:
+            refuse_elsewhere(target, line.image, ", ".join(flags))
+        return Prepared(given.get("workdir") or str(Path.cwd()))
+    environment = HostEnvironment(**given)
+    for_others = False  # a temporary cluster runs pods as this user
+    if target is not None:
+        with SyncClient(target, component="run") as client:
+            for_others = runs_as_others(client)
+    return environment.prepare(for_others=for_others, say=_say)
+
+
+def _say(line: str) -> None:
+    terminal.echo(line, err=True)
 
 
 def _refuse_flags_of_commands(written: Mapping[str, str]) -> None:
@@ -207,6 +248,7 @@ class _RunRequest:
     objects: list[Object]
     replace: bool
     is_command: bool
+    outputs: tuple[Path, ...] = ()
 
 
 def _command_line(
@@ -326,6 +368,8 @@ async def _follow(
             return INTERRUPTED
         finally:
             screen.close()
+    for output in request.outputs:
+        terminal.echo(f"output {output}: {contents(output)}", err=True)
     if can_detach and request.is_command and (note := _ttl_note(request)):
         terminal.echo(note, err=True)
     if completed:

@@ -25,6 +25,8 @@ In a coroutine, `await submit_async(...)` returns a handle with awaitable method
     several_jobs.py    `as_completed` and `gather`
     array_status.py    the indices of an array by state
     job_retry.py       the job that retries a failed one
+    host_environment.py what a job uses of this machine; below it:
+      environments.py, requirements_file.py, snapshots.py, host_paths.py
     job_wait.py        waits until a job reaches a phase
     job_history.py     records of ended jobs
     watching.py        changes of several objects
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from hekla.sdk.functions.function_job import AsyncFunctionJob, FunctionJob
     from hekla.sdk.functions.results import FunctionFailed
     from hekla.sdk.handle import JobHandle, create_queue, list_jobs
+    from hekla.sdk.host_environment import HostEnvironment
+    from hekla.sdk.host_paths import HostPathError
     from hekla.sdk.job_history import history
     from hekla.sdk.job_retry import CannotRetry
     from hekla.sdk.job_wait import JobEnded
@@ -69,6 +73,8 @@ __all__ = [
     "Explanation",
     "FunctionFailed",
     "FunctionJob",
+    "HostEnvironment",
+    "HostPathError",
     "Invalid",
     "Job",
     "JobEnded",
@@ -101,6 +107,8 @@ _HOMES = {
     "Explanation": "hekla.sdk.explanation",
     "FunctionFailed": "hekla.sdk.functions.results",
     "FunctionJob": "hekla.sdk.functions.function_job",
+    "HostEnvironment": "hekla.sdk.host_environment",
+    "HostPathError": "hekla.sdk.host_paths",
     "Invalid": "hekla.kube.errors",
     "Job": "hekla.sdk.builders",
     "JobEnded": "hekla.sdk.job_wait",

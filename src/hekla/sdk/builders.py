@@ -32,9 +32,9 @@ class Task:
     """A task of a job: pods with one template.
 
     A `command` given as a list is executed directly; a string is passed to `sh -c`. `cpu`, `memory`
-    and `gpu` are the requests of each pod; `requests` takes any other resource by name. `policies`
-    maps an event to an action. `array`, such as `0-99%10`, makes a pod for each index, at most 10
-    at a time; the job has no other task.
+    and `gpu` are the requests of each pod, and `memory` also its limit; `requests` takes any other
+    resource by name. `policies` maps an event to an action. `array`, such as `0-99%10`, makes a pod
+    for each index, at most 10 at a time; the job has no other task.
 
     Example:
         Task("worker", command="python train.py", replicas=4, cpu=2, memory="4Gi",
@@ -96,6 +96,9 @@ class Task:
     def _container(self) -> Manifest:
         requests = amounts(self.requests, cpu=self.cpu, memory=self.memory)
         limits = amounts(self.limits)
+        if self.memory is not None:
+            # A pod that grows beyond it is killed alone, and not another one of the machine.
+            limits.setdefault("memory", str(self.memory))
         if self.gpu is not None:
             # Kubernetes requires a limit for devices and uses it as the request.
             limits.setdefault(wellknown.NVIDIA_GPU, str(self.gpu))

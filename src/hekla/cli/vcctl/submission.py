@@ -242,7 +242,7 @@ def _amounts(text: str) -> dict[str, str]:
 )
 @click.option("-m", "--min", "min_available", type=int, help="Gang size.  [default: all pods]")
 @click.option("--cpu", default=None, help="CPU of each pod, such as 2 or 500m.")
-@click.option("--memory", default=None, help="Memory of each pod, such as 4Gi.")
+@click.option("--memory", default=None, help="Memory request and limit of each pod, such as 4Gi.")
 @click.option("--gpu", default=None, help="GPUs of each pod.")
 @click.option("-R", "--requests", default="", callback=resources, help="Other resources: a=1,b=2.")
 @click.option("--task", "task_name", default="worker", show_default=True, help="Name of the task.")

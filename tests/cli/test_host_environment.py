@@ -11,8 +11,10 @@ from hekla import Task
 from hekla.cli.main import main
 from hekla.kube import cluster_choice
 from hekla.kube.kubeconfig import ClusterConfig
+from hekla.kube.resources import NODES
+from hekla.kube.sync_client import SyncClient
 from hekla.sdk import host_paths
-from hekla.sdk.host_environment import HostEnvironment, refuse_elsewhere
+from hekla.sdk.host_environment import HostEnvironment, refuse_elsewhere, runs_as_others
 from hekla.sdk.host_paths import HostPathError, contents
 
 
@@ -126,6 +128,29 @@ def test_paths_of_this_machine_are_refused_for_other_machines_and_images() -> No
         refuse_elsewhere(ClusterConfig("https://far:6443", source="prod.yaml"), "host", "--sync")
     with pytest.raises(HostPathError, match=r"with image 'python:3' put the files into the image"):
         refuse_elsewhere(ClusterConfig("https://127.0.0.1:1"), "python:3", "--sync")
+
+
+def node(**annotations: str) -> dict[str, object]:
+    marks = {key.replace("_", "-"): text for key, text in annotations.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1", "annotations": {f"hekla.io/{k}": v for k, v in marks.items()}},
+    }
+
+
+def test_node_tells_as_which_user_pods_run(admin: SyncClient) -> None:
+    """Both servers; a node without the annotation is none of `hekla up`."""
+    assert not runs_as_others(admin)
+    admin.create(NODES, node())
+    try:
+        with pytest.raises(HostPathError, match=r"no node of .* runs pods as processes"):
+            runs_as_others(admin, "--sync")
+        for user, want in (("owner", False), ("namespace", True)):
+            admin.patch(NODES, "n1", node(pod_user=user))
+            assert runs_as_others(admin, "--sync") == want
+    finally:
+        admin.delete(NODES, "n1")
 
 
 def run(*words: str) -> Result:

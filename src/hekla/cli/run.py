@@ -183,7 +183,7 @@ def _prepare(
     for_others = False  # a temporary cluster runs pods as this user
     if target is not None:
         with SyncClient(target, component="run") as client:
-            for_others = runs_as_others(client)
+            for_others = runs_as_others(client, ", ".join(flags))
     return environment.prepare(for_others=for_others, say=_say)
 
 

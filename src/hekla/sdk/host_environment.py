@@ -64,7 +64,7 @@ class HostEnvironment:
         client = client or default_client()
         image = HOST_IMAGE if task.image == Task.image else task.image
         refuse_elsewhere(client.config, image, "HostEnvironment")
-        made = self.prepare(for_others=runs_as_others(client), say=_to_stderr)
+        made = self.prepare(for_others=runs_as_others(client, "HostEnvironment"), say=_to_stderr)
         return replace(
             task,
             image=image,
@@ -118,17 +118,23 @@ def refuse_elsewhere(target: ClusterConfig | None, image: str, what: str) -> Non
         )
 
 
-def runs_as_others(client: SyncClient) -> bool:
+def runs_as_others(client: SyncClient, what: str = "") -> bool:
     """Return whether pods of a cluster run as users other than the one of `hekla up`.
 
-    A cluster whose nodes a user may not list has several users, so its pods run as others.
+    Refuse `what`, if given, on a cluster on this machine whose nodes are containers or virtual
+    machines. A cluster whose nodes a user may not list has several users: its pods run as others.
     """
     try:
         nodes = client.list(NODES)
     except Forbidden:
         return True
-    marks = ((node["metadata"].get("annotations") or {}) for node in nodes)
-    return any(each.get(wellknown.POD_USER) == "namespace" for each in marks)
+    users = {(node["metadata"].get("annotations") or {}).get(wellknown.POD_USER) for node in nodes}
+    if what and not users & {"namespace", "owner"}:
+        raise HostPathError(
+            f"{what}: means files of this machine, and no node of {client.config.server} runs pods "
+            "as processes of this machine, as `hekla up` does; build an image, or use a volume"
+        )
+    return "namespace" in users
 
 
 def _workdir(given: Place) -> Path:

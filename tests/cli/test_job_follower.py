@@ -119,7 +119,7 @@ async def test_output_and_exit_code_are_complete_when_the_pod_watch_lags(
     assert lines[-3:] == [
         "job quick ended as Failed",
         "  pod quick-worker-0: container main exited with code 7",
-        "  next: `hekla explain quick`, `hekla job logs quick`",
+        "  next: `hekla explain quick`, `hekla job logs quick`, `hekla job retry quick`",
     ]
 
 

@@ -42,7 +42,7 @@ def test_submit_builds_a_job_from_flags(vcctl: Run, admin: SyncClient, namespace
     (container,) = spec["tasks"][0]["template"]["spec"]["containers"]
     assert container["command"] == ["python", "train.py", "-n", "3"]
     assert container["env"] == [{"name": "EPOCHS", "value": "3"}]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert container["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "1"}
     assert container["resources"]["requests"]["memory"] == "4Gi"
 
 

@@ -283,7 +283,6 @@ class LogReaders:
         """Yield each line of a run once, also if the server restarts meanwhile."""
         count = 0
         outage = Outage()
-        outage.reached()  # the run was seen
         while True:
             number = 0
             try:

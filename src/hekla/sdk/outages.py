@@ -1,4 +1,7 @@
-"""Servers that are away for a while: `hekla down; hekla up`, or a restart of kube-apiserver."""
+"""Servers that are away for a while: `hekla down; hekla up`, or a restart of kube-apiserver.
+
+Note: only for servers that have answered before, when the awaited job was read.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,16 @@ class Outage:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._was_reached = False
         self._since: float | None = None
 
     def reached(self) -> None:
         """The server answered."""
-        self._was_reached, self._since = True, None
+        self._since = None
 
     def pause_s(self, error: TransportError) -> float:
-        """Return the pause before the next try.
-
-        Raise the error of a server that never answered, or has been away for `MAX_S`.
-        """
+        """Return the pause before the next try; raise the error after `MAX_S`."""
         now = self._now()
         self._since = now if self._since is None else self._since
-        if not self._was_reached or now - self._since > MAX_S:
+        if now - self._since > MAX_S:
             raise error
         return RETRY_S

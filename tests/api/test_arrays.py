@@ -171,3 +171,21 @@ def test_retry_of_some_indices_sees_the_size_of_the_whole_array() -> None:
     assert found is not None
     want = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "10", "SLURM_ARRAY_TASK_MAX": "9"}
     assert want.items() <= arrays.environment("sweep", found, 7).items()
+
+
+def test_array_in_a_cron_job_is_checked_when_the_cron_job_is_created() -> None:
+    def cron(indices: str) -> Object:
+        template = {
+            "metadata": {"annotations": {wellknown.ARRAY_INDICES: indices}},
+            "spec": {"tasks": [task_without_replicas()]},
+        }
+        return {
+            "apiVersion": wellknown.BATCH_API,
+            "kind": "CronJob",
+            "metadata": {"name": "nightly"},
+            "spec": {"schedule": "@daily", "jobTemplate": template},
+        }
+
+    assert errors(cron("0-9")) == []
+    [error] = errors(cron("9-0"))
+    assert error.startswith("spec.jobTemplate.metadata.annotations[hekla.io/array-indices]")

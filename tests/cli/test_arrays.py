@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hekla import CannotRetry, Job, Task
+from hekla import AsyncJobHandle, CannotRetry, Job, Task
 from hekla.api import wellknown
 from hekla.cli.failure_report import failed_containers, report
 from hekla.cli.progress import Jobs, PlainScreen, panel
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
 from hekla.kube.resources import JOBS, PODS
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk.array_status import array_status
+from hekla.sdk.array_status import array_status, retries_by_count
 from hekla.sdk.job_retry import names, retry_of
 from hekla.units.objects import Object
 from tests.cli.conftest import Run
@@ -108,6 +111,7 @@ def test_failure_report_lists_indices_by_reason() -> None:
         "job sweep ended as Failed",
         "  failed indices 2: exit code 1",
         "  failed indices 4: exit code 137, OOMKilled",
+        "  a container needed more memory than its limit; --memory (limits.memory) raises it",
         "  next: `hekla explain sweep`",
     ]
 
@@ -215,3 +219,24 @@ def test_view_and_retry_of_a_failed_array(
     refused = vcctl("job", "retry", "sweep-retry-1")
     assert refused.code == 255
     assert "is Pending; `hekla job wait sweep-retry-1`" in refused.err
+
+
+async def test_async_handle_has_the_status_of_an_array_and_retries_it(
+    tool: Run, admin: SyncClient, server: Path, namespace: str
+) -> None:
+    assert tool("vsub", "-n", "sweep", "--array", "1-4", "-c", "date").code == 0
+    admin.patch_status(JOBS, "sweep", {"state": {"phase": "Failed"}}, namespace=namespace)
+    async with Client(kubeconfig.load(server), component="test") as client:
+        job = await AsyncJobHandle.of("sweep", namespace=namespace, client=client)
+        status = await job.array_status()
+        assert status is not None
+        assert status.by_state["not started"] == (1, 2, 3, 4)
+        assert (await job.retry()).name == "sweep-retry-1"
+
+
+def test_view_shows_how_often_indices_were_retried() -> None:
+    job = stored()
+    job["metadata"]["annotations"][wellknown.ARRAY_RETRIED] = '{"1": "3,7-9", "2": "5"}'
+    assert retries_by_count(job) == {1: "3,7-9", 2: "5"}
+    job["metadata"]["annotations"][wellknown.ARRAY_RETRIED] = "nonsense"
+    assert retries_by_count(job) == {}

@@ -15,6 +15,7 @@ from hekla.sdk.array_status import failure_lines
 from hekla.units.objects import Object
 
 MAX_SHOWN: Final = 10
+OOM_KILLED: Final = "OOMKilled"
 TAIL_LINES: Final = 10
 
 
@@ -77,6 +78,8 @@ def report(job: Object, phase: str, failed: Sequence[FailedContainer], more: str
         yield f"  {line}"
     if len(lines) > MAX_SHOWN:
         yield f"  … and {len(lines) - MAX_SHOWN} more"
+    if any(one.reason == OOM_KILLED for one in failed):
+        yield "  a container needed more memory than its limit; --memory (limits.memory) raises it"
     yield f"  next: {more}"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from hekla.api import arrays
+from hekla.api import arrays, wellknown
 from hekla.api.wellknown import PodPhase
 from hekla.units.objects import Object
 
@@ -87,3 +88,12 @@ def failure_lines(failures: Mapping[str, Iterable[int]]) -> Iterator[str]:
     """Yield `3,7-9: exit code 1` for each reason."""
     for why, indices in failures.items():
         yield f"{arrays.compress(indices, limit=MAX_RANGES)}: {why}"
+
+
+def retries_by_count(job: Object) -> dict[int, str]:
+    """Return the indices by how often they were retried, from the record of the controller."""
+    try:
+        found = json.loads(arrays.annotations_of(job).get(wellknown.ARRAY_RETRIED) or "{}")
+        return {int(count): str(indices) for count, indices in found.items()}
+    except (ValueError, AttributeError):
+        return {}

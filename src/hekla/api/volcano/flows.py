@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -18,7 +19,7 @@ from hekla.api.rules.fields import (
     required,
     too_many,
 )
-from hekla.api.volcano import jobs
+from hekla.api.volcano import arrays, jobs
 from hekla.api.volcano.view import View
 from hekla.units.cron import CronError, parse_cron
 from hekla.units.objects import Object
@@ -83,10 +84,14 @@ def check_cron(cron: Object, view: View) -> FieldErrors:
             yield invalid("spec.schedule", schedule, str(error))
     if spec.get("timeZone") is not None and (why := zone_problem(spec["timeZone"])):
         yield invalid("spec.timeZone", spec["timeZone"], why)
-    inner = deepcopy((spec.get("jobTemplate") or {}).get("spec") or {})
-    jobs.default({"metadata": {}, "spec": inner}, view)
+    template = spec.get("jobTemplate") or {}
+    inner = deepcopy(template.get("spec") or {})
+    job = {"metadata": template.get("metadata") or {}, "spec": inner}
+    jobs.default(job, view)
     # A job's name is the cron job's name and ten digits.
     yield from jobs.check_spec(f"{name}-0000000000", inner, view, "spec.jobTemplate.spec")
+    for wrong in arrays.check(job, f"{name}-0000000000"):
+        yield replace(wrong, field=f"spec.jobTemplate.{wrong.field}")
 
 
 def zone_problem(zone: str) -> str | None:

@@ -251,7 +251,7 @@ def _status(job: Object, *, conditions: bool) -> Iterator[str]:
 
 
 def _array(job: Object, status: ArrayStatus) -> Iterator[str]:
-    from hekla.sdk.array_status import MAX_RANGES, failure_lines
+    from hekla.sdk.array_status import MAX_RANGES, failure_lines, retries_by_count
 
     marks = arrays.annotations_of(job)
     yield _line(0, "Array", str(status))
@@ -264,8 +264,8 @@ def _array(job: Object, status: ArrayStatus) -> Iterator[str]:
         yield f"{'  ' * 2}{line}"
     if retries := marks.get(wellknown.ARRAY_RETRIES):
         yield _line(1, "Retries of a failed index", retries)
-    if retried := marks.get(wellknown.ARRAY_RETRIED):
-        yield _line(1, "Retried (times: indices)", retried)
+    for times, ranges in retries_by_count(job).items():
+        yield _line(1, f"Retried {times} times" if times > 1 else "Retried once", ranges)
 
 
 def event_lines(events: list[Object]) -> Iterator[str]:

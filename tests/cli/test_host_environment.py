@@ -7,15 +7,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hekla import Task
+from hekla import Job, Task
 from hekla.cli.main import main
 from hekla.kube import cluster_choice
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import NODES
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import host_paths
-from hekla.sdk.host_environment import HostEnvironment, refuse_elsewhere, runs_as_others
+from hekla.sdk.host_environment import (
+    HostEnvironment,
+    keys_in_use,
+    refuse_elsewhere,
+    runs_as_others,
+)
 from hekla.sdk.host_paths import HostPathError, contents
+from hekla.units.objects import Object
 
 
 def silent(_: str) -> None:
@@ -128,6 +134,23 @@ def test_paths_of_this_machine_are_refused_for_other_machines_and_images() -> No
         refuse_elsewhere(ClusterConfig("https://far:6443", source="prod.yaml"), "host", "--sync")
     with pytest.raises(HostPathError, match=r"with image 'python:3' put the files into the image"):
         refuse_elsewhere(ClusterConfig("https://127.0.0.1:1"), "python:3", "--sync")
+
+
+def test_environments_and_snapshots_of_unfinished_jobs_are_in_use() -> None:
+    def job(key: str, phase: str) -> Object:
+        marks = {"hekla.io/environment": f"e-{key}", "hekla.io/snapshot": f"s-{key}"}
+        made = Job(key, [Task("worker", annotations=marks), Task("other")]).manifest()
+        return {**made, "status": {"state": {"phase": phase}}}
+
+    jobs = [job("a", "Pending"), job("b", "Completed"), job("c", "Aborted")]
+    assert keys_in_use(jobs) == {"e-a", "s-a", "e-c", "s-c"}
+
+
+def test_caches_of_a_clean_up_are_those_that_exist(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert tmp_path / "hekla" not in host_paths.cache_directories(environ)
+    made = host_paths.cache_directory(for_others=False, environ=environ)
+    assert made in host_paths.cache_directories(environ)
 
 
 def node(**annotations: str) -> dict[str, object]:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hekla.api import wellknown
+from hekla.api.wellknown import JobPhase
 from hekla.kube.errors import Forbidden
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import NODES
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import environments, host_paths, snapshots
+from hekla.sdk import environments, host_paths, job_commands, job_phases, snapshots
 from hekla.sdk.builders import Task
 from hekla.sdk.handle import default_client
 from hekla.sdk.host_paths import HostPathError
+from hekla.units.objects import Object
 
 HOST_IMAGE = "host"
 Say = Callable[[str], None]
@@ -135,6 +137,19 @@ def runs_as_others(client: SyncClient, what: str = "") -> bool:
             "as processes of this machine, as `hekla up` does; build an image, or use a volume"
         )
     return "namespace" in users
+
+
+def keys_in_use(jobs: Iterable[Object]) -> frozenset[str]:
+    """Return the environments and snapshots of unfinished jobs, which a clean-up must keep."""
+    names = (wellknown.RUN_ENVIRONMENT, wellknown.RUN_SNAPSHOT)
+    templates = (
+        task.get("template") or {}
+        for job in jobs
+        if job_phases.phase_of(job) not in JobPhase.FINISHED
+        for task in job_commands.tasks_of(job)
+    )
+    marks = [(each.get("metadata") or {}).get("annotations") or {} for each in templates]
+    return frozenset(each[name] for each in marks for name in names if name in each)
 
 
 def _workdir(given: Place) -> Path:

@@ -50,6 +50,15 @@ def cache_directory(*, for_others: bool, environ: Mapping[str, str] | None = Non
     return path
 
 
+def cache_directories(environ: Mapping[str, str] | None = None) -> list[Path]:
+    """Return the cache directories of this user that exist, for a clean-up."""
+    environ = os.environ if environ is None else environ
+    base = environ.get("XDG_CACHE_HOME")
+    own = (Path(base) if base else Path.home() / ".cache") / "hekla"
+    places = [own, SYSTEM_CACHE] if os.geteuid() == 0 else [own]
+    return [path for path in places if path.is_dir()]
+
+
 def _check_owner(path: Path) -> None:
     """Refuse a directory in which another user could replace programs that jobs run."""
     found = path.stat()

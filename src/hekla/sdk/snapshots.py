@@ -17,8 +17,9 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -50,11 +51,13 @@ def take(directory: Path, *, root: Path, without: Sequence[Path] = ()) -> Snapsh
 
     Raise HostPathError if it is too large.
     """
-    files = [
+    left_out = (*without, root)
+    wanted = (
         path
         for path in _files(directory)
-        if not any(path.is_relative_to(each) for each in (*without, root))
-    ]
+        if not any(path.is_relative_to(each) for each in left_out)
+    )
+    files = list(islice(wanted, MAX_FILES + 1))
     _check_size(directory, files)
     place = root / DIRECTORY
     place.mkdir(exist_ok=True)
@@ -123,15 +126,17 @@ def _place(new: Path, place: Path, key: str) -> Path:
     raise AssertionError("count() does not end")
 
 
-def _files(directory: Path) -> list[Path]:
-    """Return the files to copy: those that git does not ignore, or all."""
+def _files(directory: Path) -> Iterator[Path]:
+    """Yield the files to copy: those that git does not ignore, or all."""
     listed = _git_files(directory)
     if listed is None:
-        return list(_walk(directory))
-    # A tracked file may be deleted, and a submodule is listed as a directory.
-    inside = [path for path in listed if path.is_dir() and not path.is_symlink()]
-    found = [path for path in listed if path.is_symlink() or path.is_file()]
-    return [*found, *(each for path in inside for each in _walk(path))]
+        yield from _walk(directory)
+        return
+    for path in listed:
+        if path.is_symlink() or path.is_file():  # a tracked file may be deleted
+            yield path
+        elif path.is_dir():  # a submodule
+            yield from _walk(path)
 
 
 def _git_files(directory: Path) -> list[Path] | None:
@@ -162,13 +167,18 @@ def _walk(directory: Path) -> Iterator[Path]:
 
 
 def _check_size(directory: Path, files: list[Path]) -> None:
-    sizes = {path: path.lstat().st_size for path in files}
+    sizes: dict[Path, int] = {}
+    for path in files:
+        with suppress(FileNotFoundError):  # deleted in between
+            sizes[path] = path.lstat().st_size
     total = sum(sizes.values())
     if total <= MAX_BYTES and len(sizes) <= MAX_FILES:
         return
     largest = max(sizes, key=lambda path: sizes[path])
+    at_least = "more than " if len(sizes) > MAX_FILES else ""
     raise HostPathError(
-        f"{directory} has {len(sizes)} files with {size_text(total)}, and a snapshot at most "
+        f"{directory} has {at_least}{min(len(sizes), MAX_FILES)} files with {at_least}"
+        f"{size_text(total)}, and a snapshot at most "
         f"{MAX_FILES} with {size_text(MAX_BYTES)}; the largest is "
         f"{largest.relative_to(directory)} with {size_text(sizes[largest])}. List data in "
         ".gitignore (in a git checkout) or keep it in another directory, and name it with --input"

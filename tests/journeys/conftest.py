@@ -17,7 +17,6 @@ from tests.journeys.screen import Screen
 
 @pytest.fixture
 def screen() -> Iterator[Screen]:
-    # Pods run as other users here, and have a /tmp of their own.
     with tempfile.TemporaryDirectory(prefix="hekla-journey-", dir=_shared_directory()) as name:
         home = Path(name)
         home.chmod(0o755)
@@ -34,5 +33,5 @@ def screen() -> Iterator[Screen]:
 
 
 def _shared_directory() -> str | None:
-    """Return a directory that pods see; as an ordinary user any, since pods run as that user."""
+    """Return a directory that pods of other users see; an ordinary user has no such pods."""
     return "/srv" if os.access("/srv", os.W_OK) else None

@@ -26,6 +26,7 @@ print("got it")
 """
 
 
+OWNER = "--pod-user owner"  # as for an ordinary user; others do not see a checkout below /tmp
 RECLAIM = """\
 apiVersion: v1
 kind: ConfigMap
@@ -85,9 +86,9 @@ def said(screen: Screen, command: str, text: str, *, shown: Sequence[str] = ()) 
     screen.show(command, "".join(lines))
 
 
-def up(screen: Screen, flags: str = "") -> None:
-    # The guide says `hekla up -d`; the port would be that of another cluster of this machine.
-    screen.run(f"hekla up -d --port 0{flags}", shown=False)
+def up(screen: Screen, flags: str = OWNER) -> None:
+    # Another cluster of this machine may have the default port.
+    screen.run(f"hekla up -d --port 0 {flags}", shown=False)
 
 
 def test_a_failing_script_shows_its_output_its_exit_code_and_what_tells_more(
@@ -138,7 +139,7 @@ def test_a_typo_is_refused_with_the_name_that_was_meant(screen: Screen) -> None:
 
 
 def test_two_teams_get_their_shares_and_read_who_took_what(screen: Screen) -> None:
-    up(screen, " --no-agent --simulated-nodes 2")
+    up(screen, "--no-agent --simulated-nodes 2")
     screen.run("hekla queue create -n research -w 1")
     screen.run("hekla queue create -n product -w 1")
     screen.write("sweep.yaml", team_job("sweep", "research", replicas=8, gang=1))
@@ -164,7 +165,7 @@ def test_a_reboot_in_the_middle_starts_the_job_again(screen: Screen) -> None:
     run.until("waiting for the data")
     screen.note("the machine goes down, and comes up again")
     screen.run("hekla down")
-    screen.run("hekla up -d")
+    screen.run(f"hekla up -d {OWNER}")
     screen.run("echo 1 > data")
     run.ends()
     screen.matches("reboot")

@@ -76,13 +76,18 @@ def test_json_and_yaml_stay_faithful() -> None:
 def test_only_output_for_programs_and_logs_is_printed_raw() -> None:
     raw = {
         "completion.py": 1,  # a script for the shell
+        "history.py": 2,  # -o json, yaml, csv
         "install.py": 1,  # manifests
         "job_runtime.py": 1,  # logs of pods, as kubectl prints them
         "list_watch.py": 1,  # -o json, yaml
+        "nodes.py": 3,  # -o json, yaml, name
         "output.py": 1,  # -o json, yaml, jsonpath
         "progress.py": 1,  # logs of pods
+        "service.py": 1,  # a unit of systemd
         "submission.py": 1,  # --dry-run -o yaml
         "terminal.py": 1,
+        "top.py": 1,  # -o json
+        "usage.py": 2,  # -o json, csv
         "verbs.py": 1,  # -o json, yaml
     }
     found: dict[str, int] = {}

@@ -16,9 +16,9 @@ from hekla.kube.sync_client import SyncClient
 from hekla.sdk import host_paths
 from hekla.sdk.host_environment import (
     HostEnvironment,
+    HostNodes,
     keys_in_use,
     refuse_elsewhere,
-    runs_as_others,
 )
 from hekla.sdk.host_paths import HostPathError, contents
 from hekla.units.objects import Object
@@ -162,16 +162,25 @@ def node(**annotations: str) -> dict[str, object]:
     }
 
 
-def test_node_tells_as_which_user_pods_run(admin: SyncClient) -> None:
+def test_nodes_tell_what_they_share_with_this_machine(admin: SyncClient) -> None:
     """Both servers; a node without the annotation is none of `hekla up`."""
-    assert not runs_as_others(admin)
+    empty = HostNodes.of(admin)
+    assert (empty.run_as_others, empty.foreign) == (False, False)
     admin.create(NODES, node())
     try:
+        kubelet = HostNodes.of(admin)
+        assert kubelet.foreign
         with pytest.raises(HostPathError, match=r"no node of .* runs pods as processes"):
-            runs_as_others(admin, "--sync")
+            kubelet.refuse_without_processes("--sync")
         for user, want in (("owner", False), ("namespace", True)):
             admin.patch(NODES, "n1", node(pod_user=user))
-            assert runs_as_others(admin, "--sync") == want
+            agent = HostNodes.of(admin)
+            agent.refuse_without_processes("--sync")
+            assert (agent.run_as_others, agent.foreign) == (want, False)
+        labels = {"hekla.io/simulated": "true"}
+        simulated = {"metadata": {"annotations": {"hekla.io/pod-user": None}, "labels": labels}}
+        admin.patch(NODES, "n1", simulated)
+        assert not HostNodes.of(admin).foreign
     finally:
         admin.delete(NODES, "n1")
 

@@ -80,6 +80,11 @@ PODS = {
         "container main of pod a-w-0 ended with exit code 0 and is restarted",
         "set restartPolicy: OnFailure or Never",
     ),
+    "a pod of a cluster that is shut down": (
+        pod(phase="Running", containerStatuses=[waiting("NodeShutdown", "it starts again")]),
+        "pod a-w-0 is suspended: it starts again",
+        "`hekla up`",
+    ),
     "an evicted pod": (
         pod(phase="Failed", reason="Evicted", message="the node is full"),
         "pod a-w-0 failed: Evicted: the node is full",

@@ -92,7 +92,8 @@ class JobFollower:
         self._failed: dict[str, dict[str, list[FailedContainer]]] = {}
         """By job and pod: the containers for which it failed last."""
         self._problems = 0
-        """Informers that cannot follow the server."""
+        """How many informers cannot follow the server."""
+        self._said_problem = False
         self._changed = asyncio.Event()
         self._interrupted = asyncio.Event()
 
@@ -186,15 +187,23 @@ class JobFollower:
         )
 
     def _on_problem(self, problem: KubeError | None) -> None:
-        """Say once, for all informers, that the server is away, and that it is back."""
-        before = self._problems
-        self._problems += -1 if problem is None else 1
-        if not before and problem is not None:
+        """Say once, for all informers, that the server is away, and that it is back.
+
+        The first informer that follows the server again says so: the slowest of them waits for
+        seconds, in which a job may end.
+        """
+        if problem is None:
+            self._problems -= 1
+            if self._said_problem:
+                self._said_problem = False
+                self._screen.message("the server answers again")
+            return
+        self._problems += 1
+        if self._problems == 1:
+            self._said_problem = True
             is_away = isinstance(problem, TransportError)
             text = "the server does not answer" if is_away else f"{problem}"
             self._screen.message(f"{text}; waiting for it")
-        elif not self._problems:
-            self._screen.message("the server answers again")
 
     def _on_job(self, _: str, old: Object | None, job: Object | None) -> None:
         seen = job or old

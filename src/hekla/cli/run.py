@@ -37,9 +37,9 @@ from hekla.sdk.builders import Job, Task
 from hekla.sdk.host_environment import (
     HOST_IMAGE,
     HostEnvironment,
+    HostNodes,
     Prepared,
     refuse_elsewhere,
-    runs_as_others,
 )
 from hekla.sdk.host_paths import HostPathError, contents
 from hekla.sdk.unknown_fields import unknown_fields
@@ -161,10 +161,14 @@ def _refuse_target(target: ClusterConfig, host_images: bool, needs_image: bool) 
     if host_images:
         raise click.UsageError(_host_images_refusal(target))
     if needs_image and not target.is_loopback:
-        raise click.UsageError(
-            f"--image is needed: the default image {HOST_IMAGE!r} is this machine, and the "
-            f"command would run on {target.server} of {target.source}"
-        )
+        raise click.UsageError(_image_needed(target))
+
+
+def _image_needed(target: ClusterConfig) -> str:
+    return (
+        f"--image is needed: the default image {HOST_IMAGE!r} is this machine, and the "
+        f"command would run on {target.server} of {target.source}"
+    )
 
 
 def _prepare(
@@ -183,7 +187,12 @@ def _prepare(
     for_others = False  # a temporary cluster runs pods as this user
     if target is not None:
         with SyncClient(target, component="run") as client:
-            for_others = runs_as_others(client, ", ".join(flags))
+            nodes = HostNodes.of(client)
+        if flags:
+            nodes.refuse_without_processes(", ".join(flags))
+        if nodes.foreign and "image" not in written:
+            raise click.UsageError(_image_needed(target))
+        for_others = nodes.run_as_others
     return environment.prepare(for_others=for_others, say=_say)
 
 

@@ -66,7 +66,9 @@ class HostEnvironment:
         client = client or default_client()
         image = HOST_IMAGE if task.image == Task.image else task.image
         refuse_elsewhere(client.config, image, "HostEnvironment")
-        made = self.prepare(for_others=runs_as_others(client, "HostEnvironment"), say=_to_stderr)
+        nodes = HostNodes.of(client)
+        nodes.refuse_without_processes("HostEnvironment")
+        made = self.prepare(for_others=nodes.run_as_others, say=_to_stderr)
         return replace(
             task,
             image=image,
@@ -120,23 +122,51 @@ def refuse_elsewhere(target: ClusterConfig | None, image: str, what: str) -> Non
         )
 
 
-def runs_as_others(client: SyncClient, what: str = "") -> bool:
-    """Return whether pods of a cluster run as users other than the one of `hekla up`.
+@dataclass(frozen=True, slots=True)
+class HostNodes:
+    """What the nodes of a cluster on this machine share with it.
 
-    Refuse `what`, if given, on a cluster on this machine whose nodes are containers or virtual
-    machines. A cluster whose nodes a user may not list has several users: its pods run as others.
+    Nodes of `hekla up` are processes of this machine; other clusters run on it in containers or
+    virtual machines.
     """
-    try:
-        nodes = client.list(NODES)
-    except Forbidden:
-        return True
-    users = {(node["metadata"].get("annotations") or {}).get(wellknown.POD_USER) for node in nodes}
-    if what and not users & {"namespace", "owner"}:
-        raise HostPathError(
-            f"{what}: means files of this machine, and no node of {client.config.server} runs pods "
-            "as processes of this machine, as `hekla up` does; build an image, or use a volume"
-        )
-    return "namespace" in users
+
+    server: str
+    users: frozenset[str]
+    """Who pods run as on nodes of `hekla up`: `owner`, `namespace` or both."""
+    foreign: bool
+    """All nodes belong to another kind of cluster."""
+
+    @classmethod
+    def of(cls, client: SyncClient) -> HostNodes:
+        """Read the nodes.
+
+        A cluster whose nodes a user may not list has several users: its pods run as others.
+        """
+        try:
+            nodes = client.list(NODES)
+        except Forbidden:
+            return cls(client.config.server, frozenset({"namespace"}), foreign=False)
+        users: set[str] = set()
+        known = 0
+        for node in nodes:
+            metadata = node["metadata"]
+            user = (metadata.get("annotations") or {}).get(wellknown.POD_USER)
+            users |= {user} if user else set()
+            known += bool(user or wellknown.SIMULATED_NODE in (metadata.get("labels") or {}))
+        return cls(client.config.server, frozenset(users), foreign=bool(nodes) and not known)
+
+    @property
+    def run_as_others(self) -> bool:
+        """Pods run as users other than the one of `hekla up`."""
+        return "namespace" in self.users
+
+    def refuse_without_processes(self, what: str) -> None:
+        """Refuse what means files of this machine if no pod would see them."""
+        if not self.users:
+            raise HostPathError(
+                f"{what}: means files of this machine, and no node of {self.server} runs pods "
+                "as processes of this machine, as `hekla up` does; build an image, or use a volume"
+            )
 
 
 def keys_in_use(jobs: Iterable[Object]) -> frozenset[str]:

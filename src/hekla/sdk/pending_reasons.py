@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-from hekla.api.wellknown import QUEUE_ALLOCATION_GATE, GroupCondition, PodPhase
+from hekla.api.wellknown import QUEUE_ALLOCATION_GATE, GroupCondition, PodPhase, PodReason
 from hekla.units.objects import Object
 
 STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -79,6 +79,10 @@ def of_pod(pod: Object) -> Iterator[Reason]:
         why = waiting.get("reason") or ""
         if why == CRASH_LOOP:
             yield _crash_loop(name, one)
+        elif why == PodReason.NODE_SHUTDOWN:
+            message = _bounded(waiting.get("message"))
+            hint = "`hekla up` starts the cluster again"
+            yield Reason(f"pod {name} is suspended: {message}", message, hint)
         elif why not in STARTING:
             yield _reason(name, "cannot start", why, waiting.get("message"))
 

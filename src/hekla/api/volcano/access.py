@@ -82,10 +82,10 @@ def refusal(user: str, queue: str, field: str) -> str:
     subject = f"--serviceaccount={account}" if not kind and account else f"--user={user}"
     compact = json.dumps(role, separators=(",", ":"))
     return (
-        f'{field} is "{queue}": user "{user}" does not have the right "use" on this queue. An '
-        f"administrator grants it: echo '{compact}' | kubectl apply -f - && kubectl create "
-        f"clusterrolebinding use-queue-{queue}-{account or user} --clusterrole=use-queue-{queue} "
-        f"{subject}"
+        f'{field} is "{queue}": user "{user}" does not have the right "use" on this queue. Name a '
+        f"queue that you may use, or ask an administrator to grant it: echo '{compact}' | kubectl "
+        f"apply -f - && kubectl create clusterrolebinding use-queue-{queue}-{account or user} "
+        f"--clusterrole=use-queue-{queue} {subject}"
     )
 
 

@@ -5,12 +5,18 @@ Each transcript is in `screens`. `screen.py` says how to record them again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+from tools.kube.cluster import parts_for
+from tools.kube.gobuild import missing
 from tools.waiting import until
 
+from tests.cli.wheels import requirements
 from tests.journeys.screen import Screen
+from tests.realkube.backends import real
 
 FAILING = """\
 weights = {"layer1": 3}
@@ -26,6 +32,25 @@ print("got it")
 """
 
 
+MOVED = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: hello}
+spec:
+  minAvailable: 2
+  tasks:
+  - name: worker
+    replicas: 2
+    template:
+      metadata: {annotations: {hekla.test/finish: Succeeded}}
+      spec:
+        restartPolicy: Never
+        containers:
+        - name: main
+          image: busybox
+          command: [sleep, "0.1"]
+          resources: {requests: {cpu: 100m}}
+"""
 OWNER = "--pod-user owner"  # as for an ordinary user; others do not see a checkout below /tmp
 RECLAIM = """\
 apiVersion: v1
@@ -154,7 +179,7 @@ def test_two_teams_get_their_shares_and_read_who_took_what(screen: Screen) -> No
     screen.run("hekla job wait train --for Running")
     said(screen, "hekla explain train", "evicts 4 pods", shown=["job default", "Preempting"])
     said(screen, "hekla explain sweep", "evicted 4 pods", shown=["job default", "Evict"])
-    said(screen, "hekla queue top", "32 used, 64 in the cluster\n└─ research")
+    said(screen, "hekla queue top", "64 used, 64 in the cluster\n├─ default")
     screen.matches("two-teams")
 
 
@@ -165,7 +190,66 @@ def test_a_reboot_in_the_middle_starts_the_job_again(screen: Screen) -> None:
     run.until("waiting for the data")
     screen.note("the machine goes down, and comes up again")
     screen.run("hekla down")
-    screen.run(f"hekla up -d {OWNER}")
+    run.until("does not answer")
+    # On the port of the first start.
+    screen.show("hekla up -d", screen.run(f"hekla up -d {OWNER}", shown=False))
+    run.until("answers again")
     screen.run("echo 1 > data")
     run.ends()
     screen.matches("reboot")
+
+
+def test_own_packages_are_installed_once(screen: Screen) -> None:
+    up(screen)
+    # The package is a file here, so that the test needs no index.
+    requirements(screen.home, "greeting==2.0")
+    screen.write("train.py", "import greeting\nprint('greeting', greeting.version)\n")
+    run = "hekla run --name {} --requirements requirements.txt -- python train.py"
+    first = screen.run(run.format("first"))
+    key = re.search(r"building environment ([0-9a-f]+)", first)
+    assert key
+    screen.name(key[1], "6a27b1a5c7d20e41")
+    screen.run(run.format("second"))
+    screen.write("typo.txt", f"--no-index\n--find-links {screen.home / 'links'}\ngreetings\n")
+    failed = screen.run(run.format("third").replace("requirements.txt", "typo.txt"), code=1)
+    key = re.search(r"building environment ([0-9a-f]+)", failed)
+    assert key
+    screen.name(key[1], "9c01e7b3a4f8d652")
+    screen.matches("own-packages")
+
+
+def test_colleague_runs_a_job_and_sees_no_more_than_allowed(screen: Screen) -> None:
+    up(screen, "--multi-user")
+    screen.run("hekla queue create -n team -w 1")
+    screen.run("hekla user add bob --queue team > bob.kubeconfig")
+    screen.note("Bob, with that file:")
+    screen.environ["KUBECONFIG"] = "bob.kubeconfig"
+    command = "sh -c 'echo I am $(whoami) in $(hostname)'"
+    screen.run(f"hekla run --name hello --workdir / -- {command}", code=1)
+    screen.run(f"hekla run --name hello --workdir / --queue team -- {command}")
+    screen.run("hekla history")
+    screen.run("hekla job list -n default", code=255)
+    screen.note("Ada, who runs the machine:")
+    del screen.environ["KUBECONFIG"]
+    said(screen, "hekla usage -A --by user | cut -d' ' -f1", "bob")
+    screen.run("hekla user remove bob")
+    screen.note("Bob again:")
+    screen.environ["KUBECONFIG"] = "bob.kubeconfig"
+    screen.run("hekla job list", code=255)
+    screen.matches("colleague")
+
+
+def test_the_same_manifest_and_command_run_on_kubernetes(screen: Screen, tmp_path: Path) -> None:
+    if reason := missing(parts_for(controllers=True)):
+        pytest.skip(reason)
+    up(screen)
+    screen.write("job.yaml", MOVED)
+    screen.run("hekla run job.yaml")
+    with real(tmp_path / "kubernetes") as backend:
+        screen.name(str(backend.kubeconfig), "/home/ada/.kube/config")
+        screen.environ["KUBECONFIG"] = str(backend.kubeconfig)
+        screen.note("export KUBECONFIG=/home/ada/.kube/config")
+        screen.run("hekla run job.yaml")
+        screen.run("hekla job list")
+        screen.run("hekla run -- python train.py", code=2)
+    screen.matches("kubernetes")

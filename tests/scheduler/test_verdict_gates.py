@@ -94,7 +94,7 @@ def test_node_filters() -> None:
     assert found.gate == Gate.NODE_FILTERS
     assert sum(found.nodes.values()) == found.total_nodes == 5
     assert found.nodes["node(s) were unschedulable"] == 2
-    assert found.change.startswith("a node without: ")
+    assert found.change.startswith("a node with the labels ")
 
 
 def test_ordering() -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hekla.scheduler.explain.limits import absence, absent, change_for, limit_of
+from hekla.scheduler.explain.advice import advice
+from hekla.scheduler.explain.limits import (
+    above_capability,
+    absence,
+    absent,
+    change_for,
+    limit_of,
+)
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.tiers import FAILED
 from hekla.scheduler.framework.verdict import Blocked, Gate, Verdict, shown_job
-from hekla.scheduler.placement.reasons import DRAINED, RESERVED, Reasons
+from hekla.scheduler.placement.reasons import RESERVED, Reasons
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.dimensions import FloatArray, show_amount
 from hekla.scheduler.state.model import Job, Queue, Task
@@ -125,7 +132,7 @@ def explain_overused(session: Session, job: Job, plugin: str) -> None:
     ]
     blocked = [each for each in asked if each.used + each.asked > each.allowed] or asked
     if missing := absent(session, (each.resource for each in blocked)):
-        message, change = absence(missing)
+        message, change = absence(session, missing)
     elif not blocked:
         message = f"queue {queue.name!r} uses its share ({plugin})"
         change = f"wait for jobs of queue {queue.name!r} to end"
@@ -143,7 +150,9 @@ def explain_overused(session: Session, job: Job, plugin: str) -> None:
             job.key,
             Gate.QUEUE_SHARE,
             _surplus(session, job) + message,
-            blocked=tuple(_with_basis(session, queue, each) for each in blocked),
+            blocked=tuple(
+                _with_basis(session, queue, b) for b in blocked if b.resource not in missing
+            ),
             needed=job.min_member,
             holders=session.verdicts.holders(job, row, queue),
             change=change,
@@ -240,9 +249,11 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
     blocked: list[Blocked] = []
     for limit_r in session.tiers.each(hooks.queue_limit, queue):
         for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True):
-            if queue.allocated_r[row] + amount > limit_r[row]:
-                name, used = session.dimensions.names[row], float(queue.allocated_r[row])
+            used = float(queue.allocated_r[row] + queue.pipelined_r[row])
+            if used + amount > limit_r[row]:
+                name = session.dimensions.names[row]
                 blocked.append(Blocked(name, amount, float(limit_r[row]), used))
+    blocked = blocked or above_capability(session, queue, task)
     if not blocked:
         message = f"queue {queue.name!r} takes no task of {asked}"
         return _refusal(session, job, attempt, task, message, "", ())
@@ -259,7 +270,7 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
     }[limit.kind]
     change = change_for(session, limit, blocked[0])
     shown = tuple(_with_basis(session, queue, each) for each in blocked)
-    return _refusal(session, job, attempt, task, message, change, shown)
+    return _refusal(session, job, attempt, task, message, change, shown, limit.queue)
 
 
 def _refusal(
@@ -270,8 +281,10 @@ def _refusal(
     message: str,
     change: str,
     blocked: tuple[Blocked, ...],
+    limited: str = "",
 ) -> Verdict:
     row = session.dimensions.row(blocked[0].resource) if blocked else None
+    queue = session.cluster.queues.get(limited) or job.queue
     if session.job_ready(job):
         start = _surplus(session, job)
     else:
@@ -285,7 +298,7 @@ def _refusal(
         needed=job.min_member,
         task=task.name,
         change=change,
-        holders=() if row is None else session.verdicts.holders(job, row, job.queue),
+        holders=() if row is None else session.verdicts.holders(job, row, queue),
     )
 
 
@@ -329,7 +342,7 @@ def _reserved_for(session: Session, job: Job) -> str:
     return (
         f"{shown_job(first[0])}, which has been pending for long"
         if first
-        else "pods that are nominated for it"
+        else "pods that are placed on it before"
     )
 
 
@@ -350,15 +363,15 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
         gate = Gate.SURPLUS if is_running else Gate.TOPOLOGY
         message += f"; {_domains(attempt.choice)}"
     missing = absent(session, short)
-    if missing:
-        message += f"; {absence(missing)[0]}"
+    if missing or not session.nodes.all:
+        message += f"; {absence(session, missing)[0]}"
     blocked = _short_resources(session, attempt, task, short)
     scarce = session.dimensions.row(blocked[0].resource) if blocked else None
     total = len(session.nodes)
     return Verdict(
         job.key,
         gate,
-        message if total else f"{message}; the cluster has no nodes",
+        message,
         blocked=tuple(blocked),
         nodes=attempt.reasons,
         total_nodes=total,
@@ -366,7 +379,7 @@ def _no_node(session: Session, job: Job, attempt: Attempt, task: Task, is_runnin
         task=task.name,
         fitting=attempt.fitting,
         needed=job.min_member,
-        change=absence(missing)[1]
+        change=absence(session, missing)[1]
         if missing and attempt.choice is None
         else _smallest_change(session, job, attempt, task, short),
         holders=session.verdicts.holders(job, scarce) if scarce is not None else (),
@@ -422,8 +435,4 @@ def _smallest_change(
     if per_task:
         missing = max(job.min_member - attempt.fitting, 1)
         return f"capacity for {missing} more task{'s' if missing > 1 else ''} of {per_task}"
-    worst = max(sorted(attempt.reasons.items()), key=lambda item: item[1], default=("", 0))[0]
-    if worst.startswith(DRAINED):
-        drained = (node for node in session.nodes.all if node.is_unschedulable)
-        return f"undrain a node: `hekla undrain {next(drained).name}`"
-    return f"a node without: {worst}" if worst else ""
+    return advice(session, task, attempt.reasons)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.verdict import Blocked
 from hekla.scheduler.state.dimensions import show_amount
-from hekla.scheduler.state.model import Queue
+from hekla.scheduler.state.model import Queue, Task
+from hekla.scheduler.state.queue_tree import descendants
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
@@ -72,15 +73,35 @@ def _share_setting(session: Session) -> str:
     return "deserved resources" if "capacity" in names else "weight"
 
 
+def above_capability(session: Session, queue: Queue, task: Task) -> list[Blocked]:
+    """Return what the capability of a queue above does not allow a task, for the nearest one."""
+    queues = session.cluster.queues
+    above, seen = queues.get(queue.parent), {queue.name}
+    while above is not None and above.name not in seen:
+        seen.add(above.name)
+        below = [queues[name] for name in descendants(above.name, queues)]
+        blocked = [
+            Blocked(session.dimensions.names[row], amount, float(above.capability_r[row]), used)
+            for row, amount in zip(task.klass.rows, task.klass.amounts, strict=True)
+            if float(above.capability_r[row]) > 0
+            and (used := sum(float(each.claimed_r[row]) for each in below)) + amount
+            > float(above.capability_r[row])
+        ]
+        if blocked:
+            return blocked
+        above = queues.get(above.parent)
+    return []
+
+
 def absent(session: Session, resources: Iterable[str]) -> list[str]:
     """Return the resources that no node has."""
-    if len(session.nodes) == 0:
-        return []
     rows = [(name, session.dimensions.row(name)) for name in resources]
     return sorted(name for name, row in rows if row is None or not session.total_r[row])
 
 
-def absence(names: list[str]) -> tuple[str, str]:
+def absence(session: Session, names: list[str]) -> tuple[str, str]:
     """Return the message that no node has some resources, and the change that helps."""
+    if len(session.nodes) == 0:
+        return "the cluster has no nodes", "add a node"
     listed = " and ".join(names)
     return f"no node has {listed}", f"add a node with {listed}, or correct the request"

@@ -7,8 +7,6 @@ that was not enqueued has its reason in a condition too, not only in an event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from hekla.api.wellknown import ROOT_QUEUE, PodGroupPhase, PodReason
@@ -27,6 +25,7 @@ from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.changes import GroupWritten, condition_rows
 from hekla.scheduler.state.dimensions import is_bytes
 from hekla.scheduler.state.model import Job, Queue, Task
+from hekla.scheduler.state.queue_tree import descendants
 from hekla.scheduler.state.status import (
     ALLOCATED_CLASS,
     BOUND,
@@ -82,7 +81,7 @@ def queue_effects(session: Session) -> list[Effect]:
             queue = queues.get(parent)
     effects: list[Effect] = []
     for name in sorted(touched):
-        family = _descendants(name, queues)
+        family = descendants(name, queues)
         pods = sum(queues[each].allocated_pods for each in family)
         vector_r = sum(
             (queues[each].allocated_r for each in family), np.zeros_like(session.total_r)
@@ -97,20 +96,6 @@ def queue_effects(session: Session) -> list[Effect]:
         if (touched[name].allocated_written or None) != (amounts if pods else None):
             effects.append(SetQueueStatus(name, amounts if pods else {}))
     return effects
-
-
-def _descendants(name: str, queues: Mapping[str, Queue]) -> list[str]:
-    """Return a queue and all its descendants, each once, even if parents form a cycle."""
-    if name == ROOT_QUEUE:
-        return list(queues)
-    found, fresh = {name: None}, [name]
-    while fresh:
-        parent = fresh.pop()
-        for queue in queues.values():
-            if queue.parent == parent and queue.name not in found:
-                found[queue.name] = None
-                fresh.append(queue.name)
-    return list(found)
 
 
 def _quantity(resource: str, amount: float) -> str:

@@ -38,6 +38,7 @@ from hekla.scheduler.state.dimensions import (
 )
 from hekla.scheduler.state.model import Job, Queue, Task
 
+CHILDREN_SHOWN = 3
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
 
@@ -52,7 +53,7 @@ class Account:
         self.root: Account | None = None
         self.children: list[Account] = []
         self.leaves: list[Queue] = [queue]
-        self.problem = ""
+        self.problem = self.way_out = ""
         self.guarantee_r = queue.guarantee_r
         self.capability_r: FloatArray = np.where(queue.capability_r > 0, queue.capability_r, np.inf)
         self.real_r = self.capability_r
@@ -268,9 +269,8 @@ class Capacity(Plugin, name="capacity"):
             return REJECT
         account = self._accounts.get(queue.name)
         if account is not None and account.problem:
-            change = "give the queue a parent that exists, or the job a queue without children"
             session.verdicts.explain(
-                Verdict(job.key, Gate.NOT_ENQUEUED, account.problem, change=change)
+                Verdict(job.key, Gate.NOT_ENQUEUED, account.problem, change=account.way_out)
             )
             return REJECT
         if job.min_resources_r is None or account is None:
@@ -348,9 +348,11 @@ def tree(queues: Mapping[str, Queue], total_r: FloatArray) -> dict[str, Account]
             parent = accounts.get(above)
             if parent is None:
                 account.problem = f"queue {above!r}, above queue {name!r}, does not exist"
+                account.way_out = f"create queue {above!r}, or give queue {name!r} another parent"
                 break
             if parent is account or parent in path:
                 account.problem = f"the parents of queue {name!r} form a circle"
+                account.way_out = f"give queue {name!r} another parent"
                 break
             path.append(parent)
             above = parent.queue.parent or ROOT_QUEUE
@@ -359,7 +361,9 @@ def tree(queues: Mapping[str, Queue], total_r: FloatArray) -> dict[str, Account]
             (path[0].children if path else tops).append(account)
     for account in accounts.values():
         if account.children and account.queue.jobs and account is not root:
-            account.problem = f"queue {account.queue.name!r} has children: jobs belong into those"
+            account.problem = f"queue {account.queue.name!r} has children, and takes no jobs itself"
+            names = ", ".join(repr(child.queue.name) for child in account.children[:CHILDREN_SHOWN])
+            account.way_out = f"name a queue below it in the job, such as {names}"
     if root is not None:
         root.children = tops
     _descend(root, tops, total_r)
@@ -379,6 +383,7 @@ def _leave_guarantees(
 def _descend(root: Account | None, tops: Sequence[Account], total_r: FloatArray) -> None:
     if root is not None:
         root.problem = f"queue {ROOT_QUEUE!r} takes no jobs"
+        root.way_out = "name another queue in the job"
         for child in tops:
             root.guarantee_r = root.guarantee_r + child.guarantee_r
             root.deserved_r = root.deserved_r + child.deserved_r

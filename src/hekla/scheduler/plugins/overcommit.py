@@ -81,7 +81,7 @@ class Overcommit(Plugin, name="overcommit"):
             return PERMIT
         missing = absent(self._session, (each.resource for each in blocked))
         if missing:
-            message, change = absence(missing)
+            message, change = absence(self._session, missing)
         else:
             over = ", ".join(f"overused {b.resource}" for b in blocked)
             message = f"resource in cluster is overused: {over}"

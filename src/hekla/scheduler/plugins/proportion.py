@@ -296,7 +296,7 @@ def refuse(session: Session, job: Job, queue: Queue, blocked: list[Blocked]) -> 
     missing = absent(session, (each.resource for each in blocked))
     limits = [limit_of(session, queue, each.resource, each.allowed) for each in blocked]
     if missing:
-        message, change = absence(missing)
+        message, change = absence(session, missing)
     else:
         over = ", ".join(f"insufficient {b.resource}" for b in blocked)
         message = f"queue resource quota insufficient: {over}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.verdict import Holder, Verdict
 from hekla.scheduler.state.model import Job, Queue
+from hekla.scheduler.state.queue_tree import descendants
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
@@ -21,7 +24,7 @@ class Verdicts:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._holders: dict[tuple[str, int], tuple[Holder, ...]] = {}
+        self._holders: dict[tuple[tuple[str, bool] | None, int], tuple[Holder, ...]] = {}
 
     def explain(self, verdict: Verdict) -> None:
         """Set the verdict of a job; it replaces an earlier one of this cycle."""
@@ -61,12 +64,22 @@ class Verdicts:
         return tuple(notes[:NOTES_SHOWN])
 
     def holders(self, job: Job, row: int, queue: Queue | None = None) -> tuple[Holder, ...]:
-        """Return the other jobs that hold most of a resource, in a queue or in the cluster."""
+        """Return the other jobs that hold most of a resource, in a queue or in the cluster.
+
+        In a queue above the job's they are those of all queues below it.
+        """
         session = self._session
-        where = "" if queue is None else queue.name
+        where = None if queue is None else (queue.name, queue is job.queue)
         known = self._holders.get((where, row))
         if known is None:
-            jobs = (session.cluster.jobs if queue is None else queue.jobs).values()
+            if queue is None:
+                jobs: Iterable[Job] = session.cluster.jobs.values()
+            elif queue is job.queue:
+                jobs = queue.jobs.values()
+            else:
+                queues = session.cluster.queues
+                names = descendants(queue.name, queues)
+                jobs = chain.from_iterable(queues[name].jobs.values() for name in names)
             held = ((float(other.allocated_r[row]), other.key) for other in jobs)
             most = sorted((h for h in held if h[0] > 0), key=lambda h: (-h[0], h[1]))
             name = session.dimensions.names[row]

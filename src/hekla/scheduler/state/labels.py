@@ -7,6 +7,7 @@ Heartbeats change none of these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from hekla.api.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTe
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
 
 ABSENT = -1
+HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+"""Effects of taints that keep pods off a node."""
 
 
 class LabelColumn:

@@ -23,7 +23,7 @@ from hekla.scheduler.plugins.predicates.neighbours import Neighbours
 from hekla.scheduler.plugins.reserve import Rates, copies_beside
 from hekla.scheduler.state.classes import ports_conflict
 from hekla.scheduler.state.dimensions import BoolArray, FloatArray, IntArray
-from hekla.scheduler.state.labels import tolerates
+from hekla.scheduler.state.labels import HARD_EFFECTS, tolerates
 from hekla.scheduler.state.model import Task
 from hekla.scheduler.state.status import RELEASING
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
 RESERVED = "predicate.resources"
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 class Predicates(Plugin, name="predicates"):

@@ -172,9 +172,9 @@ class Running:
 
 
 def in_order(output: str) -> str:
-    """Return the output with the lines of pods before the end of their job.
+    """Return the output with the lines of pods, by pod, before the end of their job.
 
-    States and lines of pods are two streams, whose order is not defined.
+    The states and the lines of each pod are streams of their own, whose order is not defined.
     """
     lines = output.splitlines(keepends=True)
     pods = [line for line in lines if _POD_LINE.match(line)]
@@ -182,4 +182,5 @@ def in_order(output: str) -> str:
     end = next((at for at, line in enumerate(others) if _END.match(line)), None)
     if end is None or not pods:
         return output
+    pods.sort(key=lambda line: line.partition(" | ")[0])
     return "".join([*others[:end], *pods, *others[end:]])

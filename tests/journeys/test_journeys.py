@@ -14,6 +14,7 @@ from tools.kube.cluster import parts_for
 from tools.kube.gobuild import missing
 from tools.waiting import until
 
+from hekla.kube.resources import NODES, SERVICE_ACCOUNTS
 from tests.cli.wheels import requirements
 from tests.journeys.screen import Screen
 from tests.realkube.backends import real
@@ -95,15 +96,15 @@ spec:
 """
 
 
-def said(screen: Screen, command: str, text: str, *, shown: Sequence[str] = ()) -> None:
-    """Run a command until its output has a text; show all lines of it, or those with a word."""
+def said(screen: Screen, command: str, *texts: str, shown: Sequence[str] = ()) -> None:
+    """Run a command until its output has some texts; show all lines, or those with a word."""
     found: list[str] = []
 
-    def has_text() -> bool:
+    def has_texts() -> bool:
         found[:] = [screen.run(command, shown=False)]
-        return text in found[0]
+        return all(text in found[0] for text in texts)
 
-    until(has_text, f"{command} does not say {text!r}")
+    until(has_texts, f"{command} does not say {texts}")
     lines = found[0].splitlines(keepends=True)
     if shown:
         lines = [line for line in lines if any(word in line for word in shown)]
@@ -179,7 +180,8 @@ def test_two_teams_get_their_shares_and_read_who_took_what(screen: Screen) -> No
     screen.run("hekla job wait train --for Running")
     said(screen, "hekla explain train", "evicts 4 pods", shown=["job default", "Preempting"])
     said(screen, "hekla explain sweep", "evicted 4 pods", shown=["job default", "Evict"])
-    said(screen, "hekla queue top", "64 used, 64 in the cluster\n├─ default")
+    runs = [f"{queue}weight 1, 1 running\n" for queue in ("product    ", "research   ")]
+    said(screen, "hekla queue top", "64 used, 64 in the cluster\n├─ default", *runs)
     screen.matches("two-teams")
 
 
@@ -245,7 +247,10 @@ def test_the_same_manifest_and_command_run_on_kubernetes(screen: Screen, tmp_pat
     up(screen)
     screen.write("job.yaml", MOVED)
     screen.run("hekla run job.yaml")
-    with real(tmp_path / "kubernetes") as backend:
+    with real(tmp_path / "kubernetes") as backend, backend.client() as client:
+        # New nodes are tainted until Kubernetes' controllers have seen them ready.
+        until(lambda: not any(node["spec"].get("taints") for node in client.list(NODES)))
+        until(lambda: client.find(SERVICE_ACCOUNTS, "default", namespace="default"))
         screen.name(str(backend.kubeconfig), "/home/ada/.kube/config")
         screen.environ["KUBECONFIG"] = str(backend.kubeconfig)
         screen.note("export KUBECONFIG=/home/ada/.kube/config")

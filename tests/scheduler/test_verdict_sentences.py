@@ -57,7 +57,20 @@ SITUATIONS: dict[str, tuple[TestCluster, str]] = {
         cluster([node("n1", cpu=2)], [running("old", 2, queue="default"), pending({"cpu": "1"})]),
         "resource in cluster is overused: overused cpu; cpu: asked 1, used 2 of 2.4 (the cluster's "
         "2, times overcommit-factor 1.2); held by default/old (2 cpu); what helps: wait for jobs "
-        "to end, add nodes, or raise overcommit-factor",
+        "to end, or add nodes",
+    ),
+    "not enqueued: enqueued jobs reserve what is left": (
+        cluster(
+            [node("n1", cpu=4)],
+            [
+                running("old", 2, queue="default"),
+                gang("first", members=2, cpu=1, min_resources={"cpu": 2}),
+                pending({"cpu": "1"}),
+            ],
+        ),
+        "resource in cluster is overused: overused cpu; cpu: asked 1, used 4 of 4.8 (the cluster's "
+        "4, times overcommit-factor 1.2; 2 of the used is reserved for enqueued jobs); held by "
+        "default/old (2 cpu); what helps: wait for jobs to end, or add nodes",
     ),
     "not enqueued: another queue uses the share of this one, and nothing reclaims it": (
         cluster(

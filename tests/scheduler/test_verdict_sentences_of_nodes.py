@@ -10,6 +10,7 @@ from hekla.api import core, wellknown
 from hekla.api.meta import convert
 from hekla.scheduler.framework import config
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, hypernode, node, pod, queue
+from tests.scheduler.test_status import written
 
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
 TREE = CAPACITY.replace("name: capacity", "name: capacity\n    enableHierarchy: true")
@@ -131,6 +132,15 @@ SITUATIONS: dict[str, tuple[TestCluster, str]] = {
         cluster([], [job()]),
         "the cluster has no nodes; what helps: add a node",
     ),
+    "no requests, and there are no nodes": (
+        cluster([], [gang("job")]),
+        "0/1 tasks fit; the cluster has no nodes; what helps: add a node",
+    ),
+    "no requests, and every node is cordoned": (
+        cluster([node("n1", unschedulable=True)], [gang("job", members=2)]),
+        "0/2 tasks fit; 0/1 nodes are available: 1 node(s) were unschedulable; what helps: return "
+        "a node to service: `kubectl uncordon n1`",
+    ),
     "no node has the labels": (
         cluster([node("n1")], [job(spec={"nodeSelector": {"disk": "ssd"}})]),
         "0/1 tasks fit; 0/1 nodes are available: 1 node(s) didn't match Pod's node "
@@ -230,3 +240,10 @@ def test_several_taints_are_named_and_tolerated_ones_are_not() -> None:
     spec = {"tolerations": [{"key": "fine", "operator": "Exists"}]}
     why = cluster(nodes, [job(spec=spec)]).run().why("job")
     assert "a toleration of t0:NoSchedule, t1:NoSchedule, t2:NoSchedule and 2 more" in why
+
+
+def test_gang_without_requests_is_unschedulable_until_it_has_nodes() -> None:
+    world = cluster([node("n1", unschedulable=True)], [gang("job", members=2)])
+    (condition,) = written(world.run(), "job").conditions
+    assert (condition.type, condition.status) == ("Unschedulable", "True")
+    assert condition.message.startswith("2/2 tasks in gang unschedulable: 0/2 tasks fit; ")

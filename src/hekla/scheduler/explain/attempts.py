@@ -40,7 +40,7 @@ class Attempt:
 
     def refused_by_queue(self, task: Task) -> None:
         self.refused = self.refused or task
-        self.fitting = self._fitting()
+        self.fitting = self._fitting(task)
 
     def no_node_for(
         self, session: Session, task: Task, *, fitting: int = 0, wanted: int = 0
@@ -51,7 +51,7 @@ class Attempt:
             self.unplaced = task
             self.reasons = session.reasons(task, filled=wanted > 0)
             self.wanted = wanted
-        self.fitting = self._fitting() + fitting
+        self.fitting = self._fitting(task) + fitting
 
     def no_domain_for(self, session: Session, task: Task, choice: Choice) -> None:
         """Record that the job fits in no network domain that its topology allows."""
@@ -60,15 +60,18 @@ class Attempt:
         self.reasons = session.reasons(task)
         self.wanted = choice.missing
         best = max((fitting for _, _, fitting in choice.lacking), default=0)
-        self.fitting = self._fitting() + min(best, choice.missing)
+        self.fitting = self._fitting(task) + min(best, choice.missing)
 
     def takes_over(self, other: Attempt) -> None:
         """Take over what stopped a sub-group, unless something stopped the job before."""
         if self.unplaced is None and self.refused is None:
             self.__dict__.update(other.__dict__)
 
-    def _fitting(self) -> int:
-        return self.job.ready_count + self.job.pending_best_effort + self.job.waiting_count
+    def _fitting(self, task: Task) -> int:
+        """Return how many members have a place; tasks without requests fit until one does not."""
+        job = self.job
+        best_effort = 0 if task.is_best_effort else job.pending_best_effort
+        return job.ready_count + best_effort + job.waiting_count
 
     def cannot_become_ready(self, is_surplus: bool) -> bool:
         """Tell whether placing more tasks is of no use: a needed role found no node."""
@@ -160,11 +163,19 @@ def explain_overused(session: Session, job: Job, plugin: str) -> None:
     )
 
 
+def gang_runs(session: Session, job: Job) -> bool:
+    """Tell whether the minimum of a job has nodes.
+
+    A job is ready earlier: tasks without requests count as placed before they have a node.
+    """
+    return session.job_ready(job) and job.ready_count >= job.min_member
+
+
 def _surplus(session: Session, job: Job) -> str:
     """Return the start of a message about a job whose minimum runs."""
     count = job.count(PENDING)
     noun = "task does" if count == 1 else "tasks do"
-    return f"the gang runs; {count} surplus {noun} not fit; " if session.job_ready(job) else ""
+    return f"the gang runs; {count} surplus {noun} not fit; " if gang_runs(session, job) else ""
 
 
 def _with_basis(session: Session, queue: Queue, blocked: Blocked) -> Blocked:
@@ -203,7 +214,7 @@ def explain_attempt(session: Session, job: Job, attempt: Attempt) -> None:
         else:
             session.plan.verdicts.pop(job.key, None)
         return
-    is_running = session.job_ready(job)
+    is_running = gang_runs(session, job)
     if attempt.unplaced is None and attempt.refused is not None:
         session.verdicts.explain(_refused(session, job, attempt, attempt.refused))
     elif job.count(PIPELINED) and session.job_pipelined(job) and not is_running:
@@ -262,7 +273,7 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
         # A queue that deserves the whole cluster is not the limit: the cluster is too small.
         attempt.reasons = session.reasons(task)
         if attempt.reasons.rejected == len(session.nodes):
-            return _no_node(session, job, attempt, task, session.job_ready(job))
+            return _no_node(session, job, attempt, task, gang_runs(session, job))
     message = {
         "share": f"queue {queue.name!r} has no share left for a task of {asked}",
         "cluster": f"queue {queue.name!r} uses all {blocked[0].resource} of the cluster",
@@ -285,7 +296,7 @@ def _refusal(
 ) -> Verdict:
     row = session.dimensions.row(blocked[0].resource) if blocked else None
     queue = session.cluster.queues.get(limited) or job.queue
-    if session.job_ready(job):
+    if gang_runs(session, job):
         start = _surplus(session, job)
     else:
         start = f"{attempt.fitting}/{job.min_member} tasks fit; "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hekla.api.wellknown import ROOT_QUEUE, PodGroupPhase, PodReason
-from hekla.scheduler.explain.attempts import precheck
+from hekla.scheduler.explain.attempts import gang_runs, precheck
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.plan import (
     Condition,
@@ -133,12 +133,12 @@ def _group(session: Session, job: Job, verdict: Verdict | None) -> list[Effect]:
     wanted: dict[str, tuple[str, str, str]] = {}
     is_unschedulable = False
     message = ""
-    if job.tasks and session.job_ready(job):
+    if job.tasks and (gang_runs(session, job) or (verdict is None and session.job_ready(job))):
         wanted[SCHEDULED] = ("True", READY_REASON, "")
         if conditions.get(UNSCHEDULABLE, ("",))[0] == "True":
             wanted[UNSCHEDULABLE] = ("False", READY_REASON, "")
     elif not _has_ended(job) and (job.tasks or verdict is not None):
-        is_unschedulable = bool(job.tasks)
+        is_unschedulable = bool(job.tasks) and not session.job_ready(job)
         message = _message(job, verdict)
         wanted[UNSCHEDULABLE] = ("True", NOT_ENOUGH_RESOURCES, message)
         if conditions.get(SCHEDULED, ("",))[0] == "True":

@@ -47,7 +47,11 @@ class Overcommit(Plugin, name="overcommit"):
     def _basis(self, row: int) -> str:
         resource = self._session.dimensions.names[row]
         whole = show_amount(resource, float(self._session.total_r[row]))
-        return f"the cluster's {whole}, times overcommit-factor {self._factor:g}"
+        basis = f"the cluster's {whole}, times overcommit-factor {self._factor:g}"
+        if self._inqueue_r[row] > 0:
+            reserved = show_amount(resource, float(self._inqueue_r[row]))
+            basis += f"; {reserved} of the used is reserved for enqueued jobs"
+        return basis
 
     def _way_in(self, job: Job, short: Blocked) -> str:
         real = float(self._session.total_r[self._session.dimensions.intern(short.resource)])
@@ -59,7 +63,7 @@ class Overcommit(Plugin, name="overcommit"):
                 "wait for jobs to end, or add the action reclaim to the configuration, since queue "
                 f"{job.queue.name!r} is entitled to this much of the cluster"
             )
-        return "wait for jobs to end, add nodes, or raise overcommit-factor"
+        return "wait for jobs to end, or add nodes"
 
     def job_enqueueable(self, job: Job) -> Vote | None:
         wanted_r = job.min_resources_r

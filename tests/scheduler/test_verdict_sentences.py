@@ -155,6 +155,33 @@ SITUATIONS: dict[str, tuple[TestCluster, str]] = {
         "0/1 tasks fit; cpu: asked 6, used 0 of 4 (node n1); 0/1 nodes are available: 1 "
         "Insufficient cpu; what helps: a node with 6 cpu; the largest has 4 cpu",
     ),
+    "reclaim was tried, but the victims are a rigid gang": (
+        cluster(
+            [node("n1", cpu=4)],
+            [running("old", 4, queue="r"), enqueued(cpu=1, queue="q", min_resources={"cpu": 1})],
+            queues=[queue("q", deserved={"cpu": 3}), queue("r", deserved={"cpu": 1})],
+            conf=RECLAIM,
+        ),
+        "0/1 tasks fit; cpu: asked 1, used 4 of 4 (the nodes that are feasible); 0/1 nodes are "
+        "available: 1 Insufficient cpu; held by default/old (4 cpu); what helps: capacity for 1 "
+        "more task of 1 cpu; note: reclaim was tried: no victims that may be evicted free enough "
+        "for it",
+    ),
+    "reclaim was tried, but the gang is more than its queue deserves": (
+        cluster(
+            [node("n1", cpu=8, memory="64Gi")],
+            [
+                running("old", 8, minimum=1, queue="r"),
+                enqueued(members=4, cpu=1, queue="q", min_resources={"cpu": 4}),
+            ],
+            queues=[queue("q", deserved={"cpu": 2}), queue("r", deserved={"cpu": 6})],
+            conf=RECLAIM,
+        ),
+        "0/4 tasks fit; cpu: asked 4, used 8 of 8 (the nodes that are feasible); 0/1 nodes are "
+        "available: 1 Insufficient cpu; held by default/old (8 cpu); what helps: capacity for 4 "
+        "more tasks of 1 cpu; note: reclaim was tried and evicts nothing for it: queue 'q' "
+        "deserves 2 cpu and would use 4",
+    ),
     "held by scheduling gates": (
         cluster(
             [node("n1", cpu=4)],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.verdict import Blocked
 from hekla.scheduler.state.dimensions import show_amount
-from hekla.scheduler.state.model import Queue, Task
+from hekla.scheduler.state.model import Job, Queue, Task
 from hekla.scheduler.state.queue_tree import descendants
 
 if TYPE_CHECKING:
@@ -67,10 +67,33 @@ def change_for(session: Session, limit: Limit, short: Blocked) -> str:
     return f"wait for jobs of queue {limit.queue!r} to end, or raise its {setting}{by}"
 
 
+def beyond_deserved(session: Session, job: Job) -> str:
+    """Return by how much a job would take its queue beyond what it deserves; empty if it fits."""
+    queue, need_r = job.queue, job.min_resources_r
+    if queue is None or need_r is None:
+        return ""
+    if _shares_by_deserved(session):
+        limits = [queue.deserved_r]
+    else:
+        limits = list(session.tiers.each(hooks.queue_limit, queue))
+    for limit_r in limits:
+        for row in job.min_rows:
+            used = float(queue.claimed_r[row] - job.claimed_r[row] + need_r[row])
+            if used > float(limit_r[row]):
+                name = session.dimensions.names[row]
+                deserved, would = (show_amount(name, a) for a in (float(limit_r[row]), used))
+                return f"queue {queue.name!r} deserves {deserved} {name} and would use {would}"
+    return ""
+
+
 def _share_setting(session: Session) -> str:
     """Return the field of a queue that its share follows from."""
+    return "deserved resources" if _shares_by_deserved(session) else "weight"
+
+
+def _shares_by_deserved(session: Session) -> bool:
     names = {plugin.name for plugin, _ in session.tiers.calls(hooks.queue_limit)}
-    return "deserved resources" if "capacity" in names else "weight"
+    return "capacity" in names
 
 
 def above_capability(session: Session, queue: Queue, task: Task) -> list[Blocked]:

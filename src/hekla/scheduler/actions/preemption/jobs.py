@@ -12,6 +12,7 @@ from hekla.scheduler.actions.preemption.victims import (
     victims_would_retake,
 )
 from hekla.scheduler.explain.attempts import explain_pipelined, precheck
+from hekla.scheduler.explain.limits import beyond_deserved
 from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.model import Job, Task
 from hekla.scheduler.state.status import PENDING
@@ -97,5 +98,7 @@ def explain_no_victims(search: VictimSearch, job: Job) -> None:
     """Add to a job's verdict that a search for victims failed, and what protects them."""
     if search.has_targets(job):
         text = f"{search.rule.reason} was tried: no victims that may be evicted free enough for it"
+        if search.rule.kind == "reclaim" and (beyond := beyond_deserved(search.session, job)):
+            text = f"{search.rule.reason} was tried and evicts nothing for it: {beyond}"
         search.session.verdicts.add_note(job, text)
     search.session.verdicts.explain_protected(job)

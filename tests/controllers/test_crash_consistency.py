@@ -130,7 +130,7 @@ async def evicted_task(cluster: Cluster) -> None:
     await cluster.client.delete(
         PODS, "train-worker-1", namespace=cluster.namespace, grace_period_s=0
     )
-    await retried(cluster, 1, 3)
+    await start(cluster, 3)
     await cluster.succeed()
     await cluster.reaches("Completed")
 

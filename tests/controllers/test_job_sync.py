@@ -251,7 +251,8 @@ def evicted(**policies: Any) -> tuple[Object, list[Object]]:
 def test_deleted_pod_is_an_eviction_even_if_its_deletion_was_not_observed() -> None:
     of, pods = evicted(policies=policy("RestartJob", event="PodEvicted"))
     after = status(of, steps(of, pods[:1]))
-    assert (after["state"]["phase"], after["retryCount"]) == (JobPhase.RESTARTING, 1)
+    assert after["state"]["phase"] == JobPhase.RESTARTING
+    assert "retryCount" not in after, "an eviction is no failure"
     assert "pod train-worker-1 was deleted or evicted" in after["state"]["message"]
 
 
@@ -284,15 +285,24 @@ def test_terminating_pod_is_an_eviction() -> None:
     assert status(of, steps(of, pods))["state"]["phase"] == JobPhase.ABORTING
 
 
-def test_an_eviction_counts_once() -> None:
+@pytest.mark.parametrize("action", ["RestartJob", "RestartPod"])
+def test_evictions_do_not_use_up_the_retries(action: str) -> None:
+    """Preemption is no failure: a job whose retries are used restarts, and keeps the count."""
+    of, pods = evicted(policies=policy(action, event="PodEvicted"))
+    of["status"]["retryCount"] = 3
+    of = {**of, "status": status(of, steps(of, pods[:1]))}
+    assert of["status"]["state"]["phase"] == JobPhase.RESTARTING
+    assert of["status"]["retryCount"] == 3
+
+
+def test_an_eviction_is_handled_once() -> None:
     of, pods = evicted(policies=policy("RestartPod", event="PodEvicted"))
     of = {**of, "status": status(of, steps(of, pods[:1]))}
-    assert of["status"]["retryCount"] == 1
     of = {**of, "status": status(of, steps(of, pods[:1]))}
     assert of["status"]["state"]["phase"] == JobPhase.PENDING
     effects = steps(of, pods[:1])
     assert names(effects, CreatePod) == ["train-worker-1"]
-    assert status(of, effects)["retryCount"] == 1
+    assert status(of, effects)["state"]["phase"] == JobPhase.PENDING
 
 
 def test_eviction_with_a_timeout_is_stored_and_fires_if_the_pod_does_not_return() -> None:
@@ -302,9 +312,13 @@ def test_eviction_with_a_timeout_is_stored_and_fires_if_the_pod_does_not_return(
     of["metadata"] = merge_patch(of["metadata"], only(effects, PatchJob)[0].patch["metadata"])
     of = {**of, "status": status(of, effects)}
     waiting = [pods[0], pod(of, "worker", 1, "Pending")]
-    assert "retryCount" not in status(of, steps(of, waiting, now=NOW + 29))
-    assert status(of, steps(of, waiting, now=NOW + 30))["retryCount"] == 1
-    assert "retryCount" not in status(of, steps(of, pods, now=NOW + 31)), "the pod has returned"
+
+    def phase_at(later_s: int, pods: list[Any]) -> str:
+        return str(status(of, steps(of, pods, now=NOW + later_s))["state"]["phase"])
+
+    assert phase_at(29, waiting) != JobPhase.RESTARTING
+    assert phase_at(30, waiting) == JobPhase.RESTARTING
+    assert phase_at(31, pods) != JobPhase.RESTARTING, "the pod has returned"
 
 
 def test_scale_down_is_no_eviction() -> None:

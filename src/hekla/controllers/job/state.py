@@ -18,7 +18,7 @@ Deliberate differences from Volcano:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -203,10 +203,17 @@ TABLE: Final[Mapping[str, Mapping[str, Transition]]] = {
 PHASES: Final = tuple(TABLE)
 
 
-def transition_for(phase: str, action: str, facts: Facts) -> Transition:
-    """Return the transition of `action` in `phase`; an unknown phase counts as Pending."""
+def transition_for(
+    phase: str, action: str, facts: Facts, *, for_eviction: bool = False
+) -> Transition:
+    """Return the transition of `action` in `phase`; an unknown phase counts as Pending.
+
+    A restart `for_eviction` of pods is no failure of the job, and no retry.
+    """
     row = TABLE.get(phase, TABLE[JobPhase.PENDING])
     transition = row.get(action, row[_ANY])
+    if for_eviction:
+        return replace(transition, is_retry=False)
     if transition.is_retry and facts.retries_are_spent:
         return _OUT_OF_RETRIES
     return transition

@@ -187,7 +187,8 @@ def _apply_action(
     view: JobView, action: str, events: list[ObservedEvent], why: str
 ) -> list[Effect]:
     """Return the effects of an action; none if it changes nothing in this phase."""
-    transition = transition_for(view.phase, action, view.facts)
+    for_eviction = bool(events) and all(each.name == JobEvent.POD_EVICTED for each in events)
+    transition = transition_for(view.phase, action, view.facts, for_eviction=for_eviction)
     if transition.operation is PodOperation.KILL_TARGET:
         return _restart_targets(view, transition, action, events, why)
     if transition.to is None and transition.operation is not PodOperation.KILL_ALL:
@@ -231,9 +232,9 @@ def _restart_targets(
             phase=transition.to,
             reason=action,
             message=why,
-            retry_count=view.retry_count + 1,
+            retry_count=view.retry_count + (1 if transition.is_retry else 0),
         )
-        assert patch is not None, "a retry count that grows is a change"
+        assert patch is not None, "a new phase is a change"
         effects.append(SetStatus(patch))
     return effects + _delete_pods(targets)
 

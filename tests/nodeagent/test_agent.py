@@ -55,6 +55,15 @@ async def test_pod_runs_and_reports_its_exit_code(machine: Machine) -> None:
     assert state(pod)["state"]["terminated"]["reason"] == "Error"
 
 
+async def test_variables_with_names_that_a_shell_does_not_allow_arrive(machine: Machine) -> None:
+    names = ("discovery.type", "a-b", "1A", "ok")
+    variables = [{"name": name, "value": name.upper()} for name in names]
+    command = ["python3", "-c", f"import os; print([os.environ[n] for n in {names}])"]
+    await machine.run_pod("p", *command, container={"env": variables})
+    assert (await machine.ended("p"))["status"]["phase"] == "Succeeded"
+    assert await machine.logs("p") == "['DISCOVERY.TYPE', 'A-B', '1A', 'OK']\n"
+
+
 async def test_missing_command_is_named_in_the_status(machine: Machine) -> None:
     await machine.run_pod("lost", "no-such-program")
     terminated = state(await machine.ended("lost"))["state"]["terminated"]

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from hekla.api import wellknown
+from hekla.kube.resources import NODES
 from hekla.nodeagent.device_manager import DeviceManager, requested_shares
 from hekla.nodeagent.errors import AllocationError
 from hekla.nodeagent.gpus import GpuShare, simulate_gpus
@@ -13,6 +15,7 @@ from hekla.nodeagent.hosts import hosts_file
 from hekla.nodeagent.node_status import node_object
 from hekla.nodeagent.pod_addresses import PodAddresses
 from hekla.units.objects import Object
+from tests.nodeagent.conftest import NODE, Machine
 
 
 def test_hosts_file_has_pods_by_name_and_subdomain() -> None:
@@ -111,3 +114,26 @@ def test_gpu_shares_never_exceed_the_gpu() -> None:
     devices.share("e", [GpuShare("", 1, 16384, 100)])
     with pytest.raises(AllocationError, match="a share of GPU 1"):
         devices.share("f", [GpuShare("c", 1, 0, 0)])
+
+
+async def test_gpus_that_are_gone_at_the_next_start_are_no_longer_offered(
+    machine: Machine,
+) -> None:
+    """Resources and annotations of others stay."""
+    await machine.stop_agent()
+    machine.start_agent(gpus=2)
+    await machine.run_pod("p", "true")
+    await machine.ended("p")
+    others = {"capacity": {"example.com/fpga": "1"}}
+    await machine.client.patch_status(NODES, NODE, others)
+    node = await machine.client.get(NODES, NODE)
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "2"
+    await machine.stop_agent()
+    machine.start_agent()
+    await machine.run_pod("q", "true")
+    await machine.ended("q")
+    node = await machine.client.get(NODES, NODE)
+    for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+        assert [name for name in amounts if "gpu" in name] == []
+    assert node["status"]["capacity"]["example.com/fpga"] == "1"
+    assert wellknown.NODE_VGPU_REGISTER not in node["metadata"]["annotations"]

@@ -40,7 +40,7 @@ from hekla.nodeagent.images import Images, ImageTable
 from hekla.nodeagent.kept_logs import KeptLogs
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
 from hekla.nodeagent.node_lease import NodeLease
-from hekla.nodeagent.node_status import node_object
+from hekla.nodeagent.node_status import node_object, update_patches
 from hekla.nodeagent.pod_addresses import PodAddresses
 from hekla.nodeagent.pod_api import PodApi
 from hekla.nodeagent.pod_state import RECORD
@@ -264,9 +264,9 @@ class Agent:
         try:
             return await self._client.create(NODES, node)
         except AlreadyExists:
-            metadata = {key: node["metadata"][key] for key in ("labels", "annotations")}
-            await self._client.patch(NODES, self.node, {"metadata": metadata})
-            return await self._client.patch_status(NODES, self.node, node["status"])
+            metadata, status = update_patches(node)
+            await self._client.patch(NODES, self.node, metadata)
+            return await self._client.patch_status(NODES, self.node, status)
 
     async def _report_ready(self) -> None:
         """Report the node as ready again, after it counted as lost."""

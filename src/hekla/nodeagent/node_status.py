@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from typing import Final
 
 from hekla import __version__
 from hekla.api import wellknown
@@ -14,6 +15,14 @@ from hekla.nodeagent.security_context import PodUser
 from hekla.units.objects import Object
 
 MAX_PODS = 500
+GPU_RESOURCES: Final = (
+    wellknown.NVIDIA_GPU,
+    wellknown.GPU_NUMBER,
+    wellknown.GPU_MEMORY,
+    wellknown.VGPU_NUMBER,
+    wellknown.VGPU_MEMORY,
+    wellknown.VGPU_CORES,
+)
 
 
 def node_object(
@@ -78,6 +87,21 @@ def node_object(
     }
 
 
+def update_patches(node: Object) -> tuple[Object, Object]:
+    """Return the merge patches of metadata and status that update the stored Node.
+
+    What an earlier start offered and this one does not, such as simulated GPUs, is removed. Labels
+    and resources of others stay.
+    """
+    offered = node["status"]
+    status = {
+        key: {**dict.fromkeys(GPU_RESOURCES), **offered[key]} for key in ("capacity", "allocatable")
+    }
+    annotations = {wellknown.NODE_VGPU_REGISTER: None, **node["metadata"]["annotations"]}
+    metadata = {"labels": node["metadata"]["labels"], "annotations": annotations}
+    return {"metadata": metadata}, {**offered, **status}
+
+
 def _capacity(gpus: Sequence[Gpu]) -> dict[str, str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     capacity = {
@@ -87,14 +111,9 @@ def _capacity(gpus: Sequence[Gpu]) -> dict[str, str]:
     }
     if gpus:
         gpu_memory = sum(gpu.memory for gpu in gpus)
-        capacity |= {
-            wellknown.NVIDIA_GPU: str(len(gpus)),
-            wellknown.GPU_NUMBER: str(len(gpus)),
-            wellknown.GPU_MEMORY: str(gpu_memory),
-            wellknown.VGPU_NUMBER: str(SHARES * len(gpus)),
-            wellknown.VGPU_MEMORY: str(gpu_memory),
-            wellknown.VGPU_CORES: str(100 * len(gpus)),
-        }
+        shares = SHARES * len(gpus)
+        amounts = (len(gpus), len(gpus), gpu_memory, shares, gpu_memory, 100 * len(gpus))
+        capacity |= dict(zip(GPU_RESOURCES, map(str, amounts), strict=True))
     return capacity
 
 

@@ -109,10 +109,15 @@ def _launch(spec: dict[str, Any]) -> None:
         os.write(ready, b"up\n")
         _run(spec)
     os.dup2(ready, READY)
-    if os.access(SHELL, os.X_OK):
+    if os.access(SHELL, os.X_OK) and all(map(_is_shell_name, spec["variables"])):
         line = [SHELL, "-c", FIRST_PROCESS, "hekla", *spec["command"]]
         os.execve(SHELL, line, spec["variables"])
     _supervise(spec)
+
+
+def _is_shell_name(name: str) -> bool:
+    """Return whether a shell passes a variable on: names such as `discovery.type` it drops."""
+    return name.isidentifier() and name.isascii()
 
 
 def _enter(spec: dict[str, Any]) -> None:
@@ -211,7 +216,10 @@ def _wait(child: int) -> None:
 
 
 def _supervise(spec: dict[str, Any]) -> None:
-    """Be the first process where the root has no shell: wait for the command, and reap others."""
+    """Be the first process instead of a shell: wait for the command, and reap others.
+
+    A root may have no shell, and a shell drops variables whose names it does not allow.
+    """
     for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT):
         _signal.signal(number, lambda *_: None)
     child = os.fork()

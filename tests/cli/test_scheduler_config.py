@@ -69,14 +69,14 @@ def test_show_prints_the_configuration_in_force_and_its_source(
 
 def test_status_reports_refused_configurations_and_failing_plugins() -> None:
     failed = (
-        FailedPlugin("rack", 12, "predicate", "ValueError: no such rack"),
+        FailedPlugin("rack", 12, "predicate", "ValueError: no such rack", "  File x\n    y\n"),
         FailedPlugin("cool", 1, "node_order", "KeyError: 'heat'"),
     )
     state = SchedulerState("default", VALID, refused="f: line 3: no", failed_plugins=failed)
     assert list(problems({"volcano": state})) == [
         "configuration refused, the last valid one stays: f: line 3: no",
         "plugin rack failed 12 times and lost its vote each time, last in predicate: ValueError: "
-        "no such rack",
+        "no such rack\n  File x\n    y",
         "plugin cool failed once and lost its vote each time, last in node_order: KeyError: 'heat'",
     ]
     assert list(problems({"volcano": SchedulerState("default", VALID)})) == []

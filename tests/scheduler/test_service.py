@@ -165,6 +165,13 @@ async def test_a_plugin_that_raises_is_recorded_with_its_error_and_count(world: 
     (failed,) = scheduler.state().failed_plugins
     assert (failed.plugin, failed.hook, failed.times) == ("broken", "predicate", 1)
     assert failed.error == "ValueError: no such rack: r17"
+    first, *_, last = failed.traceback.splitlines()
+    assert first.endswith("in predicate")
+    assert last.strip() == 'raise ValueError("no such rack: r17")'
+    await configure(world, 'actions: "allocate"\ntiers:\n- plugins: [{name: gang}]\n')
+    await world.gang("b", 2)
+    await world.until(PODGROUPS, lambda groups: "conditions" in groups["b"].get("status", {}))
+    assert not scheduler.state().failed_plugins, "the plugin is not in force any more"
 
 
 async def test_a_configuration_file_wins_over_the_config_map_and_is_read_again(

@@ -17,6 +17,8 @@ class FailedPlugin(msgspec.Struct, frozen=True, rename="camel"):
     hook: str
     error: str
     """The last line of the traceback of the newest failure."""
+    traceback: str = ""
+    """The end of that traceback, without that line; empty for a plugin that took too long."""
 
 
 class SchedulerState(msgspec.Struct, frozen=True, rename="camel"):

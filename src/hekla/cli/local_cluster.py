@@ -330,5 +330,8 @@ def status(data_dir: Path | None) -> int:
     for name in sorted({name for state in states.values() for name in state.custom_plugins}):
         terminal.echo(f"  plugin    {name}")
     for problem in problems(states):
-        terminal.echo(f"  scheduler {problem}")
+        first, *frames = problem.splitlines()
+        terminal.echo(f"  scheduler {first}")
+        for frame in frames:
+            terminal.echo(f"            {frame}")
     return 0

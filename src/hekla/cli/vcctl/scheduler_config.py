@@ -143,7 +143,8 @@ def problems(states: dict[str, SchedulerState]) -> Iterator[str]:
             yield f"plugin left out: {broken}"
         for failed in state.failed_plugins:
             times = "once" if failed.times == 1 else f"{failed.times} times"
-            yield (
+            text = (
                 f"plugin {failed.plugin} failed {times} and lost its vote each time, last in "
                 f"{failed.hook}: {failed.error}"
             )
+            yield "\n".join([text, *failed.traceback.splitlines()])

@@ -24,6 +24,8 @@ class PluginFailure:
     plugin: str
     hook: str
     error: str
+    traceback: str = ""
+    """The frames of the plugin, the innermost last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ next tier decide. Here an empty answer is final; `lenient_victims` gives Volcano
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from itertools import compress
@@ -31,6 +32,7 @@ Ts = TypeVarTuple("Ts")
 Call: TypeAlias = tuple[Plugin, Callable[[*Ts], R]]
 """A plugin and its method for a hook."""
 
+FRAMES_SHOWN: Final = 8
 OVERRUN_CALL_S: Final = 1.0
 OVERRUN_CYCLE_S: Final = 5.0
 """The time that a plugin may take for one call, and for all calls of a cycle.
@@ -150,7 +152,9 @@ class Tiers:
             return
         self._reported.add((id(plugin), hook.name))  # an essential plugin may fail at each node
         text = f"{type(error).__name__}: {error}"
-        self.failures.append(PluginFailure(plugin.name, hook.name, text))
+        frames = error.__traceback__ and error.__traceback__.tb_next  # below the call here
+        lines = "".join(traceback.format_tb(frames)[-FRAMES_SHOWN:])
+        self.failures.append(PluginFailure(plugin.name, hook.name, text, lines))
         if not plugin.essential:
             self._excluded.add(id(plugin))
             self._calls = {}

@@ -69,6 +69,7 @@ EVENTS_WAIT_S = 1.0
 # A cycle this long hangs.
 STALLED_S = 300.0
 MAX_ERROR_SHOWN = 1024
+MAX_TRACEBACK_SHOWN = 4096
 
 
 class Scheduler:
@@ -342,15 +343,20 @@ class Scheduler:
             count = self.plugin_failures.get(failure.plugin, 0) + 1
             self.plugin_failures[failure.plugin] = count
             self._failed_plugins[failure.plugin] = FailedPlugin(
-                failure.plugin, count, failure.hook, failure.error[-MAX_ERROR_SHOWN:]
+                failure.plugin,
+                count,
+                failure.hook,
+                failure.error[-MAX_ERROR_SHOWN:],
+                failure.traceback[-MAX_TRACEBACK_SHOWN:],
             )
             self._state_record.changed()
             log.error(
-                "plugin %s failed in %s and was left out for this cycle (%d times so far): %s",
+                "plugin %s failed in %s and was left out for this cycle (%d times so far): %s\n%s",
                 failure.plugin,
                 failure.hook,
                 count,
                 failure.error,
+                failure.traceback.rstrip(),
             )
         self._performer.start(plan)
 
@@ -459,13 +465,16 @@ class Scheduler:
             self._recorder.event(self._cache.config_reference, type, reason, message)
 
     def state(self) -> SchedulerState:
-        """Return the configuration in force, and the plugins that failed."""
+        """Return the configuration in force, and its plugins that failed."""
+        used = {option.plugin.name for tier in self.config.tiers for option in tier}
         return SchedulerState(
             source="default" if self._is_default else self._config_name(),
             configuration=self._valid_text or config.DEFAULT,
             refused=f"{self._config_name()}: {self._refused}" if self._refused else "",
             warnings=self.config.warnings,
-            failed_plugins=tuple(each for _, each in sorted(self._failed_plugins.items())),
+            failed_plugins=tuple(
+                each for name, each in sorted(self._failed_plugins.items()) if name in used
+            ),
             custom_plugins=tuple(sorted(self._registry.custom)),
             left_out=tuple(f"{where}: {why}" for where, why in self._registry.left_out.items()),
         )

@@ -201,7 +201,7 @@ async def cluster(
 
 async def _stop_pods(agent: Agent, shutdown: Shutdown) -> None:
     if shutdown.aborts:
-        await agent.drain(ABORT_GRACE_S)
+        await agent.abort(ABORT_GRACE_S)
     else:
         await agent.suspend(SHUTDOWN_GRACE_S)
 

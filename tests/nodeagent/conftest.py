@@ -122,7 +122,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
         yield made
         if made._task is not None:
             assert made.agent is not None
-            await made.agent.drain(0)
+            await made.agent.abort(0)
             await made.stop_agent()
 
 

@@ -348,6 +348,16 @@ async def test_pod_that_ends_without_an_agent_is_reported_by_the_next_one(
     assert await machine.logs("p") == "up\nwhile you were away\n"
 
 
+async def test_aborted_pod_fails_and_says_that_its_node_was_shut_down(machine: Machine) -> None:
+    await machine.run_pod("p", "sleep", "1000")
+    await machine.running("p")
+    assert machine.agent is not None
+    await machine.agent.abort(5)
+    status = (await machine.client.get(PODS, "p", namespace="default"))["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "Terminated")
+    assert "`hekla down --abort`" in status["message"]
+
+
 async def test_suspended_pod_goes_on_with_the_next_agent(machine: Machine, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     script = f"echo run >> {runs}; test $(wc -l < {runs}) = 2 || sleep 1000"

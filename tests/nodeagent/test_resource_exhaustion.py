@@ -46,7 +46,7 @@ async def cramped(tmp_path: Path, small_disk: Path) -> AsyncIterator[Machine]:
         made.start_agent()
         yield made
         assert made.agent is not None
-        await made.agent.drain(0)
+        await made.agent.abort(0)
         await made.stop_agent()
 
 

@@ -441,6 +441,7 @@ class PodReason:
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
     NODE_LOST: Final = "NodeLost"
     NODE_SHUTDOWN: Final = "NodeShutdown"
+    TERMINATED: Final = "Terminated"  # by the shutdown of its node, as kubelet has it
     PREEMPTED: Final = "Preempted"
 
 

@@ -177,11 +177,11 @@ class Agent:
         await self._until_pods_end()
         self._tear_down_network()
 
-    async def drain(self, grace_period_s: float) -> None:
-        """End all pods here, each within the grace period; the pod objects stay."""
+    async def abort(self, grace_period_s: float) -> None:
+        """End all pods here as failed, each within the grace period; the pod objects stay."""
         self._is_stopping = True
         for worker in self._workers.values():
-            worker.stop(grace_period_s)
+            worker.abort(grace_period_s)
         await self._until_pods_end()
         self._tear_down_network()
 

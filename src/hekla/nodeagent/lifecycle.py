@@ -26,6 +26,9 @@ BACKOFF_CAP_S: Final = 300.0
 BACKOFF_RESET_S: Final = 600.0
 """After a run of this length the back-off starts again."""
 SHUTDOWN_MESSAGE: Final = "the cluster was shut down; the containers start again when it is up"
+ABORT_MESSAGE: Final = (
+    "the cluster was stopped with its pods: `hekla down --abort`, or the end of a temporary cluster"
+)
 
 
 @dataclass(slots=True)

@@ -108,6 +108,14 @@ class PodWorker:
             self.state.record.stop_asked_at = self._context.clock.now()
         self.state.changed.set()
 
+    def abort(self, grace_period_s: float) -> None:
+        """End the pod: the node shuts down, and does not resume its pods."""
+        record = self.state.record
+        if not self.is_finished and record.stop_asked_at is None and not record.failed_reason:
+            record.failed_reason = PodReason.TERMINATED
+            record.failed_message = lifecycle.ABORT_MESSAGE
+        self.stop(grace_period_s)
+
     def suspend(self, grace_period_s: float) -> None:
         """Stop the containers until the next agent resumes the pod: the node shuts down."""
         if self.is_finished or self.is_stopped or self.state.record.shutdown_at is not None:

@@ -263,10 +263,20 @@ def test_deserved_is_shown_only_if_the_plugin_in_force_uses_it() -> None:
 
 
 CONFIGURED = {
-    "no ConfigMap: the default has proportion": (None, False),
-    "proportion": ("tiers:\n- plugins:\n  - name: proportion\n", False),
-    "capacity": ("tiers:\n- plugins:\n  - name: gang\n  - name: capacity\n", True),
-    "capacity in a comment": ("tiers:\n- plugins: # - name: capacity\n", False),
+    "no ConfigMap: the default has proportion": (None, False, False),
+    "proportion": ("tiers:\n- plugins:\n  - name: proportion\n", False, False),
+    "capacity": ("tiers:\n- plugins:\n  - name: gang\n  - name: capacity\n", True, False),
+    "capacity in a comment": ("tiers:\n- plugins: # - name: capacity\n", False, False),
+    "capacity with a hierarchy": (
+        "tiers:\n- plugins:\n  - name: capacity\n    enableHierarchy: true\n",
+        True,
+        True,
+    ),
+    "a hierarchy that is off": (
+        "tiers:\n- plugins:\n  - name: capacity\n    enableHierarchy: false\n",
+        True,
+        False,
+    ),
 }
 
 
@@ -274,12 +284,15 @@ CONFIGURED = {
 def test_plugin_in_force_is_read_from_the_configuration(
     case: str, admin: SyncClient, namespace: str
 ) -> None:
-    text, want = CONFIGURED[case]
+    text, want_deserved, want_hierarchy = CONFIGURED[case]
     if text is not None:
         name = "volcano-scheduler-configmap"
         body = {"metadata": {"name": name}, "data": {"volcano-scheduler.conf": text}}
         admin.create(CONFIGMAPS, body, namespace=namespace)
-    assert queue_top.uses_deserved(admin, namespace) == want
+    assert queue_top.uses_deserved(admin, namespace) == want_deserved
+    note = queue_top.unused_parents(admin, namespace, [_queue("a", "b")])
+    assert ("have no effect" in note) != want_hierarchy
+    assert queue_top.unused_parents(admin, namespace, [_queue("a", "root")]) == ""
 
 
 def test_tree_ends_with_cyclic_or_missing_parents() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,7 @@ BAR = 24
 OWN, BORROWED, FREE, MARK = "█", "▒", "·", "|"
 _FIRST = (wellknown.CPU, wellknown.MEMORY)
 _CAPACITY = re.compile(r"^[^#\n]*\bname:\s*[\"']?capacity\b", re.MULTILINE)
+_HIERARCHY = re.compile(r"^[^#\n]*\benableHierarchy:\s*[\"']?true\b", re.MULTILINE)
 _CLEAR = terminal.sequence("\x1b[H\x1b[2J")
 
 
@@ -113,6 +114,8 @@ def _show_queues(session: Session, only: Sequence[str], place: str) -> Shown:
             has_deserved=uses_deserved(client, place),
         )
     )
+    if note := unused_parents(client, place, listed.items):
+        text += f"\n{note}"
     # The scheduler writes a queue's usage to its status: redraw on any change of a queue.
     return text, changes(client, QUEUES, listed.resource_version)
 
@@ -134,6 +137,26 @@ def uses_deserved(client: SyncClient, place: str) -> bool:
 
     True for users who may not read it: a field that they see in the queue is then not hidden.
     """
+    text = _configuration(client, place)
+    return text is None or bool(_CAPACITY.search(text))
+
+
+def unused_parents(client: SyncClient, place: str, queues: Iterable[Object]) -> str:
+    """Return a note if queues have parents that the configuration in the cluster does not use."""
+    roots = ("", wellknown.ROOT_QUEUE)
+    if all((field_at(queue, "spec", "parent") or "") in roots for queue in queues):
+        return ""
+    text = _configuration(client, place)
+    if text is None or _HIERARCHY.search(text):
+        return ""
+    return (
+        "note: the limits of parent queues have no effect; they need the plugin capacity with "
+        "enableHierarchy: true in the scheduler's configuration"
+    )
+
+
+def _configuration(client: SyncClient, place: str) -> str | None:
+    """Return the scheduler's configuration in the cluster; None if the user may not read it."""
     try:
         found = client.find(
             CONFIGMAPS,
@@ -141,9 +164,8 @@ def uses_deserved(client: SyncClient, place: str) -> bool:
             namespace=place or wellknown.SYSTEM_NAMESPACE,
         )
     except Forbidden:
-        return True
-    text = str((field_at(found or {}, "data") or {}).get(wellknown.SCHEDULER_CONFIG_KEY) or "")
-    return bool(_CAPACITY.search(text))
+        return None
+    return str((field_at(found or {}, "data") or {}).get(wellknown.SCHEDULER_CONFIG_KEY) or "")
 
 
 def _show_ranking(session: Session, level: str, place: str) -> Shown:

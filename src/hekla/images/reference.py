@@ -1,0 +1,158 @@
+"""Names of images, as Docker and containerd read them, and other sources of images.
+
+    parse_reference("ubuntu")               docker.io/library/ubuntu:latest
+    parse_reference("localhost:5000/a/b:1") localhost:5000/a/b:1
+    parse_source("docker-archive:/tmp/x.tar")
+
+Note: a name of a pod's `image` field goes through `parse_reference`, which never returns a file of
+this machine. `parse_source` is for those who may read such files: the administrator's commands.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from hekla.images.errors import InvalidReference
+
+__all__ = [
+    "Archive",
+    "ArchiveKind",
+    "Reference",
+    "Source",
+    "is_digest",
+    "parse_reference",
+    "parse_source",
+]
+
+DEFAULT_REGISTRY: Final = "docker.io"
+DEFAULT_TAG: Final = "latest"
+MAX_NAME_CHARS: Final = 255
+MAX_TEXT_CHARS: Final = 1024
+
+# The grammar of github.com/distribution/reference.
+_LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
+_REGISTRY = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?", re.ASCII)
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
+_TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
+_IMAGE_ID = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The name of an image in a registry, in full."""
+
+    registry: str
+    repository: str
+    tag: str = ""
+    """Empty only if there is a digest."""
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.registry}/{self.repository}"
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        return f"{self.name}{tag}{'@' if self.digest else ''}{self.digest}"
+
+    def by_digest(self, digest: str) -> Reference:
+        """Return the name of exactly this manifest in the same repository."""
+        return replace(self, tag="", digest=digest)
+
+
+class ArchiveKind(StrEnum):
+    DOCKER_ARCHIVE = "docker-archive"
+    OCI_ARCHIVE = "oci-archive"
+    OCI_LAYOUT = "oci"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A file or directory with images."""
+
+    kind: ArchiveKind
+    path: Path
+    name: str = ""
+    """Which image of it; empty if it has only one."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.path}{':' if self.name else ''}{self.name}"
+
+
+Source = Reference | Archive
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a text is a digest in one of the two forms that are accepted."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def parse_reference(text: str) -> Reference:
+    """Return the full name of an image; raise InvalidReference.
+
+    A name with both a tag and a digest means the digest.
+    """
+    if len(text) > MAX_TEXT_CHARS:
+        raise _invalid(text[:80] + "…", f"it is longer than {MAX_TEXT_CHARS} characters")
+    rest, at, digest = text.partition("@")
+    if at and not is_digest(digest):
+        raise _invalid(text, f"{digest!r} is not a digest; write sha256: and 64 digits 0-9a-f")
+    tag = ""
+    if rest.rfind(":") > rest.rfind("/"):
+        rest, _, tag = rest.rpartition(":")
+        if not _TAG.fullmatch(tag):
+            raise _invalid(text, f"{tag!r} is not a tag; write letters, digits and ._-")
+    registry, repository = _split(rest)
+    if not _REGISTRY.fullmatch(registry):
+        raise _invalid(text, f"{registry!r} is not the address of a registry")
+    if repository != repository.lower():
+        raise _invalid(text, "the name of a repository has only lower-case letters")
+    if not _REPOSITORY.fullmatch(repository):
+        raise _invalid(text, f"{repository!r} is not a repository; write for example ubuntu:24.04")
+    if len(registry) + 1 + len(repository) > MAX_NAME_CHARS:
+        raise _invalid(text, f"its name is longer than {MAX_NAME_CHARS} characters")
+    if not digest and not tag:
+        if _IMAGE_ID.fullmatch(rest):
+            raise _invalid(text, f"it is an image id; write a name, or name@sha256:{rest[:12]}…")
+        tag = DEFAULT_TAG
+    return Reference(registry, repository, tag, digest)
+
+
+def parse_source(text: str) -> Source:
+    """Return a reference, or the archive or layout that `docker-archive:` and the like name."""
+    kind, colon, rest = text.partition(":")
+    if not colon or kind not in tuple(ArchiveKind):
+        return parse_reference(text)
+    path, name = _split_path(rest)
+    if not path or "\0" in path:
+        raise _invalid(text, f"there is no path; write {kind}:/path/to/image")
+    return Archive(ArchiveKind(kind), Path(path), name)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Split into registry and repository; the first part is a registry only if it looks like it."""
+    first, slash, rest = text.partition("/")
+    is_registry = "." in first or ":" in first or first == "localhost" or first != first.lower()
+    if not slash or not is_registry:
+        first, rest = DEFAULT_REGISTRY, text
+    if first == "index.docker.io":
+        first = DEFAULT_REGISTRY
+    if first == DEFAULT_REGISTRY and "/" not in rest:
+        rest = f"library/{rest}"
+    return first, rest
+
+
+def _split_path(text: str) -> tuple[str, str]:
+    """Split `path:name`; the name starts at the first colon, as in skopeo."""
+    path, _, name = text.partition(":")
+    return path, name
+
+
+def _invalid(text: str, why: str) -> InvalidReference:
+    return InvalidReference(f"image {text!r} is not a valid name: {why}")

@@ -1,0 +1,138 @@
+"""A process that is killed at any point leaves a store without half images."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.images.store import ImageStore
+from hekla.units.clock import ManualClock
+from tests.images.builders import directory, file, image, sha256, tar
+from tests.images.stores import add, files_of
+
+CALLS = ("open", "mkdir", "rename", "fsync", "unlink", "rmdir", "write", "close", "fchmod")
+BASE, TOP = tar(file("base", b"base")), tar(directory("d", mode=0), file("d/top", b"top"))
+BUILT = image(BASE, TOP)
+
+
+def killed_at(number: int, work: Callable[[], None]) -> bool:
+    """Do some work in a child that kills itself at a system call; return whether it came so far."""
+    child = os.fork()
+    if child == 0:
+        left = [number]
+        for name in CALLS:
+            _count(name, left)
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL)
+    return status == signal.SIGKILL
+
+
+def _count(name: str, left: list[int]) -> None:
+    real = getattr(os, name)
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+        return real(*arguments, **options)
+
+    setattr(os, name, counted)
+
+
+def check(where: Path) -> bool:
+    """Open a store, check that it is whole, and return whether it has the image."""
+    store = ImageStore(where, clock=ManualClock())
+    found = store.find("x")
+    files = files_of(store)
+    assert files["ingest"] == files["locks"] == []
+    if found is not None:
+        top, base = store.lower_directories(found)
+        assert (base / "base").read_bytes() == b"base"
+        assert (top / "d/top").read_bytes() == b"top"
+        assert store.document(found.digest) == BUILT.manifest
+        assert len(files["blobs"]) == 2
+    else:
+        assert files["blobs"] == []
+    assert {f"sha256/{key[7:]}" for key in store._catalog.layers()} == set(files["layers"])
+    assert store._catalog.held() == {}
+    store.close()
+    return found is not None
+
+
+def bring_in(where: Path) -> None:
+    add(ImageStore(where, clock=ManualClock()), BUILT, "x")
+
+
+def take_out(where: Path) -> None:
+    ImageStore(where, clock=ManualClock()).remove("x")
+
+
+@pytest.mark.slow
+def test_pull_that_is_killed_anywhere_can_be_repeated(tmp_path: Path) -> None:
+    steps, outcomes = 0, set()
+    for number in range(0, 10_000, 2):
+        where = tmp_path / f"at{number}"
+        if not killed_at(number, lambda where=where: bring_in(where)):  # type: ignore[misc]
+            break
+        outcomes.add(check(where))
+        bring_in(where)
+        assert check(where)
+        steps += 1
+    assert steps > 30
+    assert outcomes == {True, False}
+
+
+@pytest.mark.slow
+def test_removal_that_is_killed_anywhere_removes_all_or_nothing(tmp_path: Path) -> None:
+    outcomes = set()
+    for number in range(10_000):
+        where = tmp_path / f"at{number}"
+        bring_in(where)
+        if not killed_at(number, lambda where=where: take_out(where)):  # type: ignore[misc]
+            break
+        outcomes.add(check(where))
+    assert outcomes == {True, False}
+
+
+def test_two_processes_add_the_same_image(tmp_path: Path) -> None:
+    where = tmp_path / "images"
+    ImageStore(where).close()
+    children = []
+    for _ in range(4):
+        child = os.fork()
+        if child == 0:
+            try:
+                bring_in(where)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0, 0]
+    assert check(where)
+
+
+def test_opening_leaves_the_pull_of_another_process_alone(tmp_path: Path) -> None:
+    where = tmp_path / "images"
+    first = ImageStore(where)
+    with first.ingest() as ingest:
+        ingest.add_layer(io.BytesIO(BASE), sha256(BASE), "a layer")
+        second = ImageStore(where)
+        assert ingest.path.is_dir()
+        assert second._catalog.held()
+        second.collect(0)
+        assert ingest.use_layer(sha256(BASE))
+        second.close()
+    first.close()

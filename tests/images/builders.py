@@ -71,6 +71,11 @@ class BuiltImage:
     """Uncompressed."""
 
     @property
+    def layer_digests(self) -> list[str]:
+        """Of the blobs, bottom layer first."""
+        return [layer["digest"] for layer in json.loads(self.manifest)["layers"]]
+
+    @property
     def digest(self) -> str:
         return digest_of(self.manifest)
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools import debian
 
 from hekla.images.store import ImageStore
 from hekla.images.tree import remove_tree
 from hekla.units.clock import ManualClock
+from tests.images.registry import LyingRegistry, RealRegistry, lying_registry, real_registry
 
 
 @pytest.fixture
@@ -23,5 +25,38 @@ def where(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def store(where: Path) -> Iterator[ImageStore]:
     opened = ImageStore(where, clock=ManualClock())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def skopeo() -> str:
+    """The path of skopeo."""
+    try:
+        return str(debian.program("skopeo"))
+    except debian.Missing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def real(skopeo: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    try:
+        debian.program("docker-registry")
+    except debian.Missing as error:
+        pytest.skip(str(error))
+    with real_registry(tmp_path_factory.mktemp("registry")) as registry:
+        yield registry
+
+
+@pytest.fixture
+def lying(skopeo: str) -> Iterator[LyingRegistry]:
+    with lying_registry() as registry:
+        yield registry
+
+
+@pytest.fixture
+def live(where: Path, skopeo: str) -> Iterator[ImageStore]:
+    """A store with the time of the machine, as a real child process needs it."""
+    opened = ImageStore(where)
     yield opened
     opened.close()

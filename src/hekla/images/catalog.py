@@ -115,7 +115,8 @@ class Catalog:
 
     # Images
 
-    def put_image(self, image: Image, names: Iterable[str], now: float) -> None:
+    def put_image(self, image: Image, names: Iterable[str], now: float, holder: str = "") -> None:
+        """Record an image and names of it, and that `holder` uses it if one is given."""
         with self.transaction() as connection:
             connection.execute(
                 "INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
@@ -126,6 +127,8 @@ class Catalog:
                 "INSERT OR REPLACE INTO names VALUES (?, ?)",
                 [(name, image.digest) for name in names],
             )
+            if holder:
+                self.pin(image.digest, holder, now)
 
     def find(self, name: str) -> Image | None:
         """Return the image with a name or digest."""
@@ -221,8 +224,8 @@ class Catalog:
 
     # Deletion
 
-    def uses(self) -> list[ImageUse]:
-        pinned = set().union(*self.pins().values())
+    def uses(self, in_use: Iterable[str] = ()) -> list[ImageUse]:
+        pinned = set(in_use).union(*self.pins().values())
         return [
             ImageUse(image.digest, image.layers, used, image.digest in pinned, image.pullable)
             for image, _, used in self.images()

@@ -128,6 +128,13 @@ class LayerStream:
         self._position += len(data)
         return data
 
+    def skip(self, size: int) -> int:
+        """Pass over bytes; return how many there were."""
+        left = size
+        while left and (data := self.read_some(left)):
+            left -= len(data)
+        return size - left
+
     def digests(self) -> tuple[str, str]:
         """Read to the end; return the digests of the blob and of its uncompressed form."""
         while self.read_some(_MOST_OUTPUT):

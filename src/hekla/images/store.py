@@ -102,6 +102,10 @@ class ImageStore:
         """Return the layers for an overlay, topmost first. Pin the image before."""
         return [self._layer_path(key) for key in reversed(image.layers)]
 
+    def record(self, image: Image, names: Sequence[str], holder: str = "") -> None:
+        """Record more names of an image, and pin it for `holder`; this counts as a use."""
+        self._catalog.put_image(image, names, self.clock.now(), holder)
+
     def document(self, digest: str) -> bytes:
         """Return a manifest or configuration of an image."""
         try:
@@ -151,17 +155,22 @@ class ImageStore:
     def ingest(self) -> Iterator[Ingest]:
         """Bring in an image; what it does not record at the end is removed."""
         name = uuid.uuid4().hex
-        lock = FileLock.try_lock(self._ingest / (name + _LOCK_SUFFIX))
-        assert lock is not None
         path = self._ingest / name
-        try:
+        with contextlib.ExitStack() as stack:
             with _disk_errors("the store of images"):
+                lock = FileLock.try_lock(path.with_suffix(_LOCK_SUFFIX))
+                assert lock is not None
+                stack.callback(lock.release)
                 path.mkdir(mode=0o700)
-            yield Ingest(self, name, path)
-        finally:
-            remove_tree(path)
-            self._catalog.release_layers(name)
-            lock.release()
+            ingest = Ingest(self, name, path)
+            stack.callback(self._end_ingest, ingest, name)
+            yield ingest
+
+    def _end_ingest(self, ingest: Ingest, name: str) -> None:
+        remove_tree(ingest.path)
+        self._catalog.release_layers(name)
+        if ingest.has_unused_layers:
+            self.collect()
 
     def _add_layer(self, key: str, record: LayerRecord, unpacked: Path, ingest: str) -> None:
         """Make an unpacked layer visible."""
@@ -175,7 +184,9 @@ class ImageStore:
             _sync_directory(target.parent)
             self._catalog.put_layer(key, record, ingest)
 
-    def _add_image(self, image: Image, names: Sequence[str], documents: Mapping[str, Path]) -> None:
+    def _add_image(
+        self, image: Image, names: Sequence[str], holder: str, documents: Mapping[str, Path]
+    ) -> None:
         """Make an image visible, whose layers are."""
         with self._exclusive():
             for digest, path in documents.items():
@@ -183,15 +194,15 @@ class ImageStore:
                 target.parent.mkdir(exist_ok=True)
                 os.rename(path, target)
                 _sync_directory(target.parent)
-            self._catalog.put_image(image, names, self.clock.now())
+            self.record(image, names, holder)
 
     def _hold_layer(self, keys: Sequence[str], ingest: str) -> str | None:
         return next((key for key in keys if self._catalog.hold_layer(key, ingest)), None)
 
     # Deletion
 
-    def _delete(self, digest: str, limit_bytes: int | None = None) -> Deletions:
-        """Delete an image, if one is given, and what the limit and unused layers ask for."""
+    def _delete(self, digest: str, limit_bytes: int | None = None, *, keep: str = "") -> Deletions:
+        """Delete an image, if one is given, unused layers, and images above the limit."""
         catalog = self._catalog
         with self._trash() as trash, self._exclusive():
             with catalog.transaction():  # so that nothing is pinned in between
@@ -200,7 +211,8 @@ class ImageStore:
                     catalog.delete((digest,), ())
                 sizes = {key: record.disk_bytes for key, record in catalog.layers().items()}
                 held = set().union(*catalog.held().values())
-                chosen = choose_deletions(catalog.uses(), sizes, held, limit_bytes)
+                uses = catalog.uses(in_use={keep})
+                chosen = choose_deletions(uses, sizes, held, limit_bytes)
                 catalog.delete(chosen.images, chosen.layers)
             self._move_unrecorded(trash)
         return replace(chosen, images=(digest, *chosen.images)) if digest else chosen
@@ -211,13 +223,20 @@ class ImageStore:
             raise ImageInUse(f"image {digest[:19]}… is used by {holders[0]}; stop it first")
 
     def _remove_leftovers(self) -> None:
+        for path in self.locks.iterdir():
+            if (lock := FileLock.try_lock(path)) is not None:
+                lock.release()  # which deletes the file
         for path in self._ingest.glob("*" + _LOCK_SUFFIX):
             lock = FileLock.try_lock(path)
             if lock is None:
                 continue  # its process lives
-            name = path.name.removesuffix(_LOCK_SUFFIX)
-            remove_tree(self._ingest / name)
-            self._catalog.release_layers(name)
+            # Under another name first: a tool whose parent was killed may still write to it.
+            old = path.with_suffix(".old")
+            remove_tree(old)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path.with_suffix(""), old)
+            remove_tree(old)
+            self._catalog.release_layers(path.stem)
             lock.release()
         with self._trash() as trash, self._exclusive():
             self._forget_lost_layers()
@@ -262,6 +281,8 @@ class Ingest:
     def __init__(self, store: ImageStore, name: str, path: Path) -> None:
         self.path = path
         """A directory of its own, which is removed at the end."""
+        self.has_unused_layers = False
+        """Layers were added for an image that is not recorded."""
         self._store = store
         self._name = name
         self._keys: list[str] = []
@@ -275,13 +296,13 @@ class Ingest:
     def has_layers(self, diff_ids: Sequence[str]) -> list[bool]:
         """Return for each layer of an image whether the store has it, and keep it then.
 
-        Note: whether a layer fits depends on the ones below it, so all above a missing one that
-        are not known by their diff id alone count as missing.
+        Note: above a missing layer only those count that fit on any layer.
         """
         found: list[bool] = []
         below: list[str] = []
         for diff_id in diff_ids:
-            key = self._store._hold_layer(_keys(diff_id, below), self._name)
+            keys = _keys(diff_id, below)[: 2 if all(found) else 1]
+            key = self._store._hold_layer(keys, self._name)
             found.append(key is not None)
             below.append(key or diff_id)
         return found
@@ -324,6 +345,7 @@ class Ingest:
                 key = chained if found.inherits else plain
                 record = LayerRecord(diff_id, found.disk_bytes, found.entries)
                 self._store._add_layer(key, record, target, self._name)
+                self.has_unused_layers = True
             finally:
                 if target.exists():
                     remove_tree(target)
@@ -340,12 +362,13 @@ class Ingest:
         self._documents[digest] = path
         return digest
 
-    def add_image(self, image: Image, names: Sequence[str]) -> None:
-        """Record the image under its names, and keep the store's limit of bytes."""
-        self._store._add_image(image, names, self._documents)
+    def add_image(self, image: Image, names: Sequence[str], holder: str = "") -> None:
+        """Record the image under its names, pin it for `holder`, and keep the store's limit."""
+        self._store._add_image(image, names, holder, self._documents)
         self._documents = {}
         self._store._catalog.release_layers(self._name)
-        self._store.collect()
+        self.has_unused_layers = False
+        self._store._delete("", self._store._limit_bytes, keep=image.digest)
 
 
 def _keys(diff_id: str, below: Sequence[str]) -> tuple[str, str]:

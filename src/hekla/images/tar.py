@@ -81,6 +81,10 @@ class Stream(Protocol):
         """Return at least one byte and at most `most`; nothing at the end."""
         ...
 
+    def skip(self, size: int) -> int:
+        """Pass over bytes; return how many there were."""
+        ...
+
 
 class TarReader:
     """The entries of a tar stream, one after the other."""
@@ -186,11 +190,10 @@ class TarReader:
         self._padding = -size % BLOCK
 
     def _skip_data(self) -> None:
-        while self.read(1 << 20):
-            pass
-        if self._padding and len(self._stream.read(self._padding)) < self._padding:
+        left = self._left + self._padding
+        if left and self._stream.skip(left) < left:
             raise self._truncated()
-        self._padding = 0
+        self._left = self._padding = 0
 
     def _exactly(self, size: int) -> bytes:
         data = self._stream.read(size)

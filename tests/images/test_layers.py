@@ -104,6 +104,18 @@ def test_layer_in_any_compression_has_both_digests(name: str, root: Path) -> Non
     assert (root / "a").stat().st_size == 3_000_000
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
+@pytest.mark.parametrize("chunk", [50, 1000])
+def test_decoder_that_returns_nothing_for_a_moment_is_not_at_its_end(
+    compress: Callable[[bytes], bytes], chunk: int, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After output of exactly the largest size, zstd has nothing, and wants input only then."""
+    monkeypatch.setattr("hekla.images.compression._MOST_OUTPUT", 128 << 10)
+    monkeypatch.setattr("hekla.images.compression.CHUNK_BYTES", chunk)
+    data = tar(file("zeros", bytes(3 << 20)))
+    assert put(compress(data), root).diff_id == sha256(data)
+
+
 @pytest.mark.parametrize("magic", [b"BZh91AY", b"\xfd7zXZ\0", b"\x04\x22\x4d\x18"])
 def test_other_compressions_are_refused_by_name(magic: bytes, root: Path) -> None:
     with pytest.raises(UnsupportedImage, match="use gzip or zstd"):

@@ -192,13 +192,12 @@ class LayerStream:
             if decoder is None:
                 raise self._damaged("it does not continue after a compressed part")
             while not decoder.eof:
-                if decoder.needs_input:
-                    data = data or self._read_blob()
+                is_at_end = decoder.needs_input and not (data := data or self._read_blob())
                 try:
                     unpacked = decoder.decompress(data, _MOST_OUTPUT)
                 except (zlib.error, zstd.ZstdError) as error:
                     raise self._damaged(str(error)) from error
-                if not data and not unpacked and not decoder.eof:
+                if is_at_end and not unpacked and not decoder.eof:
                     raise self._damaged("it ends too early")
                 yield unpacked
                 data = b""

@@ -61,7 +61,7 @@ def write(path: Path, data: bytes) -> Path:
 def check(store: ImageStore, found: Image) -> None:
     top, bottom = store.lower_directories(found)
     assert ((bottom / "one").read_bytes(), (top / "two").read_bytes()) == (b"1", b"2")
-    assert found.config.command == ("sh",)
+    assert found.config.cmd == ("sh",)
     assert not found.pullable
 
 

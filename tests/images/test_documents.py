@@ -85,7 +85,7 @@ def test_lists_that_go_writes_as_null_are_empty() -> None:
     assert isinstance(found, Manifest)
     assert found.layers == ()
     read = decode_config(config({"Env": None, "Cmd": None, "Volumes": None}), "x")
-    assert (read.env, read.command, read.volumes) == ((), (), ())
+    assert (read.env, read.cmd, read.volumes) == ((), (), ())
     assert decode_config(config(None), "x").entrypoint == ()
 
 
@@ -161,7 +161,7 @@ def test_configuration_says_how_containers_start() -> None:
         ),
         "x",
     )
-    assert (found.entrypoint, found.command) == (("/init",), ("-v",))
+    assert (found.entrypoint, found.cmd) == (("/init",), ("-v",))
     assert found.env == ("PATH=/bin", "EMPTY=")
     assert (found.user, found.working_dir, found.stop_signal) == ("1000:100", "/w", "SIGRTMIN+3")
     assert (found.volumes, found.exposed_ports) == (("/a", "/b"), ("53/udp", "80/tcp"))

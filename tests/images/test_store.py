@@ -87,6 +87,14 @@ def test_layer_that_leans_on_its_base_is_kept_for_each_base(store: ImageStore) -
     assert add(store, image(BASE, leaning), "z").layers == first.layers
 
 
+def test_layer_that_an_image_has_twice_is_one_directory(store: ImageStore) -> None:
+    added = add(store, image(ONE, BASE, ONE), "x")
+    assert len(added.layers) == 3
+    top, bottom = store.lower_directories(added)
+    assert ((top / "one").exists(), (bottom / "bin/sh").exists()) == (True, True)
+    assert store.remove("x").images == (added.digest,)
+
+
 def test_name_moves_to_another_image(store: ImageStore) -> None:
     first, second = add(store, image(BASE, ONE), "x"), add(store, image(BASE, TWO), "x")
     assert store.find("x") == second

@@ -99,7 +99,8 @@ class ImageConfig(msgspec.Struct, frozen=True):
     platform: Platform
     diff_ids: tuple[str, ...]
     entrypoint: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    """Arguments of the entrypoint, or the whole command without one."""
     env: tuple[str, ...] = ()
     """NAME=value, in order."""
     user: str = ""
@@ -200,7 +201,7 @@ def decode_config(data: bytes, what: str) -> ImageConfig:
         platform=Platform(found.architecture or "", found.os or "", found.variant or ""),
         diff_ids=diff_ids,
         entrypoint=container.entrypoint or (),
-        command=container.cmd or (),
+        cmd=container.cmd or (),
         env=tuple(pair for pair in container.env or () if pair.find("=") > 0),
         user=container.user or "",
         working_dir=container.working_dir or "",
@@ -291,7 +292,7 @@ def _check_number(number: int, most: int, things: str, what: str) -> None:
 
 
 def _check_config(config: ImageConfig, what: str) -> None:
-    texts = (*config.entrypoint, *config.command, *config.env, *config.volumes)
+    texts = (*config.entrypoint, *config.cmd, *config.env, *config.volumes)
     if any("\0" in text for text in (*texts, config.user, config.working_dir)):
         raise InvalidImage(f"{what} has a text with a zero byte, which no program can get")
     if not _STOP_SIGNAL.fullmatch(config.stop_signal):

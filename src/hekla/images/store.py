@@ -24,8 +24,6 @@ Note: mount options hold one page. For many layers open each lower directory, an
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,13 +33,12 @@ from typing import Final
 
 from hekla.images.catalog import Catalog, Image, LayerRecord
 from hekla.images.compression import Blob
+from hekla.images.disk import disk_errors, sync_directory, sync_file_system
 from hekla.images.documents import Descriptor, check_digest, digest_of
 from hekla.images.errors import (
     DigestMismatch,
-    DiskFull,
     ImageInUse,
     ImageNotFound,
-    StoreError,
     UnsupportedImage,
 )
 from hekla.images.garbage import Deletions, choose_deletions
@@ -54,7 +51,6 @@ from hekla.units.private_directory import ensure_private
 __all__ = ["Image", "ImageStore", "Ingest"]
 
 _LOCK_SUFFIX: Final = ".lock"
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ImageStore:
@@ -73,7 +69,7 @@ class ImageStore:
         self._limit_bytes = limit_bytes
         self._blobs, self._layers = directory / "blobs", directory / "layers"
         self._ingest = directory / "ingest"
-        with _disk_errors("the store of images"):
+        with disk_errors("the store of images"):
             ensure_private(directory)
             for path in (self._blobs, self._layers, self._ingest, self.locks):
                 path.mkdir(exist_ok=True)
@@ -100,7 +96,8 @@ class ImageStore:
 
     def lower_directories(self, image: Image) -> list[Path]:
         """Return the layers for an overlay, topmost first. Pin the image before."""
-        return [self._layer_path(key) for key in reversed(image.layers)]
+        # Some images have a layer twice. overlayfs refuses that, and only the upper one counts.
+        return [self._layer_path(key) for key in dict.fromkeys(reversed(image.layers))]
 
     def record(self, image: Image, names: Sequence[str], holder: str = "") -> None:
         """Record more names of an image, and pin it for `holder`; this counts as a use."""
@@ -119,7 +116,7 @@ class ImageStore:
         """Remove a name, and its image if that was the last one; or an image by digest."""
         image = self.find(name)
         if image is None:
-            raise ImageNotFound(f"there is no image {name!r}; hekla image list shows all")
+            raise ImageNotFound(f"there is no image {name!r} here; check the name")
         names = next(names for each, names, _ in self.images() if each.digest == image.digest)
         if set(names) - {name} and name != image.digest:
             self._catalog.remove_name(name)
@@ -157,7 +154,7 @@ class ImageStore:
         name = uuid.uuid4().hex
         path = self._ingest / name
         with contextlib.ExitStack() as stack:
-            with _disk_errors("the store of images"):
+            with disk_errors("the store of images"):
                 lock = FileLock.try_lock(path.with_suffix(_LOCK_SUFFIX))
                 assert lock is not None
                 stack.callback(lock.release)
@@ -175,13 +172,13 @@ class ImageStore:
     def _add_layer(self, key: str, record: LayerRecord, unpacked: Path, ingest: str) -> None:
         """Make an unpacked layer visible."""
         target = self._layer_path(key)
-        _sync_file_system(unpacked)
+        sync_file_system(unpacked)
         with self._exclusive():
             if self._catalog.hold_layer(key, ingest):
                 return  # somebody else was faster
             target.parent.mkdir(exist_ok=True)
             os.rename(unpacked, target)
-            _sync_directory(target.parent)
+            sync_directory(target.parent)
             self._catalog.put_layer(key, record, ingest)
 
     def _add_image(
@@ -193,7 +190,7 @@ class ImageStore:
                 target = self._blob_path(digest)
                 target.parent.mkdir(exist_ok=True)
                 os.rename(path, target)
-                _sync_directory(target.parent)
+                sync_directory(target.parent)
             self.record(image, names, holder)
 
     def _hold_layer(self, keys: Sequence[str], ingest: str) -> str | None:
@@ -265,7 +262,7 @@ class ImageStore:
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
-        with hold_blocking(self.directory / "lock"), _disk_errors("the store of images"):
+        with hold_blocking(self.directory / "lock"), disk_errors("the store of images"):
             yield
 
     def _layer_path(self, key: str) -> Path:
@@ -329,7 +326,7 @@ class Ingest:
             raise UnsupportedImage(f"{what} mixes sha256 and sha512; build the image with one")
         target = self.path / f"layer{len(self._keys)}"
         lowers = [self._store._layer_path(key) for key in reversed(self._keys)]
-        with _disk_errors(what):
+        with disk_errors(what):
             target.mkdir(mode=0o755)
             try:
                 found = unpack(
@@ -355,7 +352,7 @@ class Ingest:
         """Add a manifest or configuration; return its digest."""
         digest = digest_of(data)
         path = self.path / f"document{len(self._documents)}"
-        with _disk_errors("a document of an image"), open(path, "xb") as file:
+        with disk_errors("a document of an image"), open(path, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -388,34 +385,3 @@ def _check_layer(found: Unpacked, diff_id: str, descriptor: Descriptor | None, w
             f"{what} unpacks to {found.diff_id[:19]}…, and the image's configuration has "
             f"{diff_id[:19]}…; build the image again"
         )
-
-
-@contextlib.contextmanager
-def _disk_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(
-                f"the disk is full, and {what} needs space; free disk space, or remove images"
-            ) from error
-        raise StoreError(f"{what} cannot be read or written: {error}") from error
-
-
-def _sync_file_system(path: Path) -> None:
-    """Write all files of a layer to disk: one call instead of one for each file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if _libc.syncfs(descriptor):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -285,6 +285,17 @@ async def test_blob_without_an_end_is_cut_off(
     assert files_of(live) == NOTHING
 
 
+async def test_image_larger_than_the_disk_is_not_even_fetched(
+    lying: LyingRegistry, live: ImageStore, skopeo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hekla.images.layers.RESERVED_BYTES", 1 << 60)
+    lying.requests.clear()
+    built = image(BASE, ONE)
+    with pytest.raises(DiskFull, match="the space that is left"):
+        await puller(live, skopeo).pull(lying.put("1", built))
+    assert f"blobs/{built.layer_digests[0]}" not in lying.requests
+
+
 async def test_registry_that_stalls_is_given_up(
     lying: LyingRegistry, live: ImageStore, skopeo: str
 ) -> None:
@@ -368,6 +379,12 @@ def test_messages_of_skopeo_have_types(message: str, want: type[ImageError]) -> 
     found = _error(line, parse_reference("x"))
     assert type(found) is want
     assert "docker.io/library/x:latest cannot be pulled" in str(found)
+
+
+def test_names_and_digests_are_no_reasons() -> None:
+    name = parse_reference("x.example/unauthorized/connection-refused:1")
+    message = f'msg="reading manifest of {name.name}@sha256:{"503" * 20}: something new"'
+    assert type(_error(message, name)) is ImagePullError
 
 
 def test_messages_show_no_signed_addresses_and_have_a_bound() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -65,17 +65,13 @@ def hold_blocking(path: Path) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def hold(path: Path, clock: Clock, waiting: Callable[[], None]) -> AsyncIterator[None]:
-    """Hold a lock that others may hold for long; `waiting` is called once if they do.
+async def hold(path: Path, clock: Clock) -> AsyncIterator[None]:
+    """Hold a lock that others may hold for long.
 
     It is tried again and again, because a thread that waits in flock cannot be cancelled.
     """
-    lock = FileLock.try_lock(path)
-    if lock is None:
-        waiting()
-    while lock is None:
+    while (lock := FileLock.try_lock(path)) is None:
         await clock.sleep(PAUSE_S)
-        lock = FileLock.try_lock(path)
     try:
         yield
     finally:

@@ -88,11 +88,11 @@ _KINDS: Final[tuple[tuple[type[ImageError], tuple[str, ...], str], ...]] = (
     (
         RegistryUnavailable,
         ("dial tcp", "no such host", "connection refused", "connection reset", "i/o timeout",
-         "unexpected eof", "deadline exceeded", "pinging container registry", "502", "503", "504",
-         "500 internal", "broken pipe", "timeout"),
+         "unexpected eof", "deadline exceeded", "pinging container registry", "bad gateway",
+         "service unavailable", "gateway timeout", "internal server error", "broken pipe"),
         "check that the registry runs and can be reached; the pull is tried again",
     ),
-    (ImageNotFound, ("404", "not found"), "check the name and the tag"),
+    (ImageNotFound, ("404 (not found)", "not found"), "check the name and the tag"),
 )  # fmt: skip
 
 
@@ -272,7 +272,8 @@ async def _read_tail(stream: asyncio.StreamReader) -> str:
 def _error(output: str, reference: Reference) -> ImageError:
     """Return the error that skopeo's messages mean."""
     text = _shown(output)
-    lowered = text.lower()
+    # A name or digest may look like a reason.
+    lowered = re.sub("sha(256|512):[0-9a-f]+", "", text.lower().replace(reference.name.lower(), ""))
     for kind, needles, advice in _KINDS:
         if any(needle in lowered for needle in needles):
             return kind(f"image {reference} cannot be pulled: {text}; {advice}")

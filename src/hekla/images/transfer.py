@@ -25,7 +25,7 @@ import msgspec
 
 from hekla.images.archives import open_archive
 from hekla.images.catalog import Image
-from hekla.images.compression import Blob
+from hekla.images.compression import Blob, check_bytes
 from hekla.images.documents import (
     ImageConfig,
     Manifest,
@@ -36,6 +36,7 @@ from hekla.images.documents import (
     digest_of,
 )
 from hekla.images.errors import ImagePullError, InvalidImage, RegistryUnavailable
+from hekla.images.layers import limits_for
 from hekla.images.locks import hold
 from hekla.images.platforms import IndexWalk, check_platform, this_machine
 from hekla.images.reference import Archive, Reference
@@ -164,6 +165,7 @@ class Puller:
         blobs = ingest.path / "blobs"
         total = await asyncio.to_thread(_prepare_blobs, blobs, manifest, config, ingest)
         if total:
+            check_bytes(total, limits_for(ingest.path).bytes, what)
             watch = _Watch(ingest.path, total, progress, self._stall_s, self._store.clock, what)
             await skopeo.copy(found.reference, blobs, watch, self._timeout_s)
             watch.finish()
@@ -234,7 +236,7 @@ class Puller:
 
     def _lock(self, digest: str) -> contextlib.AbstractAsyncContextManager[None]:
         path = self._store.locks / digest.replace(":", "-")
-        return hold(path, self._store.clock, lambda: None)
+        return hold(path, self._store.clock)
 
 
 def is_insecure(registry: str, listed: Collection[str]) -> bool:

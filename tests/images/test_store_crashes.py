@@ -136,3 +136,17 @@ def test_opening_leaves_the_pull_of_another_process_alone(tmp_path: Path) -> Non
         assert ingest.use_layer(sha256(BASE))
         second.close()
     first.close()
+
+
+def test_layer_of_a_killed_process_is_replaced_without_opening_the_store_again(
+    tmp_path: Path,
+) -> None:
+    where = tmp_path / "images"
+    store = ImageStore(where, clock=ManualClock())
+    orphan = where / "layers" / sha256(BASE).replace(":", "/")
+    orphan.mkdir(parents=True)
+    (orphan / "half").touch()
+    added = add(store, BUILT, "x")
+    assert os.listdir(store.lower_directories(added)[1]) == ["base"]
+    store.close()
+    assert check(where)

@@ -177,6 +177,8 @@ class ImageStore:
             if self._catalog.hold_layer(key, ingest):
                 return  # somebody else was faster
             target.parent.mkdir(exist_ok=True)
+            if target.exists():  # of a process that was killed before it recorded it
+                os.rename(target, unpacked.with_suffix(".old"))
             os.rename(unpacked, target)
             sync_directory(target.parent)
             self._catalog.put_layer(key, record, ingest)

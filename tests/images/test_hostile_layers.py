@@ -124,6 +124,16 @@ def test_links_to_deep_directories_cannot_make_deeper_ones(root: Path) -> None:
         put(tar(directory(deep), symlink("l", deep), directory(f"l/{deep}")), root, Limits(1000))
 
 
+def test_links_that_multiply_the_work_of_each_entry_are_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hekla.images.tree.MAX_STEPS", 100_000)
+    chain = [symlink(f"l{number}", "d/../" * 400 + f"l{number + 1}") for number in range(30)]
+    files = [file(f"l0/{number}") for number in range(50)]
+    with pytest.raises(InvalidImage, match="too many directories and links"):
+        put(tar(directory("d"), *chain, directory("l30"), *files), root)
+
+
 # Sizes
 
 

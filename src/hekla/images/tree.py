@@ -28,6 +28,9 @@ MAX_LINKS: Final = 40
 MAX_DEPTH: Final = 255
 """Of real directories. Removing a tree takes a descriptor and a frame for each level."""
 MAX_OPEN: Final = 64
+MAX_STEPS: Final = 50_000_000
+"""Directories that are opened or passed for one layer: minutes. Links can make a path very long,
+and each of many entries may have such a path; layers of programs take some per entry."""
 
 Place = tuple[bytes, ...]
 """The names from the root down to a file, none of them a link."""
@@ -69,6 +72,7 @@ class Tree:
         self.made = 0
         """Directories that no entry of the archive names."""
         self._has_odd_root = False
+        self._steps = 0
         descriptor = os.open(root, _DIRECTORY)
         self._root = Directory(descriptor, (), 0o755, 0)
         self._has_root_attributes = False
@@ -103,7 +107,7 @@ class Tree:
         return found or self._walk(parts, mtime_ns)
 
     def make(self, parent: Directory, name: bytes, mtime_ns: int) -> Directory:
-        """Make a directory. What another entry made there before is replaced."""
+        """Make a directory; raise FileExistsError if there is a file of that name."""
         place = (*parent.place, name)
         if len(place) > MAX_DEPTH:
             raise InvalidImage(f"{self._what} has directories more than {MAX_DEPTH} deep")
@@ -139,6 +143,7 @@ class Tree:
         here = self._root
         while left:
             name = left.pop()
+            self._count(1)
             if name == b"..":
                 here = self._at(here.place[:-1])
                 continue
@@ -174,6 +179,7 @@ class Tree:
 
     def _enter(self, parent: Directory, name: bytes) -> Directory:
         """Open a directory in a directory; raise NotADirectoryError for a link."""
+        self._count(1)
         mode: int | None = None
         try:
             descriptor = os.open(name, _DIRECTORY, dir_fd=parent.descriptor)
@@ -203,6 +209,7 @@ class Tree:
 
     def _inherit(self, directory: Directory) -> None:
         """Give an unnamed directory the attributes it has in the layers below."""
+        self._count(len(self._lowers) * len(directory.place))
         mode, uid, gid = _in_lowers(self._lowers, directory.place) or _ROOT_ATTRIBUTES
         owner = (uid, gid) if self._is_root else (0, 0)
         directory.mode = mode
@@ -210,6 +217,14 @@ class Tree:
             os.fchown(directory.descriptor, *owner)
         if directory is self._root:
             self._has_odd_root = (mode, *owner) != _ROOT_ATTRIBUTES
+
+    def _count(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise InvalidImage(
+                f"{self._what} has paths that lead through too many directories and links; it "
+                "looks like an attack, and is not used"
+            )
 
     def _release(self, place: Place) -> None:
         self._finish(self._open.pop(place))

@@ -181,7 +181,15 @@ def change_manifest(layout: Path, built: BuiltImage) -> None:
     (layout / "blobs/sha256" / built.digest[7:]).write_bytes(built.manifest + b" ")
 
 
-@pytest.mark.parametrize("damage", [break_blob, replace_blob_by_fifo, change_manifest])
+def change_annotations(layout: Path, _: BuiltImage) -> None:
+    path = layout / "index.json"
+    path.write_text(path.read_text().replace('"v1"', "[1]"))
+
+
+DAMAGES = [break_blob, replace_blob_by_fifo, change_manifest, change_annotations]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 async def test_damaged_layouts_are_refused(
     damage: Callable[[Path, BuiltImage], None], store: ImageStore, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -321,12 +322,7 @@ def test_directory_with_mode_0_in_the_middle_gets_its_files(root: Path) -> None:
 
 
 @as_root
-def test_ordinary_user_unpacks_a_layer_as_its_own(tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    os.chown(mine, NOBODY, NOBODY)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o711)
+def test_ordinary_user_unpacks_a_layer_as_its_own() -> None:
     data = tar(
         directory("a", mode=0), file("a/b", uid=0), directory("a/c", mode=0), file("a/c/d"),
         entry(".wh.gone"), directory("o"), entry("o/.wh..wh..opq"), file("a/run", mode=0o4755),
@@ -341,7 +337,10 @@ def test_ordinary_user_unpacks_a_layer_as_its_own(tmp_path: Path) -> None:
         remove_tree(mine / "layer")
         assert os.listdir(mine) == []
 
-    assert as_user(NOBODY, unpack_and_remove) == ""
+    with tempfile.TemporaryDirectory() as where:  # which others can reach
+        mine = Path(where)
+        os.chown(mine, NOBODY, NOBODY)
+        assert as_user(NOBODY, unpack_and_remove) == ""
 
 
 def as_user(user: int, check: Callable[[], None]) -> str:

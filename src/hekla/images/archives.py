@@ -28,6 +28,7 @@ from hekla.images.documents import (
     Platform,
     check_digest,
     decode_config,
+    decode_document,
     decode_manifest,
     digest_of,
     encode_manifest,
@@ -190,13 +191,12 @@ _REF_NAME: Final = "org.opencontainers.image.ref.name"
 
 def _oci_image(files: _Files, source: Archive, machine: Platform) -> ArchivedImage:
     data = _document(files, "index.json")
-    index = decode_manifest(data, f"index.json of {source}")
+    what = f"index.json of {source}"
+    index = decode_manifest(data, what)
     if not isinstance(index, Index):
-        raise InvalidImage(f"index.json of {source} is not an index; write the layout again")
-    labels = [
-        (each.annotations or {}).get(_REF_NAME, "")
-        for each in msgspec.json.decode(data, type=_NamedIndex).manifests or ()
-    ]
+        raise InvalidImage(f"{what} is not an index; write the layout again")
+    named = decode_document(data, _NamedIndex, what)
+    labels = [(each.annotations or {}).get(_REF_NAME, "") for each in named.manifests or ()]
     walk = IndexWalk(machine, str(source))
     found: Index | Manifest = _choose_named(index, labels, source)
     digest = digest_of(data)
@@ -241,13 +241,8 @@ class _DockerEntry(msgspec.Struct, rename="pascal"):
 
 
 def _docker_image(files: _Files, source: Archive) -> ArchivedImage:
-    what = f"manifest.json of {source}"
-    try:
-        entries = msgspec.json.decode(
-            _document(files, "manifest.json"), type=tuple[_DockerEntry, ...]
-        )
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidImage(f"{what} cannot be read: {error}; write the archive again") from error
+    data = _document(files, "manifest.json")
+    entries = decode_document(data, tuple[_DockerEntry, ...], f"manifest.json of {source}")
     entry = _choose_tagged(entries, source)
     paths = entry.layers or ()
     config_data = _document(files, entry.config)

@@ -27,8 +27,10 @@ __all__ = [
     "Manifest",
     "check_digest",
     "decode_config",
+    "decode_document",
     "decode_manifest",
     "digest_of",
+    "encode_manifest",
 ]
 
 MAX_DOCUMENT_BYTES: Final = 4 << 20
@@ -164,7 +166,7 @@ def check_digest(data: bytes, digest: str, what: str) -> None:
 
 def decode_manifest(data: bytes, what: str) -> Index | Manifest:
     """Return an index or a manifest; `what` names it in errors."""
-    found = _decode(data, _Any, what)
+    found = decode_document(data, _Any, what)
     if found.schemaVersion == 1 or found.fsLayers is not None:
         raise UnsupportedImage(
             f"{what} is a manifest of Docker's schema 1, which Docker 28 no longer reads either; "
@@ -188,7 +190,7 @@ def decode_manifest(data: bytes, what: str) -> Index | Manifest:
 
 def decode_config(data: bytes, what: str) -> ImageConfig:
     """Return the configuration of an image."""
-    found = _decode(data, _Config, what)
+    found = decode_document(data, _Config, what)
     diff_ids = found.rootfs.diff_ids or ()
     if found.rootfs.type not in ("layers", ""):
         raise UnsupportedImage(f"{what} has a root of type {found.rootfs.type[:40]!r}, not layers")
@@ -232,7 +234,8 @@ def _plain(descriptor: Descriptor) -> dict[str, Any]:
     }
 
 
-def _decode(data: bytes, kind: type[_T], what: str) -> _T:
+def decode_document(data: bytes, kind: type[_T], what: str) -> _T:
+    """Return a document as the given type; raise InvalidImage."""
     if len(data) > MAX_DOCUMENT_BYTES:
         raise InvalidImage(f"{what} is larger than {MAX_DOCUMENT_BYTES >> 20} MiB, the limit")
     try:

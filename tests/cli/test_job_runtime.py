@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
+from hekla.cli import terminal
 from hekla.cli.vcctl import explain
+from hekla.kube import kubeconfig
 from hekla.kube.resources import JOBS, PODGROUPS
 from hekla.kube.sync_client import SyncClient
 from tests.cli.conftest import Run
@@ -89,8 +91,6 @@ def test_wait_exits_with_the_result_of_the_job(
 
 
 def test_wait_sees_a_later_change(vcctl: Run, make_job: Make, server: Path, namespace: str) -> None:
-    from hekla.kube import kubeconfig
-
     make_job("later", phase="Running")
 
     def complete() -> None:
@@ -104,6 +104,68 @@ def test_wait_sees_a_later_change(vcctl: Run, make_job: Make, server: Path, name
     done = vcctl("job", "wait", "later", "--timeout", "120s")
     controller.join()
     assert (done.code, done.out) == (0, "job later is Completed\n")
+
+
+def unschedulable(of: dict[str, Any], message: str) -> dict[str, Any]:
+    """Return the PodGroup of a job with the scheduler's verdict."""
+    condition = {
+        "type": "Unschedulable",
+        "status": "True",
+        "message": message,
+        "lastTransitionTime": "2026-01-02T00:00:00Z",
+    }
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": f"{of['metadata']['name']}-{of['metadata']['uid']}"},
+        "spec": {"queue": "default", "minMember": 1},
+        "status": {"phase": "Inqueue", "conditions": [condition]},
+    }
+
+
+@pytest.mark.parametrize(
+    "words", [("job", "wait", "stuck"), ("logs", "stuck", "-f")], ids=["wait", "logs"]
+)
+def test_waiting_commands_print_why_the_job_does_not_run(
+    words: tuple[str, ...],
+    tool: Run,
+    config: Path,
+    make_job: Make,
+    admin: SyncClient,
+    server: Path,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = make_job("stuck", phase="Pending")
+    admin.create(PODGROUPS, unschedulable(made, "no node has 9 cpu"), namespace=namespace)
+    printed = threading.Event()
+    echo = terminal.echo
+
+    def notify(text: str, **more: Any) -> None:
+        echo(text, **more)
+        printed.set()
+
+    def complete() -> None:
+        printed.wait(60)
+        with SyncClient(kubeconfig.load(server), component="test") as client:
+            over = {"state": {"phase": "Completed"}}
+            client.patch_status(JOBS, "stuck", over, namespace=namespace)
+
+    monkeypatch.setattr(terminal, "echo", notify)
+    controller = threading.Thread(target=complete)
+    controller.start()
+    done = tool("hekla", *words)
+    controller.join()
+    assert "job stuck is pending: no node has 9 cpu\n" in done.err
+    assert f"  next: `hekla explain stuck -n {namespace}` tells more\n" in done.err
+    assert "no node has 9 cpu" not in done.out
+
+
+def test_hints_of_vcctl_name_vcctl(tool: Run, config: Path, make_job: Make) -> None:
+    make_job("aborted", phase="Aborted")
+    for program in ("vcctl", "hekla"):
+        done = tool(program, "job", "wait", "aborted", "--timeout", "0.01")
+        assert f"`{program} job explain aborted`" in done.err
 
 
 def test_logs_of_a_job_without_pods_print_a_message_on_stderr(vcctl: Run, make_job: Make) -> None:

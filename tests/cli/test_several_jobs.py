@@ -9,10 +9,12 @@ import pytest
 
 from hekla import Explanation, JobEnded, JobHandle, NotFound, as_completed, gather, list_jobs
 from hekla.kube.client import Client
-from hekla.kube.resources import JOBS, NAMESPACES
+from hekla.kube.resources import EVENTS, JOBS, NAMESPACES, PODGROUPS
 from hekla.kube.sync_client import SyncClient
+from hekla.sdk import several_jobs
 from hekla.sdk.async_handle import AsyncJobHandle
 from hekla.units.objects import Object
+from tests.cli.test_job_runtime import unschedulable
 
 Make = Callable[..., Object]
 
@@ -94,6 +96,69 @@ def test_timeout_names_the_jobs_that_are_missing(
 ) -> None:
     with pytest.raises(TimeoutError, match="not finished within 0 s: a, b, c"):
         gather(handles, timeout_s=0)
+
+
+def pending(admin: SyncClient, job: JobHandle) -> None:
+    """Write the verdict of a scheduler, and a warning of the controller."""
+    admin.create(PODGROUPS, unschedulable(job.object, "no node has 9 cpu"), namespace=job.namespace)
+    about = {"kind": "Job", "uid": job.object["metadata"]["uid"], "namespace": job.namespace}
+    event = {
+        "metadata": {"name": f"{job.name}.1"},
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "message": "exceeded quota: small",
+    }
+    admin.create(EVENTS, event, namespace=job.namespace)
+
+
+REASONS = ["  no node has 9 cpu", "  FailedCreate: exceeded quota: small"]
+STEP = (
+    "  next: the pods are created when the quota allows it: wait for other pods, or raise the quota"
+)
+
+
+def test_timeouts_carry_the_reasons_and_the_next_step(
+    admin: SyncClient, handles: list[JobHandle]
+) -> None:
+    job = handles[0]
+    pending(admin, job)
+    head = f"job {job.namespace}/a is Pending"
+    with pytest.raises(TimeoutError) as one:
+        job.wait(timeout_s=0)
+    assert str(one.value).splitlines() == [
+        "job a is not finished after 0 s", head, *REASONS, STEP,
+    ]  # fmt: skip
+    with pytest.raises(TimeoutError) as several:
+        gather([job], timeout_s=0)
+    assert str(several.value).splitlines()[1:] == [head, *REASONS, STEP]
+
+
+async def test_timeouts_of_coroutines_carry_the_reasons(
+    admin: SyncClient, handles: list[JobHandle]
+) -> None:
+    pending(admin, handles[0])
+    where = handles[0].namespace
+    async with Client(admin.config) as client:
+        job = await AsyncJobHandle.of("a", namespace=where, client=client)
+        with pytest.raises(TimeoutError) as late:
+            await job.wait("Running", timeout_s=0)
+    lines = str(late.value).splitlines()
+    assert lines[0] == "job a is not in phase Running after 0 s"
+    assert lines[2:] == [*REASONS, STEP]
+
+
+def test_progress_bar_shows_why_jobs_do_not_run(
+    admin: SyncClient,
+    handles: list[JobHandle],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(several_jobs, "CHECK_S", 0.01)
+    pending(admin, handles[0])
+    with pytest.raises(TimeoutError):
+        list(as_completed(handles[:1], timeout_s=2, progress=True))
+    assert capsys.readouterr().out.count("no node has 9 cpu") == 1
 
 
 def test_a_deleted_job_is_reported(admin: SyncClient, handles: list[JobHandle]) -> None:

@@ -20,12 +20,12 @@ from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, BadRequest, Gone, KubeError, NotFound, TransportError
 from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES, Resource
 from hekla.kube.responses import LineSplitter
-from hekla.sdk import job_commands, job_phases, job_retry
+from hekla.sdk import job_commands, job_phases, job_retry, timeouts
 from hekla.sdk.array_status import ArrayStatus, array_status
 from hekla.sdk.async_clients import default_client
 from hekla.sdk.container_runs import Run, Runs
 from hekla.sdk.explanation import Explanation, explanation, queue_of
-from hekla.sdk.job_wait import WATCH_S, JobEnded
+from hekla.sdk.job_wait import WATCH_S, JobEnded, timed_out
 from hekla.sdk.logs import LogLine, failure_line, line_of
 from hekla.sdk.notebook import jobs_html
 from hekla.sdk.outages import Outage
@@ -83,15 +83,20 @@ class AsyncJobHandle:
     ) -> str:
         """Wait until the job is `finished`, `started` or in the given phase; return its phase.
 
-        Raise JobEnded if it finished in another phase, TimeoutError after `timeout_s`.
+        Raise JobEnded if it finished in another phase, TimeoutError with the reasons after
+        `timeout_s`.
         """
-        async with asyncio.timeout(timeout_s):
-            async for job in self._states():
-                self.object = job
-                if job_phases.is_reached(job, until):
-                    return self.phase
-                if job_phases.is_unreachable(job, until):
-                    raise JobEnded(job)
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for job in self._states():
+                    self.object = job
+                    if job_phases.is_reached(job, until):
+                        return self.phase
+                    if job_phases.is_unreachable(job, until):
+                        raise JobEnded(job)
+        except TimeoutError:
+            reasons = await timeouts.reasons_async(self._client, self.namespace, self.name)
+            raise timed_out(self.name, until, timeout_s, reasons) from None
         raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{self.name}" was deleted')
 
     async def logs(self, *, follow: bool = False, task: str = "") -> AsyncIterator[LogLine]:

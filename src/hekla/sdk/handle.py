@@ -121,7 +121,8 @@ class JobHandle:
     def wait(self, until: str = job_phases.FINISHED, *, timeout_s: float | None = None) -> str:
         """Block until the job is `finished`, `started` or in the given phase; return its phase.
 
-        Raise JobEnded if it finished in another phase, TimeoutError after `timeout_s`.
+        Raise JobEnded if it finished in another phase, TimeoutError with the reasons after
+        `timeout_s`.
         """
         self.object = job_wait.wait(
             self._client, self.name, namespace=self.namespace, until=until, timeout_s=timeout_s

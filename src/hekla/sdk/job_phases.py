@@ -10,6 +10,7 @@ from hekla.units.objects import Object
 # `wait` accepts one of these words, or the name of a phase.
 FINISHED: Final = "finished"
 STARTED: Final = "started"
+CONDITIONS: Final = (FINISHED, STARTED)
 _BEFORE_START: Final = frozenset({"", JobPhase.PENDING})
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hekla.kube.errors import Gone, NotFound, TransportError
 from hekla.kube.resources import JOBS, Resource
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import job_phases
+from hekla.sdk import job_phases, timeouts
 from hekla.sdk.outages import Outage
 from hekla.units.objects import Object
 
@@ -86,10 +86,27 @@ def wait(
     until: str = job_phases.FINISHED,
     timeout_s: float | None = None,
 ) -> Object:
-    """Return the job when it meets `until`; raise JobEnded if it cannot, NotFound if deleted."""
-    for job in states(client, JOBS, name, namespace=namespace, timeout_s=timeout_s):
-        if job_phases.is_reached(job, until):
-            return job
-        if job_phases.is_unreachable(job, until):
-            raise JobEnded(job)
+    """Return the job when it meets `until`; raise JobEnded if it cannot, NotFound if deleted.
+
+    Raise TimeoutError with the reasons after `timeout_s`.
+    """
+    where = namespace or client.namespace
+    try:
+        for job in states(client, JOBS, name, namespace=namespace, timeout_s=timeout_s):
+            if job_phases.is_reached(job, until):
+                return job
+            if job_phases.is_unreachable(job, until):
+                raise JobEnded(job)
+    except TimeoutError:
+        raise timed_out(
+            name, until, timeout_s, timeouts.reasons(client.config, where, name)
+        ) from None
     raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{name}" was deleted')
+
+
+def timed_out(
+    name: str, until: str, timeout_s: float | None, reasons: Sequence[str]
+) -> TimeoutError:
+    """Return the error of a wait that took too long."""
+    wanted = f"is not {until}" if until in job_phases.CONDITIONS else f"is not in phase {until}"
+    return timeouts.timed_out(f"job {name} {wanted} after {timeout_s or 0:g} s", reasons)

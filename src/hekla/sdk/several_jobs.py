@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
 from hekla.api.wellknown import JobPhase
@@ -16,11 +16,15 @@ from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import JOBS
 from hekla.kube.responses import Listing
-from hekla.sdk import job_phases
+from hekla.sdk import job_phases, timeouts
 from hekla.sdk.handle import JobHandle
 from hekla.sdk.job_wait import JobEnded
 from hekla.sdk.watching import changes, objects
 from hekla.units.objects import Object
+
+CHECK_S = 3.0
+"""How often a progress bar looks for reasons."""
+WAITING = (JobPhase.PENDING, JobPhase.RESTARTING)
 
 
 def as_completed(
@@ -28,19 +32,25 @@ def as_completed(
 ) -> Iterator[JobHandle]:
     """Yield each job when it has finished, in any phase, the first one first.
 
-    `progress` shows a progress bar in a terminal or a notebook. Raise TimeoutError after
-    `timeout_s`, NotFound if a job is deleted.
+    `progress` shows a progress bar in a terminal or a notebook, and why jobs do not run. Raise
+    TimeoutError with the reasons after `timeout_s`, NotFound if a job is deleted.
 
     Example:
         for job in as_completed([JobHandle.of("a"), JobHandle.of("b")]):
             print(job.name, job.phase)
     """
     given = list(jobs)
-    finished = _finished(given, timeout_s)
-    return _with_progress(finished, len(given)) if progress else finished
+    if not progress:
+        return _finished(given, timeout_s)
+    return _with_progress(given, timeout_s)
 
 
-def _finished(given: Sequence[JobHandle], timeout_s: float | None) -> Iterator[JobHandle]:
+def _finished(
+    given: Sequence[JobHandle],
+    timeout_s: float | None,
+    on_waiting: Callable[[list[JobHandle]], None] | None = None,
+) -> Iterator[JobHandle]:
+    """Yield the jobs; `on_waiting` gets the missing ones every `CHECK_S`."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     missing = {str(job.object["metadata"]["uid"]): job for job in given}
     finished: SimpleQueue[Object | KubeError] = SimpleQueue()
@@ -49,10 +59,13 @@ def _finished(given: Sequence[JobHandle], timeout_s: float | None) -> Iterator[J
         for watcher in _watchers(given, finished, stopped):
             threading.Thread(target=watcher.run, daemon=True).start()
         while missing:
-            found = _next(finished, deadline)
+            found = _next(finished, deadline, CHECK_S if on_waiting else None)
+            if found is None and deadline is not None and time.monotonic() >= deadline:
+                raise _timed_out(timeout_s, list(missing.values()))
             if found is None:
-                names = ", ".join(job.name for job in missing.values())
-                raise TimeoutError(f"not finished within {timeout_s:g} s: {names}")
+                if on_waiting is not None:
+                    on_waiting(list(missing.values()))
+                continue
             if isinstance(found, KubeError):
                 raise found
             job = missing.pop(found["metadata"]["uid"])
@@ -67,8 +80,9 @@ def gather(
 ) -> list[JobHandle]:
     """Wait until all jobs have completed and return them in the given order.
 
-    `progress` shows a progress bar in a terminal or a notebook. Raise JobEnded as soon as one
-    finished in another phase; the others keep running.
+    `progress` shows a progress bar in a terminal or a notebook, and why jobs do not run. Raise
+    JobEnded as soon as one finished in another phase; the others keep running. Raise TimeoutError
+    with the reasons after `timeout_s`.
 
     Example:
         first, second = gather([JobHandle.of("a"), JobHandle.of("b")], timeout_s=600)
@@ -80,14 +94,37 @@ def gather(
     return given
 
 
-def _with_progress(jobs: Iterator[JobHandle], total: int) -> Iterator[JobHandle]:
+def _timed_out(timeout_s: float | None, missing: Sequence[JobHandle]) -> TimeoutError:
+    names = ", ".join(job.name for job in missing)
+    return timeouts.timed_out(f"not finished within {timeout_s or 0:g} s: {names}", _why(missing))
+
+
+def _why(jobs: Sequence[JobHandle]) -> list[str]:
+    """Return why the first of some jobs have not finished."""
+    lines: list[str] = []
+    for job in jobs[: timeouts.MAX_EXPLAINED]:
+        lines += timeouts.reasons(job.config, job.namespace, job.name)
+    return lines
+
+
+def _with_progress(given: Sequence[JobHandle], timeout_s: float | None) -> Iterator[JobHandle]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     failed = 0
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, TimeElapsedColumn()) as bar:
-        task = bar.add_task("jobs", total=total)
-        for job in jobs:
+        task = bar.add_task("jobs", total=len(given))
+        seen: set[str] = set()
+
+        def show_reasons(missing: list[JobHandle]) -> None:
+            pending = [job for job in missing[: timeouts.MAX_EXPLAINED] if job.phase in WAITING]
+            for job in pending:
+                text = "\n".join(timeouts.reasons(job.config, job.namespace, job.name))
+                if text not in seen:
+                    seen.add(text)
+                    bar.console.print(text, markup=False, highlight=False)
+
+        for job in _finished(given, timeout_s, show_reasons):
             failed += job.phase != JobPhase.COMPLETED
             description = f"jobs ({failed} not completed)" if failed else "jobs"
             bar.update(task, advance=1, description=description)
@@ -95,11 +132,12 @@ def _with_progress(jobs: Iterator[JobHandle], total: int) -> Iterator[JobHandle]
 
 
 def _next(
-    finished: SimpleQueue[Object | KubeError], deadline: float | None
+    finished: SimpleQueue[Object | KubeError], deadline: float | None, at_most_s: float | None
 ) -> Object | KubeError | None:
     left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+    waits = [each for each in (left_s, at_most_s) if each is not None]
     try:
-        return finished.get(timeout=left_s)
+        return finished.get(timeout=min(waits, default=None))
     except Empty:
         return None
 

@@ -32,6 +32,11 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+VCCTL = "vcctl"
+SHORTCUTS = frozenset({"vsub", "vjobs", "vqueues", "vcancel", "vsuspend", "vresume"})
+"""Programs without the other verbs."""
+
+
 class VcctlCommand(click.Command):
     """A command without subcommands."""
 
@@ -193,6 +198,13 @@ def run(command: click.Command, program: str, args: Sequence[str] | None = None)
             terminal.echo(f"Error: {program} has a bug: {description}", err=True)
             terminal.echo("  run it with --debug and report the output", err=True)
         return FAILURE
+
+
+def program() -> str:
+    """Return the program that runs, for hints: `hekla`, `vcctl`, `kubectl vc`."""
+    ctx = click.get_current_context(silent=True)
+    name = (ctx.find_root().info_name if ctx is not None else None) or VCCTL
+    return VCCTL if name in SHORTCUTS else name
 
 
 def note(text: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
 
 from hekla.api.wellknown import JobPhase
 from hekla.cli import terminal
-from hekla.cli.vcctl.commands import VcctlCommand, note
+from hekla.cli.vcctl.commands import VcctlCommand, program
 from hekla.cli.vcctl.errors import TIMED_OUT, CommandFailed, did_you_mean
 from hekla.cli.vcctl.options import Session, Target, connected, duration, one_job
 from hekla.cli.vcctl.output import name_of, namespace_of, phase_colour
@@ -57,21 +58,22 @@ def wait(session: Session, target: Target, until: str, timeout: float | None) ->
 
     job = find_job(session, target, "wait")
     try:
-        job = job_wait.wait(
-            session.client,
-            name_of(job),
-            namespace=namespace_of(job),
-            until=until,
-            timeout_s=timeout,
-        )
+        with _reasons(session, job):
+            job = job_wait.wait(
+                session.client,
+                name_of(job),
+                namespace=namespace_of(job),
+                until=until,
+                timeout_s=timeout,
+            )
     except job_wait.JobEnded as ended:
         job = ended.job
         _print_phase(job)
         click.get_current_context().exit(1)
     except TimeoutError as error:
         raise CommandFailed(
-            str(error),
-            hint=f"`vcctl job explain {name_of(job)}` shows the reason",
+            str(error).splitlines()[0],  # the reasons are printed
+            hint=f"`{program()} job explain {name_of(job)}` shows the reason",
             code=TIMED_OUT,
         ) from error
     _print_phase(job)
@@ -127,21 +129,20 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
         options=options,
     )
     printer = LinePrinter(prefix=prefix)
-    if options.follow:
-        _print_pending(job)
-    for line in lines:
-        printer.show(line)
+    with _reasons(session, job) if options.follow else nullcontext():
+        for line in lines:
+            printer.show(line)
     if not printer.seen and not options.follow:
         pods = pods_of(session.client, name_of(job), namespace_of(job), given["task"])
         description = f"{len(pods)} pods have" if pods else "no pods yet:"
         terminal.echo(f"job {name_of(job)}: {description} no output", err=True)
 
 
-def _print_pending(job: Object) -> None:
-    from hekla.sdk import job_phases
+def _reasons(session: Session, job: Object) -> AbstractContextManager[Any]:
+    """Print why the job does not run, as long as the context lasts."""
+    from hekla.cli.reason_watch import ReasonWatch
 
-    if job_phases.phase_of(job) == JobPhase.PENDING:
-        note(f"job {name_of(job)} is Pending; `vcctl job explain {name_of(job)}` says why")
+    return ReasonWatch(session.config, job, program=program())
 
 
 class LinePrinter:
@@ -157,16 +158,18 @@ class LinePrinter:
         click.echo(before + line.text)
 
 
-def finish(session: Session, name: str, namespace: str, *, logs: bool) -> None:
-    """Follow a job until it finishes and return the exit code."""
+def finish(session: Session, job: Object, *, logs: bool) -> None:
+    """Follow a new job until it finishes; exit with 1 if it did not complete."""
     from hekla.sdk import job_phases, job_wait
     from hekla.sdk.logs import job_logs
 
-    if logs:
-        printer = LinePrinter()
-        for line in job_logs(session.client, name, namespace=namespace, follow=True):
-            printer.show(line)
-    job = job_wait.wait(session.client, name, namespace=namespace)
+    name, namespace = name_of(job), namespace_of(job)
+    with _reasons(session, job):
+        if logs:
+            printer = LinePrinter()
+            for line in job_logs(session.client, name, namespace=namespace, follow=True):
+                printer.show(line)
+        job = job_wait.wait(session.client, name, namespace=namespace)
     _print_phase(job)
     if job_phases.phase_of(job) != JobPhase.COMPLETED:
         click.get_current_context().exit(1)

@@ -13,7 +13,7 @@ import click
 from hekla.api import arrays, wellknown
 from hekla.cli import terminal
 from hekla.cli.vcctl import manifests
-from hekla.cli.vcctl.commands import VcctlCommand, note
+from hekla.cli.vcctl.commands import VcctlCommand, note, program
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.options import (
     Session,
@@ -284,12 +284,11 @@ def submit(session: Session, **given: Any) -> None:
         show_object(JOBS, created, given["output"])
     elif not given["logs_"]:
         terminal.echo(f"run job {created['metadata']['name']} successfully")
-        note(f"`vcctl job wait {created['metadata']['name']}` waits until it finishes")
+        note(f"`{program()} job wait {created['metadata']['name']}` waits until it finishes")
     if given["logs_"] or given["wait_"]:
         from hekla.cli.vcctl import job_runtime
 
-        where = created["metadata"]["namespace"]
-        job_runtime.finish(session, created["metadata"]["name"], where, logs=given["logs_"])
+        job_runtime.finish(session, created, logs=given["logs_"])
 
 
 def _from_flags(given: dict[str, Any]) -> Object:

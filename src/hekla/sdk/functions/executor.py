@@ -27,7 +27,7 @@ from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.resources import JOBS, PODS, Resource
 from hekla.kube.responses import WatchEvent
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import job_phases, validation
+from hekla.sdk import job_phases, timeouts, validation
 from hekla.sdk.builders import Job, Task
 from hekla.sdk.explanation import explanation
 from hekla.sdk.functions.calls import Calls, call_job, job_name, name_of
@@ -63,6 +63,30 @@ class JobFuture(futures.Future[T]):
     def __init__(self, on_cancel: Callable[[], None]) -> None:
         super().__init__()
         self._on_cancel = on_cancel
+
+    def result(self, timeout: float | None = None) -> T:
+        """Return what the call returned, or raise what it raised.
+
+        Raise TimeoutError with the reasons after `timeout` seconds.
+        """
+        try:
+            return super().result(timeout)
+        except TimeoutError:
+            if self.done():  # the call itself raised it
+                raise
+            raise self._timed_out(timeout) from None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the call raised; raise TimeoutError with the reasons after `timeout`."""
+        try:
+            return super().exception(timeout)
+        except TimeoutError:
+            raise self._timed_out(timeout) from None
+
+    def _timed_out(self, timeout: float | None) -> TimeoutError:
+        job = self.job
+        what = f"the call of job {job.name} has not ended after {timeout or 0:g} s"
+        return timeouts.timed_out(what, timeouts.reasons(job.config, job.namespace, job.name))
 
     def cancel(self) -> bool:
         """Cancel the call if its pod has not started; delete its job if no other call needs it."""

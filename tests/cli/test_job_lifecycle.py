@@ -126,3 +126,32 @@ async def test_async_logs_of_one_task_exclude_other_tasks(cluster: Path) -> None
         lines = [line.text async for line in job.logs(follow=True, task="wanted")]
         assert lines == ["wanted"]
         assert await job.wait(timeout_s=180) == "Completed"
+
+
+LONG = Task(
+    "worker",
+    image="host",
+    command="echo started; exec sleep 600",
+    cpu="10m",
+    template={"spec": {"terminationGracePeriodSeconds": 1}},
+)
+
+
+def test_output_of_a_deleted_job_ends(cluster: Path) -> None:
+    with SyncClient(kubeconfig.load(cluster), component="test") as client:
+        job = submit(Job("gone", [LONG]), client=client)
+        lines = []
+        for line in job.logs(follow=True):
+            lines.append(line.text)
+            job.delete()
+    assert lines == ["started"]
+
+
+async def test_output_of_a_deleted_job_ends_for_coroutines(cluster: Path) -> None:
+    async with Client(kubeconfig.load(cluster), component="test") as client:
+        job = await submit_async(Job("gone-too", [LONG]), client=client)
+        lines = []
+        async for line in job.logs(follow=True):
+            lines.append(line.text)
+            await job.delete()
+    assert lines == ["started"]

@@ -100,7 +100,7 @@ class AsyncJobHandle:
         raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{self.name}" was deleted')
 
     async def logs(self, *, follow: bool = False, task: str = "") -> AsyncIterator[LogLine]:
-        """Yield the output of its pods line by line; with `follow` until the job has finished."""
+        """Yield the output of its pods line by line; with `follow` until the job has ended."""
         if not follow:
             runs = Runs()
             for run in [run for pod in await self.pods(task) for run in runs.new_runs(pod)]:
@@ -177,10 +177,12 @@ class AsyncJobHandle:
     async def _states(self) -> AsyncIterator[Object]:
         """Yield the job and each later state of it, until it is deleted."""
         outage = Outage()
+        is_known = False
         while True:
             try:
                 job = await self.refresh()
                 outage.reached()
+                is_known = True
                 yield job
                 async with self._watch(
                     JOBS, f"metadata.name={self.name}", "", job["metadata"]["resourceVersion"]
@@ -189,6 +191,10 @@ class AsyncJobHandle:
                         if event.type == "DELETED":
                             return
                         yield event.object
+            except NotFound:
+                if is_known:
+                    return  # deleted between two watches
+                raise
             except Gone:
                 continue
             except TransportError as error:

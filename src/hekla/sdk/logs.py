@@ -19,7 +19,7 @@ from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_commands, job_phases
 from hekla.sdk.container_runs import Run, Runs, is_started
 from hekla.sdk.outages import Outage
-from hekla.sdk.watching import changes, objects
+from hekla.sdk.watching import Change, changes, objects
 from hekla.units.objects import Object
 
 
@@ -141,6 +141,11 @@ class _RunComplete:
     run: Run
 
 
+@dataclass(frozen=True, slots=True)
+class _JobDeleted:
+    """The job was deleted: it starts no more pods."""
+
+
 class _Follower:
     """Threads that watch a job and its pods and read their output into one queue."""
 
@@ -160,7 +165,9 @@ class _Follower:
         self._container = container
         self._options = options
         self._stopped = threading.Event()
-        self._events: SimpleQueue[LogLine | Object | _RunComplete | KubeError] = SimpleQueue()
+        self._events: SimpleQueue[LogLine | Object | _RunComplete | _JobDeleted | KubeError] = (
+            SimpleQueue()
+        )
         self._runs = Runs()
         self._reading: set[Run] = set()
         self._readers: dict[tuple[str, str], threading.Thread] = {}
@@ -178,18 +185,22 @@ class _Follower:
                         self._reading.discard(run)
                     case KubeError() as error:
                         raise error
+                    case _JobDeleted():
+                        finished = True
+                        self._read_all_new_runs()
                     case {"kind": "Pod"} as pod:
                         self._read_new_runs(pod)
                     case job if not finished:
                         finished = job_phases.is_finished(job)
                         if finished:
-                            # A short-lived pod may have started and finished between two events.
-                            for pod in pods_of(
-                                self._client, self._job, self._namespace, self._task
-                            ):
-                                self._read_new_runs(pod)
+                            self._read_all_new_runs()
         finally:
             self._stopped.set()
+
+    def _read_all_new_runs(self) -> None:
+        # A short-lived pod may have started and finished between two events.
+        for pod in pods_of(self._client, self._job, self._namespace, self._task):
+            self._read_new_runs(pod)
 
     def _read_new_runs(self, pod: Object) -> None:
         for run in self._runs.new_runs(pod, self._container):
@@ -243,6 +254,7 @@ class _Follower:
         labels, fields = "", f"metadata.name={self._job}"
         if kind == "pods":
             labels, fields = job_commands.pods_selector(self._job, self._task), ""
+        is_known = False
         try:
             for change in changes(
                 self._client.config,
@@ -252,10 +264,20 @@ class _Follower:
                 fields=fields,
                 stopped=self._stopped,
             ):
-                if kind == "jobs" and isinstance(change, Listing) and not change.items:
-                    message = f'jobs.batch.volcano.sh "{self._job}" not found'
-                    raise NotFound(404, "NotFound", message)
+                if kind == "jobs" and _is_gone(change):
+                    if not is_known:
+                        message = f'jobs.batch.volcano.sh "{self._job}" not found'
+                        raise NotFound(404, "NotFound", message)
+                    self._events.put(_JobDeleted())
+                    return
+                is_known = True
                 for obj in objects(change):
                     self._events.put(obj)
         except KubeError as error:
             self._events.put(error)
+
+
+def _is_gone(change: Change) -> bool:
+    if isinstance(change, Listing):
+        return not change.items
+    return change.type == "DELETED"

@@ -110,6 +110,7 @@ def _print_phase(job: Object) -> None:
 def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
     """Show the output of all pods of a job."""
     from hekla.cli.vcctl.jobs import find_job
+    from hekla.kube.resources import JOBS
     from hekla.sdk.logs import LogOptions, job_logs, pods_of
 
     job = find_job(session, target, "logs")
@@ -132,10 +133,20 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
     with _reasons(session, job) if options.follow else nullcontext():
         for line in lines:
             printer.show(line)
+    if (
+        options.follow
+        and session.client.find(JOBS, name_of(job), namespace=namespace_of(job)) is None
+    ):
+        terminal.echo(_deleted(job), err=True)
     if not printer.seen and not options.follow:
         pods = pods_of(session.client, name_of(job), namespace_of(job), given["task"])
         description = f"{len(pods)} pods have" if pods else "no pods yet:"
         terminal.echo(f"job {name_of(job)}: {description} no output", err=True)
+
+
+def _deleted(job: Object) -> str:
+    where = f"{name_of(job)} -n {namespace_of(job)}"
+    return f"job {name_of(job)} was deleted; `hekla history {where}` shows its record"
 
 
 def _reasons(session: Session, job: Object) -> AbstractContextManager[Any]:

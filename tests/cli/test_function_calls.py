@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import sys
@@ -186,3 +187,39 @@ def test_volumes_of_the_task_stay() -> None:
 )
 def test_job_is_named_after_its_function(function: Any, stem: str) -> None:
     assert job_name(function).rpartition("-")[0] == stem
+
+
+def test_call_with_an_environment_runs_in_its_python_without_packages_of_this_one(
+    tmp_path: Path,
+) -> None:
+    marks = {wellknown.RUN_ENVIRONMENT: "key"}
+    task = Task(annotations=marks, env={"VIRTUAL_ENV": str(tmp_path)})
+    job, secret = made(pow, 2, 3, task=task)
+    (container,) = job["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    assert container["command"][3] == f"{tmp_path}/bin/python"
+    path = json.loads(base64.b64decode(secret["data"]["about.json"]))["path"]
+    assert not any("site-packages" in entry for entry in path)
+    assert os.getcwd() in path or any(entry.startswith(os.getcwd()) for entry in path)
+
+
+def test_call_in_a_snapshot_imports_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, snapshot = tmp_path / "project", tmp_path / "snapshot"
+    for where, value in ((project, 1), (snapshot, 2)):
+        (where / "src").mkdir(parents=True)
+        (where / "src" / "answer.py").write_text(f"value = {value}\n")
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(str(project / "src"))
+    task = Task(annotations={wellknown.RUN_SNAPSHOT: "key"}, working_dir=str(snapshot))
+    job, secret = made(values, task=task)
+    _, lines, errors = pod(tmp_path / "call", secret)
+    outcome = outcome_in(lines, job["metadata"]["annotations"][TOKEN])
+    assert outcome is not None, errors
+    assert outcome.value == (2, str(snapshot))
+
+
+def values() -> tuple[int, str]:
+    import answer  # type: ignore[import-not-found]
+
+    return answer.value, os.getcwd()

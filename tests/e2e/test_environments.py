@@ -24,6 +24,11 @@ task = here.apply(Task("worker", command="python train.py", env={"HEKLA_ARRAY_IN
 job = submit(Job("train", [task]))
 print(job.wait(timeout_s=300))
 print(*job.logs())
+def inside():
+    import greeting, sys
+    return greeting.version, sys.prefix
+call = Task(env={"HEKLA_ARRAY_INDEX": "call"})
+print("function", *submit(inside, task=here.apply(call)).result(timeout_s=300))
 """
 
 
@@ -75,4 +80,5 @@ def test_array_runs_in_an_environment_and_a_snapshot(tmp_path: Path) -> None:
         called([*line, "down"])
     assert "Completed" in done.stdout, done.stdout + done.stderr
     assert f"hello 2.0 {environment}" in done.stdout
+    assert f"function 2.0 {environment}" in done.stdout, done.stdout + done.stderr
     assert (project / "out" / "result-sdk").read_text() == str(snapshot)

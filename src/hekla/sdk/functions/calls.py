@@ -14,6 +14,7 @@ import pickle
 import re
 import secrets
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ MOUNT_PATH: Final = "/hekla-call"
 # Where pods have no mounts of their own, the agent says where a volume is.
 RUN: Final = f'exec "$0" "${{HEKLA_VOLUME_HEKLA_CALL:-{MOUNT_PATH}}}/call_runner.py"'
 MAX_STEM: Final = 40
+PACKAGES: Final = ("site-packages", "dist-packages")
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
@@ -57,8 +59,8 @@ class Calls:
     function: Callable[..., Any]
     arguments: Sequence[Arguments]
 
-    def data(self, token: str, directory: str) -> dict[str, bytes]:
-        """Return the files of the Secret."""
+    def data(self, token: str, directory: str, path: Sequence[str]) -> dict[str, bytes]:
+        """Return the files of the Secret: the call runs in a directory, and imports from a path."""
         import cloudpickle
 
         function = cloudpickle.dumps(self.function)
@@ -66,7 +68,7 @@ class Calls:
         about = {
             "token": token,
             "python": list(sys.version_info[:2]),
-            "path": [os.path.abspath(entry) for entry in sys.path] if directory else [],
+            "path": list(path),
             "directory": directory,
         }
         files = {
@@ -114,14 +116,50 @@ def call_job(
             task,
             name=task.name or "call",
             image=image,
-            command=["sh", "-c", RUN, sys.executable if on_host else "python3"],
+            command=["sh", "-c", RUN, _python(task) if on_host else "python3"],
             array=_indices(len(calls.arguments), parallelism),
         )
     ]
     manifest = job.manifest()
     _mount(manifest["spec"]["tasks"][0]["template"]["spec"], secret_name(name))
-    data = calls.data(token, os.getcwd() if on_host else "")
+    if on_host:
+        data = calls.data(token, task.working_dir or os.getcwd(), _search_path(task))
+    else:
+        data = calls.data(token, "", ())
     return manifest, _secret(name, data)
+
+
+def _python(task: Task) -> str:
+    """Return the Python of a call on this machine: of the task's environment, or this one."""
+    if wellknown.RUN_ENVIRONMENT in task.annotations:
+        return str(Path(task.env["VIRTUAL_ENV"]) / "bin" / "python")
+    return sys.executable
+
+
+def _search_path(task: Task) -> list[str]:
+    """Return what a call on this machine can import besides the packages of its Python.
+
+    In an environment the packages of this Python are left out, and in a snapshot the modules of the
+    working directory come from the snapshot.
+    """
+    entries = [os.path.abspath(entry) for entry in sys.path]
+    if wellknown.RUN_ENVIRONMENT in task.annotations:
+        entries = [entry for entry in entries if not _is_of_python(entry)]
+    if wellknown.RUN_SNAPSHOT in task.annotations:
+        entries = [task.working_dir, *(_in_snapshot(entry, task.working_dir) for entry in entries)]
+    return list(dict.fromkeys(entries))
+
+
+def _is_of_python(entry: str) -> bool:
+    """Return whether an entry of the search path is the standard library or its packages."""
+    library = sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"]
+    return Path(entry).name in PACKAGES or entry.startswith(library) or entry.endswith(".zip")
+
+
+def _in_snapshot(entry: str, snapshot: str) -> str:
+    below = os.path.relpath(entry, os.getcwd())
+    copied = os.path.normpath(os.path.join(snapshot, below))
+    return copied if not below.startswith(os.pardir) and os.path.isdir(copied) else entry
 
 
 def _indices(count: int, parallelism: int | None) -> str:

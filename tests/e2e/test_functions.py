@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
@@ -19,6 +20,7 @@ from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import SECRETS
 from hekla.kube.sync_client import SyncClient
+from hekla.sdk import watching
 
 HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 
@@ -102,6 +104,21 @@ def test_executor_has_the_interface_of_concurrent_futures(client: SyncClient) ->
         assert list(executor.map(lambda n: n * n, range(5))) == [0, 1, 4, 9, 16]
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(add, 1, 2)
+
+
+def test_end_of_an_executor_does_not_wait_for_its_watches(
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "WATCH_S", 280.0)
+    ended = threading.Event()
+
+    def use() -> None:
+        with Executor(client=client) as executor:
+            assert executor.submit(add, 1, 2).result(300) == 3
+        ended.set()
+
+    threading.Thread(target=use, daemon=True).start()
+    assert ended.wait(60)
 
 
 def test_map_is_one_job_with_a_pod_per_chunk(client: SyncClient) -> None:

@@ -141,7 +141,7 @@ class Executor(futures.Executor):
         self._is_shut_down = False
         self._stopped = threading.Event()
         self._reads: SimpleQueue[Callable[[SyncClient], None] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._readers: list[threading.Thread] = []
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobFuture[T]:
         """Run `fn(*args, **kwargs)` in a pod and return its future."""
@@ -167,7 +167,7 @@ class Executor(futures.Executor):
         return _results(started, deadline)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls; wait for those that run, and stop the threads."""
+        """Accept no more calls; wait for those that run."""
         with self._lock:
             self._is_shut_down = True
             pending = [each for job in self._jobs.values() for each in job.pending.values()]
@@ -178,7 +178,8 @@ class Executor(futures.Executor):
             futures.wait(pending)
         self._stop_if_idle()
         if wait:
-            for thread in self._threads:
+            # The watches end by themselves: a read of theirs may last for seconds.
+            for thread in self._readers:
                 thread.join()
 
     def _start(self, calls: Calls) -> list[JobFuture[Any]]:
@@ -194,7 +195,7 @@ class Executor(futures.Executor):
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            if not self._threads:
+            if not self._readers:
                 # The jobs of an executor differ in their calls only.
                 raise_if_invalid(manifest, validation.ClusterView(self._client))
                 self._start_threads()
@@ -218,10 +219,9 @@ class Executor(futures.Executor):
             partial(self._watch, JOBS, self._see_job),
             partial(self._watch, PODS, self._see_pod),
         ]
-        for target in [*watches, *[self._read_all] * READERS]:
-            thread = threading.Thread(target=target, daemon=True, name="hekla-executor")
-            thread.start()
-            self._threads.append(thread)
+        self._readers = [_started(self._read_all) for _ in range(READERS)]
+        for watch in watches:
+            _started(watch)
 
     def _watch(self, resource: Resource[Object], see: Callable[[Object, bool], None]) -> None:
         labels = ",".join(f"{key}={value}" for key, value in self._label.items())
@@ -353,6 +353,12 @@ class Executor(futures.Executor):
                 self._stopped.set()
                 for _ in range(READERS):
                     self._reads.put(None)
+
+
+def _started(target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target, daemon=True, name="hekla-executor")
+    thread.start()
+    return thread
 
 
 def _call_of(pod: Object) -> tuple[str, int]:

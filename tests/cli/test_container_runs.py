@@ -21,7 +21,7 @@ def pod(restarts: int, state: dict[str, Any], last: dict[str, Any] | None = None
     }
 
 
-def run(number: int, **more: bool) -> Run:
+def run(number: int, **more: Any) -> Run:
     return Run("ns", "p", "u", "main", number, **more)
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from tools.waiting import until
 
-from hekla import Job, JobHandle, Task, submit, submit_async
+from hekla import AsyncJobHandle, Job, JobHandle, Task, submit, submit_async
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.sync_client import SyncClient
@@ -155,3 +157,61 @@ async def test_output_of_a_deleted_job_ends_for_coroutines(cluster: Path) -> Non
             lines.append(line.text)
             await job.delete()
     assert lines == ["started"]
+
+
+def test_output_of_attempts_is_read_also_of_a_deleted_job(here: Run, cluster: Path) -> None:
+    flags = ("--image", "host", "--cpu", "10m", "--retries", "1", "--wait")
+    tried = "echo in attempt; exit 3"
+    assert here("job", "submit", "tried", *flags, "--", "sh", "-c", tried).code == 1
+    both = [f"tried-worker-0 (attempt {number}) | in attempt" for number in (1, 2)]
+    assert here("job", "logs", "tried").lines == ["tried-worker-0 | in attempt"]
+    assert here("job", "logs", "tried", "--attempt", "all").lines == both
+    assert here("job", "logs", "tried", "--attempt", "1").lines == both[:1]
+    assert here("job", "logs", "tried", "--attempt", "2").lines == both[1:]
+    assert "no output of attempt 3 is kept" in here("job", "logs", "tried", "--attempt", "3").err
+    with SyncClient(kubeconfig.load(cluster), component="test") as client:
+        job = JobHandle.of("tried", client=client)
+        assert [str(line) for line in job.logs(attempt="all")] == both
+        assert [str(line) for line in job.logs(attempt=2)] == both[1:]
+        with pytest.raises(ValueError, match="counted from 1"):
+            list(job.logs(attempt=0))
+    assert here("job", "delete", "tried").code == 0
+    until(lambda: here("job", "logs", "tried").lines == both)
+    assert "job tried was deleted; its output is kept" in here("job", "logs", "tried").err
+
+
+async def test_coroutines_read_the_output_of_attempts(here: Run, cluster: Path) -> None:
+    flags = ("--image", "host", "--cpu", "10m", "--retries", "1", "--wait")
+    assert here("job", "submit", "tried-2", *flags, "--", "sh", "-c", "echo x; exit 3").code == 1
+    async with Client(kubeconfig.load(cluster), component="test") as client:
+        job = await AsyncJobHandle.of("tried-2", client=client)
+        assert [line.attempt async for line in job.logs(attempt="all")] == [1, 2]
+        assert [line.attempt async for line in job.logs(attempt=1)] == [1]
+
+
+def test_output_of_several_containers_names_them(here: Run, tmp_path: Path) -> None:
+    one = {"image": "host", "resources": {"requests": {"cpu": "10m"}}}
+    spec = {
+        "restartPolicy": "Never",
+        "initContainers": [{**one, "name": "prep", "command": ["echo", "P"]}],
+        "containers": [
+            {**one, "name": name, "command": ["echo", name.upper()]} for name in ("a", "b")
+        ],
+    }
+    manifest = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "two"},
+        "spec": {"tasks": [{"name": "w", "replicas": 1, "template": {"spec": spec}}]},
+    }
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump(manifest))
+    assert here("job", "run", "-f", str(path)).code == 0
+    assert here("job", "wait", "two", "--timeout", "180s").code == 0
+    assert here("job", "logs", "two").lines == ["two-w-0/a | A", "two-w-0/b | B"]
+    assert here("job", "logs", "two", "-f", "-c", "b").lines == ["two-w-0/b | B"]
+    assert here("job", "logs", "two", "-c", "prep").lines == ["two-w-0/prep | P"]
+    wrong = here("job", "logs", "two", "-c", "sidecar")
+    assert wrong.code == 255
+    assert 'job two has no container "sidecar"\n  there are: prep, a, b' in wrong.err
+    assert 'job two has no task "worker"' in here("job", "logs", "two", "-t", "worker").err

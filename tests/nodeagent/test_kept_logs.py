@@ -76,6 +76,27 @@ def test_kept_logs_are_found_by_run_and_removed_after_their_age(tmp_path: Path) 
     assert not list((tmp_path / "logs").iterdir())
 
 
+def test_attempts_are_the_runs_of_deleted_pods_of_one_controller(tmp_path: Path) -> None:
+    clock = ManualClock()
+    logs = KeptLogs(tmp_path / "logs", clock)
+    for uid, owner, runs in (
+        ("u-2", "job", {"main_0": "one", "main_1": "two"}),
+        ("u-3", "another job", {"main_0": "no"}),
+        ("u-1", "job", {"main_0": "three"}),
+    ):
+        clock.skip(1)
+        logs.keep("ns", "p", uid, containers(tmp_path / uid, **runs), owner=owner)
+
+    def texts(container: str) -> list[str]:
+        found = (logs.find_attempt("ns", "p", "job", container, number) for number in range(5))
+        return [log.path.read_text() for log in found if log is not None]
+
+    assert texts("main") == texts("") == ["one", "two", "three"]
+    assert texts("..") == texts("other") == []
+    assert logs.find_attempt("ns", "p", "", "main", 0) is None
+    assert logs.find_attempt("..", "p", "job", "main", 0) is None
+
+
 def test_logs_of_a_finished_pod_are_removed_beyond_the_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

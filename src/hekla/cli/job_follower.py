@@ -123,7 +123,7 @@ class JobFollower:
 
     def _show(self, line: LogLine) -> None:
         self._shown.add((line.pod, line.container))
-        self._screen.output(line.pod, line.text)
+        self._screen.output(line.source, line.text)
 
     # Sending
 

@@ -384,12 +384,15 @@ def logs(
     limit_bytes: int | None = None,
     run: int | None = None,
     uid: str = "",
+    owner: str = "",
 ) -> Call:
     """Read a container's output; with `follow` until it ends.
 
     `run` is a restart count. hekla's server returns the output of that run; Kubernetes ignores it
     and returns the latest, or with `previous` the one before. With `uid`, hekla's server returns
-    the output of that pod even if it was deleted; Kubernetes ignores it.
+    the output of that pod even if it was deleted; Kubernetes ignores it. With `owner`, the uid of a
+    controller, hekla's server returns the output of its deleted pods of this name, whose runs `run`
+    counts from 0.
     """
     query: list[tuple[str, str]] = []
     if container:
@@ -406,6 +409,8 @@ def logs(
     query += [(key, str(number)) for key, number in numbers if number is not None]
     if uid:
         query.append(("uid", uid))
+    if owner:
+        query.append(("owner", owner))
     path = path_of(PODS, namespace, pod, "log")
     return Call("GET", path, tuple(query), accept="*/*", idempotent=True)
 

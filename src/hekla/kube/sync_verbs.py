@@ -455,6 +455,7 @@ class SyncVerbs:
         limit_bytes: int | None = None,
         run: int | None = None,
         uid: str = "",
+        owner: str = "",
     ) -> SyncStream:
         """Return a container's output as a stream of chunks; open it with `with`."""
         call = calls.logs(
@@ -469,6 +470,7 @@ class SyncVerbs:
             limit_bytes=limit_bytes,
             run=run,
             uid=uid,
+            owner=owner,
         )
         return self.transport.stream(call)
 

@@ -465,6 +465,7 @@ class Verbs:
         limit_bytes: int | None = None,
         run: int | None = None,
         uid: str = "",
+        owner: str = "",
     ) -> Stream:
         """Return a container's output as a stream of chunks; open it with `async with`."""
         call = calls.logs(
@@ -479,6 +480,7 @@ class Verbs:
             limit_bytes=limit_bytes,
             run=run,
             uid=uid,
+            owner=owner,
         )
         return self.transport.stream(call)
 

@@ -91,6 +91,29 @@ class KeptLogs:
         runs = sorted((pod / container).glob("*.log"), key=lambda path: int(path.stem))
         return LogFile(runs[-1]) if runs else None
 
+    def find_attempt(
+        self, namespace: str, name: str, owner: str, container: str, number: int
+    ) -> LogFile | None:
+        """Return the log of an attempt: the runs of all deleted pods with a name and a controller,
+        counted from 0, the oldest first. An empty container means all.
+        """
+        pods = self._path(namespace, name)
+        if pods is None or not pods.is_dir() or not owner:
+            return None
+        if container and not _COMPONENT.fullmatch(container):
+            return None
+        oldest_first = sorted(pods.iterdir(), key=lambda path: path.stat().st_mtime)
+        runs = [
+            run
+            for pod in oldest_first
+            if _owner(pod) == owner
+            for run in sorted(
+                pod.glob(f"{container or '*'}/*.log"),
+                key=lambda path: (path.parent.name, int(path.stem)),
+            )
+        ]
+        return LogFile(runs[number]) if 0 <= number < len(runs) else None
+
     def last_uid(self, namespace: str, name: str, owner: str) -> str | None:
         """Return the uid of the last deleted pod with a name and a controller."""
         pods = self._path(namespace, name)

@@ -59,7 +59,15 @@ class PodServer:
         return self._stream_log(file, request, is_writing)
 
     def kept_log(self, metadata: Object, request: Any) -> AsyncIterator[bytes] | None:
-        """Return the output of a container of a deleted pod; None if it is not kept."""
+        """Return the output of a container of a deleted pod; None if it is not kept.
+
+        With `owner` instead of `uid`, `request.run` counts the runs of all deleted pods with this
+        name and controller.
+        """
+        if owner := metadata.get("owner"):
+            where = metadata["namespace"], metadata["name"], owner, request.container
+            attempt = self._kept_logs.find_attempt(*where, request.run or 0)
+            return None if attempt is None else self._stream_log(attempt, request, lambda: False)
         uid, namespace, name = (metadata[key] for key in ("uid", "namespace", "name"))
         known = self._workers.get(uid)
         if known is not None and known.state.is_of(namespace, name):

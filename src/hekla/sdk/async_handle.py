@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Literal
 
 from hekla.api.wellknown import Action
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, BadRequest, Gone, KubeError, NotFound, TransportError
 from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES, Resource
 from hekla.kube.responses import LineSplitter
+from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_commands, job_phases, job_retry, timeouts
 from hekla.sdk.array_status import ArrayStatus, array_status
 from hekla.sdk.async_clients import default_client
+from hekla.sdk.attempts import attempt_lines
 from hekla.sdk.container_runs import Run, Runs
 from hekla.sdk.explanation import Explanation, explanation, queue_of
 from hekla.sdk.job_wait import WATCH_S, JobEnded, timed_out
@@ -99,8 +101,17 @@ class AsyncJobHandle:
             raise timed_out(self.name, until, timeout_s, reasons) from None
         raise NotFound(404, "NotFound", f'jobs.batch.volcano.sh "{self.name}" was deleted')
 
-    async def logs(self, *, follow: bool = False, task: str = "") -> AsyncIterator[LogLine]:
-        """Yield the output of its pods line by line; with `follow` until the job has ended."""
+    async def logs(
+        self, *, follow: bool = False, task: str = "", attempt: int | Literal["all"] | None = None
+    ) -> AsyncIterator[LogLine]:
+        """Yield the output of its pods line by line; with `follow` until the job has ended.
+
+        `attempt` is the number of a retry, counted from 1, or `all`; without it, the last.
+        """
+        if attempt is not None:
+            for line in await asyncio.to_thread(self._attempt_lines, attempt, task):
+                yield line
+            return
         if not follow:
             runs = Runs()
             for run in [run for pod in await self.pods(task) for run in runs.new_runs(pod)]:
@@ -117,6 +128,12 @@ class AsyncJobHandle:
         finally:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
+
+    def _attempt_lines(self, attempt: int | Literal["all"], task: str) -> list[LogLine]:
+        with SyncClient(self._client.config, component="sdk") as client:
+            job = client.get(JOBS, self.name, namespace=self.namespace)
+            wanted = None if attempt == "all" else attempt
+            return list(attempt_lines(client, job, wanted, task=task))
 
     async def pods(self, task: str = "") -> list[Object]:
         """Return the pods of the job, or of one task, sorted by name."""

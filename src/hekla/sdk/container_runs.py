@@ -6,7 +6,7 @@ soon as it is seen; it may have ended by then. hekla's server can also serve a r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hekla.api.wellknown import PodPhase
 from hekla.units.objects import Object
@@ -25,6 +25,12 @@ class Run:
     is_previous: bool = False
     is_restart: bool = False
     """Whether an earlier run of the container was read before it."""
+    is_of_several: bool = False
+    """Whether the pod has other containers."""
+    owner: str = ""
+    """The controller of deleted pods, whose runs `number` counts."""
+    attempt: int = 0
+    """Counted from 1; 0 if no attempt was asked for."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -56,10 +62,16 @@ class Runs:
             self._latest[key] = number
             is_known = taken >= 0
             where = (metadata["namespace"], metadata["name"], *key)
+            run = Run(*where, number, is_restart=is_known, is_of_several=has_several(pod))
             if number > taken + 1 and (is_known or self._from_the_start):
-                runs.append(Run(*where, number - 1, is_previous=True, is_restart=is_known))
-            runs.append(Run(*where, number, is_restart=is_known))
+                runs.append(replace(run, number=number - 1, is_previous=True))
+            runs.append(run)
         return runs
+
+
+def has_several(pod: Object) -> bool:
+    """Return whether a pod has several containers, so that a line names its container."""
+    return len((pod.get("spec") or {}).get("containers") or ()) > 1
 
 
 def is_started(pod: Object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Literal
 
 from hekla.api.wellknown import Action
 from hekla.kube import cluster_choice
@@ -11,7 +12,7 @@ from hekla.kube.errors import AlreadyExists
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.resources import COMMANDS, JOBS, PODGROUPS, PODS, QUEUES
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import job_commands, job_phases, job_retry, job_wait, validation
+from hekla.sdk import attempts, job_commands, job_phases, job_retry, job_wait, validation
 from hekla.sdk.array_status import ArrayStatus, array_status
 from hekla.sdk.builders import Queue
 from hekla.sdk.explanation import Explanation, explanation, queue_of
@@ -129,8 +130,16 @@ class JobHandle:
         )
         return self.phase
 
-    def logs(self, *, follow: bool = False, task: str = "") -> Iterator[LogLine]:
-        """Yield the output of its pods line by line; with `follow` until the job has finished."""
+    def logs(
+        self, *, follow: bool = False, task: str = "", attempt: int | Literal["all"] | None = None
+    ) -> Iterator[LogLine]:
+        """Yield the output of its pods line by line; with `follow` until the job has ended.
+
+        `attempt` is the number of a retry, counted from 1, or `all`; without it, the last.
+        """
+        if attempt is not None:
+            wanted = None if attempt == "all" else attempt
+            return attempts.attempt_lines(self._client, self.refresh(), wanted, task=task)
         return job_logs(self._client, self.name, namespace=self.namespace, follow=follow, task=task)
 
     def pods(self) -> list[Object]:

@@ -17,7 +17,7 @@ from hekla.kube.resources import JOBS, PODS
 from hekla.kube.responses import LineSplitter, Listing
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_commands, job_phases
-from hekla.sdk.container_runs import Run, Runs, is_started
+from hekla.sdk.container_runs import Run, Runs, has_several, is_started
 from hekla.sdk.outages import Outage
 from hekla.sdk.watching import Change, changes, objects
 from hekla.units.objects import Object
@@ -25,7 +25,7 @@ from hekla.units.objects import Object
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of output of a container; `str()` prefixes the pod's name.
+    """One line of output of a container; `str()` prefixes `source`.
 
     Example:
         LogLine(pod="hello-worker-0", container="worker", text="hi")
@@ -34,9 +34,19 @@ class LogLine:
     pod: str
     container: str
     text: str
+    is_of_several: bool = False
+    """Whether the pod has other containers."""
+    attempt: int = 0
+    """The attempt, counted from 1, if one was asked for."""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from: the pod, or `pod/container`, and the attempt."""
+        name = f"{self.pod}/{self.container}" if self.is_of_several else self.pod
+        return f"{name} (attempt {self.attempt})" if self.attempt else name
 
     def __str__(self) -> str:
-        return f"{self.pod} | {self.text}"
+        return f"{self.source} | {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ class LogOptions:
     timestamps: bool = False
     tail_lines: int | None = None
     since_s: int | None = None
+    limit_bytes: int | None = None
 
 
 def job_logs(
@@ -90,48 +101,59 @@ def _natural(pod: Object) -> tuple[str, int]:
 def pod_lines(
     client: SyncClient, pod: Object, container: str, options: LogOptions
 ) -> Iterator[LogLine]:
-    """Yield the lines of one pod, one container after the other."""
-    metadata = pod["metadata"]
-    for one in (pod.get("spec") or {}).get("containers") or ():
+    """Yield the lines of one pod, one container after the other; of init containers by name."""
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    named = [one for one in spec.get("initContainers") or () if one["name"] == container]
+    for one in [*named, *(spec.get("containers") or ())]:
         if container and one["name"] != container:
             continue
-        run = Run(metadata["namespace"], metadata["name"], metadata["uid"], one["name"])
+        where = metadata["namespace"], metadata["name"], metadata["uid"], one["name"]
+        run = Run(*where, is_of_several=bool(named) or has_several(pod))
         yield from run_lines(client, run, options)
 
 
 def run_lines(client: SyncClient, run: Run, options: LogOptions) -> Iterator[LogLine]:
     """Yield the lines of one run of a container; nothing if it cannot be read."""
-    splitter = LineSplitter(f"log of {run.pod}")
     try:
-        with client.logs(
-            run.pod,
-            namespace=run.namespace,
-            container=run.container,
-            follow=options.follow,
-            previous=options.previous,
-            timestamps=options.timestamps,
-            tail_lines=options.tail_lines,
-            since_s=options.since_s,
-            run=run.number,
-            uid=run.uid,
-        ) as chunks:
-            for chunk in chunks:
-                for line in splitter.feed(chunk):
-                    yield line_of(run, line)
+        yield from lines_of_run(client, run, options)
     except (BadRequest, NotFound):
         # Not started yet, or deleted since the list: it has no output.
         return
+
+
+def lines_of_run(client: SyncClient, run: Run, options: LogOptions) -> Iterator[LogLine]:
+    """Yield the lines of one run of a container; raise BadRequest or NotFound if it has none."""
+    splitter = LineSplitter(f"log of {run.pod}")
+    with client.logs(
+        run.pod,
+        namespace=run.namespace,
+        container=run.container,
+        follow=options.follow,
+        previous=options.previous,
+        timestamps=options.timestamps,
+        tail_lines=options.tail_lines,
+        since_s=options.since_s,
+        limit_bytes=options.limit_bytes,
+        run=run.number,
+        uid=run.uid,
+        owner=run.owner,
+    ) as chunks:
+        for chunk in chunks:
+            for line in splitter.feed(chunk):
+                yield line_of(run, line)
     if rest := splitter.rest():
         yield line_of(run, rest)
 
 
 def line_of(run: Run, line: bytes) -> LogLine:
-    return LogLine(run.pod, run.container, line.decode(errors="replace").rstrip("\r"))
+    text = line.decode(errors="replace").rstrip("\r")
+    return LogLine(run.pod, run.container, text, run.is_of_several, run.attempt)
 
 
 def failure_line(run: Run, error: KubeError) -> LogLine:
     """Return the line that stands for output that cannot be read."""
-    return LogLine(run.pod, run.container, f"(the log cannot be read: {error})")
+    text = f"(the log cannot be read: {error})"
+    return LogLine(run.pod, run.container, text, run.is_of_several, run.attempt)
 
 
 @dataclass(frozen=True, slots=True)

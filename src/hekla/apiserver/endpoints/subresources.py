@@ -226,22 +226,30 @@ class Subresources:
         return Response(200, agent.logs(pod, _log_request(query, container)), "text/plain")
 
     def _kept_log(self, request: Request) -> AsyncIterator[bytes] | None:
-        """Return the log of a deleted pod, if the request names one by its uid.
+        """Return the log of a deleted pod, if the request names one by its uid or its controller.
 
-        Note: `uid` is an extension of hekla. A pod that took the place of a deleted one has the
-        same name.
+        Note: `uid` and `owner` are extensions of hekla. A pod that took the place of a deleted one
+        has the same name. With `owner`, the uid of a controller, `run` counts the runs of all
+        deleted pods of that name and controller.
         """
         target, query = request.target, request.query
         uid, container = query.get("uid"), query.get("container")
+        metadata = {"namespace": target.namespace, "name": target.name}
+        if owner := query.get("owner"):
+            return self._found_kept_log({**metadata, "owner": owner}, query, container or "")
         if not uid or not container:
             return None
         entry = self.resources.store.get("pods", f"{target.namespace}/{target.name}")
         if entry is not None and decode(entry.body)["metadata"]["uid"] == uid:
             return None
-        metadata = {"namespace": target.namespace, "name": target.name, "uid": uid}
+        return self._found_kept_log({**metadata, "uid": uid}, query, container)
+
+    def _found_kept_log(
+        self, metadata: Object, query: Query, container: str
+    ) -> AsyncIterator[bytes]:
         kept = self.nodes.kept_log(metadata, _log_request(query, container))
         if kept is None:
-            raise errors.not_found("", "pods", target.name)
+            raise errors.not_found("", "pods", metadata["name"])
         return kept
 
     # Others

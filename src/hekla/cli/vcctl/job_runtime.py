@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,9 +16,13 @@ from hekla.cli.vcctl.options import Session, Target, connected, duration, one_jo
 from hekla.cli.vcctl.output import name_of, namespace_of, phase_colour
 from hekla.units.objects import Object
 
+if TYPE_CHECKING:
+    from hekla.sdk.logs import LogOptions
+
 PHASES = tuple(
     value for name, value in vars(JobPhase).items() if name.isupper() and isinstance(value, str)
 )
+ALL = "all"
 _PALETTE = ("cyan", "yellow", "green", "magenta", "blue", "bright_red", "bright_cyan", "white")
 
 
@@ -88,6 +93,14 @@ def _print_phase(job: Object) -> None:
     terminal.echo(f"job {name_of(job)} is {terminal.style(phase, fg=phase_colour(phase))}")
 
 
+def _attempt(_: click.Context, param: click.Parameter, value: str) -> int | str | None:
+    if value in ("", ALL):
+        return value or None
+    if not value.isdigit() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is neither a number from 1 nor {ALL}", param=param)
+    return int(value)
+
+
 @click.command(
     cls=VcctlCommand,
     verb="read logs",
@@ -95,6 +108,7 @@ def _print_phase(job: Object) -> None:
         "vcctl job logs my-job",
         "vcctl job logs my-job -f",
         "vcctl job logs my-job --task worker --tail 20",
+        "vcctl job logs my-job --attempt 1",
     ],
 )
 @one_job
@@ -105,15 +119,23 @@ def _print_phase(job: Object) -> None:
 @click.option("--since", callback=duration, help="Only lines newer than 90s, 5m, ….")
 @click.option("--timestamps", is_flag=True, help="Prefix each line with its time.")
 @click.option("-p", "--previous", is_flag=True, help="Output of the run before the last restart.")
+@click.option(
+    "--attempt",
+    default="",
+    metavar="N|all",
+    callback=_attempt,
+    help="Output of retry N of each pod, counted from 1, or of all that are kept.",
+)
 @click.option("--prefix/--no-prefix", default=True, help="Prefix each line with the pod.")
 @connected
 def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
     """Show the output of all pods of a job."""
     from hekla.cli.vcctl.jobs import find_job
     from hekla.kube.resources import JOBS
-    from hekla.sdk.logs import LogOptions, job_logs, pods_of
+    from hekla.sdk.logs import LogOptions, job_logs
 
-    job = find_job(session, target, "logs")
+    if given["attempt"] is not None and (given["follow"] or given["previous"]):
+        raise click.UsageError("--attempt reads what is kept: give it without -f and -p")
     options = LogOptions(
         follow=given["follow"],
         previous=given["previous"],
@@ -121,27 +143,116 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
         tail_lines=given["tail"],
         since_s=None if given["since"] is None else max(1, round(given["since"])),
     )
+    printer = LinePrinter(prefix=prefix)
+    try:
+        job = find_job(session, target, "logs")
+    except CommandFailed:
+        if not target.name or not _print_kept(session, target, printer, given, options):
+            raise
+        return
+    name, namespace = name_of(job), namespace_of(job)
+    task, container = _known_task(job, given["task"]), _known_container(job, given["container"])
+    if given["attempt"] is not None:
+        _print_attempts(session, job, printer, given, options)
+        return
     lines = job_logs(
         session.client,
-        name_of(job),
-        namespace=namespace_of(job),
-        task=given["task"],
-        container=given["container"],
+        name,
+        namespace=namespace,
+        task=task,
+        container=container,
         options=options,
     )
-    printer = LinePrinter(prefix=prefix)
     with _reasons(session, job) if options.follow else nullcontext():
         for line in lines:
             printer.show(line)
-    if (
-        options.follow
-        and session.client.find(JOBS, name_of(job), namespace=namespace_of(job)) is None
-    ):
-        terminal.echo(_deleted(job), err=True)
-    if not printer.seen and not options.follow:
-        pods = pods_of(session.client, name_of(job), namespace_of(job), given["task"])
-        description = f"{len(pods)} pods have" if pods else "no pods yet:"
-        terminal.echo(f"job {name_of(job)}: {description} no output", err=True)
+    if options.follow:
+        if session.client.find(JOBS, name, namespace=namespace) is None:
+            terminal.echo(_deleted(job), err=True)
+    elif not printer.seen:
+        terminal.echo(_no_output(session, job, task), err=True)
+
+
+def _known_task(job: Object, task: str) -> str:
+    from hekla.sdk import job_commands
+
+    return _known("task", task, job, [str(one.get("name")) for one in job_commands.tasks_of(job)])
+
+
+def _known_container(job: Object, container: str) -> str:
+    from hekla.sdk import job_commands
+
+    pods = [(one.get("template") or {}).get("spec") or {} for one in job_commands.tasks_of(job)]
+    lists = [pod.get(kind) or () for pod in pods for kind in ("initContainers", "containers")]
+    return _known("container", container, job, [str(one["name"]) for one in chain(*lists)])
+
+
+def _known(what: str, given: str, job: Object, known: list[str]) -> str:
+    if given and given not in known:
+        names = ", ".join(dict.fromkeys(known))
+        raise CommandFailed(
+            f'job {name_of(job)} has no {what} "{given}"',
+            hint=did_you_mean(given, known) or f"there are: {names}",
+        )
+    return given
+
+
+def _no_output(session: Session, job: Object, task: str) -> str:
+    from hekla.sdk.logs import pods_of
+
+    pods = len(pods_of(session.client, name_of(job), namespace_of(job), task))
+    found = {0: "no pods yet:", 1: "1 pod has"}.get(pods, f"{pods} pods have")
+    return f"job {name_of(job)}: {found} no output"
+
+
+def _print_attempts(
+    session: Session, job: Object, printer: LinePrinter, given: dict[str, Any], options: LogOptions
+) -> None:
+    from hekla.sdk.attempts import attempt_lines
+
+    wanted = None if given["attempt"] == ALL else given["attempt"]
+    where = {"task": given["task"], "container": given["container"], "options": options}
+    for line in attempt_lines(session.client, job, wanted, **where):
+        printer.show(line)
+    if not printer.seen:
+        which = "an attempt" if wanted is None else f"attempt {wanted}"
+        terminal.echo(f"job {name_of(job)}: no output of {which} is kept", err=True)
+
+
+def _print_kept(
+    session: Session,
+    target: Target,
+    printer: LinePrinter,
+    given: dict[str, Any],
+    options: LogOptions,
+) -> bool:
+    """Print what is kept of the output of a deleted job; return whether there is any."""
+    from hekla.kube.errors import KubeError
+    from hekla.sdk import attempts, job_history
+
+    namespace = target.namespace or session.namespace
+    request = job_history.Request(name=target.name, namespace=namespace, limit=1)
+    wanted = given["attempt"] if isinstance(given["attempt"], int) else None
+    try:
+        for record in job_history.read(session.client, request):
+            lines = attempts.lines_of_deleted_job(
+                session.client,
+                record.uid,
+                record.name,
+                record.namespace,
+                {task.name: task.pods for task in record.tasks},
+                wanted,
+                task=given["task"],
+                container=given["container"],
+                options=options,
+            )
+            for line in lines:
+                if not printer.seen:
+                    terminal.echo(f"job {record.name} was deleted; its output is kept:", err=True)
+                printer.show(line)
+    except KubeError:  # no history: the missing job is the failure
+        return False
+    return bool(printer.seen)
 
 
 def _deleted(job: Object) -> str:
@@ -164,8 +275,8 @@ class LinePrinter:
         self.seen: dict[str, str] = {}
 
     def show(self, line: Any) -> None:
-        colour = self.seen.setdefault(line.pod, _PALETTE[len(self.seen) % len(_PALETTE)])
-        before = click.style(f"{line.pod} | ", fg=colour) if self._prefix else ""
+        colour = self.seen.setdefault(line.source, _PALETTE[len(self.seen) % len(_PALETTE)])
+        before = click.style(f"{line.source} | ", fg=colour) if self._prefix else ""
         click.echo(before + line.text)
 
 

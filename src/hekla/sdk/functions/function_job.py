@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from hekla.sdk.async_handle import AsyncJobHandle
 from hekla.sdk.functions import calls
@@ -36,9 +36,11 @@ class FunctionJob(JobHandle, Generic[T]):
         result: T = result_of(outcome, self.object)
         return result
 
-    def logs(self, *, follow: bool = False, task: str = "") -> Iterator[LogLine]:
-        """Yield what the function printed; with `follow` until the job has finished."""
-        lines = super().logs(follow=follow, task=task)
+    def logs(
+        self, *, follow: bool = False, task: str = "", attempt: int | Literal["all"] | None = None
+    ) -> Iterator[LogLine]:
+        """Yield what the function printed; see `JobHandle.logs`."""
+        lines = super().logs(follow=follow, task=task, attempt=attempt)
         return (line for line in lines if not is_result(line.text))
 
 
@@ -63,9 +65,11 @@ class AsyncFunctionJob(AsyncJobHandle, Generic[T]):
         result: T = result_of(outcome, self.object)
         return result
 
-    async def logs(self, *, follow: bool = False, task: str = "") -> AsyncIterator[LogLine]:
-        """Yield what the function printed; with `follow` until the job has finished."""
-        async for line in super().logs(follow=follow, task=task):
+    async def logs(
+        self, *, follow: bool = False, task: str = "", attempt: int | Literal["all"] | None = None
+    ) -> AsyncIterator[LogLine]:
+        """Yield what the function printed; see `AsyncJobHandle.logs`."""
+        async for line in super().logs(follow=follow, task=task, attempt=attempt):
             if not is_result(line.text):
                 yield line
 

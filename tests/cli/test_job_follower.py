@@ -184,6 +184,30 @@ async def test_an_interrupt_ends_the_run_of_a_flow_that_cannot_continue(
     assert "`vcctl jobflow delete -N f -n default` deletes it" in capsys.readouterr().out
 
 
+async def test_a_job_that_somebody_deleted_gets_no_hints_that_need_it(
+    tmp_path: Path, capsys: Any
+) -> None:
+    async with (
+        ApiServer(Config(data_dir=tmp_path)) as server,
+        Client(kubeconfig.load(server.kubeconfig)) as client,
+    ):
+        screen = NotifyingScreen(jobs := Jobs())
+        quick = job("quick")
+        quick["metadata"]["namespace"] = "default"
+        follower = JobFollower(client, screen, jobs)
+        running = asyncio.create_task(follower.run([quick]))
+        async with asyncio.timeout(60):
+            await screen.submitted.wait()
+            await client.delete(JOBS, "quick", namespace="default")
+            assert not await running
+    assert len(follower.deleted) == 1
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "job quick was deleted by somebody before it had ended",
+        "  next: `hekla history quick` shows its record",
+        "job quick: Terminated",
+    ]
+
+
 async def set_init_state(client: Client, phase: str, state: dict[str, Any]) -> None:
     status = {"phase": phase, "initContainerStatuses": [{"name": "setup", "state": state}]}
     await client.patch_status(PODS, "quick-worker-0", status, namespace="default")

@@ -91,11 +91,20 @@ class JobFollower:
         self._exit_codes: set[int] = set()
         self._failed: dict[str, dict[str, list[FailedContainer]]] = {}
         """By job and pod: the containers for which it failed last."""
+        self._deleted: set[str] = set()
+        """UIDs of followed jobs that do not exist any more."""
+        self._unfinished: set[str] = set()
+        """Those of them that were deleted before they had ended."""
         self._problems = 0
         """How many informers cannot follow the server."""
         self._said_problem = False
         self._changed = asyncio.Event()
         self._interrupted = asyncio.Event()
+
+    @property
+    def deleted(self) -> frozenset[str]:
+        """The UIDs of followed jobs that do not exist any more."""
+        return frozenset(self._deleted)
 
     @property
     def exit_code(self) -> int:
@@ -214,9 +223,13 @@ class JobFollower:
         if job is None:
             # Deleted by a user or by its TTL: no further events will come.
             self._submitted.discard(uid)
+            self._deleted.add(uid)
             if self._jobs.phase(uid) not in TERMINAL_PHASES:
                 self._jobs.followed[uid] = _with_phase(seen, JobPhase.TERMINATED)
-                self._screen.message(f"job {seen['metadata']['name']} was deleted")
+                self._unfinished.add(uid)
+                name = seen["metadata"]["name"]
+                self._screen.message(f"job {name} was deleted by somebody before it had ended")
+                self._screen.message(f"  next: {self._more(uid)}")
         else:
             self._jobs.followed[uid] = job
             self._jobs.reasons.add_owner(uid, uid)
@@ -322,7 +335,7 @@ class JobFollower:
     async def _report_failures(self) -> None:
         """Print exit codes, output that was not shown, and the commands for more."""
         for uid, job in self._jobs.followed.items():
-            if self._jobs.phase(uid) == JobPhase.COMPLETED:
+            if self._jobs.phase(uid) == JobPhase.COMPLETED or uid in self._unfinished:
                 continue
             failed = [one for _, pod in sorted(self._failed.get(uid, {}).items()) for one in pod]
             for one in [one for one in failed if one.container][:TAILS]:
@@ -341,6 +354,8 @@ class JobFollower:
     def _more(self, uid: str) -> str:
         if not self._can_detach:
             return "`hekla up -d` keeps a cluster, and with it jobs for `hekla explain`"
+        if uid in self._deleted:
+            return f"`{self._jobs.command('history', uid)}` shows its record"
         if self._jobs.phase(uid) == JobPhase.ABORTED:
             return f"`{self._jobs.command('job resume', uid)}` starts its pods again"
         verbs = ["explain", "job logs", "job retry"]

@@ -379,7 +379,8 @@ async def _follow(
             screen.close()
     for output in request.outputs:
         terminal.echo(f"output {output}: {contents(output)}", err=True)
-    if can_detach and request.is_command and (note := _ttl_note(request)):
+    is_kept = can_detach and not follower.deleted
+    if is_kept and request.is_command and (note := _ttl_note(request)):
         terminal.echo(note, err=True)
     if completed:
         return 0

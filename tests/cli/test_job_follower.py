@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from hekla.apiserver.server import ApiServer, Config
+from hekla.cli import job_follower
 from hekla.cli.job_follower import Aborted, JobFollower
+from hekla.cli.job_scope import JobScope
 from hekla.cli.progress import Jobs, PlainScreen
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
-from hekla.kube.resources import EVENTS, JOBS, NODES, PODS, Resource
+from hekla.kube.resources import EVENTS, JOBS, NODES, PODGROUPS, PODS, Resource
 from tests.cli.conftest import job
 
 NODE = "n1"
@@ -206,6 +208,55 @@ async def test_a_job_that_somebody_deleted_gets_no_hints_that_need_it(
         "  next: `hekla history quick` shows its record",
         "job quick: Terminated",
     ]
+
+
+class RecordingClient(Client):
+    """Records what is watched."""
+
+    def watch(self, resource: Resource[Any], **more: Any) -> Any:
+        self.watched = {**getattr(self, "watched", {}), resource.kind: more}
+        return super().watch(resource, **more)
+
+
+async def test_one_job_is_watched_without_the_other_jobs_of_its_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_follower, "MAX_GROUPS", 1)
+    async with (
+        ApiServer(Config(data_dir=tmp_path)) as server,
+        RecordingClient(kubeconfig.load(server.kubeconfig)) as client,
+    ):
+        for name in ("a", "b"):
+            group = {"metadata": {"name": name}, "spec": {"queue": "default", "minMember": 1}}
+            await client.create(PODGROUPS, group, namespace="default")
+        screen = NotifyingScreen(jobs := Jobs())
+        quick = job("quick")
+        quick["metadata"]["namespace"] = "default"
+        running = asyncio.create_task(JobFollower(client, screen, jobs).run([quick]))
+        async with asyncio.timeout(60):
+            await screen.submitted.wait()
+            over = {"state": {"phase": "Completed"}}
+            await client.patch_status(JOBS, "quick", over, namespace="default")
+            assert await running
+    selectors = {
+        kind: (more["label_selector"], more["field_selector"])
+        for kind, more in client.watched.items()
+    }
+    ((uid, _),) = jobs.followed.items()
+    assert selectors["Pod"] == ("volcano.sh/job-name=quick", "")
+    assert selectors["Job"] == ("", "metadata.name=quick")
+    assert selectors["PodGroup"] == ("", f"metadata.name=quick-{uid}")
+    assert selectors["Event"] == ("", "type=Warning")
+    assert not jobs.has_all_groups
+
+
+def test_selectors_of_several_jobs_name_them_up_to_a_number() -> None:
+    def scope(count: int) -> JobScope:
+        return JobScope([{"metadata": {"name": f"j{number}"}} for number in range(count)])
+
+    assert scope(2).pod_labels == "volcano.sh/job-name in (j0,j1)"
+    assert (scope(2).job_field, scope(2).group_field) == ("", "")
+    assert scope(100).pod_labels == scope(0).pod_labels == "volcano.sh/job-name"
 
 
 async def set_init_state(client: Client, phase: str, state: dict[str, Any]) -> None:

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator
 
 from hekla.api.arrays import index_of_pod
 from hekla.api.wellknown import (
-    JOB_NAME,
     Action,
     FlowPhase,
     JobPhase,
@@ -23,6 +22,7 @@ from hekla.api.wellknown import (
 )
 from hekla.cli import interrupts
 from hekla.cli.failure_report import TAIL_LINES, FailedContainer, failed_containers, report
+from hekla.cli.job_scope import WARNINGS, JobScope
 from hekla.cli.object_sender import FLOW, JOB, ObjectSender, kind_of
 from hekla.cli.progress import Jobs, Screen
 from hekla.cli.rights import refusal_to_list
@@ -50,6 +50,8 @@ TERMINAL_FLOW_PHASES = {FlowPhase.SUCCEED, FlowPhase.FAILED}
 INTERRUPTED = 128 + signal.SIGINT
 TICK_S = 1.0
 CATCH_UP_S = 5.0
+MAX_GROUPS = 1000
+"""PodGroups that a run of one job watches, to show the position in the queue."""
 TAILS = 3
 """Failed containers whose output is read again if it was not shown."""
 
@@ -155,9 +157,9 @@ class JobFollower:
     async def _informers(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             for namespace in sorted(self._namespaces):
-                # Only pods of jobs have this label; `_on_pod` filters by job.
-                pods = self._informer(PODS, namespace, label_selector=JOB_NAME)
-                jobs = self._informer(JOBS, namespace)
+                scope = self._scope(namespace)
+                pods = self._informer(PODS, namespace, label_selector=scope.pod_labels)
+                jobs = self._informer(JOBS, namespace, field_selector=scope.job_field)
                 jobs.add_handler(self._on_job)
                 pods.add_handler(self._on_pod)
                 self._pods[namespace] = pods
@@ -169,7 +171,7 @@ class JobFollower:
                     flows.add_handler(self._on_flow)
                     await stack.enter_async_context(flows)
                 if not await refusal_to_list(self._client, EVENTS, namespace):
-                    events = self._informer(EVENTS, namespace)
+                    events = self._informer(EVENTS, namespace, field_selector=WARNINGS)
                     events.add_handler(self._on_event)
                     await stack.enter_async_context(events)
             for groups in await self._group_informers():
@@ -177,14 +179,39 @@ class JobFollower:
                 await stack.enter_async_context(groups)
             yield
 
+    def _scope(self, namespace: str) -> JobScope:
+        """Return which jobs of a namespace are watched: a JobFlow creates more of them."""
+        if self._flows:
+            return JobScope(())
+        followed = self._jobs.followed.values()
+        return JobScope([job for job in followed if job["metadata"]["namespace"] == namespace])
+
     async def _group_informers(self) -> list[Informer[Object]]:
-        """Watch all PodGroups; a user of some namespaces sees only those."""
+        """Watch all PodGroups, for the position in the queue; a user of some namespaces sees only
+        those. Of one job on a large cluster, watch its own.
+        """
+        (first, *others) = sorted(self._namespaces)
+        own = "" if others else self._scope(first).group_field
+        if own and await self._has_many_groups():
+            self._jobs.has_all_groups = False
+            return [self._informer(PODGROUPS, first, field_selector=own)]
         if not await refusal_to_list(self._client, PODGROUPS, None):
             return [self._informer(PODGROUPS, None)]
         return [self._informer(PODGROUPS, namespace) for namespace in sorted(self._namespaces)]
 
+    async def _has_many_groups(self) -> bool:
+        with contextlib.suppress(KubeError):
+            async for page in self._client.pages(PODGROUPS, page_size=MAX_GROUPS):
+                return bool(page.continue_token)
+        return False
+
     def _informer(
-        self, resource: Resource[Object], namespace: str | None, *, label_selector: str = ""
+        self,
+        resource: Resource[Object],
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
     ) -> Informer[Object]:
         return Informer(
             self._client,
@@ -193,6 +220,7 @@ class JobFollower:
             namespace=namespace,
             on_problem=self._on_problem,
             label_selector=label_selector,
+            field_selector=field_selector,
         )
 
     def _on_problem(self, problem: KubeError | None) -> None:
@@ -302,9 +330,14 @@ class JobFollower:
     async def _list_again(self) -> None:
         """List jobs and pods once more: watches of different kinds are not synchronized."""
         for namespace in sorted(self._namespaces):
-            for job in await self._client.list(JOBS, namespace=namespace):
+            scope = self._scope(namespace)
+            for job in await self._client.list(
+                JOBS, namespace=namespace, field_selector=scope.job_field
+            ):
                 self._on_job("", None, job)
-            pods = await self._client.list(PODS, namespace=namespace, label_selector=JOB_NAME)
+            pods = await self._client.list(
+                PODS, namespace=namespace, label_selector=scope.pod_labels
+            )
             for pod in pods:
                 self._on_pod("", None, pod)
             await self._until_deletions_seen(namespace, {pod["metadata"]["uid"] for pod in pods})

@@ -55,6 +55,8 @@ class Jobs:
     """By UID."""
     groups: dict[tuple[str, str], Object] = field(default_factory=dict)
     """All PodGroups by namespace and name: the queue position depends on other jobs too."""
+    has_all_groups: bool = True
+    """Whether `groups` has those of other jobs; without them no position is known."""
     reasons: ReasonLog = field(default_factory=ReasonLog)
     flows: dict[str, str] = field(default_factory=dict)
     """Names of the followed JobFlows by UID."""
@@ -105,7 +107,7 @@ class Jobs:
     def queue_position(self, uid: str) -> tuple[int, int] | None:
         """Return `(2, 5)` for the second of five pending jobs in the queue, oldest first."""
         group = self._group(uid)
-        if group is None or not _is_pending(group):
+        if group is None or not self.has_all_groups or not _is_pending(group):
             return None
         queue = _queue_of(group)
         pending = sorted(

@@ -273,6 +273,11 @@ def test_explain_has_a_reason_and_next_step_for_each_state() -> None:
         "  pod j-w-0 exited with code 3: Error",
         "  next: vcctl job logs -N j -n n",
     ]
+    used = {"state": {"phase": "Failed", "message": "pod j-w-0 failed, but all 3 retries are used"}}
+    assert _answer(_job("Failed", **used), open_queue, [failed_pod]) == [
+        "  pod j-w-0 failed, but all 3 retries are used",
+        "  pod j-w-0 exited with code 3: Error",
+    ]
     assert _answer(_job("Pending")) == [
         "  queue 'q' does not exist",
         "  next: vcctl queue create -n q",

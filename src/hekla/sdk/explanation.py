@@ -87,7 +87,7 @@ def _reason(job: Object, group: Object | None, queue: Object | None, pods: Seque
         case JobPhase.COMPLETED:
             return "it has completed"
         case JobPhase.FAILED | JobPhase.TERMINATED:
-            return _why_failed(job, pods)
+            return "; ".join(_why_failed(job, pods))
         case JobPhase.RUNNING:
             return _why_not_all_run(pods)
     return _why_pending(queue_of(job), group, queue, pods)
@@ -128,10 +128,21 @@ def _why_not_all_run(pods: Sequence[Object]) -> str:
     return "; ".join(clauses)
 
 
-def _why_failed(job: Object, pods: Sequence[Object]) -> str:
+def _why_failed(job: Object, pods: Sequence[Object]) -> list[str]:
+    """Return what the controller says, such as that all retries are used, then the pods."""
+    message = (_status(job).get("state") or {}).get("message") or ""
+    said = [str(message)] if message else []
     if (array := array_status(job, pods)) is not None and array.failures:
-        lines = [f"indices {line}" for line in failure_lines(array.failures)]
-        return "; ".join([str(array), *lines])
+        return [*said, str(array), *(f"indices {line}" for line in failure_lines(array.failures))]
+    if ended := _failed_container(pods):
+        return [*said, ended]
+    if said:
+        return said
+    failed = _status(job).get("failed") or 0
+    return [f"{failed} of its pods failed" if failed else "it was terminated before it completed"]
+
+
+def _failed_container(pods: Sequence[Object]) -> str:
     for pod in pods:
         status = _status(pod)
         lists = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
@@ -142,8 +153,7 @@ def _why_failed(job: Object, pods: Sequence[Object]) -> str:
                 why = ended.get("message") or ended.get("reason") or ""
                 text = f"pod {pod['metadata']['name']} exited with code {ended['exitCode']}"
                 return f"{text}: {why}" if why else text
-    failed = _status(job).get("failed") or 0
-    return f"{failed} of its pods failed" if failed else "it was terminated before it completed"
+    return ""
 
 
 def _next_steps(

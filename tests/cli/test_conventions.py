@@ -76,8 +76,12 @@ def test_invalid_flag_exits_1_with_a_message_on_stderr(call: Run) -> None:
         assert "--help`" in done.err
 
 
-def test_extra_words_are_ignored_as_volcano_does(vcctl: Run) -> None:
-    assert vcctl("job", "list", "whatever").out == "No resources found\n"
+def test_words_that_a_command_does_not_take_are_refused(vcctl: Run, tool: Run) -> None:
+    for args in (("job", "list", "a"), ("job", "view", "a", "b"), ("queue", "get", "a", "b")):
+        done = vcctl(*args)
+        assert (done.code, done.out) == (1, "")
+        assert "unexpected extra argument" in done.err
+    assert tool("vcancel", "-n", "a", "b").code == 1
 
 
 def test_flags_accept_go_syntax(vcctl: Run, namespace: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hekla.kube.resources import COMMANDS, EVENTS, JOBS
+from hekla.kube.resources import COMMANDS, EVENTS, JOBS, QUEUES
 from hekla.kube.sync_client import SyncClient
 from tests.cli.conftest import Run, job
 
@@ -378,3 +378,28 @@ def test_view_shows_events_of_other_recorders_and_of_the_podgroup(
     shown = vcctl("job", "view", "train").out
     found = {line.split()[1] for line in shown.splitlines() if "message of" in line}
     assert found == {"Full", "Bare", "Empty", "Group"}
+
+
+def test_several_jobs_are_deleted_and_a_missing_one_is_reported(
+    vcctl: Run, make_job: Make, admin: SyncClient, namespace: str
+) -> None:
+    for name in ("a", "b", "c"):
+        make_job(name)
+    done = vcctl("job", "delete", "a", "gone", "job/b")
+    assert done.code == 255
+    assert done.lines == ["delete job a successfully", "delete job b successfully"]
+    assert 'Failed to delete job gone: jobs.batch.volcano.sh "gone" not found' in done.err
+    assert [one["metadata"]["name"] for one in admin.list(JOBS, namespace=namespace)] == ["c"]
+    assert vcctl("job", "suspend", "c", "c").code == 0
+    done = vcctl("job", "delete", "pod/c")
+    assert (done.code, done.out) == (255, "")
+    assert "write NAME or job/NAME" in done.err
+    assert vcctl("job", "delete", "a", "b", "-N", "c").code == 1
+
+
+def test_several_queues_are_deleted(vcctl: Run, admin: SyncClient, unique: str) -> None:
+    names = [f"{unique}-{letter}" for letter in "ab"]
+    for name in names:
+        assert vcctl("queue", "create", name).code == 0
+    assert vcctl("queue", "delete", *names).code == 0
+    assert not [one for one in admin.list(QUEUES) if one["metadata"]["name"] in names]

@@ -4,7 +4,8 @@
 - A wrong command line exits with 1. A failed command exits with 255 and prints `Failed to view job:
   …`.
 - A group without a command prints its help and exits with 0.
-- Extra words after a command are not an error.
+- Words that a command does not take are an error. Volcano ignores them: `vcctl job delete a b`
+  deletes only `a` there.
 
 Note: Volcano prints the failure line on stdout, and exits with 0 after an unknown command of a
 group. Here stdout has results only, and every failure has an exit code.
@@ -44,8 +45,7 @@ class VcctlCommand(click.Command):
         self, *args: Any, examples: Sequence[str] = (), verb: str = "", **kwargs: Any
     ) -> None:
         """`verb` is what failed, if that is not in the command's words: `list nodes`."""
-        settings = {**SETTINGS, "allow_extra_args": True, **kwargs.pop("context_settings", {})}
-        kwargs["context_settings"] = settings
+        kwargs["context_settings"] = {**SETTINGS, **kwargs.pop("context_settings", {})}
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self._verb = verb

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import click
 
 from hekla.api import wellknown
 from hekla.api.wellknown import Action
 from hekla.cli import terminal
 from hekla.cli.vcctl import list_watch
-from hekla.cli.vcctl.commands import VcctlGroup, note
-from hekla.cli.vcctl.errors import CommandFailed, did_you_mean, safe_hint
+from hekla.cli.vcctl.commands import VcctlGroup, note, program, report_failure
+from hekla.cli.vcctl.errors import (
+    FAILURE,
+    CommandFailed,
+    did_you_mean,
+    failure_of,
+    safe_hint,
+)
 from hekla.cli.vcctl.options import (
     Session,
     Target,
@@ -19,6 +27,7 @@ from hekla.cli.vcctl.options import (
     label_option,
     namespace_option,
     one_job,
+    several_jobs,
     watch_option,
 )
 from hekla.cli.vcctl.output import (
@@ -33,7 +42,7 @@ from hekla.cli.vcctl.output import (
     show_object,
     text_at,
 )
-from hekla.kube.errors import Forbidden, NotFound
+from hekla.kube.errors import Forbidden, KubeError, NotFound
 from hekla.kube.resources import COMMANDS, JOBS, NAMESPACES, QUEUES
 from hekla.units.objects import Object
 
@@ -253,22 +262,47 @@ def send_command(session: Session, target: Target, verb: str, action: str) -> Ob
     return job_object
 
 
+def each(targets: Sequence[Target], verb: str, act: Callable[[Target], None]) -> None:
+    """Do a verb on each job; of several, go on after a failure and exit with it in the end."""
+    if len(targets) == 1:
+        act(targets[0])
+        return
+    failed = False
+    for target in targets:
+        try:
+            act(target)
+        except (CommandFailed, KubeError) as error:
+            failure = failure_of(error) if isinstance(error, KubeError) else error
+            report_failure(f"Failed to {verb} job {target.name}: {failure.message}", failure.hint)
+            failed = True
+    if failed:
+        click.get_current_context().exit(FAILURE)
+
+
 @job.command(examples=["vcctl job suspend my-job", "vcctl job suspend -N my-job -n ml"])
-@one_job
+@several_jobs
 @connected
-def suspend(session: Session, target: Target) -> None:
-    """Suspend a job: terminate its pods and keep the job."""
-    name = name_of(send_command(session, target, "suspend", Action.ABORT_JOB))
-    note(f"requested suspension of job {name}; resume: `vcctl job resume {name}`")
+def suspend(session: Session, targets: Sequence[Target]) -> None:
+    """Suspend jobs: terminate their pods and keep the jobs."""
+
+    def act(target: Target) -> None:
+        name = name_of(send_command(session, target, "suspend", Action.ABORT_JOB))
+        note(f"requested suspension of job {name}; resume: `{program()} job resume {name}`")
+
+    each(targets, "suspend", act)
 
 
 @job.command(examples=["vcctl job resume my-job", "vcctl job resume -N my-job -n ml"])
-@one_job
+@several_jobs
 @connected
-def resume(session: Session, target: Target) -> None:
-    """Resume a suspended job."""
-    name = name_of(send_command(session, target, "resume", Action.RESUME_JOB))
-    note(f"requested resumption of job {name}; wait: `vcctl job wait {name}`")
+def resume(session: Session, targets: Sequence[Target]) -> None:
+    """Resume suspended jobs."""
+
+    def act(target: Target) -> None:
+        name = name_of(send_command(session, target, "resume", Action.RESUME_JOB))
+        note(f"requested resumption of job {name}; wait: `{program()} job wait {name}`")
+
+    each(targets, "resume", act)
 
 
 def delete_job(session: Session, target: Target, verb: str = "delete") -> None:
@@ -282,10 +316,16 @@ def delete_job(session: Session, target: Target, verb: str = "delete") -> None:
         raise CommandFailed(error.message, hint=hint) from error
 
 
-@job.command(examples=["vcctl job delete my-job", "vcctl job delete -N my-job -n ml"])
-@one_job
+@job.command(
+    examples=["vcctl job delete my-job", "vcctl job delete a b", "vcctl job delete -N a -n ml"]
+)
+@several_jobs
 @connected
-def delete(session: Session, target: Target) -> None:
-    """Delete a job and its pods."""
-    delete_job(session, target)
-    terminal.echo(f"delete job {target.name} successfully")
+def delete(session: Session, targets: Sequence[Target]) -> None:
+    """Delete jobs and their pods."""
+
+    def act(target: Target) -> None:
+        delete_job(session, target)
+        terminal.echo(f"delete job {target.name} successfully")
+
+    each(targets, "delete", act)

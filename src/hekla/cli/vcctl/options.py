@@ -140,10 +140,25 @@ class Target:
     """Whether the name came from -n alone: it may have been meant as a namespace."""
 
 
+JOB_KINDS = frozenset({"job", "jobs", "vcjob", "vcjobs", "vj", "jobs.batch.volcano.sh"})
+
+
+def plain_name(word: str) -> str:
+    """Return the name in `KIND/NAME`, as kubectl writes it."""
+    kind, slash, name = word.rpartition("/")
+    if slash and kind.lower() not in JOB_KINDS:
+        raise CommandFailed(
+            f'"{word}" cannot be a name of a job',
+            hint="write NAME or job/NAME; names consist of letters, digits, - and .",
+        )
+    return name
+
+
 def job_target(word: str | None, name: str, n: str, namespace: str) -> Target:
     """Return the target of an argument, -N/--name, -n and --namespace; an empty name if none is
     given.
     """
+    word = plain_name(word) if word else word
     if word and name and word != name:
         raise click.UsageError(f'two jobs given: "{word}" and "{name}"; give one')
     chosen = name or word or ""
@@ -185,9 +200,32 @@ def one_job(function: F) -> F:
         return function(*args, target=job_target(word, name, n, namespace), **rest)
 
     jobs = complete_names(JOBS)
+    argument = click.argument("word", metavar="[NAME]", required=False, shell_complete=jobs)
+    return argument(_job_options(called))  # type: ignore[return-value]
+
+
+def several_jobs(function: F) -> F:
+    """Add the flags of verbs on several jobs; the function gets a list of `Target`s."""
+
+    @wraps(function)
+    def called(
+        *args: Any, words: tuple[str, ...], name: str, n: str, namespace: str, **rest: Any
+    ) -> Any:
+        if name and len(words) > 1:
+            raise click.UsageError("give several jobs as arguments, without -N")
+        given = dict.fromkeys(words or ("",))
+        targets = [job_target(word, name, n, namespace) for word in given]
+        return function(*args, targets=targets, **rest)
+
+    jobs = complete_names(JOBS)
+    argument = click.argument("words", metavar="[NAME]…", nargs=-1, shell_complete=jobs)
+    return argument(_job_options(called))  # type: ignore[return-value]
+
+
+def _job_options(called: Callable[..., Any]) -> Callable[..., Any]:
+    jobs = complete_names(JOBS)
     for option in reversed(
         (
-            click.argument("word", metavar="[NAME]", required=False, shell_complete=jobs),
             click.option("-N", "--name", default="", help="Name of the job.", shell_complete=jobs),
             click.option(
                 "-n",
@@ -206,7 +244,7 @@ def one_job(function: F) -> F:
         )
     ):
         called = option(called)
-    return called  # type: ignore[return-value]
+    return called
 
 
 def namespace_option(function: F) -> F:

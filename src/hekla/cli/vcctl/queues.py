@@ -230,21 +230,24 @@ def create(session: Session, word: str | None, name: str | None, **given: Any) -
         note(f"queue {name_of(created)} created")
 
 
-@queue.command(examples=["vcctl queue delete -n my-queue", "vcctl queue delete my-queue --force"])
-@_word
+@queue.command(examples=["vcctl queue delete -n my-queue", "vcctl queue delete a b --force"])
+@click.argument("words", metavar="[NAME]…", nargs=-1, shell_complete=complete_names(QUEUES))
 @queue_name()
 @click.option("--force", is_flag=True, help="Close the queue and delete its unfinished jobs first.")
 @connected
-def delete(session: Session, word: str | None, name: str | None, force: bool) -> None:
-    """Delete a queue without unfinished jobs."""
+def delete(session: Session, words: tuple[str, ...], name: str | None, force: bool) -> None:
+    """Delete queues without unfinished jobs."""
     from hekla.cli.vcctl import queue_deletion
 
-    wanted = _name(name, word, "queue name must be specified", "delete")
-    found = find_queue(session, wanted)
-    if force:
-        queue_deletion.delete_workloads(session.client, found)
-    session.client.delete(QUEUES, wanted)
-    note(f"queue {wanted} deleted")
+    if name and len(words) > 1:
+        raise click.UsageError("give several queues as arguments, without -n")
+    for word in dict.fromkeys(words or ("",)):
+        wanted = _name(name, word, "queue name must be specified", "delete")
+        found = find_queue(session, wanted)
+        if force:
+            queue_deletion.delete_workloads(session.client, found)
+        session.client.delete(QUEUES, wanted)
+        note(f"queue {wanted} deleted")
 
 
 @queue.command(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hekla import history, list_jobs
 from hekla.kube.resources import COMMANDS, EVENTS, JOBS, QUEUES
 from hekla.kube.sync_client import SyncClient
 from tests.cli.conftest import Run, job
@@ -403,3 +404,16 @@ def test_several_queues_are_deleted(vcctl: Run, admin: SyncClient, unique: str) 
         assert vcctl("queue", "create", name).code == 0
     assert vcctl("queue", "delete", *names).code == 0
     assert not [one for one in admin.list(QUEUES) if one["metadata"]["name"] in names]
+
+
+def test_unknown_phases_are_refused_with_a_suggestion(tool: Run, config: Path) -> None:
+    for words in (("vcctl", "job", "list"), ("vjobs",), ("hekla", "history"), ("hekla", "usage")):
+        done = tool(*words, "--phase", "Faild")
+        assert (done.code, done.out) == (1, "")
+        assert "'Faild' is no phase of a job; did you mean 'Failed'?" in done.err
+    assert tool("vcctl", "job", "list", "--phase", "pending,Running").code == 0
+    assert "there are: Pending, " in tool("vcctl", "job", "list", "--phase", "xyz").err
+    with pytest.raises(ValueError, match="did you mean 'Failed'"):
+        list_jobs(phase="Faild")
+    with pytest.raises(ValueError, match="did you mean 'Cancelled'"):
+        history(phase="canceled")

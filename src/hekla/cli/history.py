@@ -23,6 +23,7 @@ from hekla.cli.vcctl.options import (
     all_namespaces_option,
     connected,
     namespace_option,
+    phases,
 )
 from hekla.cli.vcctl.output import Column, Table, as_yaml, phase_colour
 from hekla.kube.errors import ConfigError, TlsError, Unauthorized
@@ -87,7 +88,13 @@ def source_options(function: F) -> F:
 
 def filter_options(function: F) -> F:
     for option in (
-        click.option("--phase", default="", help="Only these phases, such as Failed,Cancelled."),
+        click.option(
+            "--phase",
+            default="",
+            callback=phases(api.CANCELLED),
+            metavar="PHASES",
+            help="Only these phases, such as Failed,Cancelled.",
+        ),
         click.option("-q", "--queue", default="", help="Only this queue."),
         click.option("-u", "--user", default="", help="Only jobs that this user submitted."),
     ):

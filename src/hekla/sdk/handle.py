@@ -50,7 +50,8 @@ def list_jobs(
 ) -> JobList:
     """Return the jobs of a namespace, sorted by name; `labels` is a selector such as `team=ml`.
 
-    The list is shown as a table in a notebook.
+    `phase` may name several: `Pending,Running`; ValueError for one that does not exist. The
+    list is shown as a table in a notebook.
 
     Example:
         for job in list_jobs(queue="ml", phase="Running"):
@@ -58,11 +59,12 @@ def list_jobs(
     """
     client = client or default_client()
     where = None if all_namespaces else namespace or client.namespace
+    phases = job_phases.known_phases(phase)
     jobs = (
         JobHandle(client, job)
         for job in client.list(JOBS, namespace=where, label_selector=labels)
         if (not queue or queue_of(job) == queue)
-        and (not phase or job_phases.phase_of(job) == phase)
+        and (not phases or job_phases.phase_of(job) in phases)
     )
     return JobList(sorted(jobs, key=lambda job: (job.namespace, job.name)))
 

@@ -16,6 +16,7 @@ from hekla.kube.calls import Call, path_of
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import resource
 from hekla.kube.sync_client import SyncClient
+from hekla.sdk import job_phases
 from hekla.sdk.handle import default_client
 from hekla.units.timestamps import format_time
 
@@ -115,7 +116,7 @@ def history(
             namespace=place,
             user=user,
             queue=queue,
-            phase=phase,
+            phase=",".join(job_phases.known_phases(phase, api.CANCELLED)),
             since=since,
             limit=limit,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Final
 
 from hekla.api.wellknown import JobPhase
@@ -11,7 +12,26 @@ from hekla.units.objects import Object
 FINISHED: Final = "finished"
 STARTED: Final = "started"
 CONDITIONS: Final = (FINISHED, STARTED)
+PHASES: Final = tuple(
+    value for name, value in vars(JobPhase).items() if name.isupper() and isinstance(value, str)
+)
 _BEFORE_START: Final = frozenset({"", JobPhase.PENDING})
+
+
+def known_phases(text: str, *more: str) -> list[str]:
+    """Return the phases in `Failed,running`, as the API writes them; `more` are phases too.
+
+    Raise ValueError with a suggestion for a word that is no phase.
+    """
+    known = {phase.lower(): phase for phase in (*PHASES, *more)}
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word.lower() not in known:
+            close = difflib.get_close_matches(word.lower(), known, 1, 0.6)
+            near = f"did you mean {known[close[0]]!r}?" if close else ""
+            hint = near or f"there are: {', '.join(known.values())}"
+            raise ValueError(f"{word!r} is no phase of a job; {hint}")
+    return [known[word.lower()] for word in words]
 
 
 def phase_of(job: Object) -> str:

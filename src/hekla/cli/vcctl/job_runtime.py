@@ -19,14 +19,13 @@ from hekla.units.objects import Object
 if TYPE_CHECKING:
     from hekla.sdk.logs import LogOptions
 
-PHASES = tuple(
-    value for name, value in vars(JobPhase).items() if name.isupper() and isinstance(value, str)
-)
 ALL = "all"
 _PALETTE = ("cyan", "yellow", "green", "magenta", "blue", "bright_red", "bright_cyan", "white")
 
 
 def _until(_: click.Context, param: click.Parameter, value: str) -> str:
+    from hekla.sdk.job_phases import PHASES
+
     known = {word.lower(): word for word in ("finished", "started", *PHASES)}
     if value.lower() not in known:
         near = did_you_mean(value, known.values()) or f"one of {', '.join(known.values())}"

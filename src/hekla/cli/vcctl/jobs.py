@@ -27,6 +27,7 @@ from hekla.cli.vcctl.options import (
     label_option,
     namespace_option,
     one_job,
+    phase_option,
     several_jobs,
     watch_option,
 )
@@ -146,7 +147,7 @@ def phases_of(text: str) -> frozenset[str]:
 @click.option("-S", "--scheduler", default="", help="Only jobs of this scheduler.")
 @click.option("--selector", default="", help="Only names that contain this text.")
 @label_option
-@click.option("--phase", default="", help="Only these phases, such as Pending,Running.")
+@phase_option
 @output_option
 @watch_option
 @connected

@@ -320,6 +320,30 @@ def duration(_: click.Context, param: click.Parameter, value: str | None) -> flo
         raise click.BadParameter(str(error), param=param) from error
 
 
+def phases(*more: str) -> Callable[[click.Context, click.Parameter, str], str]:
+    """Return a callback for click that refuses words that are no phases of a job."""
+
+    def check(_: click.Context, param: click.Parameter, value: str) -> str:
+        from hekla.sdk import job_phases
+
+        try:
+            return ",".join(job_phases.known_phases(value, *more))
+        except ValueError as error:
+            raise click.BadParameter(str(error), param=param) from error
+
+    return check
+
+
+def phase_option(function: F) -> F:
+    return click.option(
+        "--phase",
+        default="",
+        callback=phases(),
+        metavar="PHASES",
+        help="Only these phases, such as Pending,Running.",
+    )(function)
+
+
 def pairs(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """Parse repeated `key=value` flags as a map; a callback for click."""
     values: dict[str, str] = {}

@@ -107,7 +107,7 @@ def _show_queues(session: Session, only: Sequence[str], place: str) -> Shown:
     text = "\n".join(
         tree(
             listed.items,
-            counts_of(session),
+            counts_of(session) or {},
             only,
             _usage_of_queues(session, place),
             cluster=cluster_amounts(client),

@@ -60,20 +60,27 @@ def group_counts(groups: Iterable[Object]) -> Counts:
     return counts
 
 
-def counts_of(session: Session) -> Counts:
-    """Count PodGroups of the cluster; empty for users who may not list all namespaces."""
+def counts_of(session: Session) -> Counts | None:
+    """Count PodGroups of the cluster; None for users who may not list all namespaces."""
     try:
         return group_counts(session.client.list(PODGROUPS))
     except Forbidden:
         warn("you may not list podgroups of all namespaces: the counts below are unknown")
-        return {}
+        return None
 
 
-def columns(counts: Counts) -> tuple[Column, ...]:
+def count_cell(counts: Counts | None, phase: str) -> Callable[[Object], Any]:
+    """Return the cell of a queue's number of PodGroups; `-` if it is unknown."""
+    if counts is None:
+        return lambda _: "-"
+    return lambda queue: counts.get(name_of(queue), Counter())[phase]
+
+
+def columns(counts: Counts | None) -> tuple[Column, ...]:
     """Return the table of `queue list` and `queue get`."""
 
-    def count(phase: str) -> Callable[[Object], int]:
-        return lambda queue: counts.get(name_of(queue), Counter())[phase]
+    def count(phase: str) -> Callable[[Object], Any]:
+        return count_cell(counts, phase)
 
     return (
         Column("Name", name_of, 25),
@@ -117,8 +124,9 @@ def list_(session: Session, labels: str, output: str, watch: bool) -> None:
         if table is None:
             show_object(QUEUES, changed, output)
             continue
-        counts.clear()
-        counts.update(counts_of(session))
+        if counts is not None:
+            counts.clear()
+            counts.update(counts_of(session) or {})
         terminal.echo(table.row(changed))
 
 

@@ -5,7 +5,6 @@ Note: as in Volcano, -N is the namespace and -n the name here, the reverse of `v
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import click
@@ -23,6 +22,7 @@ from hekla.cli.vcctl.options import (
     complete_names,
     connected,
     label_option,
+    phase_option,
     resources,
     watch_option,
 )
@@ -36,7 +36,7 @@ from hekla.cli.vcctl.output import (
     show_object,
     text_at,
 )
-from hekla.cli.vcctl.queues import counts_of, find_queue
+from hekla.cli.vcctl.queues import count_cell, counts_of, find_queue
 from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, plain_job
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 
@@ -129,7 +129,7 @@ def vsub(
 @all_namespaces_option
 @click.option("--selector", default="", help="Only names that contain this text.")
 @label_option
-@click.option("--phase", default="", help="Only these phases, such as Pending,Running.")
+@phase_option
 @output_option
 @watch_option
 @connected
@@ -211,7 +211,7 @@ def vqueues(session: Session, name: str, output: str) -> None:
     counts = counts_of(session)
 
     def count(phase: str) -> Any:
-        return lambda queue: counts.get(name_of(queue), Counter())[phase]
+        return count_cell(counts, phase)
 
     columns = (
         Column("Name", name_of, 25),

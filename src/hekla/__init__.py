@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hekla.sdk import (
+        AlreadyExists,
+        ApiError,
         ArrayStatus,
         AsyncFunctionJob,
         AsyncJobHandle,
+        BadRequest,
         CallTooLarge,
         CannotRetry,
         ConfigError,
+        Conflict,
         Executor,
         Explanation,
+        Forbidden,
         FunctionFailed,
         FunctionJob,
         HostEnvironment,
@@ -34,11 +39,19 @@ if TYPE_CHECKING:
         NotFound,
         Queue,
         Task,
+        TransportError,
+        Unauthorized,
         as_completed,
+        as_completed_async,
         create_queue,
+        create_queue_async,
         gather,
+        gather_async,
         history,
+        history_async,
         list_jobs,
+        list_jobs_async,
+        map_jobs,
         submit,
         submit_async,
     )
@@ -46,14 +59,19 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "AlreadyExists",
+    "ApiError",
     "ArrayStatus",
     "AsyncFunctionJob",
     "AsyncJobHandle",
+    "BadRequest",
     "CallTooLarge",
     "CannotRetry",
     "ConfigError",
+    "Conflict",
     "Executor",
     "Explanation",
+    "Forbidden",
     "FunctionFailed",
     "FunctionJob",
     "HostEnvironment",
@@ -69,12 +87,20 @@ __all__ = [
     "NotFound",
     "Queue",
     "Task",
+    "TransportError",
+    "Unauthorized",
     "__version__",
     "as_completed",
+    "as_completed_async",
     "create_queue",
+    "create_queue_async",
     "gather",
+    "gather_async",
     "history",
+    "history_async",
     "list_jobs",
+    "list_jobs_async",
+    "map_jobs",
     "submit",
     "submit_async",
 ]
@@ -89,4 +115,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({name for name in globals() if name.startswith("__")} | {*__all__})

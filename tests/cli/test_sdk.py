@@ -133,9 +133,19 @@ def test_client_of_an_event_loop_is_closed_with_it(
         asyncio.run(first.get(JOBS, "train"))
 
 
-def test_names_of_the_sdk_are_listed_before_they_are_used() -> None:
-    assert set(hekla.__all__) <= set(dir(hekla))
-    assert set(hekla.sdk.__all__) <= set(dir(hekla.sdk))
+def test_only_public_names_of_the_sdk_are_listed_before_they_are_used() -> None:
+    for module in (hekla, hekla.sdk):
+        listed = {name for name in dir(module) if not name.startswith("__")}
+        assert listed == {*module.__all__} - {"__version__"}
+
+
+def test_what_is_no_job_is_refused_with_what_to_pass(admin: SyncClient) -> None:
+    with pytest.raises(TypeError, match=r"'hello' is a str: pass a Job, a manifest"):
+        submit("hello", client=admin)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r'submit\(Job\("worker", \[task\]\)\)'):
+        submit(Task("worker"), client=admin)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"1024 is a int"):
+        submit(2**10, client=admin)  # type: ignore[call-overload]
 
 
 def test_misspelt_field_is_refused_unless_checks_are_off(admin: SyncClient, namespace: str) -> None:

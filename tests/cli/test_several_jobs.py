@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from hekla import Explanation, JobEnded, JobHandle, NotFound, as_completed, gather, list_jobs
+from hekla import (
+    Explanation,
+    JobEnded,
+    JobHandle,
+    NotFound,
+    Queue,
+    as_completed,
+    as_completed_async,
+    create_queue_async,
+    gather,
+    gather_async,
+    list_jobs,
+    list_jobs_async,
+)
 from hekla.kube.client import Client
 from hekla.kube.resources import EVENTS, JOBS, NAMESPACES, PODGROUPS
 from hekla.kube.sync_client import SyncClient
@@ -214,3 +227,56 @@ def test_notebook_shows_jobs_as_a_table_with_escaped_names(
     assert "<td>&lt;script&gt;</td>" in jobs[0]._repr_html_()
     told = Explanation(job="x", phase="Failed", reason="<b>", next_steps=())
     assert "&lt;b&gt;" in told._repr_html_()
+
+
+@pytest.fixture
+async def client(admin: SyncClient) -> AsyncIterator[Client]:
+    async with Client(admin.config) as made:
+        yield made
+
+
+async def of(client: Client, handles: list[JobHandle]) -> list[AsyncJobHandle]:
+    where = handles[0].namespace
+    return [await AsyncJobHandle.of(job.name, namespace=where, client=client) for job in handles]
+
+
+async def test_coroutines_get_jobs_in_the_order_in_which_they_finish(
+    client: Client, handles: list[JobHandle], finish: Callable[..., None]
+) -> None:
+    jobs = await of(client, handles)
+    finish(handles[1])
+    later = [(handles[2], "Failed"), (handles[0], "Completed")]
+    ended = []
+    async for job in as_completed_async(jobs, timeout_s=60):
+        ended.append(job.name)
+        if later:
+            finish(*later.pop(0))
+    assert ended == ["b", "c", "a"]
+    with pytest.raises(JobEnded, match="finished as Failed"):
+        await gather_async(jobs, timeout_s=60)
+
+
+async def test_coroutines_gather_jobs_or_learn_why_not(
+    client: Client, admin: SyncClient, handles: list[JobHandle], finish: Callable[..., None]
+) -> None:
+    jobs = await of(client, handles)
+    finish(handles[0])
+    assert await gather_async(jobs[:1], timeout_s=60) == jobs[:1]
+    assert await gather_async([]) == []
+    pending(admin, handles[1])
+    with pytest.raises(TimeoutError, match=r"not finished within 0 s: b\n.*\n  no node has 9 cpu"):
+        await gather_async(jobs[1:2], timeout_s=0)
+    handles[2].delete()
+    with pytest.raises(NotFound, match='"c" was deleted'):
+        await gather_async(jobs[2:], timeout_s=60)
+
+
+async def test_coroutines_list_jobs_and_create_queues(
+    client: Client, handles: list[JobHandle], finish: Callable[..., None], unique: str
+) -> None:
+    finish(handles[1])
+    where = handles[0].namespace
+    found = await list_jobs_async(client=client, namespace=where, phase="completed")
+    assert [job.name for job in found] == ["b"]
+    made = await create_queue_async(Queue(unique, weight=2), client=client)
+    assert made["spec"]["weight"] == 2

@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 from tools.waiting import until
 
-from hekla import Executor, JobEnded, JobHandle, NotFound, Task, list_jobs, submit, submit_async
+from hekla import (
+    Executor,
+    JobEnded,
+    JobHandle,
+    NotFound,
+    Task,
+    list_jobs,
+    map_jobs,
+    submit,
+    submit_async,
+)
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import SECRETS
@@ -127,6 +137,10 @@ def test_map_is_one_job_with_a_pod_per_chunk(client: SyncClient) -> None:
     (job,) = [job for job in list_jobs(client=client) if len(job.pods()) == 3]
     until(lambda: job.refresh()["status"]["state"]["phase"] == "Completed")
     assert job.object["spec"]["ttlSecondsAfterFinished"] > 0
+
+
+def test_map_jobs_returns_the_results_of_a_pod_for_each_item(client: SyncClient) -> None:
+    assert map_jobs(add, [1, 2], [3, 4], task=Task(cpu="10m"), client=client) == [4, 6]
 
 
 def test_failed_call_is_tried_again(client: SyncClient, tmp_path: Path) -> None:

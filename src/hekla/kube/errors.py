@@ -69,7 +69,14 @@ class Fenced(KubeError):
 
 
 class TransportError(KubeError):
-    """No usable response. Whether the server processed the request is unknown."""
+    """No usable response. Whether the server processed the request is unknown.
+
+    Example:
+        try:
+            list_jobs()
+        except TransportError:
+            print("the server is away")
+    """
 
 
 class ConnectionLost(TransportError):
@@ -101,7 +108,14 @@ class ProtocolError(KubeError):
 
 
 class ApiError(KubeError):
-    """An error response. Check the subclass, not the status code."""
+    """An error response. Check the subclass, not the status code.
+
+    Example:
+        try:
+            job.delete()
+        except ApiError as error:
+            print(error.reason, error.message)
+    """
 
     def __init__(
         self,
@@ -151,15 +165,36 @@ class ApiError(KubeError):
 
 
 class BadRequest(ApiError):
-    """400: the request is malformed."""
+    """400: the request is malformed.
+
+    Example:
+        try:
+            list_jobs(labels="team in")
+        except BadRequest as error:
+            print(error)
+    """
 
 
 class Unauthorized(ApiError):
-    """401: authentication failed."""
+    """401: authentication failed.
+
+    Example:
+        try:
+            list_jobs()
+        except Unauthorized:
+            print("the token has expired")
+    """
 
 
 class Forbidden(ApiError):
-    """403: not authorized."""
+    """403: not authorized.
+
+    Example:
+        try:
+            list_jobs(all_namespaces=True)
+        except Forbidden as error:
+            print(error)
+    """
 
 
 class NotFound(ApiError):
@@ -178,11 +213,25 @@ class MethodNotAllowed(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object has changed; read it again and retry."""
+    """409: the object has changed; read it again and retry.
+
+    Example:
+        try:
+            job.scale(4)
+        except Conflict:
+            job.scale(4)
+    """
 
 
 class AlreadyExists(Conflict):
-    """409 with reason AlreadyExists: the name is taken."""
+    """409 with reason AlreadyExists: the name is taken.
+
+    Example:
+        try:
+            job = submit(Job("hello", [Task(command="echo hi")]))
+        except AlreadyExists:
+            job = JobHandle.of("hello")
+    """
 
 
 class Gone(ApiError):

@@ -25,13 +25,27 @@ from hekla.sdk import job_commands, job_phases, job_retry, timeouts
 from hekla.sdk.array_status import ArrayStatus, array_status
 from hekla.sdk.async_clients import default_client
 from hekla.sdk.attempts import attempt_lines
+from hekla.sdk.builders import Queue
 from hekla.sdk.container_runs import Run, Runs
 from hekla.sdk.explanation import Explanation, explanation, queue_of
 from hekla.sdk.job_wait import WATCH_S, JobEnded, timed_out
 from hekla.sdk.logs import LogLine, failure_line, line_of
+from hekla.sdk.manifests import as_manifest, raise_if_unknown
 from hekla.sdk.notebook import jobs_html
 from hekla.sdk.outages import Outage
 from hekla.units.objects import Object
+
+
+async def create_queue_async(queue: Queue | Object, *, client: Client | None = None) -> Object:
+    """Create a queue and return the stored object.
+
+    Example:
+        await create_queue_async(Queue("ml", weight=3))
+    """
+    client = client or await default_client()
+    manifest = as_manifest(queue)
+    raise_if_unknown(manifest)
+    return await client.create(QUEUES, manifest)
 
 
 class AsyncJobHandle:
@@ -59,6 +73,11 @@ class AsyncJobHandle:
 
     def _repr_html_(self) -> str:
         return jobs_html([self.object])
+
+    @property
+    def client(self) -> Client:
+        """The client of the job's cluster."""
+        return self._client
 
     @property
     def name(self) -> str:

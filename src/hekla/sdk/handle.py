@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -63,10 +63,15 @@ def list_jobs(
     jobs = (
         JobHandle(client, job)
         for job in client.list(JOBS, namespace=where, label_selector=labels)
-        if (not queue or queue_of(job) == queue)
-        and (not phases or job_phases.phase_of(job) in phases)
+        if is_wanted(job, queue, phases)
     )
     return JobList(sorted(jobs, key=lambda job: (job.namespace, job.name)))
+
+
+def is_wanted(job: Object, queue: str, phases: Sequence[str]) -> bool:
+    """Return whether a job is in a queue and in one of some phases; empty means any."""
+    is_in_queue = not queue or queue_of(job) == queue
+    return is_in_queue and (not phases or job_phases.phase_of(job) in phases)
 
 
 class JobHandle:

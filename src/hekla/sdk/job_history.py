@@ -6,17 +6,20 @@ records.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from hekla.api import history as api
 from hekla.api.history import JobRecord, from_list
 from hekla.kube.calls import Call, path_of
+from hekla.kube.client import Client
 from hekla.kube.errors import NotFound
 from hekla.kube.resources import resource
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import job_phases
+from hekla.sdk import async_clients, job_phases
 from hekla.sdk.handle import default_client
 from hekla.units.timestamps import format_time
 
@@ -121,3 +124,21 @@ def history(
             limit=limit,
         ),
     )
+
+
+async def history_async(
+    name: str = "", *, client: Client | None = None, **wanted: Any
+) -> list[JobRecord]:
+    """Return the records of ended jobs; the parameters are those of `history`.
+
+    Example:
+        for record in await history_async(user="alice", phase="Failed", limit=10):
+            print(record.name, record.exit_codes)
+    """
+    config = (client or await async_clients.default_client()).config
+
+    def read_all() -> list[JobRecord]:
+        with SyncClient(config, component="sdk") as own:
+            return history(name, client=own, **wanted)
+
+    return await asyncio.to_thread(read_all)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from hekla.kube.errors import Invalid
 from hekla.sdk import validation
-from hekla.sdk.builders import Job, Queue
+from hekla.sdk.builders import Job, Queue, Task
 from hekla.sdk.unknown_fields import unknown_fields
 from hekla.units.objects import Object
 
 
 def as_manifest(what: Job | Queue | Object) -> Object:
-    return what if isinstance(what, dict) else what.manifest()
+    """Return the manifest of a builder; TypeError says what to pass instead of another object."""
+    if isinstance(what, dict):
+        return what
+    if isinstance(what, Task):
+        raise TypeError(f'a Task is a part of a job: submit(Job("{what.name or "NAME"}", [task]))')
+    if not hasattr(what, "manifest"):
+        raise TypeError(
+            f"{what!r:.100} is a {type(what).__name__}: pass a Job, a manifest (a dict), or a "
+            "function and its arguments, such as submit(pow, 2, 10)"
+        )
+    return what.manifest()
 
 
 def raise_if_unknown(manifest: Object) -> None:

@@ -355,6 +355,29 @@ class Executor(futures.Executor):
                     self._reads.put(None)
 
 
+def map_jobs(
+    fn: Callable[..., T],
+    *iterables: Iterable[Any],
+    task: Task | None = None,
+    queue: str = "",
+    max_workers: int | None = None,
+    retries: int = 0,
+    timeout_s: float | None = None,
+    client: SyncClient | None = None,
+) -> list[T]:
+    """Return the results of `fn` for the items, in order: one job with a pod for each item.
+
+    It is `Executor.map`, and raises what a call raises; `Job.array` does the same for a command.
+
+    Example:
+        print(map_jobs(abs, [-1, -2], task=Task(cpu=1)))
+    """
+    with Executor(
+        task, queue=queue, max_workers=max_workers, retries=retries, client=client
+    ) as executor:
+        return list(executor.map(fn, *iterables, timeout=timeout_s))
+
+
 def _started(target: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=target, daemon=True, name="hekla-executor")
     thread.start()

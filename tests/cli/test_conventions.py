@@ -306,3 +306,20 @@ def test_vcctl_commands_are_available_under_hekla_on_demand(config: Path, make_j
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+def test_failures_and_hints_name_the_program_that_runs(tool: Run, config: Path) -> None:
+    for words, want in (
+        (("hekla", "job", "view", "x"), "Failed to view job: "),
+        (("hekla", "history", "-q", "x", "--url", "http://x"), "Failed to read the history: "),
+        (("hekla", "usage", "--url", "http://x"), "Failed to read the usage: "),
+        (("hekla", "job", "wait", "x"), "Failed to wait for job: "),
+        (("vsub",), "Failed to run job: "),
+        (("vqueues", "-n", "x"), "Failed to list queues: "),
+    ):
+        done = tool(*words)
+        assert done.code == 255, done
+        assert done.err.startswith(want)
+    for program in ("hekla", "vcctl"):
+        assert f"`{program} job list -n " in tool(program, "job", "view", "x").err
+        assert f"  {program} job list -A" in tool(program, "job", "list", "--help").out

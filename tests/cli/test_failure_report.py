@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from hekla.cli.failure_report import MAX_SHOWN, FailedContainer, failed_containers, report
+from hekla.cli.failure_report import (
+    MAX_SHOWN,
+    FailedContainer,
+    by_index,
+    failed_containers,
+    heading,
+    report,
+)
+from hekla.sdk.array_status import failure_lines
 
 JOB = {"metadata": {"name": "train"}, "status": {"state": {"phase": "Failed"}}}
 
@@ -39,3 +47,17 @@ def test_the_report_is_bounded_and_ends_with_the_command_for_more() -> None:
     assert lines[0] == "job train ended as Failed"
     assert lines[-2:] == ["  … and 3 more", "  next: `hekla explain train`"]
     assert len(lines) == MAX_SHOWN + 3
+
+
+def test_failures_are_in_the_order_of_their_numbers() -> None:
+    pods = [FailedContainer(f"a-w-{n}", "ml", "w", n, index=n) for n in (13, 3, 7)]
+    assert [one.index for one in sorted(pods, key=by_index)] == [3, 7, 13]
+    plain = [FailedContainer(name, "ml", "w", 1) for name in ("a-w-10", "a-v-2", "a-w-9")]
+    assert [one.pod for one in sorted(plain, key=by_index)] == ["a-v-2", "a-w-9", "a-w-10"]
+    reasons = {f"exit code {n}": (n,) for n in (13, 3, 7)}
+    assert list(failure_lines(reasons)) == ["3: exit code 3", "7: exit code 7", "13: exit code 13"]
+
+
+def test_output_that_is_shown_again_has_a_heading() -> None:
+    failed = FailedContainer("a-w-3", "ml", "w", 1, index=3)
+    assert heading(failed) == "the last lines of index 3, pod a-w-3, container w:"

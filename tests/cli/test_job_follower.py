@@ -151,7 +151,8 @@ async def test_the_reason_of_a_pending_pod_and_output_that_was_not_shown_are_pri
                 await client.patch_status(JOBS, "quick", over, namespace="default")
                 assert not await running
     lines = capsys.readouterr().out.splitlines()
-    assert "quick-worker-0/setup | my last words" in lines
+    at = lines.index("quick-worker-0/setup | my last words")
+    assert lines[at - 1] == "the last lines of pod quick-worker-0, container setup:"
     assert "  pod quick-worker-0: container setup exited with code 4" in lines
 
 

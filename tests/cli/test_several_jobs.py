@@ -201,7 +201,7 @@ async def test_a_job_explains_itself_to_coroutines(
         job = await AsyncJobHandle.of("a", namespace=handles[0].namespace, client=client)
         found = await job.explain()
     assert found.reason == "it is suspended and can be resumed"
-    assert found.next_steps == (f"vcctl job resume -N a -n {handles[0].namespace}",)
+    assert found.next_steps == (f"hekla job resume -N a -n {handles[0].namespace}",)
 
 
 def test_progress_bar_counts_jobs_and_names_failures(

@@ -36,7 +36,7 @@ def test_vsub_refuses_a_flag_value_without_a_bug_report(
 ) -> None:
     done = tool("vsub", "-n", "sub", *flags)
     assert (done.code, done.out) == (255, "")
-    assert done.err.startswith(f"Failed to: {want}")
+    assert done.err.startswith(f"Failed to run job: {want}")
 
 
 def test_empty_amounts_are_left_out(tool: Run, admin: SyncClient, namespace: str) -> None:
@@ -87,11 +87,11 @@ def test_vcancel_vsuspend_and_vresume(
     assert (done.code, done.out) == (0, "cancel job train successfully\n")
 
 
-@pytest.mark.parametrize("name", ["vsub", "vcancel", "vsuspend", "vresume"])
-def test_missing_name_fails_as_in_volcano(tool: Run, name: str) -> None:
-    done = tool(name)
+@pytest.mark.parametrize("verb", ["run", "cancel", "suspend", "resume"])
+def test_missing_name_is_a_failure_of_the_verb(tool: Run, verb: str) -> None:
+    done = tool("vsub" if verb == "run" else f"v{verb}")
     assert done.code == 255
-    assert done.err.startswith("Failed to: job name ")
+    assert done.err.startswith(f"Failed to {verb} job: job name ")
 
 
 def test_vqueues_counts_podgroups(tool: Run) -> None:
@@ -104,5 +104,5 @@ def test_vqueues_counts_podgroups(tool: Run) -> None:
     done = tool("vqueues", "-n", "nowhere-at-all")
     assert (done.code, done.out) == (255, "")
     assert done.err.startswith(
-        'Failed to: queues.scheduling.volcano.sh "nowhere-at-all" not found\n'
+        'Failed to list queues: queues.scheduling.volcano.sh "nowhere-at-all" not found\n'
     )

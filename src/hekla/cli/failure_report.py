@@ -65,6 +65,19 @@ def failed_containers(pod: Object) -> list[FailedContainer]:
     return [FailedContainer(*where, reason=why[0], message=why[1], index=index)]
 
 
+def by_index(failed: FailedContainer) -> tuple[int, str, int]:
+    """Return the sort key: the index of an array, else the pod, in the order of its number."""
+    stem, _, number = failed.pod.rpartition("-")
+    index = -1 if failed.index is None else failed.index
+    return index, stem, int(number) if number.isdigit() else -1
+
+
+def heading(failed: FailedContainer) -> str:
+    """Return the line above output that is shown again."""
+    what = "pod" if failed.index is None else f"index {failed.index}, pod"
+    return f"the last lines of {what} {failed.pod}, container {failed.container}:"
+
+
 def report(job: Object, phase: str, failed: Sequence[FailedContainer], more: str) -> Iterator[str]:
     """Yield the lines about one job. `more` are the commands that tell more."""
     state = (job.get("status") or {}).get("state") or {}
@@ -89,5 +102,5 @@ def _by_reason(failed: Sequence[FailedContainer]) -> Iterator[str]:
     for one in failed:
         if one.index is not None:
             indices.setdefault(one.why, []).append(one.index)
-    for line in failure_lines(dict(sorted(indices.items()))):
+    for line in failure_lines(indices):
         yield f"failed indices {line}"

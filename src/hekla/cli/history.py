@@ -310,6 +310,7 @@ def flat_names() -> list[str]:
 
 @click.command(
     cls=VcctlCommand,
+    verb="read the history",
     examples=[
         "hekla history",
         "hekla history my-job",

@@ -21,7 +21,14 @@ from hekla.api.wellknown import (
     PodPhase,
 )
 from hekla.cli import interrupts
-from hekla.cli.failure_report import TAIL_LINES, FailedContainer, failed_containers, report
+from hekla.cli.failure_report import (
+    TAIL_LINES,
+    FailedContainer,
+    by_index,
+    failed_containers,
+    heading,
+    report,
+)
 from hekla.cli.job_scope import WARNINGS, JobScope
 from hekla.cli.object_sender import FLOW, JOB, ObjectSender, kind_of
 from hekla.cli.progress import Jobs, Screen
@@ -370,7 +377,8 @@ class JobFollower:
         for uid, job in self._jobs.followed.items():
             if self._jobs.phase(uid) == JobPhase.COMPLETED or uid in self._unfinished:
                 continue
-            failed = [one for _, pod in sorted(self._failed.get(uid, {}).items()) for one in pod]
+            failed = [one for pod in self._failed.get(uid, {}).values() for one in pod]
+            failed.sort(key=by_index)
             for one in [one for one in failed if one.container][:TAILS]:
                 # The output of an array is long: the last lines are shown again.
                 if one.index is not None or (one.pod, one.container) not in self._shown:
@@ -380,8 +388,12 @@ class JobFollower:
 
     async def _show_tail(self, failed: FailedContainer) -> None:
         run = Run(failed.namespace, failed.pod, "", failed.container)
+        has_heading = False
         with contextlib.suppress(KubeError):  # a pod that is deleted has no output
             async for line in run_lines(self._client, run, follow=False, tail_lines=TAIL_LINES):
+                if not has_heading:
+                    has_heading = True
+                    self._screen.message(heading(failed))
                 self._screen.output(f"{line.pod}/{line.container}", line.text)
 
     def _more(self, uid: str) -> str:

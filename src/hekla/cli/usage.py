@@ -106,6 +106,7 @@ def table_row(row: Object, keys: Sequence[str]) -> Object:
 
 @click.command(
     cls=VcctlCommand,
+    verb="read the usage",
     examples=[
         "hekla usage -A",
         "hekla usage -A --by user,queue --since 30d",

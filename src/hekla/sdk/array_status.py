@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -67,7 +67,7 @@ def array_status(job: Object, pods: Iterable[Object]) -> ArrayStatus | None:
     return ArrayStatus(
         len(array.indices),
         {state: tuple(i for i in states if states[i] == state) for state in STATES},
-        {why: tuple(sorted(indices)) for why, indices in sorted(failures.items())},
+        {why: tuple(sorted(indices)) for why, indices in by_first_index(failures)},
     )
 
 
@@ -84,9 +84,14 @@ def failure_of(pod: Object) -> str:
     return str(status.get("reason") or "unknown reason")
 
 
-def failure_lines(failures: Mapping[str, Iterable[int]]) -> Iterator[str]:
+def by_first_index(failures: Mapping[str, Sequence[int]]) -> list[tuple[str, Sequence[int]]]:
+    """Return the reasons in the order of their first index: as text, 13 would come before 3."""
+    return sorted(failures.items(), key=lambda item: min(item[1]))
+
+
+def failure_lines(failures: Mapping[str, Sequence[int]]) -> Iterator[str]:
     """Yield `3,7-9: exit code 1` for each reason."""
-    for why, indices in failures.items():
+    for why, indices in by_first_index(failures):
         yield f"{arrays.compress(indices, limit=MAX_RANGES)}: {why}"
 
 

@@ -49,15 +49,23 @@ class Explanation:
 
 
 def explanation(
-    job: Object, group: Object | None, queue: Object | None, pods: Sequence[Object]
+    job: Object,
+    group: Object | None,
+    queue: Object | None,
+    pods: Sequence[Object],
+    *,
+    program: str = "hekla",
 ) -> Explanation:
-    """Return the explanation of a job from its PodGroup, queue and pods."""
+    """Return the explanation of a job from its PodGroup, queue and pods.
+
+    `program` is the command that the next steps name.
+    """
     metadata = job["metadata"]
     return Explanation(
         f"{metadata['namespace']}/{metadata['name']}",
         job_phases.phase_of(job),
         _reason(job, group, queue, pods),
-        tuple(_next_steps(job, group, queue, pods)),
+        tuple(_next_steps(job, group, queue, pods, program)),
     )
 
 
@@ -157,23 +165,27 @@ def _failed_container(pods: Sequence[Object]) -> str:
 
 
 def _next_steps(
-    job: Object, group: Object | None, queue: Object | None, pods: Sequence[Object]
+    job: Object,
+    group: Object | None,
+    queue: Object | None,
+    pods: Sequence[Object],
+    program: str,
 ) -> Iterator[str]:
     phase, name = job_phases.phase_of(job), queue_of(job)
     me = f"-N {job['metadata']['name']} -n {job['metadata']['namespace']}"
     if phase == JobPhase.ABORTED:
-        yield f"vcctl job resume {me}"
+        yield f"{program} job resume {me}"
     elif phase in (JobPhase.FAILED, JobPhase.TERMINATED):
-        yield f"vcctl job logs {me}"
-        yield f"vcctl job retry {me}"
+        yield f"{program} job logs {me}"
+        yield f"{program} job retry {me}"
     elif phase == JobPhase.PENDING and queue is None:
-        yield f"vcctl queue create -n {name}"
+        yield f"{program} queue create -n {name}"
     elif phase == JobPhase.PENDING and _status(queue).get("state") == QueueState.CLOSED:
-        yield f"vcctl queue operate -n {name} -a open"
+        yield f"{program} queue operate -n {name} -a open"
     elif hint := _pod_hint(pods):
         yield hint
     elif phase == JobPhase.PENDING and _is_about_queue(_why_pending(name, group, queue, pods)):
-        yield "vcctl queue top"
+        yield f"{program} queue top"
 
 
 def _is_about_queue(reason: str) -> bool:

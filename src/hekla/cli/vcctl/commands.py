@@ -67,14 +67,16 @@ class VcctlCommand(click.Command):
             traceback.print_exc()
         failure = failure_of(error) if isinstance(error, KubeError) else error
         words = f" {self._verb}" if self._verb else _command_words(ctx)
-        report_failure(f"Failed to{words}: {failure.message}", failure.hint)
+        # Hints are written for vcctl; the other programs have the same commands.
+        hint = failure.hint.replace(f"{VCCTL} ", f"{program()} ")
+        report_failure(f"Failed to{words}: {failure.message}", hint)
         ctx.exit(failure.code)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
-                    formatter.write(f"  {example}\n")
+                    formatter.write(f"  {_for_program(example)}\n")
         super().format_epilog(ctx, formatter)
 
 
@@ -204,7 +206,14 @@ def program() -> str:
     """Return the program that runs, for hints: `hekla`, `vcctl`, `kubectl vc`."""
     ctx = click.get_current_context(silent=True)
     name = (ctx.find_root().info_name if ctx is not None else None) or VCCTL
-    return VCCTL if name in SHORTCUTS else name
+    if name in SHORTCUTS:
+        return VCCTL
+    return name if name.startswith((VCCTL, "kubectl ")) else "hekla"
+
+
+def _for_program(example: str) -> str:
+    words = example.split(" ", 1)
+    return f"{program()} {words[1]}" if words[0] == VCCTL and len(words) > 1 else example
 
 
 def note(text: str) -> None:

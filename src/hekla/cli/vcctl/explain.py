@@ -10,7 +10,7 @@ import click
 from hekla.api import wellknown
 from hekla.api.wellknown import PodGroupPhase, PodPhase, QueueState
 from hekla.cli import terminal
-from hekla.cli.vcctl.commands import VcctlCommand
+from hekla.cli.vcctl.commands import VcctlCommand, program
 from hekla.cli.vcctl.job_view import event_time
 from hekla.cli.vcctl.options import Session, Target, connected, one_job
 from hekla.cli.vcctl.output import age, field_at, name_of, namespace_of, phase_colour
@@ -65,7 +65,7 @@ def explanation(
     events: Iterable[Object],
 ) -> Iterator[str]:
     """Yield the explanation: the reason first, then its details."""
-    found = explanations.explanation(job, group, queue, pods)
+    found = explanations.explanation(job, group, queue, pods, program=program())
     head, *lines = str(found).splitlines()
     shown = terminal.style(found.phase, fg=phase_colour(found.phase))
     yield head.removesuffix(found.phase) + shown

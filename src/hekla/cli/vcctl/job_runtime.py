@@ -35,6 +35,7 @@ def _until(_: click.Context, param: click.Parameter, value: str) -> str:
 
 @click.command(
     cls=VcctlCommand,
+    verb="wait for job",
     examples=[
         "vcctl job wait my-job",
         "vcctl job wait my-job --for Running --timeout 5m",

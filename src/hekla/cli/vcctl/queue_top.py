@@ -54,6 +54,7 @@ _CLEAR = terminal.sequence("\x1b[H\x1b[2J")
 
 @click.command(
     cls=VcctlCommand,
+    verb="show queues",
     examples=[
         "vcctl queue top",
         "vcctl queue top -r cpu --watch",

@@ -62,6 +62,7 @@ def _target(name: str, namespace: str, verb: str) -> Target:
 
 @click.command(
     cls=VcctlCommand,
+    verb="run job",
     examples=[
         "vsub -n my-job -i busybox -r 2 -c 'echo hello'",
         "vsub -n my-job -N ml -R cpu=2",
@@ -121,7 +122,9 @@ def vsub(
 
 
 @click.command(
-    cls=VcctlCommand, examples=["vjobs", "vjobs --all-namespaces", "vjobs -n my-job -N ml"]
+    cls=VcctlCommand,
+    verb="list jobs",
+    examples=["vjobs", "vjobs --all-namespaces", "vjobs -n my-job -N ml"],
 )
 @_name
 @_namespace
@@ -167,7 +170,9 @@ def vjobs(
     )
 
 
-@click.command(cls=VcctlCommand, examples=["vcancel -n my-job", "vcancel -n my-job -N ml"])
+@click.command(
+    cls=VcctlCommand, verb="cancel job", examples=["vcancel -n my-job", "vcancel -n my-job -N ml"]
+)
 @_name
 @_namespace
 @connected
@@ -177,7 +182,11 @@ def vcancel(session: Session, name: str, namespace: str) -> None:
     terminal.echo(f"cancel job {name} successfully")
 
 
-@click.command(cls=VcctlCommand, examples=["vsuspend -n my-job", "vsuspend -n my-job -N ml"])
+@click.command(
+    cls=VcctlCommand,
+    verb="suspend job",
+    examples=["vsuspend -n my-job", "vsuspend -n my-job -N ml"],
+)
 @_name
 @_namespace
 @connected
@@ -187,7 +196,9 @@ def vsuspend(session: Session, name: str, namespace: str) -> None:
     note(f"requested suspension of job {name}; `vresume -n {name}` resumes it")
 
 
-@click.command(cls=VcctlCommand, examples=["vresume -n my-job", "vresume -n my-job -N ml"])
+@click.command(
+    cls=VcctlCommand, verb="resume job", examples=["vresume -n my-job", "vresume -n my-job -N ml"]
+)
 @_name
 @_namespace
 @connected
@@ -197,7 +208,7 @@ def vresume(session: Session, name: str, namespace: str) -> None:
     note(f"requested resumption of job {name}")
 
 
-@click.command(cls=VcctlCommand, examples=["vqueues", "vqueues -n ml"])
+@click.command(cls=VcctlCommand, verb="list queues", examples=["vqueues", "vqueues -n ml"])
 @click.option("-n", "--name", default="", help="One queue.", shell_complete=complete_names(QUEUES))
 @output_option
 @connected

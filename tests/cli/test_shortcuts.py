@@ -106,3 +106,12 @@ def test_vqueues_counts_podgroups(tool: Run) -> None:
     assert done.err.startswith(
         'Failed to list queues: queues.scheduling.volcano.sh "nowhere-at-all" not found\n'
     )
+
+
+def test_vsub_warns_of_a_command_that_needs_a_shell(tool: Run) -> None:
+    done = tool("vsub", "-n", "a", "-c", "echo $HOME")
+    assert done.code == 0
+    assert "no shell runs 'echo $HOME': write -c 'sh -c '" in done.err
+    for name, fine in (("b", "echo hi"), ("c", "sh -c 'echo $HOME'"), ("d", "echo $(HOME)")):
+        assert tool("vsub", "-n", name, "-c", fine).err == ""
+    assert "run without one" in " ".join(tool("vsub", "--help").out.split())

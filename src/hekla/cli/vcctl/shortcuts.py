@@ -5,6 +5,7 @@ Note: as in Volcano, -N is the namespace and -n the name here, the reverse of `v
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ import click
 from hekla.api.wellknown import Action, PodGroupPhase
 from hekla.cli import terminal
 from hekla.cli.vcctl import jobs
-from hekla.cli.vcctl.commands import VcctlCommand, note
+from hekla.cli.vcctl.commands import VcctlCommand, note, warn
 from hekla.cli.vcctl.errors import CommandFailed
 from hekla.cli.vcctl.options import (
     Session,
@@ -37,7 +38,7 @@ from hekla.cli.vcctl.output import (
     text_at,
 )
 from hekla.cli.vcctl.queues import count_cell, counts_of, find_queue
-from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, plain_job
+from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, needs_shell, plain_job
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 
 _name = click.option(
@@ -86,7 +87,13 @@ def _target(name: str, namespace: str, verb: str) -> Target:
 @array_option
 @click.option("-R", "--requests", default=DEFAULT_RESOURCES, callback=resources, help="Requests.")
 @click.option("-L", "--limits", default=DEFAULT_RESOURCES, callback=resources, help="Limits.")
-@click.option("-c", "--command", default="", help="Command.")
+@click.option(
+    "-c",
+    "--command",
+    default="",
+    help="Command, split into words as by a shell but run without one: for variables, pipes and "
+    "several commands write sh -c '…'.",
+)
 @click.option("--check/--no-check", default=True, help="Validate before sending.  [default: check]")
 @connected
 def vsub(
@@ -117,6 +124,8 @@ def vsub(
         limits=limits,
         command=command,
     )
+    if needs_shell(command):
+        warn(f"no shell runs {command!r}: write -c {shlex.quote(f'sh -c {shlex.quote(command)}')}")
     created = create(session, manifest, namespace or None, check=check)
     terminal.echo(f"run job {name_of(created)} successfully")
 

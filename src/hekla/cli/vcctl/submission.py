@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from importlib import import_module
@@ -29,6 +30,10 @@ from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 from hekla.units.objects import Object
 
 DEFAULT_RESOURCES = "cpu=1000m,memory=100Mi"
+
+
+_SHELL_SIGNS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<"})
+_VARIABLE = re.compile(r"\$[A-Za-z_{]")
 
 
 def plain_job(
@@ -91,6 +96,15 @@ def _words(command: str) -> list[str]:
             f"command {command!r} is not a shell command: {str(error).lower()}",
             hint="close every quote; a command in quotes is one word of the shell",
         ) from error
+
+
+def needs_shell(command: str) -> bool:
+    """Return whether a command has variables, pipes or the like, and no program that reads them."""
+    words = shlex.split(command)
+    if not words or (len(words) > 1 and words[1].startswith("-")):
+        return False  # such as sh -c, python -c
+    # Kubernetes itself replaces $(NAME).
+    return bool(_SHELL_SIGNS & set(words)) or any(_VARIABLE.search(word) for word in words)
 
 
 def create(session: Session, manifest: Object, namespace: str | None, *, check: bool) -> Object:

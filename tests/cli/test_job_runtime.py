@@ -175,6 +175,15 @@ def test_logs_of_a_job_without_pods_print_a_message_on_stderr(vcctl: Run, make_j
     assert "no pods yet" in done.err
 
 
+def test_logs_of_a_job_whose_pods_are_deleted_name_the_flag_for_what_is_kept(
+    tool: Run, config: Path, make_job: Make
+) -> None:
+    make_job("over", phase="Completed")
+    done = tool("hekla", "logs", "over")
+    assert (done.code, done.out) == (0, "")
+    assert "job over has no pods any more; `hekla job logs over -n " in done.err
+
+
 def test_hekla_logs_is_hekla_job_logs(tool: Run, config: Path, make_job: Make) -> None:
     make_job("quiet")
     short, long = tool("hekla", "logs", "quiet"), tool("hekla", "job", "logs", "quiet")

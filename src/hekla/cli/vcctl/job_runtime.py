@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -151,7 +152,10 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
             raise
         return
     name, namespace = name_of(job), namespace_of(job)
-    task, container = _known_task(job, given["task"]), _known_container(job, given["container"])
+    task, container = (
+        _known_task(job, given["task"]),
+        _known_container(session, job, given["container"]),
+    )
     if given["attempt"] is not None:
         _print_attempts(session, job, printer, given, options)
         return
@@ -179,12 +183,21 @@ def _known_task(job: Object, task: str) -> str:
     return _known("task", task, job, [str(one.get("name")) for one in job_commands.tasks_of(job)])
 
 
-def _known_container(job: Object, container: str) -> str:
+def _known_container(session: Session, job: Object, container: str) -> str:
+    """Return the container if the job or one of its pods has it: admission may add some."""
     from hekla.sdk import job_commands
+    from hekla.sdk.logs import pods_of
 
-    pods = [(one.get("template") or {}).get("spec") or {} for one in job_commands.tasks_of(job)]
-    lists = [pod.get(kind) or () for pod in pods for kind in ("initContainers", "containers")]
-    return _known("container", container, job, [str(one["name"]) for one in chain(*lists)])
+    known = _containers(one.get("template") or {} for one in job_commands.tasks_of(job))
+    if container and container not in known:
+        known += _containers(pods_of(session.client, name_of(job), namespace_of(job)))
+    return _known("container", container, job, known)
+
+
+def _containers(pods: Iterable[Object]) -> list[str]:
+    specs = [pod.get("spec") or {} for pod in pods]
+    lists = [spec.get(kind) or () for spec in specs for kind in ("initContainers", "containers")]
+    return [str(one["name"]) for one in chain(*lists)]
 
 
 def _known(what: str, given: str, job: Object, known: list[str]) -> str:
@@ -198,9 +211,15 @@ def _known(what: str, given: str, job: Object, known: list[str]) -> str:
 
 
 def _no_output(session: Session, job: Object, task: str) -> str:
+    from hekla.sdk import job_phases
     from hekla.sdk.logs import pods_of
 
     pods = len(pods_of(session.client, name_of(job), namespace_of(job), task))
+    if not pods and job_phases.phase_of(job) != JobPhase.PENDING:
+        line = f"{program()} job logs {name_of(job)} -n {namespace_of(job)} --attempt all"
+        return (
+            f"job {name_of(job)} has no pods any more; `{line}` shows what is kept of their output"
+        )
     found = {0: "no pods yet:", 1: "1 pod has"}.get(pods, f"{pods} pods have")
     return f"job {name_of(job)}: {found} no output"
 

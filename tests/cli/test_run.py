@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from hekla.cli.main import main
 from hekla.cli.vcctl import manifests
 from hekla.kube import cluster_choice
+from hekla.nodeagent import environment
 
 JOB = """\
 apiVersion: batch.volcano.sh/v1alpha1
@@ -122,6 +123,18 @@ def test_a_directory_without_manifests_is_an_error(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.exit_code == 1
     assert "contains no file that ends in .json, .yaml, .yml" in done.output
+
+
+def test_variables_and_words_of_a_command_line_are_not_expanded() -> None:
+    module = import_module("hekla.cli.run")
+    line = module._command_line(["sh", "-c", "echo $$ $(date)"], env=["PW=a$$(HOME)"])
+    job = line.job(module.Prepared("/"))
+    (container,) = job["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    variables = environment.container_environment(
+        job, container, environment.Sources(), base={"HOME": "/"}, node={}, pod_ip=""
+    )
+    assert variables["PW"] == "a$$(HOME)"
+    assert environment.command_line(container, variables) == ["sh", "-c", "echo $$ $(date)"]
 
 
 def ttl_of(*flags: str) -> object:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import hekla
 import hekla.sdk
@@ -16,8 +18,10 @@ from hekla.kube.client import Client
 from hekla.kube.errors import ConnectionLost, Invalid
 from hekla.kube.resources import COMMANDS, JOBS, QUEUES
 from hekla.kube.sync_client import SyncClient
+from hekla.nodeagent.environment import command_line, expand
 from hekla.sdk import job_commands, job_phases
 from hekla.sdk.async_clients import default_client
+from hekla.sdk.builders import argv, verbatim
 from hekla.sdk.job_wait import JobEnded
 from hekla.sdk.unknown_fields import unknown_fields
 
@@ -57,6 +61,19 @@ def test_job_builder_returns_a_manifest() -> None:
     container = worker["template"]["spec"]["containers"][0]
     assert container["command"] == ["sh", "-c", "python worker.py"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+WORDS = st.lists(st.sampled_from("$()AB "), max_size=12).map("".join) | st.text(max_size=20)
+
+
+@given(words=st.lists(WORDS, min_size=1), variables=st.dictionaries(WORDS, WORDS))
+def test_a_command_arrives_verbatim_whatever_the_variables_are(
+    words: list[str], variables: dict[str, str]
+) -> None:
+    assert command_line({"command": argv(words)}, variables) == words
+    assert expand(verbatim(words[0]), variables) == words[0]
+    if words[0]:
+        assert command_line({"command": argv(words[0])}, variables) == ["sh", "-c", words[0]]
 
 
 def test_queue_builder_returns_a_manifest() -> None:

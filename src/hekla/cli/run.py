@@ -33,7 +33,7 @@ from hekla.kube.data_dir import data_dir_flag
 from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk.builders import Job, Task
+from hekla.sdk.builders import Job, Task, verbatim
 from hekla.sdk.host_environment import (
     HOST_IMAGE,
     HostEnvironment,
@@ -78,6 +78,7 @@ class CommandLine:
 
     def job(self, here: Prepared) -> Object:
         """Return the job, in a working directory and with the variables of this machine."""
+        variables = {**here.variables, **self.env}
         task = Task(
             "worker",
             image=self.image,
@@ -87,7 +88,7 @@ class CommandLine:
             cpu=self.cpu,
             memory=self.memory,
             gpu=self.gpu,
-            env={**here.variables, **self.env},
+            env={name: verbatim(value) for name, value in variables.items()},
             working_dir=here.working_dir,
             annotations=here.annotations,
         )

@@ -12,6 +12,7 @@ lets a job start with some of its pods.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -31,10 +32,12 @@ DEFAULT_IMAGE = "busybox"
 class Task:
     """A task of a job: pods with one template.
 
-    A `command` given as a list is executed directly; a string is passed to `sh -c`. `cpu`, `memory`
-    and `gpu` are the requests of each pod, and `memory` also its limit; `requests` takes any other
-    resource by name. `policies` maps an event to an action. `array`, such as `0-99%10`, makes a pod
-    for each index, at most 10 at a time; the job has no other task.
+    A `command` given as a list is executed directly; a string is passed to `sh -c`. Both arrive
+    verbatim: `$$` and `$(NAME)`, which Kubernetes expands in a manifest, are escaped.
+
+    `cpu`, `memory` and `gpu` are the requests of each pod, and `memory` also its limit; `requests`
+    takes any other resource by name. `policies` maps an event to an action. `array`, such as
+    `0-99%10`, makes a pod for each index, at most 10 at a time; the job has no other task.
 
     Example:
         Task("worker", command="python train.py", replicas=4, cpu=2, memory="4Gi",
@@ -247,8 +250,13 @@ class Queue:
 def argv(command: Command) -> list[str]:
     """Return the argument list of a command; a string is run by the shell."""
     if isinstance(command, str):
-        return ["sh", "-c", command] if command else []
-    return list(command)
+        return ["sh", "-c", verbatim(command)] if command else []
+    return [verbatim(word) for word in command]
+
+
+def verbatim(text: str) -> str:
+    """Escape `$$` and `$(NAME)` in a text that Kubernetes expands."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def amounts(given: Mapping[str, Amount], **named: Amount | None) -> dict[str, str]:

@@ -82,6 +82,7 @@ class JobFollower:
         *,
         replace: bool = False,
         can_detach: bool = True,
+        interrupt: interrupts.Interrupt | None = None,
     ) -> None:
         self._client = client
         self._screen = screen
@@ -108,7 +109,7 @@ class JobFollower:
         """How many informers cannot follow the server."""
         self._said_problem = False
         self._changed = asyncio.Event()
-        self._interrupted = asyncio.Event()
+        self._interrupted = interrupt or interrupts.Interrupt()
 
     @property
     def deleted(self) -> frozenset[str]:
@@ -424,7 +425,8 @@ class JobFollower:
                 raise Detached
             if choice == "a":
                 await self._abort()
-                await self._until_aborted(finished)
+                if not self._interrupted.is_unseen:
+                    await self._until_aborted(finished)
                 raise Aborted
         await finished
 

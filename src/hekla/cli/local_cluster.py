@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -22,7 +23,7 @@ from hekla.api.numa import NONE
 from hekla.api.wellknown import POD_NETWORK, POD_USER, SYSTEM_NAMESPACE
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.storage.store import StoreError
-from hekla.cli import service, terminal
+from hekla.cli import interrupts, service, terminal
 from hekla.cli.service_unit import up_flags
 from hekla.cli.vcctl.scheduler_config import problems, read_states
 from hekla.kube import kubeconfig
@@ -135,6 +136,8 @@ async def _up(config: LocalConfig, flag: str) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopping.set)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
+        loop.add_signal_handler(signal.SIGHUP, _on_hangup, stopping)
     (config.data_dir / STOP_FILE).unlink(missing_ok=True)
     shutdown = Shutdown(aborts=False)
     async with cluster(config, shutdown) as server:
@@ -148,6 +151,19 @@ async def _up(config: LocalConfig, flag: str) -> None:
         terminal.echo(_welcome(server.address, server.kubeconfig, flag))
         service.notify("READY=1")
         await _until_stopped(config.data_dir / STOP_FILE, stopping, shutdown)
+    _forget_pid(config.data_dir / PID_FILE)
+
+
+def _on_hangup(stopping: asyncio.Event) -> None:
+    interrupts.discard_unseen_output()
+    stopping.set()
+
+
+def _forget_pid(path: Path) -> None:
+    """Remove the pid file of this process: one that stays is that of a cluster that crashed."""
+    with contextlib.suppress(OSError):
+        if path.read_text() == str(os.getpid()):
+            path.unlink()
 
 
 async def _until_stopped(stop_file: Path, stopping: asyncio.Event, shutdown: Shutdown) -> None:

@@ -21,6 +21,7 @@ from hekla.api.wellknown import (
     PodPhase,
 )
 from hekla.cli import terminal
+from hekla.cli.interrupts import discard_unseen_output
 from hekla.cli.reason_log import ReasonLog
 from hekla.sdk import job_commands, job_phases, pending_reasons
 from hekla.sdk.array_status import summary
@@ -215,16 +216,22 @@ class PlainScreen:
         self._printed: dict[str, str] = {}
         self._milestones: dict[str, str] = {}
 
+    def _print(self, line: str, by: Callable[[str], None] = terminal.echo) -> None:
+        try:
+            by(line)
+        except BrokenPipeError:  # `interrupts` ends the run
+            discard_unseen_output()
+
     def message(self, line: str) -> None:
-        terminal.echo(line)
+        self._print(line)
 
     def output(self, pod: str, line: str) -> None:
-        click.echo(f"{pod} | {line}")
+        self._print(f"{pod} | {line}", by=click.echo)
 
     def ask(self, question: str) -> None:
         """Print a question; an empty one means that it is answered."""
         if question:
-            terminal.echo(question)
+            self._print(question)
 
     def changed(self) -> None:
         for uid, job in self._jobs.followed.items():
@@ -233,19 +240,19 @@ class PlainScreen:
             if arrays.array_of(job) is not None:
                 self._print_milestone(uid, name, job)
         for line in self._jobs.new_reasons():
-            terminal.echo(line)
+            self._print(line)
 
     def _print_once(self, key: str, line: str) -> None:
         if self._printed.get(key) != line:
             self._printed[key] = line
-            terminal.echo(line)
+            self._print(line)
 
     def _print_milestone(self, uid: str, name: str, job: Object) -> None:
         """Print the progress of an array a bounded number of times."""
         milestone = _milestone(job)
         if self._milestones.get(uid, NO_MILESTONE) != milestone:
             self._milestones[uid] = milestone
-            terminal.echo(f"job {name}: {array_progress(job)}")
+            self._print(f"job {name}: {array_progress(job)}")
 
     def close(self) -> None:
         """Do nothing: every line is printed at once."""

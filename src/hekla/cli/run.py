@@ -6,13 +6,15 @@ with the run.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import secrets
 import shlex
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 import click
 import uvloop
 
-from hekla.cli import terminal
+from hekla.cli import interrupts, terminal
 from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, JobFollower, is_followed
 from hekla.cli.progress import Jobs, LiveScreen, PlainScreen, Screen
 from hekla.cli.vcctl import manifests
@@ -240,7 +242,10 @@ def _run_apart(data_dir: Path | None, request: _RunRequest, *, host_images: bool
     with contextlib.ExitStack() as stack:
         if data_dir is None:
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hekla-")))
-        return uvloop.run(_run_on_temporary_cluster(data_dir, request, host_images=host_images))
+        try:
+            return uvloop.run(_run_on_temporary_cluster(data_dir, request, host_images=host_images))
+        except asyncio.CancelledError:  # a signal before the job was submitted
+            return INTERRUPTED
 
 
 def _temporary_cluster_notice(data_dir: Path | None) -> str:
@@ -338,7 +343,6 @@ def _failed(failure: CommandFailed) -> click.ClickException:
 async def _run_on_temporary_cluster(
     data_dir: Path, request: _RunRequest, *, host_images: bool
 ) -> int:
-    # The cluster's modules are imported only if one is started.
     from hekla.apiserver.server import AlreadyRunning
     from hekla.apiserver.storage.store import StoreError
     from hekla.local import LocalConfig, cluster
@@ -347,13 +351,30 @@ async def _run_on_temporary_cluster(
     try:
         # It exists for the one person who called it, and its pods use this person's files.
         config = LocalConfig(data_dir, host_images=host_images, pod_user="owner")
-        async with cluster(config) as server:
+        async with _ended_by_signals() as ending, cluster(config) as server:
             target = kubeconfig.load(server.kubeconfig)
-            return await _follow(
-                target, request, can_detach=False, cluster_flags=f"-k {server.kubeconfig}"
-            )
+            try:
+                return await _follow(
+                    target, request, can_detach=False, cluster_flags=f"-k {server.kubeconfig}"
+                )
+            finally:
+                ending.set()
     except (AlreadyRunning, ImagesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
+
+
+@contextlib.asynccontextmanager
+async def _ended_by_signals() -> AsyncIterator[asyncio.Event]:
+    """Cancel this task on a signal, so that the cluster cleans up; not once it is ending."""
+    task, ending = asyncio.current_task(), asyncio.Event()
+
+    def stop(_: int) -> None:
+        if task is not None and not ending.is_set():
+            ending.set()
+            task.cancel()
+
+    with interrupts.handlers(stop, (signal.SIGTERM, signal.SIGHUP)):
+        yield ending
 
 
 async def _follow(
@@ -364,7 +385,15 @@ async def _follow(
         screen: Screen = PlainScreen(jobs)
         if sys.stdout.isatty():
             screen = LiveScreen(jobs, SystemClock().now)
-        follower = JobFollower(client, screen, jobs, replace=request.replace, can_detach=can_detach)
+        interrupt = interrupts.Interrupt()
+        follower = JobFollower(
+            client,
+            screen,
+            jobs,
+            replace=request.replace,
+            can_detach=can_detach,
+            interrupt=interrupt,
+        )
         try:
             completed = await follower.run(request.objects)
         except Detached:
@@ -375,7 +404,7 @@ async def _follow(
             )
             return 0
         except Aborted:
-            return INTERRUPTED
+            return interrupt.exit_code
         finally:
             screen.close()
     for output in request.outputs:

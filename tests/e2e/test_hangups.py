@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tools.waiting import until
 
+from hekla.cli import leftovers
+
 HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 BUSY = "touch {mark}; while :; do echo busy; sleep 0.05; done"
 
@@ -137,3 +139,35 @@ def test_a_pipe_that_is_closed_ends_a_run_without_output(environ: dict[str, str]
     with child.stdout as output:
         assert any(b": Running" in line for line in output)
     assert child.wait(timeout=600) == 128 + signal.SIGPIPE
+
+
+def test_the_next_run_sweeps_a_temporary_cluster_that_was_killed(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    script = BUSY.format(mark=tmp_path / "mark")
+    child = subprocess.Popen(
+        [*HEKLA, "run", "--", "sh", "-c", script], stdout=subprocess.DEVNULL, env=environ
+    )
+    until((tmp_path / "mark").exists)
+    child.kill()
+    child.wait()
+    kept = tmp_path / "tmp" / "hekla-mine"  # a directory of the user, without the mark
+    kept.mkdir()
+    (killed,) = {*(tmp_path / "tmp").iterdir()} - {kept}
+    assert is_running(tmp_path / "mark")
+    again = call("run", "--", "true", environ=environ)
+    assert f"removed {killed} of a temporary cluster that was killed and ended its 1 pod" in (
+        again.stderr
+    )
+    assert not is_running(tmp_path / "mark")
+    assert list((tmp_path / "tmp").iterdir()) == [kept]
+
+
+def test_the_directory_of_a_temporary_cluster_that_runs_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with leftovers.temporary_data_dir() as where:
+        assert leftovers.sweep() == []
+        assert where.is_dir()
+    assert not where.exists()

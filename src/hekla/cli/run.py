@@ -13,7 +13,6 @@ import secrets
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,6 +232,8 @@ def _flag_words(flags: Flags) -> Iterator[str]:
 
 def _run_apart(data_dir: Path | None, request: _RunRequest, *, host_images: bool) -> int:
     """Run on a temporary cluster, in a data directory that exists or is temporary too."""
+    from hekla.cli import leftovers  # it imports the cluster's modules
+
     if not any(map(is_followed, request.objects)):
         raise click.ClickException(
             "the manifests contain no job, and no cluster is running to apply them to; "
@@ -241,7 +242,9 @@ def _run_apart(data_dir: Path | None, request: _RunRequest, *, host_images: bool
     terminal.echo(_temporary_cluster_notice(data_dir), err=True)
     with contextlib.ExitStack() as stack:
         if data_dir is None:
-            data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hekla-")))
+            for line in leftovers.sweep():
+                terminal.echo(line, err=True)
+            data_dir = stack.enter_context(leftovers.temporary_data_dir())
         try:
             return uvloop.run(_run_on_temporary_cluster(data_dir, request, host_images=host_images))
         except asyncio.CancelledError:  # a signal before the job was submitted

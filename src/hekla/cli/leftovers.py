@@ -1,0 +1,162 @@
+"""What a cluster on this machine leaves behind if it is killed: its pods run on.
+
+The next agent in the data directory adopts them. Here they are counted, or ended without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hekla.kube.data_dir import LOCK_FILE, PID_FILE, is_down
+from hekla.nodeagent import processes
+from hekla.nodeagent.cgroups import Cgroups
+from hekla.nodeagent.container_setup import MARK
+from hekla.nodeagent.lifecycle import PodRecord
+from hekla.nodeagent.network import BridgeNetwork, network_support
+from hekla.nodeagent.pod_state import RECORD
+from hekla.nodeagent.processes import Process
+from hekla.nodeagent.volumes import unmount_below
+
+TEMPORARY = "temporary"
+"""Marks the data directory of a temporary cluster; locked as long as its run exists."""
+PREFIX = "hekla-"
+GRACE_S = 5.0
+POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A pod whose containers run although its cluster does not."""
+
+    directory: Path
+    runs: dict[Path, Process]
+    """The processes by the path of their run, without a suffix."""
+
+    @property
+    def is_alive(self) -> bool:
+        return any(process.is_alive for process in self.runs.values())
+
+
+def has_crashed(where: Path) -> bool:
+    """Return whether the last cluster in a data directory ended without `hekla down`."""
+    return (where / PID_FILE).exists() and is_down(where)
+
+
+def of(where: Path) -> list[Leftover]:
+    """Return the pods that run on."""
+    found = (Leftover(path, _runs(path)) for path in sorted(where.glob("node/pods/*")))
+    return [pod for pod in found if pod.is_alive]
+
+
+def _runs(pod: Path) -> dict[Path, Process]:
+    """Return the processes of a pod, by the rules by which an agent finds them again."""
+    runs = {}
+    for path in pod.glob("containers/*/*.proc"):
+        with contextlib.suppress(OSError, ValueError):
+            pid, born = path.read_text().split()
+            runs[path.with_suffix("")] = Process(int(pid), int(born))
+    record = _record(pod)
+    for name, known in record.containers.items() if record is not None else ():
+        if known.current is not None and not known.current.is_over:
+            run = pod / "containers" / name / str(known.current.attempt)
+            started = processes.find(MARK, f"{run}.up") if run not in runs else None
+            if started is not None:
+                runs[run] = started
+    return runs
+
+
+def _record(pod: Path) -> PodRecord | None:
+    try:
+        return msgspec.json.decode((pod / RECORD).read_bytes(), type=PodRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def end(where: Path, pods: Sequence[Leftover]) -> None:
+    """End the pods for good, as `hekla down --abort` does: SIGTERM, then SIGKILL.
+
+    Note: the caller holds the lock of the data directory.
+    """
+    for pod in pods:
+        _record_stop(pod.directory)
+        for process in pod.runs.values():
+            processes.terminate(process)
+    deadline = time.monotonic() + GRACE_S
+    while any(pod.is_alive for pod in pods) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    cgroups = Cgroups()
+    for pod in pods:
+        for run, process in pod.runs.items():
+            processes.kill(process)
+            exit_file = run.with_suffix(".exit")
+            if not exit_file.exists():
+                exit_file.write_text(f"{processes.KILLED}\n")
+        for group in cgroups.of(pod.directory.name):
+            group.kill()
+            group.remove()
+        unmount_below(pod.directory)
+    if network_support().bridge:
+        BridgeNetwork(where).tear_down()
+
+
+def _record_stop(pod: Path) -> None:
+    """Let the next agent know that the pod was stopped: it does not start containers again."""
+    record = _record(pod)
+    if record is not None:
+        record.stop_asked_at = time.time()
+        (pod / RECORD).write_bytes(msgspec.json.encode(record))
+
+
+@contextlib.contextmanager
+def temporary_data_dir() -> Iterator[Path]:
+    """Create a data directory for the block; `sweep` removes it if the process is killed."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as made, contextlib.ExitStack() as stack:
+        where = Path(made)
+        marker = stack.enter_context((where / f"{TEMPORARY}.new").open("w"))
+        fcntl.flock(marker, fcntl.LOCK_EX)
+        # Only now has it the name by which others find it.
+        (where / f"{TEMPORARY}.new").rename(where / TEMPORARY)
+        yield where
+
+
+def sweep() -> list[str]:
+    """Remove the directories of this user's temporary clusters that were killed, and their pods.
+
+    Return a line for each.
+    """
+    swept = []
+    for where in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            status = where.lstat()
+            if where.is_symlink() or not where.is_dir() or status.st_uid != os.geteuid():
+                continue
+            for name in (TEMPORARY, LOCK_FILE):
+                path = where / name
+                if name == TEMPORARY or path.exists():
+                    lock = stack.enter_context(path.open())
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            pods = of(where)
+            end(where, pods)
+            shutil.rmtree(where)
+            ended = f" and ended its {_pods(len(pods))}" if pods else ""
+            swept.append(f"removed {where} of a temporary cluster that was killed{ended}")
+    return swept
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"
+
+
+def running_on(count: int) -> str:
+    """Return `2 of its pods run on`."""
+    return f"{count} of its pods {'runs' if count == 1 else 'run'} on"

@@ -16,8 +16,9 @@ from tools.kube.processes import free_port
 from tools.waiting import until
 
 from hekla import JobHandle
-from hekla.cli import local_cluster
+from hekla.cli import leftovers, local_cluster
 from hekla.kube import kubeconfig
+from hekla.kube.data_dir import running_pid
 from hekla.kube.resources import JOBS, NODES, PODS
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk import job_wait
@@ -194,6 +195,36 @@ def test_down_fails_the_running_jobs_if_asked(hekla: Hekla) -> None:
     hekla("down", "--abort")
     hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
     assert phase_of(hekla) == "Failed"
+
+
+def test_commands_name_the_pods_of_a_cluster_that_was_killed(hekla: Hekla) -> None:
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    start_job(hekla, "sleep 1000")
+    kill(hekla)
+    flag = f"--data-dir {hekla.data_dir}"
+    said = hekla("status", code=3)
+    assert "ended without `hekla down`: it crashed or was killed; 1 pod runs on" in said
+    assert f"`hekla up -d {flag}` starts it again and adopts it" in said
+    assert f"`hekla down --abort {flag}` ends it" in hekla("down", code=1)
+    assert "1 pod runs on" in hekla("run", str(EXAMPLE), code=1)
+    assert "pods that ran on and were ended: 1" in hekla("down", "--abort")
+    assert leftovers.of(hekla.data_dir) == []
+    assert "no cluster is running" in hekla("down")
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    assert phase_of(hekla) == "Failed"
+
+
+def test_a_cluster_that_was_killed_without_pods_is_down(hekla: Hekla) -> None:
+    hekla("up", "--port", "0", "--detach")
+    kill(hekla)
+    assert "none of its pods runs" in hekla("down")
+    assert "job hello-gang: Completed" in hekla("run", str(EXAMPLE))
+
+
+def kill(hekla: Hekla) -> None:
+    """Kill the server, and wait until its lock is free."""
+    os.kill(hekla.pid, signal.SIGKILL)
+    until(lambda: running_pid(hekla.data_dir) is None)
 
 
 def test_down_refuses_to_wait_and_abort(hekla: Hekla) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from hekla.kube.data_dir import LOCK_FILE, PID_FILE, is_down
+from hekla.kube.data_dir import LOCK_FILE, PID_FILE, is_down, try_lock
 from hekla.nodeagent import processes
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.container_setup import MARK
@@ -157,6 +157,30 @@ def _pods(count: int) -> str:
     return f"{count} pod" if count == 1 else f"{count} pods"
 
 
-def running_on(count: int) -> str:
-    """Return `2 of its pods run on`."""
-    return f"{count} of its pods {'runs' if count == 1 else 'run'} on"
+def crash_note(where: Path, flag: str) -> str:
+    """Return that the last cluster of a data directory crashed; empty if it did not.
+
+    `flag` is what other commands need to mean this cluster.
+    """
+    if not has_crashed(where):
+        return ""
+    count = len(of(where))
+    note = f"the cluster in {where} ended without `hekla down`: it crashed or was killed"
+    if not count:
+        return f"{note}; none of its pods runs. `hekla up -d{flag}` starts it again"
+    return (
+        f"{note}; {_pods(count)} {'runs' if count == 1 else 'run'} on. `hekla up -d{flag}` starts "
+        f"it again and adopts {'it' if count == 1 else 'them'}; `hekla down --abort{flag}` ends "
+        f"{'it' if count == 1 else 'them'}"
+    )
+
+
+def abort(where: Path) -> int | None:
+    """End the pods of a cluster that crashed; return their number, or None if it starts again."""
+    with (where / LOCK_FILE).open("a") as lock:
+        if not try_lock(lock):
+            return None
+        pods = of(where)
+        end(where, pods)
+        (where / PID_FILE).unlink(missing_ok=True)
+        return len(pods)

@@ -23,7 +23,7 @@ from hekla.api.numa import NONE
 from hekla.api.wellknown import POD_NETWORK, POD_USER, SYSTEM_NAMESPACE
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.storage.store import StoreError
-from hekla.cli import interrupts, service, terminal
+from hekla.cli import interrupts, leftovers, service, terminal
 from hekla.cli.service_unit import up_flags
 from hekla.cli.vcctl.scheduler_config import problems, read_states
 from hekla.kube import kubeconfig
@@ -252,7 +252,7 @@ def down(data_dir: Path | None, manner: Literal["suspend", "wait", "abort"] = "s
     where = data_dir or default_data_dir()
     pid = running_pid(where)
     if pid is None:
-        terminal.echo(f"no cluster is running in {where}")
+        _down_without_a_server(where, manner, data_dir_flag(data_dir))
         return
     stop_file = where / STOP_FILE
     create_private(stop_file)
@@ -273,6 +273,21 @@ def down(data_dir: Path | None, manner: Literal["suspend", "wait", "abort"] = "s
             )
         time.sleep(0.02)
     terminal.echo("hekla is down")
+
+
+def _down_without_a_server(where: Path, manner: str, flag: str) -> None:
+    if manner == "abort" and leftovers.has_crashed(where):
+        ended = leftovers.abort(where)
+        if ended is None:
+            raise click.ClickException(f"a cluster starts in {where} now; try again")
+        terminal.echo(
+            f"the cluster in {where} had crashed; pods that ran on and were ended: {ended}"
+        )
+        return
+    note = leftovers.crash_note(where, flag)
+    if note and leftovers.of(where):
+        raise click.ClickException(note)
+    terminal.echo(note or f"no cluster is running in {where}")
 
 
 def _running_machine(nodes: list[Object]) -> Machine:
@@ -309,9 +324,9 @@ def status(data_dir: Path | None) -> int:
     where = data_dir or default_data_dir()
     pid = running_pid(where)
     if pid is None:
-        terminal.echo(
-            f"no cluster is running in {where}; start one with `hekla up{data_dir_flag(data_dir)}`"
-        )
+        flag = data_dir_flag(data_dir)
+        text = f"no cluster is running in {where}; start one with `hekla up{flag}`"
+        terminal.echo(leftovers.crash_note(where, flag) or text)
         return NOT_RUNNING
     config = kubeconfig.load(where / "kubeconfig")
     with SyncClient(config) as client:

@@ -30,7 +30,7 @@ from hekla.cli.vcctl.options import plugins_of
 from hekla.kube import cluster_choice, kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.cluster_choice import Flags
-from hekla.kube.data_dir import data_dir_flag
+from hekla.kube.data_dir import data_dir_flag, default_data_dir
 from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.sync_client import SyncClient
@@ -239,6 +239,10 @@ def _run_apart(data_dir: Path | None, request: _RunRequest, *, host_images: bool
             "the manifests contain no job, and no cluster is running to apply them to; "
             f"`hekla up -d{data_dir_flag(data_dir)}` starts one"
         )
+    if note := leftovers.crash_note(data_dir or default_data_dir(), data_dir_flag(data_dir)):
+        if data_dir is not None and leftovers.of(data_dir):
+            raise click.ClickException(note)  # the end of this run would end its pods
+        terminal.echo(note, err=True)
     terminal.echo(_temporary_cluster_notice(data_dir), err=True)
     with contextlib.ExitStack() as stack:
         if data_dir is None:

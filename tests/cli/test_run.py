@@ -137,6 +137,23 @@ def test_variables_and_words_of_a_command_line_are_not_expanded() -> None:
     assert environment.command_line(container, variables) == ["sh", "-c", "echo $$ $(date)"]
 
 
+ARRAY_CPUS = {
+    "an array": ({"array": "0-9"}, "1"),
+    "an array that says so": ({"array": "0-9", "cpu": "4"}, "4"),
+    "an array that opts out": ({"array": "0-9", "cpu": "0"}, "0"),
+    "no array": ({}, None),
+}
+
+
+@pytest.mark.parametrize("case", ARRAY_CPUS)
+def test_each_index_of_an_array_requests_a_cpu_unless_told_otherwise(case: str) -> None:
+    given, want = ARRAY_CPUS[case]
+    module = import_module("hekla.cli.run")
+    job = module._command_line(["true"], **given).job(module.Prepared("/"))
+    (container,) = job["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    assert container.get("resources", {}).get("requests", {}).get("cpu") == want
+
+
 def ttl_of(*flags: str) -> object:
     module = import_module("hekla.cli.run")
     given = dict(zip(("ttl",), flags, strict=False))

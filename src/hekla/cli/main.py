@@ -289,7 +289,12 @@ class _WithCommand(click.Command):
     metavar="N",
     help="Retry a failed job, or each failed index of an array, so often.",
 )
-@click.option("--cpu", default=None, help="CPU request of each pod, such as 2 or 500m.")
+@click.option(
+    "--cpu",
+    default=None,
+    help="CPU request of each pod, such as 2 or 500m; 0: none.  [default: 1 for each index of an "
+    "array, else none]",
+)
 @click.option(
     "--memory",
     default=None,

@@ -48,6 +48,8 @@ from hekla.units.clock import SystemClock
 from hekla.units.durations import DurationError, format_duration, parse_age
 from hekla.units.objects import Object
 
+ARRAY_CPU = "1"
+"""The CPU request of each index, as in Slurm: without one all indices would run at a time."""
 MAX_STEM = 40
 MAX_TTL_S = 2**31 - 1
 COMMAND_FLAGS = (
@@ -86,7 +88,7 @@ class CommandLine:
             command=list(self.words),
             replicas=self.replicas,
             array=self.array,
-            cpu=self.cpu,
+            cpu=ARRAY_CPU if self.array and self.cpu is None else self.cpu,
             memory=self.memory,
             gpu=self.gpu,
             env={name: verbatim(value) for name, value in variables.items()},

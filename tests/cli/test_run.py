@@ -154,6 +154,32 @@ def test_each_index_of_an_array_requests_a_cpu_unless_told_otherwise(case: str) 
     assert container.get("resources", {}).get("requests", {}).get("cpu") == want
 
 
+NONSENSE = {
+    "megabytes": (("--memory", "64"), "--memory: 64 is 64 bytes; did you mean 64Mi?"),
+    "milli": (("--memory", "512m"), "--memory: 512m is 0.512 bytes; did you mean 512Mi?"),
+    "no unit of Kubernetes": (("--memory", "4GB"), "did you mean 4Gi?"),
+    "no number": (("--cpu", "abc"), "--cpu: quantity 'abc': does not look like a number"),
+    "negative": (("--cpu", "-1"), "--cpu: -1 is negative"),
+    "a variable that shells cannot read": (("-e", "1A=2"), "'1A' is no name of a variable"),
+    "a variable without letters": (("-e", "-=2"), "'-' is no name of a variable"),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_nonsense_as_an_amount_or_a_variable_is_refused_once_with_a_hint(case: str) -> None:
+    flags, want = NONSENSE[case]
+    done = CliRunner().invoke(main, ["run", *flags, "--", "true"])
+    assert done.exit_code == 2
+    assert done.output.count(want) == 1, done.output
+    assert "^(" not in done.output
+
+
+def test_usual_amounts_and_variables_are_accepted() -> None:
+    flags = ("--memory", "1Mi", "--cpu", "500m", "--gpu", "1", "-e", "_X1=", "-e", "a.b=c")
+    assert is_accepted(CliRunner().invoke(main, ["run", *flags, "--", "true"]))
+    assert is_accepted(CliRunner().invoke(main, ["run", "--memory", "0", "--", "true"]))
+
+
 def ttl_of(*flags: str) -> object:
     module = import_module("hekla.cli.run")
     given = dict(zip(("ttl",), flags, strict=False))

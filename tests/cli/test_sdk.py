@@ -76,6 +76,13 @@ def test_a_command_arrives_verbatim_whatever_the_variables_are(
         assert command_line({"command": argv(words[0])}, variables) == ["sh", "-c", words[0]]
 
 
+def test_a_task_refuses_memory_in_bytes_and_amounts_that_are_none() -> None:
+    assert Task(memory="1Mi", cpu=0.5, gpu=1).manifest()
+    for amount, want in ((64, "did you mean 64Mi"), ("16gb", "did you mean 16Gi"), ("x", "number")):
+        with pytest.raises(ValueError, match=want):
+            Task(memory=amount).manifest()
+
+
 def test_queue_builder_returns_a_manifest() -> None:
     built = Queue("ml", weight=3, parent="root", guarantee={"cpu": 2}, reclaimable=False)
     assert built.manifest()["spec"] == {

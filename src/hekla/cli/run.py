@@ -35,6 +35,7 @@ from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.sync_client import SyncClient
 from hekla.sdk.builders import Job, Task, verbatim
+from hekla.sdk.checked_amounts import checked
 from hekla.sdk.host_environment import (
     HOST_IMAGE,
     HostEnvironment,
@@ -56,6 +57,7 @@ COMMAND_FLAGS = (
     "name", "image", "replicas", "array", "retries", "cpu", "memory", "gpu", "queue", "plugins",
     "env", "ttl", "requirements", "workdir", "sync", "inputs", "outputs",
 )  # fmt: skip
+_VARIABLE = re.compile(r"[-._]*[A-Za-z][-._A-Za-z0-9]*|_+[0-9_]*")
 HERE_FLAGS = ("requirements", "sync", "inputs", "outputs")
 """Flags that mean this machine."""
 
@@ -288,7 +290,18 @@ def _command_line(
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise click.UsageError(f"--env {text!r}: write KEY=VALUE")
+        if not _VARIABLE.fullmatch(key):
+            raise click.UsageError(
+                f"--env {text!r}: {key!r} is no name of a variable; write letters, digits and _, "
+                "first no digit"
+            )
         variables[key] = value
+    for resource in ("cpu", "memory", "gpu"):
+        try:
+            if options.get(resource) is not None:
+                checked(resource, options[resource])
+        except ValueError as error:
+            raise click.UsageError(f"--{error}") from error
     return CommandLine(
         words, plugins=plugins_of(plugins), env=variables, ttl_s=_ttl_seconds(ttl), **options
     )

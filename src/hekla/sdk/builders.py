@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from hekla.api import arrays, wellknown
 from hekla.api.wellknown import Action, JobEvent
+from hekla.sdk.checked_amounts import checked
 from hekla.units.documents import copy_json
 
 Manifest = dict[str, Any]
@@ -97,6 +98,10 @@ class Task:
         return merged(template, self.template)
 
     def _container(self) -> Manifest:
+        given = {"cpu": self.cpu, "memory": self.memory, "gpu": self.gpu}
+        for resource, amount in given.items():
+            if amount is not None:
+                checked(resource, amount)
         requests = amounts(self.requests, cpu=self.cpu, memory=self.memory)
         limits = amounts(self.limits)
         if self.memory is not None:

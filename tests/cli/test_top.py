@@ -19,7 +19,15 @@ import pytest
 import yaml
 from tools.waiting import until
 
-from hekla.api.wellknown import GROUP_NAME, SUBMITTED_BY
+from hekla.api.devices import DeviceAllocation, encode, register
+from hekla.api.wellknown import (
+    GROUP_NAME,
+    NODE_VGPU_REGISTER,
+    SUBMITTED_BY,
+    VGPU_IDS_NEW,
+    VGPU_MEMORY,
+    VGPU_NUMBER,
+)
 from hekla.cli.capacity import screen
 from hekla.cli.capacity.cluster import Scope
 from hekla.cli.capacity.overview import Overview, group_info, job_info, overview, queue_info
@@ -141,11 +149,79 @@ def test_job_without_a_pod_group_waits_and_ended_jobs_are_left_out() -> None:
     assert "no PodGroup" in found.waiting[0].reason
 
 
+def gpu_node(name: str) -> Object:
+    made = node(name)
+    gpus = [(f"GPU-{index}", 16384, "A100") for index in range(2)]
+    made["metadata"]["annotations"] = {NODE_VGPU_REGISTER: register(gpus, 10)}
+    return made
+
+
+def with_limits(made: Object, notes: dict[str, str] | None = None, **limits: str) -> Object:
+    names = {"gpu": "nvidia.com/gpu", "memory": VGPU_MEMORY, "number": VGPU_NUMBER}
+    amounts = {names[key]: value for key, value in limits.items()}
+    resources = made["spec"]["containers"][0]["resources"]
+    resources["limits"] = amounts
+    resources["requests"] |= amounts  # as the API server defaults them
+    made["metadata"]["annotations"] |= notes or {}
+    return made
+
+
+def gpu_lines(nodes: list[Object], pods: list[Object]) -> list[str]:
+    lines = shown(seen(nodes, pods, [group("g", phase="Running", user="alice")]))
+    start = next(index for index, line in enumerate(lines) if line.startswith("GPUs:"))
+    return lines[start : lines.index("", start)]
+
+
+def test_a_line_for_each_gpu_names_the_pod_that_holds_a_share_of_it() -> None:
+    share = {VGPU_IDS_NEW: encode(1, [DeviceAllocation("GPU-1", 1, 1)], "NVIDIA")}
+    pods = [
+        with_limits(pod("a", "g", on="n1", phase="Running"), share, number="1", memory="4096"),
+        with_limits(pod("over", "g", on="n1", phase="Succeeded"), share, number="1"),
+    ]
+    assert gpu_lines([gpu_node("n1")], pods) == [
+        "GPUs: 1 free",
+        "Node GPU Memory Pod Job User Type",
+        "n1 1 4Gi ml/a g-job alice A100",
+        "n1 0 16Gi free - - A100",
+    ]
+
+
+def test_whole_gpus_are_counted_because_nodes_do_not_report_which() -> None:
+    pods = [with_limits(pod("a", "g", on="n1", phase="Running"), gpu="1")]
+    title, _, *rows = gpu_lines([gpu_node("n1"), node("n2")], pods)
+    assert title.startswith("GPUs: 3 free (the node chooses whole GPUs")
+    assert rows == [
+        "n1 1 of 2 16Gi ml/a g-job alice A100",
+        "n1 1 of 2 - free - - A100",
+        "n2 0 - free - - -",
+        "n2 1 - free - - -",
+    ]
+
+
+def test_annotations_of_a_pod_that_requests_no_share_are_ignored() -> None:
+    share = {VGPU_IDS_NEW: encode(1, [DeviceAllocation("GPU-1", 1, 1)], "NVIDIA")}
+    liar = with_limits(pod("a", "g", on="n1", phase="Running"), share)
+    assert gpu_lines([gpu_node("n1")], [liar])[0] == "GPUs: 2 free"
+
+
+def test_gpus_of_a_waiting_job_are_counted_once() -> None:
+    waiting = group("g", why="no")
+    waiting["spec"]["minResources"] = {"nvidia.com/gpu": "2", "requests.nvidia.com/gpu": "2"}
+    assert any("gpu 2" in line for line in shown(seen([], [], [waiting])))
+
+
+def test_deserved_is_shown_only_where_the_scheduler_uses_it() -> None:
+    found = seen([], [], [])
+    assert any("Deserved" in line for line in shown(found))
+    found.has_deserved = False
+    assert not any("Deserved" in line for line in shown(found))
+
+
 def test_nodes_that_take_no_pods_come_first_then_the_fullest() -> None:
     pods = [pod("a", "g", on="n2", phase="Running")]
     found = seen([node("n1"), node("n2"), node("n3", drained=True)], pods, [])
     names = [line.split()[0] for line in shown(found) if line.startswith("n")]
-    assert names == ["n3", "n2", "n1"]
+    assert names[:3] == ["n3", "n2", "n1"]
     assert shown(found)[0].startswith("3 nodes: 2 Ready, 1 drained; allocated: cpu 1/24")
 
 

@@ -16,8 +16,9 @@ from hekla.api.wellknown import (
     PodPhase,
     QueueState,
 )
-from hekla.cli.capacity import node_table
+from hekla.cli.capacity import gpus, node_table
 from hekla.cli.capacity.cluster import Scope
+from hekla.cli.capacity.gpus import GpuRow, gpu_rows
 from hekla.cli.capacity.usage import MAX_REASON, Nanos, NodeUse, PodUse, add, canonical, nanos_of
 from hekla.sdk import job_phases, pending_reasons
 from hekla.units.objects import Object
@@ -98,6 +99,9 @@ class Overview:
     running: list[JobRow]
     waiting: list[JobRow]
     scope: Scope
+    gpus: list[GpuRow] = field(default_factory=list)
+    has_deserved: bool = True
+    """Whether the scheduler uses `spec.deserved` of queues."""
 
 
 def group_info(group: Object) -> GroupInfo:
@@ -163,8 +167,12 @@ def overview(
     groups: Iterable[GroupInfo],
     jobs: Iterable[JobInfo],
     scope: Scope,
+    *,
+    has_deserved: bool = True,
 ) -> Overview:
     """Return the nodes, the queues, and the jobs: the largest first, of waiting ones the oldest."""
+    pods = list(pods)
+    holders: dict[tuple[str, str], tuple[str, str]] = {}
     by_uid = {job.uid: job for job in jobs}
     by_group: dict[tuple[str, str], list[PodUse]] = {}
     for pod in pods:
@@ -175,6 +183,7 @@ def overview(
     owners: set[str] = set()
     for group in groups:
         owners.add(group.owner)
+        holders[group.namespace, group.name] = (group.shown_name, group.user)
         row = _row(group, by_uid.get(group.owner), by_group.get((group.namespace, group.name), ()))
         if row is not None:
             (running if row.nodes else waiting).append(row)
@@ -188,6 +197,8 @@ def overview(
         sorted(running, key=_size),
         sorted(waiting, key=lambda row: (row.created, row.namespace, row.name)),
         scope,
+        gpu_rows(nodes, pods, holders),
+        has_deserved,
     )
 
 
@@ -241,12 +252,13 @@ def as_json(found: Overview) -> dict[str, Any]:
     """Return an overview for programs."""
     return {
         "nodes": [node_table.as_json(use) for use in found.nodes],
+        "gpus": [gpus.as_json(row) for row in found.gpus],
         "queues": [
             {
                 "name": queue.name,
                 "state": queue.state,
                 "allocated": canonical(queue.allocated),
-                "deserved": canonical(queue.deserved),
+                "deserved": canonical(queue.deserved) if found.has_deserved else {},
                 "capability": canonical(queue.capability),
                 "waiting": sum(row.queue == queue.name for row in found.waiting),
             }

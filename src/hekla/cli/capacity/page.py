@@ -15,12 +15,16 @@ from hekla.api.wellknown import CPU, MEMORY
 from hekla.apiserver.tables.age import age
 from hekla.cli import terminal
 from hekla.cli.capacity import node_table
-from hekla.cli.capacity.overview import JobRow, Overview, QueueInfo
+from hekla.cli.capacity.gpus import FREE, GpuRow
+from hekla.cli.capacity.overview import JobRow, Overview
 from hekla.cli.capacity.usage import GPU, Nanos, NodeUse, add, amount_text, share_text
+from hekla.units.quantity import NANOS
 
 MAX_NODES: Final = 30
+MAX_GPUS: Final = 64
 MAX_JOBS: Final = 500
 """Rows of a section; the others are counted, and `-o json` has all."""
+MIB: Final = 2**20 * NANOS
 _AMOUNTS: Final = (CPU, MEMORY, GPU)
 
 
@@ -38,6 +42,8 @@ def page(found: Overview, now: float) -> Iterator[Line]:
         yield Line(hidden, "bad")
     if "nodes" not in found.scope.hidden:
         yield from _section(_nodes_title(found), _nodes(found.nodes, now))
+    if found.gpus:
+        yield from _section(_gpus_title(found), _gpus(found.gpus))
     yield from _section(_counted(len(found.queues), "queue"), _queues(found))
     yield from _section(_counted(len(found.running), "running job"), _running(found.running, now))
     yield from _section(_counted(len(found.waiting), "waiting job"), _waiting(found.waiting, now))
@@ -92,19 +98,60 @@ def _fullness(use: NodeUse) -> float:
     return max((use.allocated.get(n, 0) / of[n] for n in _AMOUNTS if of.get(n)), default=0.0)
 
 
+def _gpus_title(found: Overview) -> str:
+    rows = found.gpus
+    free = sum(int(row.gpu.split()[0]) if " of " in row.gpu else 1 for row in rows if _is_free(row))
+    text = f"GPUs: {free} free"
+    if "pods" in found.scope.partial:
+        text = f"GPUs: at most {free} free, by the pods that you see"
+    if any(" of " in row.gpu for row in rows):
+        text += " (the node chooses whole GPUs and does not report which)"
+    return text
+
+
+def _is_free(row: GpuRow) -> bool:
+    return row.pod == FREE and not row.namespace
+
+
+def _gpus(rows: Sequence[GpuRow]) -> Iterator[Line]:
+    """Yield one line for each GPU and holder: first those that are held, then the free ones."""
+    shown = sorted(rows, key=_is_free)[:MAX_GPUS]
+    table = [
+        (
+            row.node,
+            row.gpu,
+            f"{amount_text(MEMORY, row.memory * MIB)}" if row.memory else "-",
+            row.pod if _is_free(row) else f"{row.namespace}/{row.pod}",
+            row.job or "-",
+            row.user or "-",
+            row.type or "-",
+        )
+        for row in shown
+    ]
+    yield from _rows(("Node", "GPU", "Memory", "Pod", "Job", "User", "Type"), table)
+    yield from _more(len(rows) - len(shown), "hekla top -o json")
+
+
 def _queues(found: Overview) -> Iterator[Line]:
     if not found.queues:
         return
     runs = Counter(row.queue for row in found.running)
     waits = Counter(row.queue for row in found.waiting)
-    header = ("Name", "State", "Running", "Waiting", "Allocated", "Deserved", "Limit")
-    rows = [_queue_row(queue, runs[queue.name], waits[queue.name]) for queue in found.queues]
+    deserved = ("Deserved",) if found.has_deserved else ()
+    header = ("Name", "State", "Running", "Waiting", "Allocated", *deserved, "Limit")
+    rows = [
+        (
+            queue.name,
+            queue.state,
+            str(runs[queue.name]),
+            str(waits[queue.name]),
+            _amounts_text(queue.allocated),
+            *([_amounts_text(queue.deserved)] if deserved else []),
+            _amounts_text(queue.capability),
+        )
+        for queue in found.queues
+    ]
     yield from _rows(header, rows)
-
-
-def _queue_row(queue: QueueInfo, running: int, waiting: int) -> tuple[str, ...]:
-    amounts = map(_amounts_text, (queue.allocated, queue.deserved, queue.capability))
-    return (queue.name, queue.state, str(running), str(waiting), *amounts)
 
 
 def _amounts_text(amounts: Nanos) -> str:

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import time
+from functools import partial
 from typing import Final
 
 import click
@@ -21,6 +22,7 @@ from hekla.cli.capacity.screen import Screen, styled
 from hekla.cli.capacity.usage import node_uses
 from hekla.cli.vcctl.commands import VcctlCommand
 from hekla.cli.vcctl.options import Session, connected, namespace_option
+from hekla.cli.vcctl.queue_top import uses_deserved
 from hekla.kube.client import Client
 from hekla.kube.resources import JOBS, PODGROUPS, QUEUES
 
@@ -59,14 +61,16 @@ def top(session: Session, namespace: str, once: bool, output: str | None) -> Non
 
 
 async def _top(session: Session, namespace: str, output: str, *, is_live: bool) -> None:
+    # Once: a new configuration of the scheduler is rare.
+    has_deserved = await asyncio.to_thread(uses_deserved, session.client, "")
     async with (
         Client(session.config, component="hekla") as client,
         watch(client, KINDS, namespace or session.namespace) as watched,
     ):
         if is_live:
-            await _follow(watched, namespace, session.config.server)
+            await _follow(watched, namespace, session.config.server, has_deserved=has_deserved)
             return
-        found = _overview(watched, namespace)
+        found = _overview(watched, namespace, has_deserved=has_deserved)
         if output == "json":
             click.echo(json.dumps(overview.as_json(found), indent=4, ensure_ascii=False))
             return
@@ -74,7 +78,7 @@ async def _top(session: Session, namespace: str, output: str, *, is_live: bool) 
         terminal.echo("\n".join(lines).rstrip("\n"))
 
 
-def _overview(watched: Watched, namespace: str) -> Overview:
+def _overview(watched: Watched, namespace: str, *, has_deserved: bool) -> Overview:
     def in_scope(one: overview.GroupInfo | overview.JobInfo) -> bool:
         return not namespace or one.namespace == namespace
 
@@ -86,19 +90,21 @@ def _overview(watched: Watched, namespace: str) -> Overview:
         filter(in_scope, watched.objects(GROUP_KIND)),
         filter(in_scope, watched.objects(JOB_KIND)),
         watched.scope,
+        has_deserved=has_deserved,
     )
 
 
-async def _follow(watched: Watched, namespace: str, server: str) -> None:
+async def _follow(watched: Watched, namespace: str, server: str, *, has_deserved: bool) -> None:
     """Draw the page until the user quits."""
     woken = watched.changed
-    found, lines, next_at = _overview(watched, namespace), list[Line](), 0.0
+    overview_now = partial(_overview, watched, namespace, has_deserved=has_deserved)
+    found, lines, next_at = overview_now(), list[Line](), 0.0
     is_stale = False
     with Screen(woken) as screen:
         while not screen.is_closed:
             started = time.monotonic()
             if is_stale and started >= next_at:
-                found, is_stale = _overview(watched, namespace), False
+                found, is_stale = overview_now(), False
                 took = time.monotonic() - started
                 next_at = started + max(MIN_PAUSE_S, took * IDLE_SHARE)
             lines = list(page(found, time.time()))

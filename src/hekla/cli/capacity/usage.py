@@ -14,6 +14,7 @@ from hekla.api import wellknown
 from hekla.api.drain import Drain, drain_of
 from hekla.api.pod_resources import pod_requests
 from hekla.api.wellknown import PodPhase
+from hekla.cli.capacity.gpus import Gpu, Share, gpus_of, shares_of
 from hekla.sdk import pending_reasons
 from hekla.units.objects import Object
 from hekla.units.quantity import NANOS, Quantity, QuantityError, parse_quantity
@@ -48,6 +49,11 @@ class PodUse:
     """Whether it belongs to its node, as the pods of DaemonSets: a drain does not wait for it."""
     reason: str
     """Why it does not run."""
+    shares: tuple[Share, ...] = ()
+
+    @property
+    def whole_gpus(self) -> int:
+        return self.requests.get(GPU, 0) // NANOS
 
     @property
     def is_on_node(self) -> bool:
@@ -69,6 +75,12 @@ class NodeInfo:
     is_simulated: bool
     allocatable: Nanos
     taints: tuple[str, ...]
+    gpus: tuple[Gpu, ...] = ()
+    """As it registers them; empty if it only has a number of them."""
+
+    @property
+    def gpu_count(self) -> int:
+        return max(len(self.gpus), self.allocatable.get(GPU, 0) // NANOS)
 
 
 @dataclass(slots=True)
@@ -129,6 +141,7 @@ def pod_use(pod: Object) -> PodUse:
         requests=_requests(spec),
         leaves_with_node=is_of_node(pod),
         reason=next(reasons, "")[:MAX_REASON],
+        shares=shares_of(pod) if phase not in _FINISHED else (),
     )
 
 
@@ -157,6 +170,7 @@ def node_info(node: Object) -> NodeInfo:
         is_simulated=wellknown.SIMULATED_NODE in (metadata.get("labels") or {}),
         allocatable=nanos_of(status.get("allocatable") or {}),
         taints=tuple(_taint_text(taint) for taint in taints),
+        gpus=gpus_of(node),
     )
 
 
@@ -198,7 +212,12 @@ def nanos_of(texts: Mapping[str, Any]) -> Nanos:
 
 
 def _with_gpus(amounts: Nanos) -> Nanos:
-    gpus = [amount for name, amount in amounts.items() if name.endswith("/gpu")]
+    # Volcano's minResources has an amount twice, with and without the prefix of quotas.
+    gpus = [
+        amount
+        for name, amount in amounts.items()
+        if name.endswith("/gpu") and not name.startswith(("requests.", "limits."))
+    ]
     return {**amounts, GPU: sum(gpus)} if gpus else amounts
 
 

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 import yaml
 
+from hekla.api.wellknown import RUN_ENVIRONMENT, RUN_SNAPSHOT
 from hekla.cli import prune_plan
-from hekla.cli.prunable import Scope, ended_objects, kept_logs
+from hekla.cli.prunable import Scope, ended_objects, environments, kept_logs, used_keys
 from hekla.cli.prune import prune
 from hekla.cli.prune_plan import Plan, await_removal
 from hekla.cli.vcctl.commands import run
@@ -30,6 +31,7 @@ from hekla.kube.resources import (
     SERVICE_ACCOUNTS,
 )
 from hekla.kube.sync_client import SyncClient
+from hekla.sdk import host_paths
 from hekla.units.objects import Object
 from hekla.units.timestamps import format_time
 from tests.cli.conftest import Result, job
@@ -73,7 +75,12 @@ def test_only_jobs_that_ended_long_ago_and_have_no_owner_are_pruned() -> None:
         volcano("going", "Completed", 30, deletionTimestamp=ended(0)),
         obj("new", {}),
         obj("odd", {"state": {"phase": "Completed", "lastTransitionTime": "yesterday"}}),
-    ) == ["old", "failed"]
+    ) == ["old", "failed", "suspended"]
+
+
+def test_an_aborted_job_is_named_as_such_because_it_could_be_resumed() -> None:
+    (one,) = ended_objects(JOBS, [volcano("stopped", "Aborted", 8)], NOW - 7 * DAY_S)
+    assert one.kind == "aborted job"
 
 
 def test_ends_of_kubernetes_jobs_and_pods_are_found() -> None:
@@ -121,6 +128,30 @@ def test_pods_that_the_agent_does_not_remove_in_time_are_reported(
     gone, kept = stays.with_name("uid-b"), log_of(tmp_path, "default", "b", 0)
     assert await_removal(Plan([], pods={"uid-a": stays, "uid-b": gone})) == 1
     assert not kept.exists()
+
+
+def environment(root: Path, key: str, days: float) -> Path:
+    path = root / "environments" / key
+    (path / "lib").mkdir(parents=True)
+    (path / "lib" / "code.py").write_text("x" * 10_000)
+    (path / "hekla-complete").touch()
+    os.utime(path / "hekla-complete", (NOW - days * DAY_S,) * 2)
+    return path
+
+
+def snapshot(root: Path, key: str, days: float) -> Path:
+    path = root / "snapshots" / key
+    path.mkdir(parents=True)
+    os.utime(path, (NOW - days * DAY_S,) * 2)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of this user: the real one is left alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(host_paths, "SYSTEM_CACHE", tmp_path / "none")
+    return tmp_path / "cache" / "hekla"
 
 
 # On a server
@@ -189,6 +220,42 @@ def test_plan_is_shown_and_nothing_is_deleted_before_a_confirmation(
     assert (left(admin, "shown"), log.exists()) == (["runs"], False)
     again = call("-n", "shown", "--yes")
     assert (again.code, again.out.startswith("nothing to prune")) == (0, True)
+
+
+def test_environments_and_snapshots_that_no_job_uses_are_removed_with_their_size(
+    admin: SyncClient, call: Prune, cache: Path
+) -> None:
+    make(admin, "caches", "runs", "Running", 8)
+    make(admin, "caches", "old", "Completed", 8)
+    for name, notes in (("runs", {RUN_ENVIRONMENT: "used"}), ("old", {RUN_SNAPSHOT: "done"})):
+        pod = {
+            "metadata": {"name": name, "annotations": notes},
+            "spec": {"containers": [{"name": "main", "image": "host"}]},
+        }
+        admin.create(PODS, pod, namespace="caches")
+    admin.patch_status(PODS, "old", {"phase": "Succeeded"}, namespace="caches")
+    used, unused = environment(cache, "used", 8), environment(cache, "unused", 8)
+    young, done = environment(cache, "young", 6), snapshot(cache, "done", 8)
+    shown = call("-n", "caches", "--dry-run")
+    assert "1 job, 1 environment and 1 snapshot ended" in shown.out
+    assert any(line.split()[:3] == ["environment", "-", "unused"] for line in shown.lines)
+    assert "KiB" in shown.out or "Ki" in shown.out
+    assert "deleted 1 job, 1 environment and 1 snapshot" in call("-n", "caches", "--yes").out
+    assert [path.exists() for path in (used, unused, young, done)] == [True, False, True, False]
+
+
+def test_keys_are_found_in_jobs_and_in_templates_below_them() -> None:
+    template = {"metadata": {"annotations": {RUN_ENVIRONMENT: "e", RUN_SNAPSHOT: "s"}}}
+    assert sorted(used_keys([{"spec": {"tasks": [{"template": template}]}}])) == ["e", "s"]
+
+
+def test_an_environment_that_a_run_has_used_since_the_plan_stays(cache: Path) -> None:
+    path = environment(cache, "again", 8)
+    (one,) = environments(Scope(cache, None, NOW - 7 * DAY_S, frozenset()))
+    os.utime(path / "hekla-complete")
+    assert one.remove is not None
+    one.remove()
+    assert path.exists()
 
 
 def test_without_a_flag_only_the_namespace_of_the_context_is_pruned(

@@ -250,6 +250,7 @@ def test_an_interrupt_in_a_pipe_aborts_the_job(up: str) -> None:
     child = subprocess.Popen(
         [*HEKLA, "run", "--data-dir", up, "--name", "piped", "--", "sleep", "1000"],
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
@@ -262,3 +263,5 @@ def test_an_interrupt_in_a_pipe_aborts_the_job(up: str) -> None:
         rest = output.read()
     assert child.wait(timeout=600) == 130
     assert "job piped: Aborted" in rest
+    assert f"job piped is kept: `hekla job resume piped --data-dir {up}` starts it again" in rest
+    assert f"`hekla job delete piped --data-dir {up}` deletes it" in rest

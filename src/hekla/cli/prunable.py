@@ -8,12 +8,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hekla.api.wellknown import JobPhase, PodPhase
+from hekla.api.wellknown import RUN_ENVIRONMENT, RUN_SNAPSHOT, JobPhase, PodPhase
 from hekla.cli.vcctl.output import field_at
 from hekla.kube.resources import BATCH_JOBS, JOBS, PODS, Resource
+from hekla.sdk import host_paths
+from hekla.sdk.environments import Environment, list_environments, remove_environment
+from hekla.sdk.snapshots import list_snapshots, remove_snapshot
 from hekla.units.objects import Object
 from hekla.units.timestamps import TimestampError, parse_time
 
@@ -43,6 +47,8 @@ class LocalFiles:
     path: Path
     used_at: float
     size_bytes: int
+    remove: Callable[[], object] | None = None
+    """How it is removed; None: as a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class Scope:
     namespace: str | None
     """None means all, and files of no namespace."""
     before: float
+    used_keys: frozenset[str] | None = None
+    """Keys of the environments and snapshots that jobs use; None if they are not known."""
 
 
 LocalSource = Callable[[Scope], Iterator[LocalFiles]]
@@ -70,7 +78,50 @@ def kept_logs(scope: Scope) -> Iterator[LocalFiles]:
                 yield LocalFiles("kept log", namespace, name, path, used_at, size_of(path))
 
 
-LOCAL_SOURCES: tuple[LocalSource, ...] = (kept_logs,)
+def environments(scope: Scope) -> Iterator[LocalFiles]:
+    """Yield the environments of `hekla run --requirements` that no job uses."""
+    for root in host_paths.cache_directories() if scope.used_keys is not None else ():
+        for each in list_environments(root):
+            if each.last_used < scope.before and each.key not in (scope.used_keys or ()):
+                remove = partial(_remove_environment, each, scope.before)
+                yield _cached("environment", each.key, each.path, each.last_used, remove)
+
+
+def _remove_environment(environment: Environment, before: float) -> bool:
+    """Remove an environment unless a run has used it in the meantime."""
+    again = (each for each in list_environments(environment.path.parents[1]))
+    now = next((each for each in again if each.key == environment.key), None)
+    return now is not None and now.last_used < before and remove_environment(environment)
+
+
+def snapshots(scope: Scope) -> Iterator[LocalFiles]:
+    """Yield the snapshots of `hekla run --sync` that no job runs in."""
+    for root in host_paths.cache_directories() if scope.used_keys is not None else ():
+        for each in list_snapshots(root):
+            if each.last_used < scope.before and each.key not in (scope.used_keys or ()):
+                remove = partial(remove_snapshot, each)
+                yield _cached("snapshot", each.key, each.path, each.last_used, remove)
+
+
+def _cached(
+    kind: str, key: str, path: Path, used_at: float, remove: Callable[[], object]
+) -> LocalFiles:
+    return LocalFiles(kind, "", key, path, used_at, size_of(path), remove)
+
+
+LOCAL_SOURCES: tuple[LocalSource, ...] = (kept_logs, environments, snapshots)
+
+
+def used_keys(objects: Iterable[Any]) -> Iterator[str]:
+    """Yield the keys in the annotations of objects and of their pod templates, at any depth."""
+    for value in objects:
+        if isinstance(value, list):
+            yield from used_keys(value)
+        elif isinstance(value, dict):
+            for name in (RUN_ENVIRONMENT, RUN_SNAPSHOT):
+                if isinstance(key := value.get(name), str):
+                    yield key
+            yield from used_keys(value.values())
 
 
 def size_of(path: Path) -> int:
@@ -89,7 +140,7 @@ def ended_objects(
 
     An object with a controller is left alone: its owner decides, and might create it again.
     """
-    kind, end_of = ENDS[str(resource)]
+    usual, end_of = ENDS[str(resource)]
     for obj in objects:
         metadata = obj["metadata"]
         owners = metadata.get("ownerReferences") or ()
@@ -97,6 +148,7 @@ def ended_objects(
         if ended_at is None or ended_at >= before or metadata.get("deletionTimestamp"):
             continue
         if not any(owner.get("controller") for owner in owners):
+            kind = "aborted job" if usual == "job" and _is_aborted(obj) else usual
             yield EndedObject(
                 resource, kind, metadata["namespace"], metadata["name"], metadata["uid"], ended_at
             )
@@ -109,9 +161,14 @@ def _seconds(text: Any) -> float | None:
         return None
 
 
+def _is_aborted(job: Object) -> bool:
+    """Return whether a job was aborted or suspended: it is kept until it is resumed or deleted."""
+    return bool(field_at(job, "status", "state", "phase") == JobPhase.ABORTED)
+
+
 def job_end(job: Object) -> float | None:
-    """Return when a Volcano Job ended; None if it has not, or if a resume may follow."""
-    if field_at(job, "status", "state", "phase") not in JobPhase.FINISHED:
+    """Return when a Volcano Job ended or was aborted; None if it has not."""
+    if field_at(job, "status", "state", "phase") not in JobPhase.FINISHED and not _is_aborted(job):
         return None
     return _seconds(field_at(job, "status", "state", "lastTransitionTime"))
 

@@ -50,10 +50,11 @@ def _age(_: click.Context, param: click.Parameter, text: str) -> float:
 def prune(
     session: Session, age_s: float, dry_run: bool, yes: bool, namespace: str, all_namespaces: bool
 ) -> None:
-    """Delete jobs that ended long ago, with their pods and logs.
+    """Delete jobs that ended or were aborted long ago, with their pods and logs.
 
     Also ended pods without an owner, and on the machine of `hekla up` the kept logs of deleted
-    pods. What another object owns is left to its owner. Records of jobs stay: see `hekla history`.
+    pods, and your environments and snapshots (`hekla run --requirements`, `--sync`) that no job
+    uses. What another object owns is left to its owner. Records of jobs stay: see `hekla history`.
     """
     place = None if all_namespaces else namespace or session.namespace
     where = "all namespaces" if place is None else f"namespace {place}"

@@ -20,12 +20,14 @@ from hekla.cli.prunable import (
     LocalFiles,
     Scope,
     ended_objects,
+    pod_end,
     size_of,
+    used_keys,
 )
 from hekla.cli.vcctl.options import Session
 from hekla.kube.data_dir import KUBECONFIG_FILE, running_pid
 from hekla.kube.errors import Conflict, Forbidden, NotFound
-from hekla.kube.resources import BATCH_JOBS, JOBS, PODS
+from hekla.kube.resources import BATCH_CRON_JOBS, BATCH_JOBS, CRON_JOBS, JOB_TEMPLATES, JOBS, PODS
 from hekla.units.objects import Object
 
 RESOURCES = (JOBS, BATCH_JOBS, PODS)
@@ -75,11 +77,28 @@ def make_plan(session: Session, namespace: str | None, before: float) -> Plan:
     data_dir = _data_dir(session)
     if data_dir is None:
         return Plan(allowed, forbidden=forbidden)
-    scope = Scope(data_dir, namespace, before)
+    scope = Scope(data_dir, namespace, before, _used_keys(session, {each.uid for each in allowed}))
     files = [each for source in LOCAL_SOURCES for each in source(scope)]
     directories = _pod_directories(data_dir, {each.uid for each in allowed}, pods)
     pod_bytes = sum(size_of(path) for path in directories.values())
     return Plan(allowed, files, directories, pod_bytes, forbidden)
+
+
+def _used_keys(session: Session, pruned: set[str]) -> frozenset[str] | None:
+    """Return the keys of cached directories that jobs in any namespace use, or may use again.
+
+    None for a caller who may not see all of them.
+    """
+    users: list[Object] = []
+    for resource in (*RESOURCES, CRON_JOBS, JOB_TEMPLATES, BATCH_CRON_JOBS):
+        try:
+            listed = session.client.list(resource).items
+        except NotFound:
+            continue
+        except Forbidden:
+            return None
+        users += [obj for obj in listed if resource is not PODS or pod_end(obj) is None]
+    return frozenset(used_keys(obj for obj in users if obj["metadata"]["uid"] not in pruned))
 
 
 def _by_right(
@@ -156,7 +175,10 @@ def carry_out(session: Session, plan: Plan) -> int:
         except Forbidden:
             plan.forbidden[each.namespace] += 1
     for files in plan.files:
-        _remove(files.path)
+        if files.remove is None:
+            _remove(files.path)
+        else:
+            files.remove()
     return deleted
 
 

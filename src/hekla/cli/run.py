@@ -21,6 +21,7 @@ from typing import Any
 import click
 import uvloop
 
+from hekla.api.wellknown import JobPhase
 from hekla.cli import interrupts, terminal
 from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, JobFollower, is_followed
 from hekla.cli.progress import Jobs, LiveScreen, PlainScreen, Screen
@@ -385,6 +386,17 @@ async def _run_on_temporary_cluster(
         raise click.ClickException(str(error)) from error
 
 
+def _note_aborted(jobs: Jobs) -> None:
+    """Print how to go on with jobs that were aborted: no TTL deletes them."""
+    for uid, job in jobs.followed.items():
+        if jobs.phase(uid) not in JobPhase.FINISHED:
+            terminal.echo(
+                f"job {job['metadata']['name']} is kept: `{jobs.command('job resume', uid)}` "
+                f"starts it again, `{jobs.command('job delete', uid)}` deletes it",
+                err=True,
+            )
+
+
 @contextlib.asynccontextmanager
 async def _ended_by_signals() -> AsyncIterator[asyncio.Event]:
     """Cancel this task on a signal, so that the cluster cleans up; not once it is ending."""
@@ -426,6 +438,8 @@ async def _follow(
             )
             return 0
         except Aborted:
+            if can_detach:
+                _note_aborted(jobs)
             return interrupt.exit_code
         finally:
             screen.close()
